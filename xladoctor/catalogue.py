@@ -1,0 +1,176 @@
+"""The rule pages of ``rules/`` and the fact tables beside them.
+
+A page is documentation, the text of ``xladoctor explain``, the help of SARIF and an executable
+test in one. ``rules/README.md`` describes the form. The pages ship inside the wheel as
+``xladoctor/_rules``; in a checkout or an editable install they are read from ``rules/`` beside
+the package.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xladoctor.errors import CatalogueError, UsageError
+from xladoctor.findings import Severity
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
+#: Where a page can be read on the web; {stem} is the page's file name without ending.
+PAGE_URL = "https://github.com/xladoctor/xladoctor/blob/main/rules/{stem}.md"
+
+_TITLE = re.compile(r"^# (?P<name>[a-z0-9-]+) \((?P<code>XLA\d{3})\)\s*$")
+_BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Example:
+    """A fenced ``py bad``, ``py good`` or ``py fixed`` block of a page, with its first line's row."""
+
+    kind: str
+    source: str
+    row: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Page:
+    """One rule's page.
+
+    Attributes:
+        code: ``XLA`` and three digits; for ever.
+        name: Kebab case.
+        severity: What a finding of it is by default.
+        since: Version of xladoctor that brought it.
+        fix: "safe", "unsafe" or "none".
+        confidence: "high", "medium" or "low": how sure a static finding is.
+        found_by: "lint", "profile" and/or "report".
+        summary: One line for tables.
+        default: Whether it is on without being selected.
+        text: The whole page, Markdown.
+        url: Where it can be read.
+        examples: Its executable blocks, in order.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    since: str
+    fix: str
+    confidence: str
+    found_by: tuple[str, ...]
+    summary: str
+    default: bool
+    text: str
+    url: str
+    examples: tuple[Example, ...]
+
+
+def catalogue_dir() -> Traversable:
+    """The folder that holds the pages: inside the installed package, or the checkout's ``rules/``.
+
+    Raises:
+        CatalogueError: Neither is there.
+    """
+    packed = resources.files("xladoctor") / "_rules"
+    if packed.is_dir():
+        return packed
+    checkout = Path(__file__).resolve().parent.parent / "rules"
+    if (checkout / "README.md").is_file():
+        return checkout
+    raise CatalogueError(
+        f"the rule pages are missing from this installation ({checkout} does not exist): "
+        "install xladoctor again"
+    )
+
+
+@functools.cache
+def pages() -> dict[str, Page]:
+    """All pages by code, sorted by code."""
+    found: dict[str, Page] = {}
+    for entry in sorted(catalogue_dir().iterdir(), key=lambda item: item.name):
+        if entry.name.startswith("XLA") and entry.name.endswith(".md"):
+            page = parse_page(entry.name, entry.read_text(encoding="utf-8"))
+            found[page.code] = page
+    return found
+
+
+def page(code: str) -> Page:
+    """The page of a code or a rule's name; case does not matter.
+
+    Raises:
+        UsageError: No such rule.
+    """
+    wanted = code.strip()
+    for candidate in pages().values():
+        if wanted.upper() == candidate.code or wanted.lower() == candidate.name:
+            return candidate
+    raise UsageError(f"there is no rule {code!r}; 'xladoctor rules' lists them all")
+
+
+@functools.cache
+def table(name: str) -> dict[str, Any]:
+    """A table of facts, ``rules/tables/<name>.toml``."""
+    path = catalogue_dir() / "tables" / f"{name}.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CatalogueError(
+            f"the table {name}.toml is missing from this installation: install xladoctor again"
+        ) from error
+
+
+def parse_page(filename: str, text: str) -> Page:
+    """Read one page.
+
+    Raises:
+        CatalogueError: The page does not have the form that ``rules/README.md`` describes.
+    """
+    title = _TITLE.match(text.partition("\n")[0])
+    if title is None:
+        raise CatalogueError(f"{filename}: the first line must read '# name (XLA123)'")
+    blocks = list(_BLOCK.finditer(text))
+    if not blocks or blocks[0]["info"].strip() != "toml":
+        raise CatalogueError(f"{filename}: the first fenced block must be 'toml'")
+    facts = tomllib.loads(blocks[0]["body"])
+    stem = filename.removesuffix(".md")
+    if (facts.get("code"), facts.get("name")) != (title["code"], title["name"]) or stem != (
+        f"{title['code']}-{title['name']}"
+    ):
+        raise CatalogueError(f"{filename}: file name, title and toml block name different rules")
+    examples = tuple(
+        Example(
+            kind=block["info"].split()[1],
+            source=block["body"],
+            row=text.count("\n", 0, block.start()) + 2,
+        )
+        for block in blocks[1:]
+        if re.fullmatch(r"py (bad|good|fixed)", block["info"].strip())
+    )
+    try:
+        return Page(
+            code=facts["code"],
+            name=facts["name"],
+            severity=Severity(facts["severity"]),
+            since=facts["since"],
+            fix=facts["fix"],
+            confidence=facts["confidence"],
+            found_by=tuple(facts["found_by"]),
+            summary=facts["summary"],
+            default=facts.get("default", True),
+            text=text,
+            url=PAGE_URL.format(stem=stem),
+            examples=examples,
+        )
+    except (KeyError, ValueError) as error:
+        raise CatalogueError(f"{filename}: the toml block is incomplete or wrong ({error})") from error

@@ -1,0 +1,78 @@
+"""The ``xladoctor`` command: finds the subcommand, turns our errors into one sentence and code 2."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from xladoctor import __version__
+from xladoctor.errors import XladoctorError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Subcommand to "module:attribute"; a module is imported only when its command is used, so that
+#: ``lint`` never pays for ``profile``.
+_COMMANDS = {
+    "lint": "xladoctor.cli.lint:lint",
+    "profile": "xladoctor.cli.profile:profile",
+    "report": "xladoctor.cli.report:report",
+    "explain": "xladoctor.cli.explain:explain",
+    "rules": "xladoctor.cli.rules:rules",
+    "env": "xladoctor.cli.env:env",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Read about a code with 'xladoctor explain XLA101'.",
+)
+@click.version_option(__version__, "-V", "--version", prog_name="xladoctor")
+def cli() -> None:
+    """Find what makes PyTorch/XLA training slow, wrong or stuck."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: Arguments without the program's name; ``sys.argv`` by default.
+
+    Returns:
+        The exit code: what the subcommand says, 2 for anything abnormal, 130 after Ctrl-C.
+    """
+    try:
+        code = cli.main(args=argv, prog_name="xladoctor", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except XladoctorError as error:
+        click.echo(f"xladoctor: {error}", err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output went away (``xladoctor ... | head``); nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,1 @@
+"""Tables in, findings and a verdict out."""

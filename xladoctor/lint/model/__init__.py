@@ -1,0 +1,1 @@
+"""What is known about a file: names, kinds of value, regions, reach."""

@@ -1,0 +1,1 @@
+"""Text and run directories to tidy tables."""

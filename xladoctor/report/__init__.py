@@ -1,0 +1,1 @@
+"""One module a format; each is a function of a Report."""

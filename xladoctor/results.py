@@ -1,0 +1,284 @@
+"""What is known about one run (or one pasted report): the type that every report format shows.
+
+``diagnosis`` makes a :class:`Report` from readings; ``report`` turns it into text, JSON or HTML.
+The JSON of ``xladoctor report --output-format json`` has exactly these names (see
+:func:`to_json`). None always means "not measured"; 0 means "measured, and there was none".
+Times are seconds on the wall clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from xladoctor.findings import Finding, Fix, Location, Position
+
+SCHEMA_VERSION = 1
+
+#: Kinds of cause of a compilation; the words are part of the public JSON.
+CAUSE_KINDS = (
+    "first-graph",
+    "input-shape",
+    "op-changed",
+    "constant-changed",
+    "live-tensors-changed",
+    "host-sync-split",
+    "graph-grew",
+    "core-divergence",
+    "unknown",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimeParts:
+    """Where the wall time of a core went, in seconds (mean over the cores).
+
+    All parts but ``total`` add up to ``total``; a part is None when it could not be measured.
+    """
+
+    total: float | None = None
+    compile: float | None = None
+    execute: float | None = None
+    input_wait: float | None = None
+    host_sync: float | None = None
+    trace: float | None = None
+    fallback: float | None = None
+    other: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Summary:
+    """The answer in short: verdict, why and next, then the counts.
+
+    Attributes:
+        verdict: One sentence that says how the run is.
+        why: One sentence with the evidence.
+        next: One sentence that says what to do first.
+        cores: Number of cores seen.
+        steps: Optimizer steps of one core (the largest number over the cores).
+        compilations: New graphs of one core (the largest number over the cores).
+        compilations_after_warmup: Those after the first three executions of their program point.
+        fallbacks: Operation to number of runs on the CPU, summed over the cores.
+        host_syncs: Reads that made the host wait, summed over the cores.
+        seconds: Where the time went.
+    """
+
+    verdict: str
+    why: str
+    next: str
+    cores: int | None = None
+    steps: int | None = None
+    compilations: int | None = None
+    compilations_after_warmup: int | None = None
+    fallbacks: Mapping[str, int] | None = None
+    host_syncs: int | None = None
+    seconds: TimeParts = dataclasses.field(default_factory=TimeParts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CoreSummary:
+    """What one core did; ``step_seconds_median`` is over its steps after warm-up."""
+
+    core: int
+    compilations: int | None = None
+    steps: int | None = None
+    step_seconds_median: float | None = None
+    host_syncs: int | None = None
+    fallbacks: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a graph was new: a kind of :data:`CAUSE_KINDS`, what differs, and the line that made it."""
+
+    kind: str
+    detail: str = ""
+    location: Location | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compilation:
+    """One graph that was new, with all the cores for which it was new.
+
+    Attributes:
+        cores: The cores.
+        step: Step in which it was first needed, from 1; 0 before the first step.
+        seconds: Duration of the compilation; None when not measured.
+        graph: Hash of the graph, as torch_xla names it, or ours; None when not known.
+        location: The user's line that ended the graph (the program point).
+        cause: Why the graph was new.
+        after_warmup: Whether it came after the first three executions of its program point.
+    """
+
+    cores: tuple[int, ...]
+    step: int | None
+    seconds: float | None
+    graph: str | None
+    location: Location | None
+    cause: Cause
+    after_warmup: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric of a torch_xla metrics report; values in ``unit`` ("s", "B" or "")."""
+
+    total_samples: int | None
+    accumulator: float | None
+    unit: str
+    percentiles: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetricsReport:
+    """One metrics report: which source, core and step it is of, its metrics and counters."""
+
+    source: str
+    core: int | None = None
+    step: int | None = None
+    metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
+    counters: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that a report shows.
+
+    Attributes:
+        summary: The answer in short.
+        cores: Per core.
+        compilations: In the order in which they happened.
+        metrics: The metrics reports that were read.
+        findings: The dearest first.
+        about: How the report came about, as label to text (command, versions, date, cores).
+        notes: What could not be measured or read, in sentences.
+        steps: Per-step wall seconds per core, for charts: core to list; empty when not measured.
+    """
+
+    summary: Summary
+    cores: tuple[CoreSummary, ...] = ()
+    compilations: tuple[Compilation, ...] = ()
+    metrics: tuple[MetricsReport, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    about: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    steps: Mapping[int, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+
+
+def location_to_json(location: Location | None) -> dict[str, Any] | None:
+    """A runtime place as the contract writes it: filename, row, function and, if any, more."""
+    if location is None:
+        return None
+    out: dict[str, Any] = {
+        "filename": location.filename,
+        "row": location.row,
+        "function": location.function,
+    }
+    if location.column is not None:
+        out["column"] = location.column
+    if location.cell is not None:
+        out["cell"] = location.cell
+    return out
+
+
+def position_to_json(position: Position) -> dict[str, int]:
+    """``{"row": ..., "column": ...}``."""
+    return {"row": position.row, "column": position.column}
+
+
+def fix_to_json(fix: Fix | None) -> dict[str, Any] | None:
+    """A fix as the contract writes it."""
+    if fix is None:
+        return None
+    return {
+        "applicability": fix.applicability.value,
+        "message": fix.message,
+        "edits": [
+            {
+                "content": edit.content,
+                "location": position_to_json(edit.start),
+                "end_location": position_to_json(edit.end),
+            }
+            for edit in fix.edits
+        ],
+    }
+
+
+def finding_to_json(finding: Finding) -> dict[str, Any]:
+    """A finding of a run, as ``report --output-format json`` writes it."""
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "severity": finding.severity.value,
+        "message": finding.message,
+        "suggestion": finding.suggestion,
+        "locations": [location_to_json(place) for place in finding.locations],
+        "count": finding.count,
+        "seconds": finding.seconds,
+        "cores": list(finding.cores),
+        "confirmed_by": list(finding.confirmed_by),
+        "fix": fix_to_json(finding.fix),
+    }
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The report as the one JSON object that the contract fixes (more keys may be added)."""
+    summary = report.summary
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "summary": {
+            "verdict": summary.verdict,
+            "why": summary.why,
+            "next": summary.next,
+            "cores": summary.cores,
+            "steps": summary.steps,
+            "compilations": summary.compilations,
+            "compilations_after_warmup": summary.compilations_after_warmup,
+            "fallbacks": None if summary.fallbacks is None else dict(summary.fallbacks),
+            "host_syncs": summary.host_syncs,
+            "seconds": dataclasses.asdict(summary.seconds),
+        },
+        "cores": [dataclasses.asdict(core) for core in report.cores],
+        "compilations": [_compilation_to_json(item) for item in report.compilations],
+        "metrics": [_metrics_to_json(item) for item in report.metrics],
+        "findings": [finding_to_json(finding) for finding in report.findings],
+        "about": dict(report.about),
+        "notes": list(report.notes),
+    }
+
+
+def _compilation_to_json(item: Compilation) -> dict[str, Any]:
+    return {
+        "cores": list(item.cores),
+        "step": item.step,
+        "seconds": item.seconds,
+        "graph": item.graph,
+        "location": location_to_json(item.location),
+        "cause": {
+            "kind": item.cause.kind,
+            "detail": item.cause.detail,
+            "location": location_to_json(item.cause.location),
+        },
+        "after_warmup": item.after_warmup,
+    }
+
+
+def _metrics_to_json(item: MetricsReport) -> dict[str, Any]:
+    return {
+        "source": item.source,
+        "core": item.core,
+        "step": item.step,
+        "metrics": {
+            name: {
+                "total_samples": metric.total_samples,
+                "accumulator": metric.accumulator,
+                "unit": metric.unit,
+                "percentiles": dict(metric.percentiles),
+            }
+            for name, metric in item.metrics.items()
+        },
+        "counters": dict(item.counters),
+    }
