@@ -69,10 +69,19 @@ class Account:
         self._parts[self._spans[-1]] += now - self._mark
         self._mark = now
 
-    def divide_launch(self, compiling: float, executing: float, simulation: float) -> None:
-        """Give the time of the launch that was just closed to its parts; the rest is tracing.
+    def divide_launch(
+        self, compiling: float, executing: float, simulation: float, rest: str = "trace"
+    ) -> None:
+        """Give the time of the launch that is about to close to its parts.
 
         Each is cut to what is left, so the sum stays the measured one.
+
+        Args:
+            compiling: Seconds of compilation.
+            executing: Seconds that the launch waited for the graph before it to be executed.
+            simulation: Seconds that only the simulation of several cores cost.
+            rest: The part that gets what is left: "trace" for a step's end, the part of the read
+                if the launch is part of one.
         """
         self.book()
         left = self._parts["launch"]
@@ -81,7 +90,7 @@ class Account:
             share = min(left, max(0.0, wanted))
             self._parts[part] += share
             left -= share
-        self._parts["trace"] += left
+        self._parts[rest] += left
 
     def move(self, source: str, target: str, seconds: float) -> None:
         """Give a share of one part to another, at most what the part has."""

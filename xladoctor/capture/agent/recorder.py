@@ -319,7 +319,11 @@ class Recorder:
             # A core that waited while another compiled the same graph would have compiled it
             # itself in a process of its own.
             compiling = facts.get("compile_seconds", 0.0) + min(waited, waited_for_another)
-            account.divide_launch(compiling, facts.get("execute_seconds", 0.0), waited)
+            executing = facts.get("execute_seconds", 0.0)
+            if account.reads:
+                account.divide_launch(compiling, 0.0, waited, rest=account.reads[-1][0])
+            else:
+                account.divide_launch(compiling, executing, waited)
         else:
             account.move("host_sync" if trigger == "read" else "fallback", "compile",
                          facts.get("compile_seconds", 0.0))  # fmt: skip
