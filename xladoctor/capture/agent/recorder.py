@@ -432,7 +432,7 @@ class Recorder:
     def _error(self, account: Account, error: BaseException) -> None:
         """One row for one exception, however many cores it ends."""
         try:
-            if error in self._told or str(error) in self._stopped:
+            if any(error is other for other in self._told) or str(error) in self._stopped:
                 return
             self._told.append(error)
             self._writer.row(
