@@ -67,11 +67,11 @@ class Writer:
         """Write a whole file of this process's folder, so that a reader never sees half of it."""
         if not self.working or self.folder is None:
             return
-        path = os.path.join(self.folder, name)  # noqa: PTH118  (pathlib costs start-up time)
+        path = os.path.join(self.folder, name)
         try:
-            with open(path + ".new", "w", encoding="utf-8") as out:  # noqa: PTH123
+            with open(path + ".new", "w", encoding="utf-8") as out:
                 out.write(text)
-            os.replace(path + ".new", path)  # noqa: PTH105
+            os.replace(path + ".new", path)
         except OSError:
             pass
 
@@ -82,7 +82,7 @@ class Writer:
 
     def _open(self) -> None:
         self.folder = f"{self._run_dir}/p{os.getpid()}-{time.time_ns() // 1_000_000}"
-        os.makedirs(self.folder, exist_ok=True)  # noqa: PTH103
+        os.makedirs(self.folder, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._fd = os.open(f"{self.folder}/events.jsonl", flags, 0o644)
         self._catch_fatal_signals()
@@ -90,7 +90,7 @@ class Writer:
     def _catch_fatal_signals(self) -> None:
         """Have the stacks of all threads written when the runtime aborts, unless the user has."""
         try:
-            self._stacks = open(f"{self.folder}/stacks.txt", "a")  # noqa: PTH123, SIM115
+            self._stacks = open(f"{self.folder}/stacks.txt", "a")  # noqa: SIM115
             if not faulthandler.is_enabled():
                 faulthandler.enable(self._stacks, all_threads=True)
         except (OSError, RuntimeError, ValueError):
