@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -12,7 +13,7 @@ from . import xla
 from .writer import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from .writer import Writer
 
@@ -118,3 +119,25 @@ def _device_type() -> str | None:
     except Exception:
         kind = None
     return kind or os.environ.get("PJRT_DEVICE")
+
+
+def at_end_of_child(close: Callable[[], None]) -> None:
+    """Children of multiprocessing that were forked end without atexit; this one they run."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    util = sys.modules.get("multiprocessing.util")
+    if util is None or multiprocessing is None or multiprocessing.parent_process() is None:
+        return
+    util.Finalize(None, close, exitpriority=-100)
+
+
+def see_uncaught(tell: Callable[[BaseException], None]) -> None:
+    """Have uncaught exceptions of the main thread told, before Python shows them as ever."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if isinstance(error, Exception):
+            with contextlib.suppress(Exception):
+                tell(error)
+        before(kind, error, trace)
+
+    sys.excepthook = hook

@@ -30,7 +30,7 @@ from .points import (
     Call,
     Points,
 )
-from .process import Process
+from .process import Process, at_end_of_child, see_uncaught
 from .sites import Sites
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ class Recorder:
 
     def _start(self) -> None:
         if self.process.start():
-            _at_end_of_child(self.close)
-            _see_uncaught(self._uncaught)
+            at_end_of_child(self.close)
+            see_uncaught(self._uncaught)
 
     # -- accounts -----------------------------------------------------------------------------
     def _account(self, call: Call) -> tuple[Account, bool] | None:
@@ -401,24 +401,3 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """Whatever JSON cannot take, as text."""
     plain = (str, int, float, bool, type(None), list)
     return {key: value if isinstance(value, plain) else str(value) for key, value in row.items()}
-
-
-def _at_end_of_child(close: Callable[[], None]) -> None:
-    """Children of multiprocessing that were forked end without atexit; this one they run."""
-    multiprocessing = sys.modules.get("multiprocessing")
-    util = sys.modules.get("multiprocessing.util")
-    if util is None or multiprocessing is None or multiprocessing.parent_process() is None:
-        return
-    util.Finalize(None, close, exitpriority=-100)
-
-
-def _see_uncaught(tell: Callable[[BaseException], None]) -> None:
-    before = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if isinstance(error, Exception):
-            with contextlib.suppress(Exception):
-                tell(error)
-        before(kind, error, trace)
-
-    sys.excepthook = hook
