@@ -107,13 +107,15 @@ def emulate(cores: int) -> list[list[float]]:
     for epoch in range(EPOCHS):
         for sampler in samplers:
             sampler.set_epoch(epoch)
-        for batches in zip(*(DataLoader(data, BATCH, sampler=one) for one in samplers)):
+        for batches in zip(
+            *(DataLoader(data, BATCH, sampler=one) for one in samplers), strict=True
+        ):
             for core, (x, y) in enumerate(batches):
                 optimizers[core].zero_grad()
                 loss = nn.functional.cross_entropy(models[core](x), y)
                 loss.backward()
                 losses[core].append(loss.item())
-            for same in zip(*(model.parameters() for model in models)):
+            for same in zip(*(model.parameters() for model in models), strict=True):
                 mean = torch.stack([one.grad for one in same]).mean(0)
                 for one in same:
                     one.grad = mean.clone()
