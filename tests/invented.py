@@ -74,7 +74,8 @@ class InventedRun:
 
     def compilation(self, core: int, step: int, **facts: Any) -> None:
         row = {
-            "e": "compilation", "core": core, "step": step, "site": self.site(facts.pop("line", 40)),
+            "e": "compilation", "core": core, "step": step,
+            "site": self.site(facts.pop("line", 40)),
             "trigger": "step", "seconds": 1.5, "graph": None, "reused": False,
             "executions": step - 1, "inputs": 3, "outputs": 2,
             "cause": {"kind": "first-graph", "detail": "", "site": None}, **facts,

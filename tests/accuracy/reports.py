@@ -2,8 +2,8 @@
 
 Run: ``python tests/accuracy/reports.py FOLDER`` (or XLADOCTOR_REPORTS=FOLDER). The folder holds
 the texts and ``index.jsonl``: one object a file with ``file``, ``key_numbers`` (true values),
-``labels`` (what a person found) and ``diagnosis_basis`` ("thread": the thread itself said so). The data is not
-part of the project.
+``labels`` (what a person found) and ``diagnosis_basis`` ("thread": the thread itself said so).
+The data is not part of the project.
 """
 
 from __future__ import annotations

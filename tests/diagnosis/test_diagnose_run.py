@@ -222,8 +222,9 @@ def test_a_failed_core_comes_first_and_its_consequences_not_at_all(tmp_path: Pat
 def test_a_hang_names_who_stands_where(tmp_path: Path) -> None:
     run = healthy(3)
     for core, line in ((0, 40), (1, 40), (2, 61)):
-        run.rows.append({"e": "hang", "core": core, "t": 9.0, "site": run.site(line), "state": "hang",
-                         "waits_for": None})  # fmt: skip
+        run.rows.append(
+            {"e": "hang", "core": core, "t": 9.0, "site": run.site(line), "state": "hang"}
+        )
     (found,) = report(run, tmp_path).findings
     assert found.code == "XLA413"
     assert found.locations[0].row == 61
@@ -286,8 +287,10 @@ def test_the_parent_that_only_waits_is_no_core_of_its_own(tmp_path: Path) -> Non
 def test_what_the_linter_says_is_joined(tmp_path: Path) -> None:
     run = InventedRun()
     run.steps(10, syncs=[(52, "item", 1, 0.2, 0)])
-    static = Finding("XLA102", "scalar-cast-in-step", Severity.WARNING, "float() of a tensor",
-                     locations=(Location("train.py", 52, 9, 52, 20),), confirmed_by=("lint",))  # fmt: skip
+    static = Finding(
+        "XLA102", "scalar-cast-in-step", Severity.WARNING, "float() of a tensor",
+        locations=(Location("train.py", 52, 9, 52, 20),), confirmed_by=("lint",),
+    )  # fmt: skip
     (found,) = report(run, tmp_path, static_findings=[static]).findings
     assert found.code == "XLA102"
     assert found.count == 20

@@ -1,4 +1,4 @@
-"""Diagnoses of pasted text. The reports are invented; the accuracy on real ones is measured apart."""
+"""Diagnoses of pasted text. The reports are invented; accuracy on real ones is measured apart."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ def test_nearly_every_graph_new() -> None:
 
 def test_a_series_counts_what_came_between_and_not_warm_up() -> None:
     """33 compilations in warm-up still trouble torch_xla's own analyzer at step 40."""
-    lines = "[MetricsData; step={0}]\nCounter: MarkStep\n  Value: {0}\nCounter: UncachedCompile\n  Value: {1}\n"
+    lines = (
+        "[MetricsData; step={0}]\n"
+        "Counter: MarkStep\n  Value: {0}\nCounter: UncachedCompile\n  Value: {1}\n"
+    )
     still = diagnose(load(["-"], lines.format(20, 33) + lines.format(40, 33)))
     assert "XLA210" not in codes(still)
     growing = diagnose(load(["-"], lines.format(20, 33) + lines.format(40, 49)))

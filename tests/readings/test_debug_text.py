@@ -55,9 +55,9 @@ def test_two_blocks_of_a_kind_stay_two() -> None:
 
 def test_analyzer_lines_glued_to_a_progress_bar() -> None:
     text = (
-        " 0%| | 1/310 [3:15]pt-xla-profiler: TransferFromServerTime too frequent: 634 counts during "
-        "4 steps\npt-xla-profiler: Op(s) not lowered: aten::nonzero, torchvision::nms,  Please open "
-        "a GitHub issue\npt-xla-profiler: CompileTime too slow: longest instance took "
+        " 0%| | 1/310 [3:15]pt-xla-profiler: TransferFromServerTime too frequent: 634 counts "
+        "during 4 steps\npt-xla-profiler: Op(s) not lowered: aten::nonzero, torchvision::nms,  "
+        "Please open a GitHub issue\npt-xla-profiler: CompileTime too slow: longest instance took "
         "13m35s865ms460.010us. Please open"
     )
     _, (frequent, lowered, slow) = parse_debug(text.splitlines(), "x")

@@ -20,8 +20,8 @@ def test_all_tables_are_read(tmp_path: Path) -> None:
     run.steps(3, syncs=[(52, "item", 2, 0.1, 0)], fallbacks=[(44, "aten::bincount", 1, 0.01)])
     run.compilation(0, 1, graph="g", cause={"kind": "input-shape", "detail": "x", "site": 0})
     run.rows += [
-        {"e": "error", "core": 1, "step": 3, "type": "ValueError", "message": "no", "traceback": "T",
-         "site": run.site(60)},
+        {"e": "error", "core": 1, "step": 3, "type": "ValueError", "message": "no",
+         "traceback": "T", "site": run.site(60)},
         {"e": "hang", "core": 0, "t": 5.0, "site": 0, "state": "hang", "waits_for": "core 1"},
         {"e": "divergence", "t": 5.0, "core": 1, "message": "differs"},
         {"e": "hook-off", "hook": "read:time", "error": "not in this version"},
