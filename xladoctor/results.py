@@ -92,7 +92,7 @@ class CoreSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a graph was new: a kind of :data:`CAUSE_KINDS`, what differs, and the line that made it."""
+    """Why a graph was new: a kind of :data:`CAUSE_KINDS`, what differs, the line that made it."""
 
     kind: str
     detail: str = ""
