@@ -120,8 +120,7 @@ def train_fn(epoch, loader, model, optimizer, device):
         xm.optimizer_step(optimizer)
         trn_loss_meter.update(loss.detach().item(), inputs.size(0))
         # how sure is it on slices that have something?
-        positive = torch.sigmoid(outputs[labels[:, -1] > 0])
-        positive_meter.update(positive[:, -1].mean().item())
+        positive_meter.update(torch.sigmoid(outputs[labels[:, -1] > 0])[:, -1].mean().item())
         labels_per_slice += torch.bincount(labels.sum(1).long(), minlength=len(LABELS) + 1)
         if batch_idx % 4 == 0:
             print(f'epoch {epoch} batch {batch_idx} loss {trn_loss_meter.avg:.4f} positive {positive_meter.avg:.3f}')
