@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from xladoctor.diagnosis.pasted import Pasted
     from xladoctor.findings import Finding
     from xladoctor.readings.tables import ErrorRow, HangRow
+    from xladoctor.results import Compilation
 
 #: What the other cores raise because one has failed; never the reason itself.
 _CONSEQUENCES = frozenset({"BrokenBarrierError", "threading.BrokenBarrierError"})
+
+_SAME_GRAPHS = "let all cores run the same operations in a step; only the host's work may differ"
 
 
 def find(case: Case) -> Iterator[Finding]:
@@ -24,9 +27,10 @@ def find(case: Case) -> Iterator[Finding]:
     if case.run is not None:
         failed = list(_failures(case.run))
         yield from failed
-        hangs = list(_hangs(case.run))
-        yield from hangs
-        if not failed:
+        yield from _hangs(case.run)
+        stopped = list(_divergences(case.run))
+        yield from stopped
+        if not failed and not stopped:
             yield from _different_graphs(case.run)
     if case.pasted is not None:
         yield from _from_reports(case.pasted)
@@ -46,7 +50,7 @@ def _failures(run: RunFacts) -> Iterator[Finding]:
         message = first.message.strip().partition("\n")[0][:200]
         yield finding(
             "XLA411",
-            f"{who} failed{when} at {at(place)}: {first.type}{': ' if message else ''}{message}",
+            f"{who} failed{when}: {first.type}{': ' if message else ''}{message}",
             "mend this first; what the other cores report may be a consequence",
             at=place,
             count=len(rows),
@@ -80,39 +84,43 @@ def _hangs(run: RunFacts) -> Iterator[Finding]:
     )
 
 
+def _divergences(run: RunFacts) -> Iterator[Finding]:
+    """The simulation stopped the run because a core came with another graph."""
+    for row in run.divergences:
+        last = [c for c in run.compilation_rows if c.core == row.core][-1:]
+        place = run.place(last[0].frames) if last else None
+        yield finding(
+            "XLA410",
+            row.message.removeprefix("xladoctor: ").partition("\n")[0],
+            _SAME_GRAPHS,
+            at=place,
+            cores=[row.core] if row.core is not None else (),
+        )
+
+
 def _different_graphs(run: RunFacts) -> Iterator[Finding]:
-    """Graphs that end a step and are new for some cores only: one-core reads are no divergence."""
-    if len(run.cores) < 2 or len(set(run.steps_by_core.values())) > 1:
-        return  # cores with fewer steps compile less; that is not what this code says
-    triggers = collections.defaultdict(set)
-    for row in run.compilation_rows:
-        triggers[row.graph].add(row.trigger)
-    apart = [
-        item
-        for item in run.compilations
-        if item.graph is not None
-        and len(item.cores) < len(run.cores)
-        and (item.cause.kind == "core-divergence" or triggers[item.graph] & {"step"})
-    ]
-    if not apart:
-        return
-    counts = {core: run.compilations_of(core) for core in run.cores}
-    diverged = [item for item in apart if item.cause.kind == "core-divergence"]
-    if not diverged and len(set(counts.values())) == 1:
-        return  # the same number of graphs each: hashes may differ by core, not the work
-    shown = (diverged or apart)[0]
-    detail = f" ({shown.cause.detail})" if shown.cause.detail else ""
-    yield finding(
-        "XLA410",
-        f"{cores_text(shown.cores, run.cores)} of {len(run.cores)} built a graph of its own at "
-        f"{at(shown.location)}{detail}; compilations per core: "
-        f"{min(counts.values())} to {max(counts.values())}",
-        "let all cores run the same operations in a step; only the host's work may differ",
-        at=shown.location,
-        count=sum(len(item.cores) for item in apart),
-        cores=[core for item in apart for core in item.cores],
-        related=[shown.cause.location] if shown.cause.location else (),
-    )
+    """Only what the record itself calls a divergence.
+
+    A graph that is new for some cores only is no proof: reads on one core are harmless, and shapes
+    that depend on a core's data are another problem.
+    """
+    points: dict[object, list[Compilation]] = {}
+    for item in run.compilations:
+        if item.cause.kind == "core-divergence":
+            points.setdefault(item.location, []).append(item)
+    for items in points.values():
+        first = items[0]
+        detail = f": {first.cause.detail}" if first.cause.detail else ""
+        yield finding(
+            "XLA410",
+            f"{cores_text(first.cores, run.cores)} built a graph that the other cores did not build"
+            f"{detail}",
+            _SAME_GRAPHS,
+            at=first.location,
+            count=sum(len(item.cores) for item in items),
+            cores=[core for item in items for core in item.cores],
+            related=[first.cause.location] if first.cause.location else (),
+        )
 
 
 def _from_reports(pasted: Pasted) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.dynamic_shapes import DATA_DEPENDENT
 from xladoctor.diagnosis.words import at, duration, finding, plural
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from xladoctor.diagnosis.case import Case, RunFacts
     from xladoctor.diagnosis.pasted import Pasted, State
-    from xladoctor.findings import Finding
+    from xladoctor.findings import Finding, Location
     from xladoctor.results import Compilation
 
 _SHAPES = re.compile(r"\w+\[(?P<old>[\d,]*)\](?:\{[^}]*\})? -> \w+\[(?P<new>[\d,]*)\]")
@@ -82,34 +83,37 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
     points: dict[object, list[Compilation]] = {}
     for item in run.compilations:
         points.setdefault(item.location, []).append(item)
+    last_batches: dict[str, list[Compilation]] = {}
+    found: list[Finding] = []
     for items in points.values():
-        smaller = [item for item in items if is_smaller_batch(item)]
         late = [item for item in items if item.after_warmup and item.cause.kind != "graph-grew"]
-        # One or two other sizes a loop are its last batch; more are inputs of varying size.
-        if (
-            smaller
-            and len(smaller) <= 2
-            and all(i.cause.kind != "input-shape" or i in smaller for i in late)
-        ):
-            yield _last_batch(run, smaller)
+        smaller = [item for item in items if is_smaller_batch(item)]
+        shapes = [item for item in late if item.cause.kind == "input-shape"]
+        # One or two other sizes of a line are the rest of its data; more are varying inputs.
+        if smaller and len(smaller) <= 2 and all(item in smaller for item in shapes):
+            for item in smaller:
+                change = item.cause.detail.partition(";")[0]
+                last_batches.setdefault(change, []).append(item)
             late = [item for item in late if item not in smaller]
         if late:
-            yield _recompilation(run, late)
+            found.append(_recompilation(run, late))
+    # One short batch passes through all lines of its loop: that is one problem.
+    yield from (_last_batch(change, items) for change, items in last_batches.items())
+    yield from found
 
 
-def _last_batch(run: RunFacts, items: list[Compilation]) -> Finding:
-    detail = items[0].cause.detail.partition(";")[0]
-    seconds = run.per_core([item.seconds for item in items])
+def _last_batch(change: str, items: list[Compilation]) -> Finding:
+    count = len(items)
+    seconds = _wall(items)
+    cost = "" if seconds is None else f" in {duration(seconds)}"
     return finding(
         "XLA203",
-        f"the smaller last batch costs {plural(len(items), 'more compilation')} at "
-        f"{at(items[0].location)} ({detail})",
+        f"the smaller last batch is compiled for itself: {plural(count, 'graph')}{cost} ({change})",
         "give the data loader drop_last=True, or pad the last batch",
-        at=items[0].location,
+        at=[item.location for item in items],
         count=sum(len(item.cores) for item in items),
-        seconds=_wall(items) if seconds is not None else None,
+        seconds=seconds,
         cores=[core for item in items for core in item.cores],
-        related=[item.cause.location for item in items[:1] if item.cause.location],
     )
 
 
@@ -118,6 +122,10 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
     meaning, advice = _ADVICE.get(kind, _ADVICE["unknown"])
     example = next(item for item in items if item.cause.kind == kind)
     detail = f": {example.cause.detail}" if example.cause.detail else ""
+    sized = _data_dependent(run, example.location) if kind == "unknown" else None
+    if sized is not None:
+        meaning, detail = f"the size of what {sized} gives here depends on the data", ""
+        advice = "keep the size: use torch.where or a multiplication by the mask"
     place = example.cause.location
     made = f", made at {at(place)}" if place and place != example.location else ""
     most = max(
@@ -125,11 +133,10 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
         default=len(items),
     )
     seconds = _wall(items)
-    cost = "" if seconds is None else f" and cost {duration(seconds)}"
+    cost = "" if seconds is None else f" in {duration(seconds)}"
     return finding(
         "XLA210",
-        f"{at(example.location)} compiled {plural(most, 'new graph')} after warm-up{cost}: "
-        f"{meaning}{detail}{made}",
+        f"{plural(most, 'new graph')} compiled after warm-up{cost}: {meaning}{detail}{made}",
         advice,
         at=example.location,
         count=sum(len(item.cores) for item in items),
@@ -137,6 +144,15 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
         cores=[core for item in items for core in item.cores],
         related=[place] if made and place else (),
     )
+
+
+def _data_dependent(run: RunFacts, place: Location | None) -> str | None:
+    """An operation of this line that ran on the CPU and whose result has a size of its own."""
+    for row in run.fallbacks:
+        name = row.operation.partition("::")[2].partition(".")[0]
+        if name in DATA_DEPENDENT and place is not None and run.place(row.frames) == place:
+            return row.operation
+    return None
 
 
 def _wall(items: list[Compilation]) -> float | None:
@@ -159,7 +175,10 @@ def _from_state(state: State) -> Iterator[Finding]:
         if grown / grown_steps >= limits.READS_PER_STEP and grown > 1:
             text = f"{plural(grown, 'new graph')} in the last {plural(grown_steps, 'step')}"
     elif state.step is not None and state.step <= 1 and (new or 0) > limits.SETTLED_GRAPHS:
-        text = f"{new} graphs were compiled in the first step, where 2 to {limits.SETTLED_GRAPHS} are normal"
+        text = (
+            f"{new} graphs were compiled in the first step, where 2 to {limits.SETTLED_GRAPHS} "
+            "are normal"
+        )
     elif new is not None:
         text = _from_totals(state, new, reused, steps)
     if text is not None:
@@ -202,17 +221,15 @@ def _from_profiler(pasted: Pasted) -> Iterator[Finding]:
     if not lines:
         return
     first, last = lines[0], lines[-1]
-    if None in (first.count, first.steps, last.count, last.steps) or first is last:
+    if first is last or first.count is None or last.count is None:
         return  # one cumulative line cannot tell warm-up from trouble
-    assert first.count is not None
-    assert first.steps is not None
-    assert last.count is not None
-    assert last.steps is not None
+    if first.steps is None or last.steps is None:
+        return
     if last.steps > first.steps and last.count > first.count:
         yield finding(
             "XLA210",
-            f"the program still compiles: {plural(last.count - first.count, 'compilation')} between "
-            f"steps {first.steps} and {last.steps} (pt-xla-profiler)",
+            f"the program still compiles: {plural(last.count - first.count, 'compilation')} "
+            f"between steps {first.steps} and {last.steps} (pt-xla-profiler)",
             "find what changes: PT_XLA_DEBUG_LEVEL=1 names the line of each compilation",
             count=last.count,
             by="report",

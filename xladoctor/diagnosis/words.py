@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _CODES = {
     "XLA101": ("host-sync-in-step", Severity.WARNING),
     "XLA201": ("data-dependent-shape", Severity.WARNING),
-    "XLA203": ("smaller-last-batch", Severity.WARNING),
+    "XLA203": ("drop-last-missing", Severity.WARNING),
     "XLA210": ("recompilation-after-warmup", Severity.WARNING),
     "XLA211": ("long-compilation", Severity.WARNING),
     "XLA212": ("huge-graph", Severity.WARNING),
@@ -35,14 +35,18 @@ def finding(
     message: str,
     suggestion: str,
     *,
-    at: Location | None = None,
+    at: Location | Iterable[Location | None] | None = None,
     count: int | None = None,
     seconds: float | None = None,
     cores: Iterable[int] = (),
     related: Iterable[Location] = (),
     by: str = "runtime",
 ) -> Finding:
-    """A finding with the name and severity that the catalogue gives its code."""
+    """A finding with the name and severity that the catalogue gives its code.
+
+    ``at`` is one place or several; places that are not known are left out.
+    """
+    places = [at] if at is None or isinstance(at, Location) else list(dict.fromkeys(at))
     name, severity = _CODES[code]
     try:
         page = catalogue.page(code)
@@ -56,7 +60,7 @@ def finding(
         severity=severity,
         message=message,
         suggestion=suggestion,
-        locations=(at,) if at else (),
+        locations=tuple(place for place in places if place is not None),
         related=tuple(related),
         count=count,
         seconds=seconds,
@@ -71,8 +75,10 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def rate(value: float) -> str:
-    """A number per something, short: ``0.3``, ``1``, ``12``, ``101``."""
-    return f"{value:.0f}" if value >= 9.95 or abs(value - round(value)) < 0.05 else f"{value:.1f}"
+    """How often, short: ``0.3 times``, ``once``, ``twice``, ``12 times``."""
+    whole = value >= 9.95 or abs(value - round(value)) < 0.05
+    text = f"{value:,.0f}" if whole else f"{value:.1f}"
+    return {"1": "once", "2": "twice"}.get(text, f"{text} times")
 
 
 def duration(seconds: float) -> str:
