@@ -1,4 +1,4 @@
-"""What is built and installed: every form of installation finds the rule pages, none brings torch."""
+"""What is built and installed: every form finds the rule pages, and none brings torch."""
 
 from __future__ import annotations
 
