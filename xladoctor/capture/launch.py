@@ -16,10 +16,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from xladoctor.capture.simulate import environment as simulation
-from xladoctor.errors import UsageError, XladoctorError
+from xladoctor.capture import simulate
+from xladoctor.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,10 +38,6 @@ GRACE = 3.0
 
 class CommandError(UsageError):
     """The command cannot be started."""
-
-
-class LaunchError(XladoctorError):
-    """The system would not do what launching needs."""
 
 
 def environment(
@@ -66,7 +62,7 @@ def environment(
     result["XLADOCTOR_RUN_DIR"] = str(run_dir)
     result.pop("XLADOCTOR_SIMULATE_CORES", None)
     if cores is not None:
-        result.update(simulation.environment(cores))
+        result.update(simulate.environment(cores))
         result["XLADOCTOR_SIMULATE_CORES"] = str(cores)
     if hang_timeout is not None:
         result["XLADOCTOR_HANG_TIMEOUT"] = f"{hang_timeout:g}"
@@ -116,12 +112,7 @@ def run(
     own_group = not _at_terminal()
     with _forwarding(own_group) as started:
         try:
-            process = subprocess.Popen(  # noqa: S603
-                list(command), env=dict(environ), process_group=0 if own_group else None
-            ) if sys.version_info >= (3, 11) else subprocess.Popen(  # noqa: S603
-                list(command), env=dict(environ),
-                preexec_fn=os.setpgrp if own_group else None,  # noqa: PLW1509
-            )  # fmt: skip
+            process = subprocess.Popen(list(command), env=dict(environ), **_group(own_group))
         except OSError as error:
             raise CommandError(f"cannot run {command[0]}: {error.strerror}") from error
         started(process)
@@ -129,6 +120,15 @@ def run(
     if own_group:
         _end_group(process.pid)
     return code
+
+
+def _group(own: bool) -> dict[str, Any]:  # noqa: FBT001
+    """How to ask for a process group of its own."""
+    if not own:
+        return {}
+    if sys.version_info >= (3, 11):
+        return {"process_group": 0}
+    return {"preexec_fn": os.setpgrp}
 
 
 def shell_code(code: int) -> int:

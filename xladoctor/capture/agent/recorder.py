@@ -71,6 +71,8 @@ class Recorder:
         self._lock = threading.Lock()
         self._started = self._closed = False
         self._metrics_written = 0.0
+        self._told: list[BaseException] = []
+        self._stopped: list[str] = []  # what the simulation said when it stopped the cores
         self._fallbacks_counted: dict[str, int] = {}
 
     def start_over(self) -> None:
@@ -104,16 +106,38 @@ class Recorder:
         self._say({"e": "note", "text": text})
 
     def on_event(self, kind: str, facts: dict[str, Any]) -> None:
-        """What the simulation tells: a row of that kind if the form knows it, else a note."""
+        """What the simulation tells (see ``simulate.install``), as rows of the run directory."""
         try:
-            if kind in ("hang", "error"):
-                row: dict[str, Any] = {"e": kind, "t": time.monotonic(), "site": None, **facts}
-                self._say(_plain(row))
+            if kind == "core-failed":
+                self._core_failed(facts["core"], facts["error"])
+            elif kind == "process-ended":
+                self.close()
             else:
-                told = ", ".join(f"{name} {value}" for name, value in facts.items())
-                self.note(f"{kind}: {told}" if told else kind)
+                self._stopped.append(str(facts.get("message", kind)))
+                if kind == "graphs-differ":
+                    self._say(_plain({"e": "divergence", "t": time.monotonic(), **facts}))
+                    self.note(self._stopped[-1])
+                else:
+                    self._all_stand_still(kind)
         except Exception:
             pass
+
+    def _core_failed(self, core: int, error: BaseException) -> None:
+        account = self._accounts.by_core.get(core)
+        if account is not None and isinstance(error, Exception):
+            self._error(account, error)
+
+    def _all_stand_still(self, kind: str) -> None:
+        """One row for each core: where it stands while no core can go on."""
+        frames = sys._current_frames()
+        for core, account in sorted(self._accounts.by_core.items()):
+            row: dict[str, Any] = {"e": "hang", "core": core, "t": time.monotonic()}
+            frame = frames.get(account.owner)
+            if account.ended or frame is None:
+                row |= {"site": None, "state": "has ended", "waits_for": None}
+            else:
+                row |= {"site": self._sites.here(frame), "state": kind, "waits_for": None}
+            self._say(row)
 
     def _say(self, row: dict[str, Any]) -> None:
         """Write now, or with the first row of a process that has not used a device yet."""
@@ -406,7 +430,11 @@ class Recorder:
         self._write_metrics()
 
     def _error(self, account: Account, error: BaseException) -> None:
+        """One row for one exception, however many cores it ends."""
         try:
+            if any(error is other for other in self._told) or str(error) in self._stopped:
+                return
+            self._told.append(error)
             self._writer.row(
                 {
                     "e": "error",

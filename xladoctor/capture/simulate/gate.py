@@ -79,15 +79,20 @@ class Gate:
         crew, core = found
         crew.check()
         waits = call.what in _WAITING and _take_wait(call)
+        began = time.perf_counter()
         self._finish(core)
         started = time.perf_counter()
+        # A launch in a process of its own waits for the execution before it as well.
+        call.facts["execute_seconds"] = started - began
         meeting = self._meet_before(crew, core, call)
         with self._lock:
             call.facts["waited"] = call.facts.get("waited", 0.0) + time.perf_counter() - started
             crew.check()
             result = self._launch(crew, core, meeting, proceed)
         if waits:
+            began = time.perf_counter()
             self._wait_device([f"CPU:{core.number}"])
+            call.facts["execute_seconds"] += time.perf_counter() - began
         return result
 
     def _launch(

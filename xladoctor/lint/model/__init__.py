@@ -1,1 +1,26 @@
-"""What is known about a file: names, kinds of value, regions, reach."""
+"""What is known about a file: names, kinds of value, regions, reach.
+
+Rules import from here: ``from xladoctor.lint.model import FileModel, Problem, Kind``.
+"""
+
+from xladoctor.lint.model.calls import CallSite
+from xladoctor.lint.model.file import FileModel, Problem
+from xladoctor.lint.model.loops import Entry, Guard, Loop, LoopKind
+from xladoctor.lint.model.syntax import Class, Function, children, walk
+from xladoctor.lint.model.values import Kind, Value
+
+__all__ = [
+    "CallSite",
+    "Class",
+    "Entry",
+    "FileModel",
+    "Function",
+    "Guard",
+    "Kind",
+    "Loop",
+    "LoopKind",
+    "Problem",
+    "Value",
+    "children",
+    "walk",
+]

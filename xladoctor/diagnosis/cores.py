@@ -1,0 +1,140 @@
+"""What goes wrong between cores: XLA410 different graphs, XLA411 a core failed, XLA413 hang."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis.words import at, cores_text, finding, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.diagnosis.case import Case, RunFacts
+    from xladoctor.diagnosis.pasted import Pasted
+    from xladoctor.findings import Finding
+    from xladoctor.readings.tables import ErrorRow, HangRow
+
+#: What the other cores raise because one has failed; never the reason itself.
+_CONSEQUENCES = frozenset({"BrokenBarrierError", "threading.BrokenBarrierError"})
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """Failures first; after a failure different graphs are a consequence and not reported."""
+    if case.run is not None:
+        failed = list(_failures(case.run))
+        yield from failed
+        hangs = list(_hangs(case.run))
+        yield from hangs
+        if not failed:
+            yield from _different_graphs(case.run)
+    if case.pasted is not None:
+        yield from _from_reports(case.pasted)
+
+
+def _failures(run: RunFacts) -> Iterator[Finding]:
+    groups: dict[object, list[ErrorRow]] = {}
+    for row in run.errors:
+        groups.setdefault((row.type, row.message, row.frames[:1]), []).append(row)
+    reasons = [rows for rows in groups.values() if rows[0].type not in _CONSEQUENCES]
+    for rows in reasons or groups.values():
+        first = rows[0]
+        cores = [row.core for row in rows if row.core is not None]
+        place = run.place(first.frames)
+        who = cores_text(cores, run.cores) if cores else "the program"
+        when = f" in step {first.step}" if first.step else ""
+        message = first.message.strip().partition("\n")[0][:200]
+        yield finding(
+            "XLA411",
+            f"{who} failed{when} at {at(place)}: {first.type}{': ' if message else ''}{message}",
+            "mend this first; what the other cores report may be a consequence",
+            at=place,
+            count=len(rows),
+            cores=cores,
+        )
+
+
+def _hangs(run: RunFacts) -> Iterator[Finding]:
+    if not run.hangs:
+        return
+    groups: dict[object, list[HangRow]] = {}
+    for row in run.hangs:
+        groups.setdefault((run.place(row.frames), row.state, row.waits_for), []).append(row)
+    # Fewest cores first: who stands elsewhere is the one that the others wait for.
+    ordered = sorted(groups.values(), key=len)
+    texts = []
+    for rows in ordered:
+        cores = [row.core for row in rows if row.core is not None]
+        who = cores_text(cores, run.cores) if cores else "a process"
+        what = rows[0].waits_for or rows[0].state
+        texts.append(f"{who} at {at(run.place(rows[0].frames))}" + (f" ({what})" if what else ""))
+    place = run.place(ordered[0][0].frames)
+    others = [run.place(rows[0].frames) for rows in ordered[1:]]
+    yield finding(
+        "XLA413",
+        f"the run hung: {'; '.join(texts)}",
+        "let all cores reach the same collectives and step ends, in the same order and number",
+        at=place,
+        cores=[row.core for row in run.hangs if row.core is not None],
+        related=[place for place in others if place is not None],
+    )
+
+
+def _different_graphs(run: RunFacts) -> Iterator[Finding]:
+    """Graphs that end a step and are new for some cores only: one-core reads are no divergence."""
+    if len(run.cores) < 2 or len(set(run.steps_by_core.values())) > 1:
+        return  # cores with fewer steps compile less; that is not what this code says
+    triggers = collections.defaultdict(set)
+    for row in run.compilation_rows:
+        triggers[row.graph].add(row.trigger)
+    apart = [
+        item
+        for item in run.compilations
+        if item.graph is not None
+        and len(item.cores) < len(run.cores)
+        and (item.cause.kind == "core-divergence" or triggers[item.graph] & {"step"})
+    ]
+    if not apart:
+        return
+    counts = {core: run.compilations_of(core) for core in run.cores}
+    diverged = [item for item in apart if item.cause.kind == "core-divergence"]
+    if not diverged and len(set(counts.values())) == 1:
+        return  # the same number of graphs each: hashes may differ by core, not the work
+    shown = (diverged or apart)[0]
+    detail = f" ({shown.cause.detail})" if shown.cause.detail else ""
+    yield finding(
+        "XLA410",
+        f"{cores_text(shown.cores, run.cores)} of {len(run.cores)} built a graph of its own at "
+        f"{at(shown.location)}{detail}; compilations per core: "
+        f"{min(counts.values())} to {max(counts.values())}",
+        "let all cores run the same operations in a step; only the host's work may differ",
+        at=shown.location,
+        count=sum(len(item.cores) for item in apart),
+        cores=[core for item in apart for core in item.cores],
+        related=[shown.cause.location] if shown.cause.location else (),
+    )
+
+
+def _from_reports(pasted: Pasted) -> Iterator[Finding]:
+    """Several cores' reports of one run: the numbers of new graphs must agree."""
+    known = {
+        state.core: (state.new_graphs, state.steps)
+        for state in pasted.states
+        if state.core is not None and state.new_graphs is not None
+    }
+    if len(known) < 2 or len({steps for _, steps in known.values()}) > 1:
+        return  # taken at different steps, the numbers say nothing
+    counts = collections.Counter(new for new, _ in known.values())
+    if len(counts) == 1:
+        return
+    usual = counts.most_common(1)[0][0]
+    others = [core for core, (new, _) in known.items() if new != usual]
+    yield finding(
+        "XLA410",
+        f"{cores_text(others, known)} built another number of graphs than the rest "
+        f"({', '.join(str(known[core][0]) for core in sorted(others))} against {usual}, of "
+        f"{plural(len(known), 'core')})",
+        "let all cores run the same operations in a step; the next collective may wait for ever",
+        cores=others,
+        by="report",
+    )

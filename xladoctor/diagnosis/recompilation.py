@@ -1,0 +1,219 @@
+"""XLA210 recompilation-after-warmup, and XLA203 where it is only the smaller last batch."""
+
+from __future__ import annotations
+
+import collections
+import re
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.words import at, duration, finding, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.diagnosis.case import Case, RunFacts
+    from xladoctor.diagnosis.pasted import Pasted, State
+    from xladoctor.findings import Finding
+    from xladoctor.results import Compilation
+
+_SHAPES = re.compile(r"\w+\[(?P<old>[\d,]*)\](?:\{[^}]*\})? -> \w+\[(?P<new>[\d,]*)\]")
+
+#: What the cause means and what to do, by kind of cause.
+_ADVICE = {
+    "input-shape": (
+        "an input changed its shape",
+        "pad to a few fixed sizes (or bucket by length), so that the same graphs come again",
+    ),
+    "op-changed": (
+        "the operations differ from those of the graph before",
+        "look for a Python branch that depends on data or on the step, and use torch.where",
+    ),
+    "constant-changed": (
+        "a Python number in the graph changed",
+        "give the number as a tensor on the device, so that it is an input and not a constant",
+    ),
+    "live-tensors-changed": (
+        "other tensors were alive when the graph ended",
+        "drop or detach tensors that are kept across steps (lists of losses, metrics)",
+    ),
+    "host-sync-split": (
+        "a read cut the graph at another place",
+        "read device values only after the step's end, every 10 to 30 steps",
+    ),
+    "core-divergence": (
+        "this core built another graph than the others",
+        "let all cores run the same operations; do per-core work after the step on the host",
+    ),
+    "unknown": (
+        "why is not known",
+        "compare the shapes and Python values of this step with those of the step before",
+    ),
+}
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """One finding a program point (recorded run) or one for the program (pasted report)."""
+    if case.run is not None:
+        yield from _from_run(case.run)
+    if case.pasted is not None:
+        found = next((f for s in case.pasted.states for f in _from_state(s)), None)
+        if found is not None:
+            yield found
+        else:
+            yield from _from_profiler(case.pasted)
+
+
+def is_smaller_batch(compilation: Compilation) -> bool:
+    """Whether only the first dimension of inputs shrank, as a data set's rest makes it."""
+    if compilation.cause.kind != "input-shape":
+        return False
+    changes = list(_SHAPES.finditer(compilation.cause.detail))
+    if not changes:
+        return False
+    for change in changes:
+        old, new = change["old"].split(","), change["new"].split(",")
+        if len(old) != len(new) or not old[0] or old[1:] != new[1:] or int(new[0]) >= int(old[0]):
+            return False
+    return True
+
+
+def _from_run(run: RunFacts) -> Iterator[Finding]:
+    points: dict[object, list[Compilation]] = {}
+    for item in run.compilations:
+        points.setdefault(item.location, []).append(item)
+    for items in points.values():
+        smaller = [item for item in items if is_smaller_batch(item)]
+        late = [item for item in items if item.after_warmup and item.cause.kind != "graph-grew"]
+        # One or two other sizes a loop are its last batch; more are inputs of varying size.
+        if (
+            smaller
+            and len(smaller) <= 2
+            and all(i.cause.kind != "input-shape" or i in smaller for i in late)
+        ):
+            yield _last_batch(run, smaller)
+            late = [item for item in late if item not in smaller]
+        if late:
+            yield _recompilation(run, late)
+
+
+def _last_batch(run: RunFacts, items: list[Compilation]) -> Finding:
+    detail = items[0].cause.detail.partition(";")[0]
+    seconds = run.per_core([item.seconds for item in items])
+    return finding(
+        "XLA203",
+        f"the smaller last batch costs {plural(len(items), 'more compilation')} at "
+        f"{at(items[0].location)} ({detail})",
+        "give the data loader drop_last=True, or pad the last batch",
+        at=items[0].location,
+        count=sum(len(item.cores) for item in items),
+        seconds=_wall(items) if seconds is not None else None,
+        cores=[core for item in items for core in item.cores],
+        related=[item.cause.location for item in items[:1] if item.cause.location],
+    )
+
+
+def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
+    kind = collections.Counter(item.cause.kind for item in items).most_common(1)[0][0]
+    meaning, advice = _ADVICE.get(kind, _ADVICE["unknown"])
+    example = next(item for item in items if item.cause.kind == kind)
+    detail = f": {example.cause.detail}" if example.cause.detail else ""
+    place = example.cause.location
+    made = f", made at {at(place)}" if place and place != example.location else ""
+    most = max(
+        (sum(core in item.cores for item in items) for core in run.cores),
+        default=len(items),
+    )
+    seconds = _wall(items)
+    cost = "" if seconds is None else f" and cost {duration(seconds)}"
+    return finding(
+        "XLA210",
+        f"{at(example.location)} compiled {plural(most, 'new graph')} after warm-up{cost}: "
+        f"{meaning}{detail}{made}",
+        advice,
+        at=example.location,
+        count=sum(len(item.cores) for item in items),
+        seconds=seconds,
+        cores=[core for item in items for core in item.cores],
+        related=[place] if made and place else (),
+    )
+
+
+def _wall(items: list[Compilation]) -> float | None:
+    """Wall seconds of compilations: while one core compiles a graph, the others wait for it."""
+    known = [item.seconds for item in items if item.seconds is not None]
+    return sum(known) if known else None
+
+
+def _from_state(state: State) -> Iterator[Finding]:
+    if state.too_early:
+        return
+    steps = state.steps
+    text: str | None = None
+    new, reused = state.new_graphs, state.reused_graphs
+    grown, grown_steps = state.grown("UncachedCompile"), state.grown("MarkStep")
+    if grown is None:
+        grown = state.grown("CompileTime")
+    if grown is not None and grown_steps:
+        # Two reports tell more than any total: a settled program compiles nothing in between.
+        if grown / grown_steps >= limits.READS_PER_STEP and grown > 1:
+            text = f"{plural(grown, 'new graph')} in the last {plural(grown_steps, 'step')}"
+    elif state.step is not None and state.step <= 1 and (new or 0) > limits.SETTLED_GRAPHS:
+        text = f"{new} graphs were compiled in the first step, where 2 to {limits.SETTLED_GRAPHS} are normal"
+    elif new is not None:
+        text = _from_totals(state, new, reused, steps)
+    if text is not None:
+        yield finding(
+            "XLA210",
+            f"the program compiles again and again: {text}",
+            "find what changes: input shapes (last batch, variable length), Python numbers in the "
+            "graph, branches on data; PT_XLA_DEBUG_LEVEL=1 names the line of each compilation",
+            count=new,
+            seconds=state.seconds("CompileTime"),
+            by="report",
+        )
+
+
+def _from_totals(state: State, new: int, reused: int | None, steps: int | None) -> str | None:
+    executions = state.executions
+    if reused is not None:
+        total = new + reused
+        share = new / total if total else 0.0
+        nearly_all = total >= limits.FEWEST_SAMPLES and share >= limits.NEW_GRAPHS_SHARE
+        many = new > limits.SETTLED_GRAPHS and share >= limits.MANY_NEW_GRAPHS_SHARE
+        if nearly_all or many:
+            return f"{new} new graphs against {reused} that were used again"
+        return None
+    if steps is not None and steps > limits.EARLY_STEPS and new / steps >= limits.NEW_GRAPHS_SHARE:
+        return f"{plural(new, 'new graph')} in {plural(steps, 'step')}, and none was used again"
+    if executions is not None and executions >= limits.FEWEST_SAMPLES:
+        many = new > limits.SETTLED_GRAPHS and new / executions >= limits.MANY_NEW_GRAPHS_SHARE
+        if new / executions >= limits.NEW_GRAPHS_SHARE or many:
+            return f"{plural(new, 'compilation')} for {plural(executions, 'execution')}"
+    return None
+
+
+def _from_profiler(pasted: Pasted) -> Iterator[Finding]:
+    lines = [
+        line
+        for line in pasted.profiler
+        if line.kind == "too-frequent" and line.metric == "CompileTime"
+    ]
+    if not lines:
+        return
+    first, last = lines[0], lines[-1]
+    if None in (first.count, first.steps, last.count, last.steps) or first is last:
+        return  # one cumulative line cannot tell warm-up from trouble
+    assert first.count is not None
+    assert first.steps is not None
+    assert last.count is not None
+    assert last.steps is not None
+    if last.steps > first.steps and last.count > first.count:
+        yield finding(
+            "XLA210",
+            f"the program still compiles: {plural(last.count - first.count, 'compilation')} between "
+            f"steps {first.steps} and {last.steps} (pt-xla-profiler)",
+            "find what changes: PT_XLA_DEBUG_LEVEL=1 names the line of each compilation",
+            count=last.count,
+            by="report",
+        )

@@ -1,0 +1,62 @@
+"""A call as rules see it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model.syntax import Class, Function
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class CallSite:
+    """One call in the file.
+
+    Attributes:
+        node: The call.
+        name: Dotted original of what is called ("torch_xla.core.xla_model.mark_step",
+            "builtins.print"), None if it is neither imported nor builtin.
+        method: Last part of what is called (``item`` in ``x.y.item()``), None for a plain name.
+        receiver: What stands before the method; None for a plain name.
+        function: The function around the call, None at module level.
+        target: The function or class of this file that is called, if known.
+    """
+
+    node: cst.Call
+    name: str | None
+    method: str | None
+    receiver: cst.BaseExpression | None
+    function: Function | None
+    target: Function | Class | None
+
+    @property
+    def positional(self) -> tuple[cst.BaseExpression, ...]:
+        """The positional arguments before any ``*args``."""
+        found = []
+        for argument in self.node.args:
+            if argument.star:
+                break
+            if argument.keyword is None:
+                found.append(argument.value)
+        return tuple(found)
+
+    @property
+    def keywords(self) -> dict[str, cst.BaseExpression]:
+        """The keyword arguments by name (what ``**kwargs`` brings is not known)."""
+        return {arg.keyword.value: arg.value for arg in self.node.args if arg.keyword is not None}
+
+    @property
+    def has_star(self) -> bool:
+        """Whether ``*args`` or ``**kwargs`` hide arguments: do not call one missing then."""
+        return any(argument.star for argument in self.node.args)
+
+    def argument(self, index: int | None, keyword: str | None = None) -> cst.BaseExpression | None:
+        """The argument at a position or of a name, None if it is not given (see ``has_star``)."""
+        if keyword is not None and keyword in self.keywords:
+            return self.keywords[keyword]
+        if index is not None and index < len(self.positional):
+            return self.positional[index]
+        return None

@@ -1,0 +1,72 @@
+"""Words for places in a program that matter: loops, guards and entry points of cores."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from xladoctor.lint.model.syntax import Function
+    from xladoctor.lint.model.values import Value
+
+
+class LoopKind(enum.Enum):
+    """What a loop is for."""
+
+    STEP = "step loop"  # one iteration (about) is one optimizer step
+    EVAL = "evaluation loop"  # goes over batches without training
+    EPOCH = "epoch loop"  # holds a step loop, directly or through a call
+    OTHER = "loop"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Loop:
+    """A loop, or a method that a framework calls once per batch (``training_step``).
+
+    Attributes:
+        node: The ``for``, ``while`` or comprehension; the ``def`` for a framework's method.
+        kind: See :class:`LoopKind`.
+        function: The function it stands in (for a framework's method: that method).
+        iterates: What it goes over, through ``enumerate``, ``tqdm`` and the like.
+        implicit: Whether the loop is a framework's and not in the file.
+    """
+
+    node: cst.CSTNode
+    kind: LoopKind
+    function: Function | None
+    iterates: Value
+    implicit: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Guard:
+    """A condition under which a node runs.
+
+    Attributes:
+        node: The ``if``, ``while``, conditional expression or early return that decides.
+        test: The condition as written.
+        when: The truth value of ``test`` for which the node runs.
+        master: True if only the master core gets here, False if only the others do, None if the
+            condition does not ask for the master core.
+    """
+
+    node: cst.CSTNode
+    test: cst.BaseExpression
+    when: bool
+    master: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Entry:
+    """Where code that every core runs begins.
+
+    Attributes:
+        function: The function that is spawned or launched; None for the module's own code.
+        call: The ``xmp.spawn(...)``, ``torch_xla.launch(...)`` or similar call, if it is in the file.
+    """
+
+    function: Function | None
+    call: cst.CSTNode | None

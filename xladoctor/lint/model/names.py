@@ -1,0 +1,258 @@
+"""What a name is bound to: imports, aliases and definitions, scope by scope."""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_BUILTINS = frozenset(dir(builtins))
+
+#: The same thing under several public addresses: the left is rewritten to the right. Only whole
+#: dotted parts at the beginning match.
+_SAME = {
+    "torch.utils.data.dataloader": "torch.utils.data",
+    "torch.utils.data.sampler": "torch.utils.data",
+    "torch.utils.data.distributed": "torch.utils.data",
+    "torch.nn.modules.loss": "torch.nn",
+    "torch.optim.adamw": "torch.optim",
+    "torch.optim.adam": "torch.optim",
+    "torch.optim.sgd": "torch.optim",
+    "torch.autograd.grad_mode": "torch",
+    "pytorch_lightning": "lightning.pytorch",
+    "lightning.Trainer": "lightning.pytorch.Trainer",
+    "lightning.LightningModule": "lightning.pytorch.LightningModule",
+    "lightning.LightningDataModule": "lightning.pytorch.LightningDataModule",
+    "lightning.Callback": "lightning.pytorch.Callback",
+    "lightning.seed_everything": "lightning.pytorch.seed_everything",
+    "tqdm.auto": "tqdm",
+    "tqdm.notebook": "tqdm",
+    "tqdm.autonotebook": "tqdm",
+}
+_LONGEST_FIRST = sorted(_SAME.items(), key=lambda item: -len(item[0]))
+
+
+def canonical(dotted: str) -> str:
+    """One address for things that have several (see ``_SAME``)."""
+    for old, new in _LONGEST_FIRST:
+        if dotted == old or dotted.startswith(old + "."):
+            return new + dotted[len(old) :]
+    return dotted
+
+
+def dotted_text(node: cst.BaseExpression) -> str | None:
+    """``a.b.c`` as text if the expression is a plain chain of names, else None."""
+    parts: list[str] = []
+    while isinstance(node, cst.Attribute):
+        parts.append(node.attr.value)
+        node = node.value
+    if not isinstance(node, cst.Name):
+        return None
+    parts.append(node.value)
+    return ".".join(reversed(parts))
+
+
+class Names:
+    """Resolves expressions to the dotted names they were imported as.
+
+    Args:
+        tree: The file's syntax; its scopes are filled with bindings here.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._resolved: dict[cst.CSTNode, str | None] = {}
+        for node, scope in tree.scopes.items():
+            if isinstance(node, cst.Global | cst.Nonlocal):
+                scope.globals.update(item.name.value for item in node.names)
+        for node, scope in tree.scopes.items():
+            self._bind(node, scope)
+
+    def resolve(self, node: cst.BaseExpression) -> str | None:
+        """The dotted original of a name or attribute chain, None if it is not an import or builtin.
+
+        ``xm.mark_step`` after ``import torch_xla.core.xla_model as xm`` is
+        ``torch_xla.core.xla_model.mark_step``; ``print`` is ``builtins.print`` unless shadowed.
+        """
+        if node not in self._resolved:
+            self._resolved[node] = None  # breaks circles such as a = b; b = a
+            raw = self._raw(node)
+            self._resolved[node] = canonical(raw) if raw else None
+        return self._resolved[node]
+
+    def spelled(self, dotted: str, scope: Scope) -> str | None:
+        """How a module or object can be written at a scope ("xm"), None if it is not imported."""
+        best: str | None = None
+        current: Scope | None = scope
+        while current is not None:
+            for name, bindings in current.bindings.items():
+                for binding in bindings:
+                    if binding.kind != "import" or not binding.dotted:
+                        continue
+                    if self.lookup(name, scope) is not bindings:
+                        continue
+                    if dotted == binding.dotted:
+                        return name
+                    if self._reaches(binding, name, dotted):
+                        best = best or name + dotted[len(binding.dotted) :]
+            current = current.parent
+        return best
+
+    def lookup(self, name: str, scope: Scope) -> list[Binding] | None:
+        """The bindings that a name has when read in a scope."""
+        current: Scope | None = scope
+        while current is not None:
+            if name in current.bindings and not (current.is_class and current is not scope):
+                return current.bindings[name]
+            current = current.parent
+        return None
+
+    def definition(self, node: cst.BaseExpression) -> Function | Class | None:
+        """The function or class of this file that a name means, if it can mean nothing else."""
+        if not isinstance(node, cst.Name):
+            return None
+        bindings = self.lookup(node.value, self._tree.scopes[node])
+        if not bindings:
+            return None
+        last = bindings[-1]
+        if any(item.kind not in {"function", "class"} for item in bindings):
+            return None
+        if isinstance(last.node, cst.FunctionDef):
+            return self._tree.functions[last.node]
+        if isinstance(last.node, cst.ClassDef):
+            return self._tree.classes[last.node]
+        return None
+
+    def imported(self) -> frozenset[str]:
+        """Dotted names of everything that the file imports, also inside functions."""
+        found: set[str] = set()
+        for node in self._tree.imports:
+            if isinstance(node, cst.Import):
+                found.update(dotted_text(alias.name) or "" for alias in node.names)
+            else:
+                found.update(dotted for _, dotted in _from_names(node))
+                found.add((dotted_text(node.module) or "") if node.module else "")
+        return frozenset(found - {""})
+
+    def _reaches(self, binding: Binding, name: str, dotted: str) -> bool:
+        """``import torch_xla`` does not make ``torch_xla.runtime.x`` usable; a submodule import does."""
+        assert binding.dotted is not None
+        if not dotted.startswith(binding.dotted + "."):
+            return False
+        return name != binding.dotted or any(
+            item == dotted or item.startswith(dotted + ".") for item in self.imported()
+        )
+
+    def _raw(self, node: cst.BaseExpression) -> str | None:
+        if isinstance(node, cst.Attribute):
+            base = self.resolve(node.value)
+            if base is None or base.startswith("builtins."):
+                return None
+            return f"{base}.{node.attr.value}"
+        if not isinstance(node, cst.Name):
+            return None
+        bindings = self.lookup(node.value, self._tree.scopes[node])
+        if bindings is None:
+            return f"builtins.{node.value}" if node.value in _BUILTINS else None
+        return self._from_bindings(bindings)
+
+    def _from_bindings(self, bindings: list[Binding]) -> str | None:
+        imports = [item.dotted for item in bindings if item.kind == "import" and item.dotted]
+        others = [
+            item
+            for item in bindings
+            if item.kind != "import"
+            # ``xm = None`` in the except branch of an import is no other meaning.
+            and not (isinstance(item.node, cst.Name) and item.node.value in {"None", "False"})
+        ]
+        if imports:
+            if others:
+                return None
+            return next((item for item in imports if item.startswith("torch_xla")), imports[0])
+        meanings = {
+            self.resolve(item.node)
+            if item.kind == "assign" and isinstance(item.node, cst.Name | cst.Attribute)
+            else None
+            for item in others
+        }
+        return meanings.pop() if len(meanings) == 1 else None
+
+    def _bind(self, node: cst.CSTNode, scope: Scope) -> None:
+        if isinstance(node, cst.Import):
+            for alias in node.names:
+                dotted = dotted_text(alias.name)
+                if dotted is None:
+                    continue
+                if alias.asname is not None:
+                    assert isinstance(alias.asname.name, cst.Name)
+                    self._add(scope, alias.asname.name.value, Binding("import", node, dotted))
+                else:
+                    first = dotted.partition(".")[0]
+                    self._add(scope, first, Binding("import", node, first))
+        elif isinstance(node, cst.ImportFrom):
+            for name, dotted in _from_names(node):
+                self._add(scope, name, Binding("import", node, dotted))
+        elif isinstance(node, cst.FunctionDef):
+            outer = scope.parent if scope.node is node else scope
+            assert outer is not None
+            self._add(outer, node.name.value, Binding("function", node))
+        elif isinstance(node, cst.ClassDef):
+            outer = scope.parent if scope.node is node else scope
+            assert outer is not None
+            self._add(outer, node.name.value, Binding("class", node))
+        elif isinstance(node, cst.Param):
+            self._add(scope, node.name.value, Binding("param", node))
+        else:
+            self._bind_targets(node, scope)
+
+    def _bind_targets(self, node: cst.CSTNode, scope: Scope) -> None:
+        if isinstance(node, cst.Assign):
+            for target in node.targets:
+                self._target(target.target, node.value, scope)
+        elif isinstance(node, cst.AnnAssign):
+            if node.value is not None:
+                self._target(node.target, node.value, scope)
+        elif isinstance(node, cst.NamedExpr):
+            self._target(node.target, node.value, scope)
+        elif isinstance(node, cst.AugAssign | cst.For | cst.CompFor):
+            self._target(node.target, None, scope)
+        elif isinstance(node, cst.AsName):
+            if not isinstance(self._tree.parents[node], cst.ImportAlias):
+                self._target(node.name, None, scope)
+
+    def _target(
+        self, target: cst.BaseExpression, value: cst.BaseExpression | None, scope: Scope
+    ) -> None:
+        if isinstance(target, cst.Name):
+            binding = Binding("other", target) if value is None else Binding("assign", value)
+            self._add(scope, target.value, binding)
+        elif isinstance(target, cst.Tuple | cst.List):
+            for element in target.elements:
+                self._target(element.value, None, scope)
+
+    def _add(self, scope: Scope, name: str, binding: Binding) -> None:
+        if name in scope.globals:
+            scope = self._tree.top
+        scope.bindings.setdefault(name, []).append(binding)
+
+
+def _from_names(node: cst.ImportFrom) -> Iterable[tuple[str, str]]:
+    """(bound name, dotted original) of each name of a ``from`` import."""
+    if isinstance(node.names, cst.ImportStar):
+        return
+    # A relative import is another file of the user's package: its address begins with dots.
+    prefix = "." * len(node.relative)
+    module = (dotted_text(node.module) or "") if node.module is not None else ""
+    for alias in node.names:
+        name = alias.name.value
+        assert isinstance(name, str)
+        bound = alias.asname.name.value if alias.asname is not None else name  # type: ignore[union-attr]
+        assert isinstance(bound, str)
+        joined = f"{module}.{name}" if module else name
+        yield bound, prefix + joined

@@ -1,0 +1,259 @@
+"""The bare facts of a file's syntax, collected in one walk: parents, scopes, functions, calls, loops.
+
+LibCST's own visitor and metadata cost several times more than this walk, since they visit (and
+rebuild) every piece of white space. Positions come from LibCST and are computed on first use.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, TypeAlias
+
+import libcst as cst
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LoopNode: TypeAlias = cst.For | cst.While | cst.CompFor
+FunctionNode: TypeAlias = cst.FunctionDef | cst.Lambda
+
+#: Fields that hold white space and punctuation: nothing in them is of interest.
+_TRIVIA = frozenset(
+    "lpar rpar leading_lines lines_after_decorators lines_after_module_docstring semicolon comma "
+    "header footer equal dot lbracket rbracket lbrace rbrace colon first_colon second_colon star "
+    "trailing_whitespace indent encoding default_indent default_newline has_trailing_newline "
+    "posonly_ind star_kwarg_separator asynchronous".split()
+)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Scope:
+    """A module, class, function or comprehension, and what is bound in it."""
+
+    node: cst.CSTNode
+    parent: Scope | None
+    bindings: dict[str, list[Binding]] = dataclasses.field(default_factory=dict)
+    globals: set[str] = dataclasses.field(default_factory=set)
+
+    @property
+    def is_class(self) -> bool:
+        """Names of a class body are not seen by the functions in it."""
+        return isinstance(self.node, cst.ClassDef)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Binding:
+    """One way in which a name gets its meaning.
+
+    Attributes:
+        kind: "import", "assign", "function", "class", "param" or "other" (loop target, with ...).
+        node: The import, the assigned expression, the definition or the target.
+        dotted: For an import: the full dotted name that it is bound to.
+    """
+
+    kind: str
+    node: cst.CSTNode
+    dotted: str | None = None
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Function:
+    """A function, method or lambda of the file.
+
+    Attributes:
+        node: Its definition.
+        name: Its name; "<lambda>" for a lambda.
+        owner: The class it is a method of, if it is one.
+        outer: The function around it, if there is one.
+        parameters: Names of the parameters in order, ``self`` included, without * and **.
+    """
+
+    node: FunctionNode
+    name: str
+    owner: Class | None
+    outer: Function | None
+    parameters: tuple[str, ...]
+    keyword_only: tuple[str, ...] = ()
+    decorators: tuple[cst.BaseExpression, ...] = ()
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is a static method, which has no ``self``."""
+        return any(
+            isinstance(item, cst.Name) and item.value == "staticmethod" for item in self.decorators
+        )
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Class:
+    """A class of the file with its methods by name."""
+
+    node: cst.ClassDef
+    name: str
+    methods: dict[str, Function] = dataclasses.field(default_factory=dict)
+
+    @property
+    def bases(self) -> tuple[cst.BaseExpression, ...]:
+        """The expressions it inherits from."""
+        return tuple(argument.value for argument in self.node.bases)
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Statement:
+    """Where a node stands: used for order and for guards that return early."""
+
+    node: cst.CSTNode
+    block: cst.CSTNode
+    index: int
+
+
+class Tree:
+    """One file's syntax tree with the facts a single walk collects.
+
+    Args:
+        module: What LibCST made of the file.
+    """
+
+    def __init__(self, module: cst.Module) -> None:
+        self.module = module
+        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
+        self.scopes: dict[cst.CSTNode, Scope] = {}
+        self.calls: list[cst.Call] = []
+        self.loops: list[LoopNode] = []
+        self.functions: dict[FunctionNode, Function] = {}
+        self.classes: dict[cst.ClassDef, Class] = {}
+        self.strings: list[cst.SimpleString] = []
+        self.imports: list[cst.Import | cst.ImportFrom] = []
+        self.top = Scope(module, None)
+        self._walk(module, self.top, None, None)
+
+    @functools.cached_property
+    def _positions(self) -> dict[cst.CSTNode, CodeRange]:
+        wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
+        return dict(wrapper.resolve(PositionProvider))  # type: ignore[arg-type]
+
+    def range(self, node: cst.CSTNode) -> CodeRange:
+        """Where a node stands (rows from 1, columns from 0, in code points)."""
+        return self._positions[node]
+
+    def row(self, node: cst.CSTNode) -> int:
+        """The row on which a node begins."""
+        return self._positions[node].start.line
+
+    def text(self, node: cst.CSTNode) -> str:
+        """The node as it is written."""
+        return self.module.code_for_node(node)
+
+    def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """The nodes around a node, innermost first."""
+        current = self.parents.get(node)
+        while current is not None:
+            yield current
+            current = self.parents.get(current)
+
+    def function_of(self, node: cst.CSTNode) -> Function | None:
+        """The innermost function whose body holds the node (for a definition: the one around it)."""
+        for parent in self.ancestors(node):
+            if isinstance(parent, cst.FunctionDef | cst.Lambda):
+                return self.functions[parent]
+        return None
+
+    def statement(self, node: cst.CSTNode) -> Statement | None:
+        """The innermost statement that holds the node, and its place in its block."""
+        current = node
+        for parent in (node, *self.ancestors(node)):
+            if isinstance(parent, cst.IndentedBlock | cst.Module):
+                for index, item in enumerate(parent.body):
+                    if item is current:
+                        return Statement(current, parent, index)
+                return None
+            current = parent
+        return None
+
+    def _walk(
+        self, node: cst.CSTNode, scope: Scope, function: Function | None, owner: Class | None
+    ) -> None:
+        self.scopes[node] = scope
+        if isinstance(node, cst.FunctionDef | cst.Lambda):
+            function = self._function(node, function, owner)
+            owner = None
+            scope = Scope(node, scope)
+        elif isinstance(node, cst.ClassDef):
+            owner = Class(node, node.name.value)
+            self.classes[node] = owner
+            scope = Scope(node, scope)
+        elif isinstance(node, cst.GeneratorExp | cst.ListComp | cst.SetComp | cst.DictComp):
+            scope = Scope(node, scope)
+        else:
+            self._collect(node)
+        if scope.node is node:
+            self.scopes[node] = scope
+        for child in children(node):
+            self.parents[child] = node
+            self._walk(child, scope, function, owner)
+
+    def _collect(self, node: cst.CSTNode) -> None:
+        if isinstance(node, cst.Call):
+            self.calls.append(node)
+        elif isinstance(node, cst.For | cst.While | cst.CompFor):
+            self.loops.append(node)
+        elif isinstance(node, cst.SimpleString):
+            self.strings.append(node)
+        elif isinstance(node, cst.Import | cst.ImportFrom):
+            self.imports.append(node)
+
+    def _function(
+        self, node: FunctionNode, outer: Function | None, owner: Class | None
+    ) -> Function:
+        params = node.params
+        name = node.name.value if isinstance(node, cst.FunctionDef) else "<lambda>"
+        decorators = (
+            tuple(item.decorator for item in node.decorators)
+            if isinstance(node, cst.FunctionDef)
+            else ()
+        )
+        function = Function(
+            node,
+            name,
+            owner,
+            outer,
+            tuple(p.name.value for p in (*params.posonly_params, *params.params)),
+            tuple(p.name.value for p in params.kwonly_params),
+            decorators,
+        )
+        self.functions[node] = function
+        if owner is not None and isinstance(node, cst.FunctionDef):
+            owner.methods[name] = function
+        return function
+
+
+@functools.cache
+def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    return tuple(
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.name not in _TRIVIA and not field.name.startswith("whitespace")
+    )
+
+
+def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The parts of a node that carry meaning, about in source order."""
+    for name in _fields(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            yield value
+        elif isinstance(value, list | tuple):
+            for item in value:
+                if isinstance(item, cst.CSTNode):
+                    yield item
+
+
+def walk(node: cst.CSTNode, *, into_functions: bool = True) -> Iterator[cst.CSTNode]:
+    """A node and everything in it, depth first."""
+    yield node
+    for child in children(node):
+        if not into_functions and isinstance(child, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+            continue
+        yield from walk(child, into_functions=into_functions)

@@ -1,0 +1,185 @@
+"""Kinds of value: what an expression evaluates to, as far as the model knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from xladoctor.lint.model.syntax import Class, Function
+
+_DEEPEST = 3
+
+
+class Kind(enum.Enum):
+    """What sort of thing a value is; ``UNKNOWN`` is an honest answer."""
+
+    UNKNOWN = "unknown"
+    DEVICE_TENSOR = "device tensor"
+    CPU_TENSOR = "CPU tensor"
+    NUMBER = "Python number"  # also strings, booleans and None: what the host can read for nothing
+    ARRAY = "NumPy array"
+    CONTAINER = "container"  # list, tuple, dict, set: see Value.element and Value.items
+    LOADER = "loader"  # plain DataLoader
+    DEVICE_LOADER = "device loader"  # moves batches to the device and marks steps
+    PARALLEL_LOADER = "parallel loader"  # ParallelLoader before .per_device_loader()
+    SAMPLER = "sampler"
+    OPTIMIZER = "optimizer"
+    SCHEDULER = "learning rate scheduler"
+    MODEL = "model"
+    LOSS = "loss function"
+    DEVICE = "XLA device"
+    OTHER_DEVICE = "other device"
+    CORE_NUMBER = "number of this core"
+    IS_MASTER = "whether this is the master core"
+    NOT_MASTER = "whether this is not the master core"
+    FUNCTION = "function"
+    OBJECT = "object"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Instance:
+    """An object of a class of this file, told apart by the call that made it (None: any)."""
+
+    cls: Class
+    call: cst.CSTNode | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Value:
+    """What is known about an expression.
+
+    Attributes:
+        kind: What it is.
+        certain: False if the model had to guess (a name that says so, a model's output, only one
+            of two branches); see ``origin`` for why.
+        origin: The node that made it so: the ``.to(device)`` call, the loop over the device
+            loader, the constructor.
+        local: Whether its content may differ from core to core: the core's number, a tensor or
+            number computed from this core's batch. Cleared by ``all_reduce`` and ``mesh_reduce``.
+        on_device: For a model: it has been moved to the XLA device.
+        element: For a container or loader: what iterating it or indexing it gives.
+        items: For a tuple of known length: what each place holds.
+        instance: For an object (or model) of a class of this file.
+        function: For a function of this file that is passed around.
+    """
+
+    kind: Kind = Kind.UNKNOWN
+    certain: bool = False
+    origin: cst.CSTNode | None = dataclasses.field(default=None, compare=False)
+    local: bool = False
+    on_device: bool = False
+    element: Value | None = None
+    items: tuple[Value, ...] | None = None
+    instance: Instance | None = None
+    function: Function | None = None
+
+    @property
+    def is_device_tensor(self) -> bool:
+        """A tensor on the XLA device, certain or likely."""
+        return self.kind is Kind.DEVICE_TENSOR
+
+    @property
+    def holds_device_tensor(self) -> bool:
+        """A device tensor, or a container of them."""
+        if self.kind is Kind.CONTAINER:
+            inner = [*(self.items or ()), *([self.element] if self.element else [])]
+            return any(value.holds_device_tensor for value in inner)
+        return self.is_device_tensor
+
+    @property
+    def is_loader(self) -> bool:
+        """A plain or a device loader."""
+        return self.kind in {Kind.LOADER, Kind.DEVICE_LOADER}
+
+
+UNKNOWN = Value()
+NUMBER = Value(Kind.NUMBER, certain=True)
+
+
+def likely(value: Value) -> Value:
+    """The same value, less sure."""
+    return dataclasses.replace(value, certain=False) if value.certain else value
+
+
+def container(element: Value | None, items: tuple[Value, ...] | None = None) -> Value:
+    """A list, tuple or dict that holds such elements; deep nesting is cut off."""
+    if element is not None and _depth(element) >= _DEEPEST:
+        element = UNKNOWN
+    if items is not None and (len(items) > 16 or any(_depth(v) >= _DEEPEST for v in items)):
+        items = None
+    return Value(Kind.CONTAINER, certain=True, element=element, items=items)
+
+
+def _depth(value: Value) -> int:
+    if value.kind is not Kind.CONTAINER:
+        return 0
+    inner = [*(value.items or ()), *([value.element] if value.element else [])]
+    return 1 + max((_depth(item) for item in inner), default=0)
+
+
+def join(one: Value, other: Value) -> Value:
+    """What is known of a value that is one or the other (two branches, two callers).
+
+    A device tensor on one of the roads and a number or something unknown on the other is *likely*
+    a device tensor: the read happens on that road. With a CPU tensor on the other road it is
+    unknown: code that serves both is often right.
+    """
+    if one == other:
+        return one
+    if one.kind is other.kind:
+        return _join_same(one, other)
+    for value, rest in ((one, other), (other, one)):
+        if value.kind is Kind.DEVICE_TENSOR and rest.kind in {Kind.NUMBER, Kind.UNKNOWN}:
+            return dataclasses.replace(value, certain=False, local=value.local or rest.local)
+        if value.kind is Kind.DEVICE and rest.kind in {Kind.OTHER_DEVICE, Kind.NUMBER}:
+            return likely(value)
+        if value.kind in _KEPT and rest.kind in {Kind.UNKNOWN, Kind.NUMBER}:
+            # ``sampler = None`` before ``if ...: sampler = DistributedSampler(...)``.
+            return likely(value)
+        if value.kind is Kind.DEVICE_LOADER and rest.kind is Kind.LOADER:
+            return likely(value)
+    return Value(local=one.local or other.local)
+
+
+#: Kinds that one known road is enough to believe in, since nothing is reported for the kind alone.
+_KEPT = frozenset(
+    {
+        Kind.LOADER,
+        Kind.DEVICE_LOADER,
+        Kind.PARALLEL_LOADER,
+        Kind.SAMPLER,
+        Kind.OPTIMIZER,
+        Kind.SCHEDULER,
+        Kind.MODEL,
+        Kind.LOSS,
+        Kind.DEVICE,
+        Kind.OBJECT,
+        Kind.FUNCTION,
+        Kind.CORE_NUMBER,
+    }
+)
+
+
+def _join_same(one: Value, other: Value) -> Value:
+    items: tuple[Value, ...] | None = None
+    if one.items is not None and other.items is not None and len(one.items) == len(other.items):
+        items = tuple(join(a, b) for a, b in zip(one.items, other.items, strict=True))
+    if one.element is None or other.element is None:
+        element = one.element or other.element
+    else:
+        element = join(one.element, other.element)
+    return Value(
+        one.kind,
+        certain=one.certain and other.certain,
+        origin=one.origin or other.origin,
+        local=one.local or other.local,
+        on_device=one.on_device or other.on_device,
+        element=element,
+        items=items,
+        instance=one.instance if one.instance == other.instance else None,
+        function=one.function if one.function is other.function else None,
+    )

@@ -1,0 +1,370 @@
+"""What is linted: Python files, notebooks, folders and standard input, as text with its places."""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import dataclasses
+import io
+import json
+import os
+import re
+import tokenize
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pathspec
+
+from xladoctor.errors import SourceError, UsageError
+from xladoctor.findings import Location, Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+SUFFIXES = (".py", ".pyi", ".ipynb")
+
+#: Folders that hold other people's or generated code; the same list as ruff's, and our own.
+DEFAULT_EXCLUDE = tuple(
+    ".bzr .direnv .eggs .git .git-rewrite .hg .ipynb_checkpoints .mypy_cache .nox .pants.d .pyenv "
+    ".pytest_cache .pytype .ruff_cache .svn .tox .venv .vscode .xladoctor __pypackages__ _build "
+    "buck-out build dist node_modules site-packages venv".split()
+)
+
+_MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<rest>[%!?].*|[\w.\[\]'\"]+\?{1,2}\s*)$")
+_ASSIGNED_MAGIC = re.compile(r"^(?P<target>[ \t]*[\w., ]+=\s*)(?P<rest>[!%].*)$")
+#: Cell magics after which the cell is still Python.
+_PYTHON_CELLS = frozenset(
+    "capture prun time timeit debug memit mprun lprun xladoctor python python3 py3".split()
+)
+_ALLOW = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A part of a source that cannot be read, with why; rows and columns count from 1."""
+
+    message: str
+    row: int = 1
+    column: int = 1
+    cell: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cell:
+    """A code cell of a notebook inside the text made of all of them.
+
+    Attributes:
+        index: 0-based index in the notebook's ``cells``.
+        first: Row of the text (from 1) that is the cell's first row.
+        rows: How many rows it has.
+    """
+
+    index: int
+    first: int
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Source:
+    """One file to lint.
+
+    Attributes:
+        filename: As the user gave it.
+        text: The Python in it, newlines as they are; "" if it could not be read.
+        cells: Where the code cells are, for a notebook.
+        shell: Rows (from 1, of ``text``) that are shell lines or magics of a notebook, as written.
+        unreadable: What could not be read.
+        encoding: How the file is encoded, for writing it back ("utf-8-sig" keeps its BOM).
+    """
+
+    filename: str
+    text: str
+    cells: tuple[Cell, ...] | None = None
+    shell: tuple[tuple[int, str], ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+    encoding: str = "utf-8"
+
+    def cell_at(self, row: int) -> Cell | None:
+        """The notebook cell that holds a row of the text."""
+        return next(
+            (item for item in self.cells or () if item.first <= row < item.first + item.rows), None
+        )
+
+    def location(
+        self, start: Position, end: Position, note: str | None = None, function: str | None = None
+    ) -> Location:
+        """A range of the text as a place of the file; inside its cell for a notebook."""
+        cell = self.cell_at(start.row)
+        shift = cell.first - 1 if cell else 0
+        return Location(
+            self.filename,
+            start.row - shift,
+            start.column,
+            end.row - shift,
+            end.column,
+            function=function,
+            cell=cell.index if cell else None,
+            note=note,
+        )
+
+
+def read(path: Path, filename: str | None = None) -> Source:
+    """Read a file; what is wrong with its content is in ``unreadable``, never raised.
+
+    Args:
+        path: The file.
+        filename: What to call it; the path by default.
+    """
+    name = filename or str(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return Source(name, "", unreadable=(Unreadable(f"cannot be read: {reason}"),))
+    return from_bytes(data, name)
+
+
+def from_bytes(data: bytes, filename: str) -> Source:
+    """Make a source of a file's bytes; the name's ending tells a notebook from Python."""
+    if filename.endswith(".ipynb"):
+        return _notebook(data, filename)
+    try:
+        text, encoding = decode(data)
+    except SourceError as error:
+        return Source(filename, "", unreadable=(Unreadable(str(error)),))
+    return Source(filename, text, encoding=encoding)
+
+
+def decode(data: bytes) -> tuple[str, str]:
+    """Text and encoding of Python source, by its BOM or coding line (PEP 263), else UTF-8.
+
+    Raises:
+        SourceError: The bytes are not in that encoding, or it is not known.
+    """
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return data.decode(encoding), encoding
+    except UnicodeDecodeError as error:
+        row = data.count(b"\n", 0, error.start) + 1
+        raise SourceError(
+            f"is not {error.encoding.upper()} text (byte 0x{data[error.start]:02x} in line {row}): "
+            "save it as UTF-8 or declare its encoding in the first line"
+        ) from error
+    except (SyntaxError, LookupError) as error:
+        if data.startswith(codecs.BOM_UTF16_LE) or data.startswith(codecs.BOM_UTF16_BE):
+            raise SourceError(
+                "is UTF-16 text, which Python cannot run: save it as UTF-8"
+            ) from error
+        raise SourceError(
+            f"is not text in a known encoding ({error}): save it as UTF-8 or declare its encoding"
+        ) from error
+
+
+def syntax_error(text: str) -> Unreadable | None:
+    """What Python's own parser says against a text, None if it parses."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(text, "<source>", "exec", _ALLOW, dont_inherit=True)
+    except SyntaxError as error:
+        return Unreadable(
+            f"does not parse: {error.msg}", max(error.lineno or 1, 1), max(error.offset or 1, 1)
+        )
+    except (ValueError, RecursionError, MemoryError) as error:
+        return Unreadable(f"does not parse: {error}")
+    return None
+
+
+def _notebook(data: bytes, filename: str) -> Source:
+    try:
+        document: Any = json.loads(data.decode("utf-8-sig"))
+        cells = document["cells"] if "cells" in document else document["worksheets"][0]["cells"]
+        found = [
+            (index, _cell_text(cell))
+            for index, cell in enumerate(cells)
+            if cell.get("cell_type") == "code"
+        ]
+        language = document.get("metadata", {}).get("kernelspec", {}).get("language", "python")
+    except UnicodeDecodeError as error:
+        return Source(
+            filename,
+            "",
+            unreadable=(Unreadable(f"is not UTF-8 text (byte {error.start}): save it as UTF-8"),),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        what = Unreadable("is not a Jupyter notebook (no JSON object with cells)")
+        return Source(filename, "", unreadable=(what,))
+    if str(language).lower() != "python":
+        return Source(filename, "", cells=())
+    return _join_cells(filename, found)
+
+
+def _cell_text(cell: dict[str, Any]) -> str:
+    source = cell.get("source", cell.get("input", ""))
+    return source if isinstance(source, str) else "".join(source)
+
+
+def _join_cells(filename: str, found: Iterable[tuple[int, str]]) -> Source:
+    rows: list[str] = []
+    cells: list[Cell] = []
+    shell: list[tuple[int, str]] = []
+    unreadable: list[Unreadable] = []
+    for index, text in found:
+        lines = re.split(r"\r\n|\r|\n", text)
+        cells.append(Cell(index, len(rows) + 1, len(lines)))
+        if syntax_error("\n".join(lines)) is not None:
+            neutral, magics = neutralise(lines)
+            problem = syntax_error("\n".join(neutral))
+            shell.extend((len(rows) + row, line) for row, line in magics)
+            if problem is not None:
+                unreadable.append(dataclasses.replace(problem, cell=index))
+                neutral = [""] * len(lines)
+            lines = neutral
+        rows.extend(lines)
+    text = "\n".join(rows) + "\n" if rows else ""
+    return Source(filename, text, tuple(cells), tuple(shell), tuple(unreadable))
+
+
+def neutralise(lines: Sequence[str]) -> tuple[list[str], list[tuple[int, str]]]:
+    """Put ``pass`` where a cell has magics and shell lines, so that no line moves.
+
+    Returns:
+        The lines as Python, and what was taken out as (row from 1, line).
+    """
+    first = next((i for i, line in enumerate(lines) if line.strip()), None)
+    taken: list[tuple[int, str]] = []
+    if first is not None and lines[first].startswith("%%"):
+        words = lines[first][2:].split()
+        if not words or words[0] not in _PYTHON_CELLS:
+            return [""] * len(lines), [(i + 1, line) for i, line in enumerate(lines)]
+    result: list[str] = []
+    continued = False
+    for row, line in enumerate(lines, start=1):
+        magic = _MAGIC.match(line)
+        assigned = _ASSIGNED_MAGIC.match(line)
+        if continued:
+            taken.append((row, line))
+            result.append("")
+        elif magic is not None:
+            taken.append((row, magic["rest"]))
+            result.append(f"{magic['indent']}pass")
+        elif assigned is not None:
+            taken.append((row, assigned["rest"]))
+            result.append(f"{assigned['target']}None")
+        else:
+            result.append(line)
+            continue
+        continued = line.rstrip().endswith("\\")
+    return result, taken
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Search:
+    """How files are looked for.
+
+    Attributes:
+        exclude: Patterns in the form of ``.gitignore``, relative to ``root``.
+        force_exclude: Also leave out files that were given by name.
+        respect_gitignore: Leave out what ``.gitignore`` files leave out.
+        root: The folder that patterns are relative to.
+    """
+
+    exclude: tuple[str, ...] = DEFAULT_EXCLUDE
+    force_exclude: bool = False
+    respect_gitignore: bool = True
+    root: Path = dataclasses.field(default_factory=Path)
+
+
+def discover(paths: Sequence[str], search: Search) -> list[Path]:
+    """The files that the given files and folders mean, each once, in the order of their names.
+
+    Raises:
+        UsageError: A path does not exist.
+    """
+    spec = pathspec.GitIgnoreSpec.from_lines(search.exclude)
+    root = Path(os.path.abspath(search.root))  # noqa: PTH100  (resolve() would follow links)
+    found: dict[str, Path] = {}
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            if search.force_exclude and _excluded(path, spec, root, folder=True):
+                continue
+            for item in _walk(
+                path, spec, root, _outer_ignores(path) if search.respect_gitignore else None
+            ):
+                found.setdefault(os.path.abspath(item), item)  # noqa: PTH100
+        elif path.exists():
+            if not (search.force_exclude and _excluded(path, spec, root)):
+                found.setdefault(os.path.abspath(path), path)  # noqa: PTH100
+        else:
+            raise UsageError(f"{given}: no such file or folder")
+    return sorted(found.values(), key=lambda item: item.as_posix())
+
+
+_Ignores = list[tuple[Path, pathspec.GitIgnoreSpec]]
+
+
+def _walk(
+    folder: Path, spec: pathspec.GitIgnoreSpec, root: Path, ignores: _Ignores | None
+) -> Iterator[Path]:
+    if ignores is not None:
+        ignores = [*ignores, *_ignore_file(folder)]
+    try:
+        entries = sorted(folder.iterdir(), key=lambda item: item.name)
+    except OSError:
+        return  # a folder we may not look into holds nothing that could be linted
+    for entry in entries:
+        is_folder = entry.is_dir()
+        if not is_folder and entry.suffix not in SUFFIXES:
+            continue
+        if is_folder and entry.is_symlink():
+            continue  # may lead around in a circle; ruff does not follow it either
+        if _excluded(entry, spec, root, folder=is_folder):
+            continue
+        if ignores and _ignored(entry, ignores, folder=is_folder):
+            continue
+        if is_folder:
+            yield from _walk(entry, spec, root, ignores)
+        elif entry.is_file():
+            yield entry
+
+
+def _excluded(
+    path: Path, spec: pathspec.GitIgnoreSpec, root: Path, *, folder: bool = False
+) -> bool:
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100
+    relative = absolute.relative_to(root) if absolute.is_relative_to(root) else Path(absolute.name)
+    text = relative.as_posix()
+    return text != "." and spec.match_file(text + "/" if folder else text)
+
+
+def _ignored(path: Path, ignores: _Ignores, *, folder: bool) -> bool:
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100
+    for base, spec in reversed(ignores):
+        text = absolute.relative_to(base).as_posix() + ("/" if folder else "")
+        verdict = spec.check_file(text).include
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def _ignore_file(folder: Path) -> _Ignores:
+    try:
+        lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return [(Path(os.path.abspath(folder)), pathspec.GitIgnoreSpec.from_lines(lines))]  # noqa: PTH100
+
+
+def _outer_ignores(folder: Path) -> _Ignores:
+    """The ignore files above a folder, down from the repository's root."""
+    above: list[Path] = []
+    absolute = Path(os.path.abspath(folder))  # noqa: PTH100
+    current = absolute
+    while not (current / ".git").exists():
+        if current.parent == current:
+            return []
+        current = current.parent
+        above.append(current)
+    return [item for parent in reversed(above) for item in _ignore_file(parent)]
