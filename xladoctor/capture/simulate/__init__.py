@@ -8,6 +8,7 @@ the agent, so that they do not:
 ``cores``        who runs, who waits for whom, who has failed
 ``gate``         when a core may launch, read and wait
 ``exchange``     rendezvous and all-gather
+``randomness``   each core its own random numbers
 ``launchers``    begin, end and failure of the cores
 """
 
@@ -49,6 +50,7 @@ def install(
         was installed.
     """
     from ..agent import xla
+    from . import randomness
     from .exchange import Exchange
     from .launchers import Launcher, give_each_core_its_model
 
@@ -59,6 +61,7 @@ def install(
     launcher.install()
     launcher.gate.install()
     Exchange(points, launcher.crew_of).install()
+    randomness.install()
     give_each_core_its_model()
     return []
 

@@ -4,7 +4,7 @@ A :class:`Crew` is the set of cores of one launch. Cores come together in a *mee
 graph with a collective is launched, and in a rendezvous. A meeting is complete when every core is
 there. It can never be complete once a core has ended or failed, or when all are there but not for
 the same purpose: then every core is stopped with a message that names the cores. On a TPU the same
-program would hang.
+program can hang.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class CoreStopped(BaseException):  # noqa: N818  (not an error of this core: another one failed)
+#: After a failure the other cores get this long to stop by themselves, then the process is ended.
+GRACE_SECONDS = 5.0
+#: The same when cores are known to wait inside a collective that can never be complete: XLA
+#: complains after 5 s and aborts the process after 10 s.
+GRACE_IN_COLLECTIVE_SECONDS = 1.0
+
+
+class CoreStopped(BaseException):
     """Ends a core because the run is over; no ``except Exception`` of the program may catch it."""
 
 
@@ -80,6 +87,8 @@ class Crew:
         self.failure: tuple[int | None, BaseException] | None = None
         self.failed_at = 0.0
         self.progress = time.monotonic()
+        self.grace = GRACE_SECONDS
+        self._shown = False
         self._on_event = on_event
         self._changed = threading.Condition()
         self._meeting = Meeting()
@@ -131,6 +140,12 @@ class Crew:
         """
         if self.failure is not None:
             raise CoreStopped
+
+    def first_to_show(self) -> bool:
+        """Whether the caller is the first that wants to print why the run is over."""
+        with self._changed:
+            first, self._shown = not self._shown, True
+            return first
 
     @property
     def over(self) -> bool:
@@ -189,10 +204,11 @@ class Crew:
         """A core compiles another graph than those that met with it and have launched theirs."""
         message = (
             f"xladoctor: core {core.number} builds another graph than the cores before it, and "
-            f"both hold a collective{user_place(core.thread)}. On a TPU this hangs or gives wrong "
-            "sums: every core must build the same graph"
+            f"both hold a collective{user_place(core.thread)}. On a TPU this can hang or give "
+            "wrong sums: every core must build the same graph"
         )
         with self._changed:
+            self.grace = GRACE_IN_COLLECTIVE_SECONDS
             self._end("graphs-differ", message, {"core": core.number})
 
     def _end(self, kind: str, message: str, facts: dict[str, Any]) -> None:
@@ -224,16 +240,16 @@ def describe(crew: Crew, ended: list[int]) -> tuple[str, str, dict[str, Any]]:
     else:
         kind = "cores-differ"
     message = f"xladoctor: the cores do not run the same program: {'; '.join(parts)}. "
-    message += "On a TPU this hangs: every core must reach every collective, in the same order"
+    message += "On a TPU this can hang: every core must reach every collective, in the same order"
     facts = {"ended": ended, "waiting": [[words, cores] for words, cores in waiting.items()]}
     return kind, message, facts
 
 
 def names(numbers: list[int]) -> str:
-    """ "core 3", "cores 0, 2 and 5" or "cores 0 to 6"."""
+    """Cores in words: "core 3", "cores 0, 2 and 5" or "cores 0 to 6"."""
     if len(numbers) == 1:
         return f"core {numbers[0]}"
-    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):  # noqa: PLR2004
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"cores {numbers[0]} to {numbers[-1]}"
     return f"cores {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 

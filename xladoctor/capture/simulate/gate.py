@@ -157,7 +157,7 @@ class Gate:
             self._points.run(launch, self._sync)
             result = proceed()
         else:
-            result = self._points.run(launch, lambda: proceed())
+            result = self._points.run(launch, proceed)
         call.facts["waited"] = launch.facts.get("waited", 0.0)
         return result
 
