@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
-from xladoctor.diagnosis.words import at, duration, finding, plural
+from xladoctor.diagnosis.words import duration, finding, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
     yield finding(
         "XLA211",
         f"{plural(len(long), 'compilation')} took a minute or more, the longest "
-        f"{duration(longest.seconds or 0.0)} at {at(longest.location)}",
+        f"{duration(longest.seconds or 0.0)}",
         _SUGGESTION,
         at=longest.location,
         count=sum(len(item.cores) for item in long),

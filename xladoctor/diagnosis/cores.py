@@ -46,7 +46,7 @@ def _failures(run: RunFacts) -> Iterator[Finding]:
         message = first.message.strip().partition("\n")[0][:200]
         yield finding(
             "XLA411",
-            f"{who} failed{when} at {at(place)}: {first.type}{': ' if message else ''}{message}",
+            f"{who} failed{when}: {first.type}{': ' if message else ''}{message}",
             "mend this first; what the other cores report may be a consequence",
             at=place,
             count=len(rows),
@@ -104,8 +104,8 @@ def _different_graphs(run: RunFacts) -> Iterator[Finding]:
     detail = f" ({shown.cause.detail})" if shown.cause.detail else ""
     yield finding(
         "XLA410",
-        f"{cores_text(shown.cores, run.cores)} of {len(run.cores)} built a graph of its own at "
-        f"{at(shown.location)}{detail}; compilations per core: "
+        f"{cores_text(shown.cores, run.cores)} of {len(run.cores)} built a graph of its own"
+        f"{detail}; compilations per core: "
         f"{min(counts.values())} to {max(counts.values())}",
         "let all cores run the same operations in a step; only the host's work may differ",
         at=shown.location,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis.pasted import SCALAR_READ
-from xladoctor.diagnosis.words import at, cores_text, duration, finding, plural, rate
+from xladoctor.diagnosis.words import cores_text, duration, finding, plural, rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,12 +83,12 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             continue  # during set-up only: it costs once and is over
         place = run.place(rows[0].frames)
         seconds = run.per_core(row.seconds for row in rows)
-        often = f", {rate(count / steps)} times per step" if steps else ""
+        often = f" {rate(count / steps)} per step" if steps else ""
         cost = "" if seconds is None else f"; it cost {duration(seconds)} per core"
         yield finding(
             "XLA501",
-            f"{rows[0].operation} at {at(place)} runs on the CPU{often} on "
-            f"{cores_text(cores, run.cores)}, {count:,} times in all{cost}",
+            f"{rows[0].operation} runs on the CPU{often} on {cores_text(cores, run.cores)}, "
+            f"{plural(count, 'time')} in all{cost}",
             suggestion(rows[0].operation),
             at=place,
             count=count,
@@ -104,7 +104,7 @@ def _from_state(state: State) -> Iterator[tuple[Finding, str]]:
             continue  # during set-up only: it no longer happens
         count = total if grown is None else grown
         steps = state.steps if grown is None else steps
-        often = f", {rate(count / steps)} times per step" if steps and count >= steps else ""
+        often = f", {rate(count / steps)} per step" if steps and count >= steps else ""
         yield (
             finding(
                 "XLA501",

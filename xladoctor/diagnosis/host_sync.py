@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.words import (
-    at,
     cores_text,
     duration,
     finding,
@@ -60,8 +59,8 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         cost = "" if seconds is None else f"; the host waited {duration(seconds)} per core"
         yield finding(
             "XLA101",
-            f"{at(place)} reads a device value ({whats}) {rate(count / steps)} times per step on "
-            f"{cores_text(cores, run.cores)}, {count:,} times in all{cost}",
+            f"a device value is read ({whats}) {rate(count / steps)} per step on "
+            f"{cores_text(cores, run.cores)}, {plural(count, 'time')} in all{cost}",
             _SUGGESTION,
             at=place,
             count=count,
@@ -99,8 +98,8 @@ def _from_state(state: State) -> Iterator[Finding]:
         what, remedy = "of unknown size", _SUGGESTION
     yield finding(
         "XLA101",
-        f"the host read from the device {reads:,} times for {plural(runs, 'execution')} ({what}): "
-        f"{rate(reads / runs)} reads per execution",
+        f"the host read from the device {reads:,} times ({what}), {rate(reads / runs)} per "
+        f"execution",
         remedy,
         count=reads,
         seconds=seconds,
@@ -119,7 +118,7 @@ def _scalar_reads(state: State) -> Finding | None:
         return None
     return finding(
         "XLA101",
-        f"single values are read from the device {rate(reads / steps)} times per step "
+        f"single values are read from the device {rate(reads / steps)} per step "
         f"({reads:,} reads in {plural(steps, 'step')}): item(), print or if on a tensor",
         _SUGGESTION,
         count=reads,
@@ -143,7 +142,7 @@ def _from_profiler(pasted: Pasted) -> Iterator[Finding]:
         grown = (reads - first.count) / (steps - first.steps)
         if grown < limits.READS_PER_STEP:
             return
-        text = f"{rate(grown)} reads per step between steps {first.steps} and {steps}"
+        text = f"{rate(grown)} per step between steps {first.steps} and {steps}"
     else:
         text = f"{reads:,} reads during {plural(steps, 'step')}, those of set-up included"
     yield finding(

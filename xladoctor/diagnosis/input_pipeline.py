@@ -56,6 +56,8 @@ def _from_state(state: State) -> Iterator[Finding]:
     uploads = state.metric("TransferToServerTime")
     if uploads is None or uploads.accumulator is None or state.too_early:
         return
+    if sum(state.fallbacks.values()) >= limits.CAUSED_BY_FALLBACKS * (uploads.total_samples or 0):
+        return  # these are the results of operations that ran on the CPU, on their way back
     seconds = uploads.accumulator
     others = [
         state.execute_seconds,

@@ -102,8 +102,7 @@ def _last_batch(run: RunFacts, items: list[Compilation]) -> Finding:
     seconds = run.per_core([item.seconds for item in items])
     return finding(
         "XLA203",
-        f"the smaller last batch costs {plural(len(items), 'more compilation')} at "
-        f"{at(items[0].location)} ({detail})",
+        f"the smaller last batch costs {plural(len(items), 'more compilation')} ({detail})",
         "give the data loader drop_last=True, or pad the last batch",
         at=items[0].location,
         count=sum(len(item.cores) for item in items),
@@ -125,11 +124,10 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
         default=len(items),
     )
     seconds = _wall(items)
-    cost = "" if seconds is None else f" and cost {duration(seconds)}"
+    cost = "" if seconds is None else f" in {duration(seconds)}"
     return finding(
         "XLA210",
-        f"{at(example.location)} compiled {plural(most, 'new graph')} after warm-up{cost}: "
-        f"{meaning}{detail}{made}",
+        f"{plural(most, 'new graph')} compiled after warm-up{cost}: {meaning}{detail}{made}",
         advice,
         at=example.location,
         count=sum(len(item.cores) for item in items),
@@ -159,7 +157,10 @@ def _from_state(state: State) -> Iterator[Finding]:
         if grown / grown_steps >= limits.READS_PER_STEP and grown > 1:
             text = f"{plural(grown, 'new graph')} in the last {plural(grown_steps, 'step')}"
     elif state.step is not None and state.step <= 1 and (new or 0) > limits.SETTLED_GRAPHS:
-        text = f"{new} graphs were compiled in the first step, where 2 to {limits.SETTLED_GRAPHS} are normal"
+        text = (
+            f"{new} graphs were compiled in the first step, where 2 to {limits.SETTLED_GRAPHS} "
+            "are normal"
+        )
     elif new is not None:
         text = _from_totals(state, new, reused, steps)
     if text is not None:
@@ -202,17 +203,15 @@ def _from_profiler(pasted: Pasted) -> Iterator[Finding]:
     if not lines:
         return
     first, last = lines[0], lines[-1]
-    if None in (first.count, first.steps, last.count, last.steps) or first is last:
+    if first is last or first.count is None or last.count is None:
         return  # one cumulative line cannot tell warm-up from trouble
-    assert first.count is not None
-    assert first.steps is not None
-    assert last.count is not None
-    assert last.steps is not None
+    if first.steps is None or last.steps is None:
+        return
     if last.steps > first.steps and last.count > first.count:
         yield finding(
             "XLA210",
-            f"the program still compiles: {plural(last.count - first.count, 'compilation')} between "
-            f"steps {first.steps} and {last.steps} (pt-xla-profiler)",
+            f"the program still compiles: {plural(last.count - first.count, 'compilation')} "
+            f"between steps {first.steps} and {last.steps} (pt-xla-profiler)",
             "find what changes: PT_XLA_DEBUG_LEVEL=1 names the line of each compilation",
             count=last.count,
             by="report",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
-from xladoctor.diagnosis.words import at, finding, plural
+from xladoctor.diagnosis.words import finding, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         known = [item.seconds for item in grew if item.seconds is not None]
         yield finding(
             "XLA301",
-            f"no step boundary: the graph that {at(last.location)} ends grew "
+            f"no step boundary: the graph that this line ends grew "
             f"{plural(len(grew), 'time')}{detail}",
             _SUGGESTION,
             at=last.location,

@@ -56,6 +56,9 @@ IDLE_LOCK_SHARE = 0.05
 #: Uploads as a share of the time seen on the device and the links. M #2383; the share is ours.
 UPLOAD_SHARE = 0.5
 
+#: Transfers are a consequence of CPU fallbacks if there are this many fallbacks for each. O.
+CAUSED_BY_FALLBACKS = 0.5
+
 #: Share of the time after warm-up that the cores waited for their input. O.
 INPUT_SHARE = 0.3
 #: Steps from which shares of time are worth stating. O.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis.thresholds import EARLY_STEPS
-from xladoctor.diagnosis.words import duration, plural
+from xladoctor.diagnosis.words import at, duration, plural
 from xladoctor.findings import Severity
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def _problem(
         meaning += f": {min(1.0, worst.seconds / total):.0%} of the time of the run"
     others = len(findings) - 1
     more = f" {plural(others, 'more finding')} below." if others else ""
-    why = worst.message + ("" if worst.message.endswith((".", "?", "!")) else ".")
+    place = f"{at(worst.locations[0])}: " if worst.locations else ""
+    why = place + worst.message + ("" if worst.message.endswith((".", "?", "!")) else ".")
     if early is not None and worst.severity.rank != 0:
         more = " The run is short: numbers are those of its start." + more
     suggestion = worst.suggestion or f"read 'xladoctor explain {worst.code}'"

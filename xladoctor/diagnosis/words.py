@@ -71,8 +71,10 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def rate(value: float) -> str:
-    """A number per something, short: ``0.3``, ``1``, ``12``, ``101``."""
-    return f"{value:.0f}" if value >= 9.95 or abs(value - round(value)) < 0.05 else f"{value:.1f}"
+    """How often, short: ``0.3 times``, ``once``, ``twice``, ``12 times``."""
+    whole = value >= 9.95 or abs(value - round(value)) < 0.05
+    text = f"{value:,.0f}" if whole else f"{value:.1f}"
+    return {"1": "once", "2": "twice"}.get(text, f"{text} times")
 
 
 def duration(seconds: float) -> str:

@@ -163,7 +163,10 @@ def _finding(number: int, finding: Finding, report: Report) -> Padding:
         facts.append(words.seconds(finding.seconds))
     if finding.cores:
         numbers = words.cores(finding.cores, report.summary.cores)
-        facts.append(f"{'core' if numbers.isdigit() else 'cores'} {numbers}")
+        if numbers.startswith("all"):
+            facts.append(f"{numbers} cores")
+        else:
+            facts.append(f"{'core' if numbers.isdigit() else 'cores'} {numbers}")
     if "lint" in finding.confirmed_by and "runtime" in finding.confirmed_by:
         facts.append("seen in the code and in the run")
     if facts:
