@@ -246,7 +246,7 @@ def _show(
     if html is not None:
         _write(html, render(report, "html"))
         console.print(f"xladoctor: the page is {html}", soft_wrap=True)
-    _say_next(run_dir, report, html, console)
+    _say_next(run_dir, html, console)
     return _judge(limits, report)
 
 
@@ -254,14 +254,12 @@ def _color(output_file: Path | None) -> bool:
     return output_file is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _say_next(run_dir: Path, report: Report, html: Path | None, console: Console) -> None:
-    shown = _shown(run_dir)
-    if report.findings:
-        console.print(f"xladoctor: read about it: xladoctor explain {report.findings[0].code}")
+def _say_next(run_dir: Path, html: Path | None, console: Console) -> None:
+    """The report itself says what to do about the program; this says what to do with the run."""
     if html is None:
         console.print(
-            f"xladoctor: see it as a page: xladoctor report {shown} --output-format html "
-            "--output-file report.html",
+            f"xladoctor: see it as a page: xladoctor report {_shown(run_dir)} "
+            "--output-format html --output-file report.html",
             soft_wrap=True,
         )
 
