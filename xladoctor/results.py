@@ -92,7 +92,7 @@ class CoreSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a graph was new: a kind of :data:`CAUSE_KINDS`, what differs, and the line that made it."""
+    """Why a graph was new: a kind of :data:`CAUSE_KINDS`, what differs, the line that made it."""
 
     kind: str
     detail: str = ""
@@ -127,8 +127,8 @@ class Metric:
     """One metric of a torch_xla metrics report; values in ``unit`` ("s", "B" or "").
 
     ``total_samples`` and ``accumulator`` are since the start; ``percentiles``, ``value_rate``
-    (units a second) and ``rate`` (samples a second) are of the last 1,024 samples at most. Only server
-    metrics (XRT) print a ``mean``.
+    (units a second) and ``rate`` (samples a second) are of the last 1,024 samples at most. Only
+    server metrics (XRT) print a ``mean``.
     """
 
     total_samples: int | None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xladoctor.findings import Location
     from xladoctor.readings.tables import (
         CompilationRow,
+        DivergenceRow,
         ErrorRow,
         FallbackRow,
         Frame,
@@ -141,6 +142,11 @@ class RunFacts:
     def hangs(self) -> list[HangRow]:
         """Where the cores stood when none made progress."""
         return [row for run in self.runs for row in run.hangs]
+
+    @property
+    def divergences(self) -> list[DivergenceRow]:
+        """Cores that were about to run another graph than the others."""
+        return [row for run in self.runs for row in run.divergences]
 
     @functools.cached_property
     def steps_by_core(self) -> dict[int, int]:

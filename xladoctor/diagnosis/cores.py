@@ -18,15 +18,18 @@ if TYPE_CHECKING:
 #: What the other cores raise because one has failed; never the reason itself.
 _CONSEQUENCES = frozenset({"BrokenBarrierError", "threading.BrokenBarrierError"})
 
+_SAME_GRAPHS = "let all cores run the same operations in a step; only the host's work may differ"
+
 
 def find(case: Case) -> Iterator[Finding]:
     """Failures first; after a failure different graphs are a consequence and not reported."""
     if case.run is not None:
         failed = list(_failures(case.run))
         yield from failed
-        hangs = list(_hangs(case.run))
-        yield from hangs
-        if not failed:
+        yield from _hangs(case.run)
+        stopped = list(_divergences(case.run))
+        yield from stopped
+        if not failed and not stopped:
             yield from _different_graphs(case.run)
     if case.pasted is not None:
         yield from _from_reports(case.pasted)
@@ -80,6 +83,20 @@ def _hangs(run: RunFacts) -> Iterator[Finding]:
     )
 
 
+def _divergences(run: RunFacts) -> Iterator[Finding]:
+    """The simulation stopped the run because a core came with another graph."""
+    for row in run.divergences:
+        last = [c for c in run.compilation_rows if c.core == row.core][-1:]
+        place = run.place(last[0].frames) if last else None
+        yield finding(
+            "XLA410",
+            row.message.removeprefix("xladoctor: ").partition("\n")[0],
+            _SAME_GRAPHS,
+            at=place,
+            cores=[row.core] if row.core is not None else (),
+        )
+
+
 def _different_graphs(run: RunFacts) -> Iterator[Finding]:
     """Graphs that end a step and are new for some cores only: one-core reads are no divergence."""
     if len(run.cores) < 2 or len(set(run.steps_by_core.values())) > 1:
@@ -107,7 +124,7 @@ def _different_graphs(run: RunFacts) -> Iterator[Finding]:
         f"{cores_text(shown.cores, run.cores)} of {len(run.cores)} built a graph of its own"
         f"{detail}; compilations per core: "
         f"{min(counts.values())} to {max(counts.values())}",
-        "let all cores run the same operations in a step; only the host's work may differ",
+        _SAME_GRAPHS,
         at=shown.location,
         count=sum(len(item.cores) for item in apart),
         cores=[core for item in apart for core in item.cores],

@@ -143,7 +143,7 @@ def _about(case: Case, readings: Readings) -> dict[str, str]:
     elif devices:
         about["Device"] = ", ".join(devices)
     if manifest.signal:
-        about["Ended"] = f"by signal {manifest.signal}"
+        about["Ended"] = f"by {manifest.signal}"
     elif manifest.exit_code:
         about["Ended"] = f"with exit code {manifest.exit_code}"
     return about
@@ -158,7 +158,9 @@ def _notes(case: Case, readings: Readings) -> list[str]:
                 "are not."
             )
         missing = [part for part in PARTS if getattr(case.run.time, part) is None]
-        if missing:
+        if not case.run.steps:
+            notes.append("No step was completed, so the time is not divided into parts.")
+        elif missing:
             names = ", ".join(part.replace("_", " ") for part in missing)
             notes.append(f"Not measured: time spent in {names}.")
     return notes

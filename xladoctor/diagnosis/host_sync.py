@@ -56,7 +56,10 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         place = run.place(rows[0].frames)
         seconds = run.per_core(row.seconds for row in rows)
         whats = " and ".join(sorted({row.what for row in rows}))
-        cost = "" if seconds is None else f"; the host waited {duration(seconds)} per core"
+        included = ", compilations included" if any(row.compiled for row in rows) else ""
+        cost = (
+            "" if seconds is None else f"; the host waited {duration(seconds)} per core{included}"
+        )
         yield finding(
             "XLA101",
             f"a device value is read ({whats}) {rate(count / steps)} per step on "

@@ -82,33 +82,37 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
     points: dict[object, list[Compilation]] = {}
     for item in run.compilations:
         points.setdefault(item.location, []).append(item)
+    last_batches: dict[str, list[Compilation]] = {}
+    found: list[Finding] = []
     for items in points.values():
-        smaller = [item for item in items if is_smaller_batch(item)]
         late = [item for item in items if item.after_warmup and item.cause.kind != "graph-grew"]
-        # One or two other sizes a loop are its last batch; more are inputs of varying size.
-        if (
-            smaller
-            and len(smaller) <= 2
-            and all(i.cause.kind != "input-shape" or i in smaller for i in late)
-        ):
-            yield _last_batch(run, smaller)
+        smaller = [item for item in items if is_smaller_batch(item)]
+        shapes = [item for item in late if item.cause.kind == "input-shape"]
+        # One or two other sizes of a line are the rest of its data; more are varying inputs.
+        if smaller and len(smaller) <= 2 and all(item in smaller for item in shapes):
+            for item in smaller:
+                change = item.cause.detail.partition(";")[0]
+                last_batches.setdefault(change, []).append(item)
             late = [item for item in late if item not in smaller]
         if late:
-            yield _recompilation(run, late)
+            found.append(_recompilation(run, late))
+    # One short batch passes through all lines of its loop: that is one problem.
+    yield from (_last_batch(change, items) for change, items in last_batches.items())
+    yield from found
 
 
-def _last_batch(run: RunFacts, items: list[Compilation]) -> Finding:
-    detail = items[0].cause.detail.partition(";")[0]
-    seconds = run.per_core([item.seconds for item in items])
+def _last_batch(change: str, items: list[Compilation]) -> Finding:
+    count = len(items)
+    seconds = _wall(items)
+    cost = "" if seconds is None else f" in {duration(seconds)}"
     return finding(
         "XLA203",
-        f"the smaller last batch costs {plural(len(items), 'more compilation')} ({detail})",
+        f"the smaller last batch is compiled for itself: {plural(count, 'graph')}{cost} ({change})",
         "give the data loader drop_last=True, or pad the last batch",
-        at=items[0].location,
+        at=[item.location for item in items],
         count=sum(len(item.cores) for item in items),
-        seconds=_wall(items) if seconds is not None else None,
+        seconds=seconds,
         cores=[core for item in items for core in item.cores],
-        related=[item.cause.location for item in items[:1] if item.cause.location],
     )
 
 

@@ -87,11 +87,19 @@ def _early(case: Case) -> Answer | None:
                 "No process of the command used an XLA device.",
                 "Check that the program imports torch_xla and gets its device from it.",
             )
+        manifest = run.runs[0].manifest
+        if manifest.signal or manifest.exit_code:
+            how = manifest.signal or f"exit code {manifest.exit_code}"
+            return (
+                f"The command did not finish: it ended with {how}.",
+                f"{plural(run.step_count, 'optimizer step')} per core had been recorded by then.",
+                "Mend what its own output names, then profile again.",
+            )
         if run.step_count <= EARLY_STEPS:
+            steps = plural(run.step_count, "optimizer step") if run.step_count else "no step"
             return (
                 "It is too early to tell.",
-                f"Only {plural(run.step_count, 'optimizer step')} per core was seen, and the first "
-                f"{EARLY_STEPS} are warm-up.",
+                f"Of each core {steps} was seen, and the first {EARLY_STEPS} are warm-up.",
                 "Let the program take some 20 steps and profile again.",
             )
         return None

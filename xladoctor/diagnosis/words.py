@@ -35,14 +35,18 @@ def finding(
     message: str,
     suggestion: str,
     *,
-    at: Location | None = None,
+    at: Location | Iterable[Location | None] | None = None,
     count: int | None = None,
     seconds: float | None = None,
     cores: Iterable[int] = (),
     related: Iterable[Location] = (),
     by: str = "runtime",
 ) -> Finding:
-    """A finding with the name and severity that the catalogue gives its code."""
+    """A finding with the name and severity that the catalogue gives its code.
+
+    ``at`` is one place or several; places that are not known are left out.
+    """
+    places = [at] if at is None or isinstance(at, Location) else list(dict.fromkeys(at))
     name, severity = _CODES[code]
     try:
         page = catalogue.page(code)
@@ -56,7 +60,7 @@ def finding(
         severity=severity,
         message=message,
         suggestion=suggestion,
-        locations=(at,) if at else (),
+        locations=tuple(place for place in places if place is not None),
         related=tuple(related),
         count=count,
         seconds=seconds,

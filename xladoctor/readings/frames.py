@@ -24,6 +24,7 @@ _RUN_TABLES = {
     "launches": tables.LaunchRow,
     "errors": tables.ErrorRow,
     "hangs": tables.HangRow,
+    "divergences": tables.DivergenceRow,
 }
 _REPORT_COLUMNS = ("report", "source", "core", "step")
 
@@ -33,8 +34,9 @@ def to_frames(readings: tables.Readings) -> dict[str, pd.DataFrame]:
 
     Returns:
         ``processes``, ``cores``, ``steps``, ``compilations``, ``syncs``, ``fallbacks``,
-        ``launches``, ``errors``, ``hangs`` of the runs (column ``run``: the run directory; ``part_*``: seconds),
-        and ``metrics``, ``percentiles``, ``counters`` of the metrics reports (``report``: their
+        ``launches``, ``errors``, ``hangs``, ``divergences`` of the runs (column ``run``: the run
+        directory; ``part_*``: seconds), and ``metrics``, ``percentiles``, ``counters`` of the
+        metrics reports (``report``: their
         position). Times are seconds, sizes bytes; what is not measured is NaN or None.
 
     Raises:

@@ -99,7 +99,7 @@ class _Reader:
 
     def feed(self, line: str) -> None:
         """Take one line."""
-        if ":" not in line and self._open is None:
+        if self._open is None and ":" not in line and "[MetricsData" not in line:
             return
         line = clean(line)
         if "\\n" in line:  # a report inside a JSON log or a repr

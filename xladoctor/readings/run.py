@@ -55,6 +55,7 @@ def read_run(path: Path) -> tables.Run:
         launches=tuple(rows["launch"]),
         errors=tuple(rows["error"]),
         hangs=tuple(rows["hang"]),
+        divergences=tuple(rows["divergence"]),
         metrics=tuple(rows["metrics"]),
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -111,11 +112,11 @@ def _manifest(path: Path, notes: list[str]) -> tables.Manifest:
         started=_number(data.get("started")),
         ended=_number(data.get("ended")),
         exit_code=_integer(data.get("exit_code")),
-        signal=_integer(data.get("signal")),
+        signal=_text(data.get("signal")),
         simulated_cores=_integer(data.get("simulated_cores")),
         complete=data.get("complete") is True,
     )
-    if not manifest.complete:
+    if manifest.ended is None:
         notes.append("the run was cut short: what is shown is what was recorded until then")
     return manifest
 
@@ -301,6 +302,13 @@ class _EventReader:
                 _text(event.get("waits_for")),
             )
         )  # fmt: skip
+
+    def _on_divergence(self, event: dict[str, Any]) -> None:
+        self._rows["divergence"].append(
+            tables.DivergenceRow(
+                self._process, _integer(event.get("core")), _text(event.get("message")) or ""
+            )
+        )
 
     def _on_hook_off(self, event: dict[str, Any]) -> None:
         self._notes.append(

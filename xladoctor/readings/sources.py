@@ -79,12 +79,10 @@ def _read_text(name: str, stdin: str | None, core: int | None, found: _Found) ->
     blocks, complaints = parse_debug(_lines(name, stdin), shown)
     if not reports and not blocks and not complaints:
         if next(_lines(name, stdin), None) is None:
-            raise SourceError(
-                f"{shown}: this is empty: paste the output of metrics_report() into it"
-            )
+            raise SourceError(f"{shown}: this is empty: put the output of metrics_report() there")
         raise SourceError(
             f"{shown}: no torch_xla metrics report and no PT_XLA_DEBUG output was found in it: "
-            "print torch_xla.debug.metrics.metrics_report() at the end of the run and give that text"
+            "give the text that torch_xla.debug.metrics.metrics_report() returns at the run's end"
         )
     found.reports += reports
     found.debug += blocks

@@ -30,7 +30,7 @@ class Manifest:
     started: float | None = None
     ended: float | None = None
     exit_code: int | None = None
-    signal: int | None = None
+    signal: str | None = None
     simulated_cores: int | None = None
     complete: bool = False
 
@@ -173,6 +173,15 @@ class HangRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class DivergenceRow:
+    """A core was about to run another graph than those that it shares a collective with."""
+
+    process: str
+    core: int | None
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Run:
     """A run directory as tables; ``notes`` are sentences on what is missing."""
 
@@ -186,6 +195,7 @@ class Run:
     launches: tuple[LaunchRow, ...] = ()
     errors: tuple[ErrorRow, ...] = ()
     hangs: tuple[HangRow, ...] = ()
+    divergences: tuple[DivergenceRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -45,45 +45,60 @@ class PageText:
 
 def page_text(page: Page) -> PageText:
     """The blocks of a page, without its title, TOML, tests and references."""
-    blocks: list[Block] = []
-    paragraph: list[str] = []
-    code: list[str] | None = None
-    fence = heading = ""
-
-    def close() -> None:
-        if paragraph:
-            blocks.append(Block("text", " ".join(paragraph)))
-            paragraph.clear()
-
+    reader = _Reader()
     for line in page.text.splitlines()[1:]:
+        reader.feed(line)
+    reader.end_paragraph()
+    return PageText(page.code, page.name, page.summary, page.url, tuple(reader.blocks))
+
+
+class _Reader:
+    """Gathers lines into blocks."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self._paragraph: list[str] = []
+        self._kind = "text"
+        self._code: list[str] | None = None
+        self._fence = ""
+        self._heading = ""
+
+    def feed(self, line: str) -> None:
+        """Take one line."""
         if line.startswith("```"):
-            close()
-            if code is None:
-                code, fence = [], line[3:].strip()
-            else:
-                if fence != "toml" and heading not in _LEFT_OUT:
-                    blocks.append(Block("code", "\n".join(code)))
-                code = None
-            continue
-        if code is not None:
-            code.append(line)
-            continue
-        title, item = _HEADING.match(line), _LIST.match(line)
-        if title is not None:
-            close()
-            heading = title["text"]
-            if heading not in _LEFT_OUT:
-                blocks.append(Block("heading", heading))
-        elif heading in _LEFT_OUT:
-            continue
-        elif item is not None:
-            close()
-            blocks.append(Block("item", item["text"]))
-        elif not line.strip():
-            close()
-        elif blocks and blocks[-1].kind == "item" and line.startswith("  ") and not paragraph:
-            blocks[-1] = Block("item", f"{blocks[-1].text} {line.strip()}")
+            self._on_fence(line)
+        elif self._code is not None:
+            self._code.append(line)
         else:
-            paragraph.append(line.strip())
-    close()
-    return PageText(page.code, page.name, page.summary, page.url, tuple(blocks))
+            self._on_text(line)
+
+    def end_paragraph(self) -> None:
+        """Close what is open."""
+        if self._paragraph:
+            self._add(self._kind, " ".join(self._paragraph))
+        self._paragraph, self._kind = [], "text"
+
+    def _add(self, kind: str, text: str) -> None:
+        if self._heading not in _LEFT_OUT:
+            self.blocks.append(Block(kind, text))
+
+    def _on_fence(self, line: str) -> None:
+        self.end_paragraph()
+        if self._code is None:
+            self._code, self._fence = [], line[3:].strip()
+            return
+        if self._fence != "toml":
+            self._add("code", "\n".join(self._code))
+        self._code = None
+
+    def _on_text(self, line: str) -> None:
+        title, item = _HEADING.match(line), _LIST.match(line)
+        if title is not None or item is not None or not line.strip():
+            self.end_paragraph()
+        if title is not None:
+            self._heading = title["text"]
+            self._add("heading", title["text"])
+        elif item is not None:
+            self._paragraph, self._kind = [item["text"]], "item"
+        elif line.strip():
+            self._paragraph.append(line.strip())

@@ -178,6 +178,10 @@ def _finding(number: int, finding: Finding, report: Report) -> Padding:
         where = words.place(finding.locations[0])
         if finding.locations[0].function:
             where += f" in {finding.locations[0].function}"
+        others = [words.place(place) for place in finding.locations[1:4]]
+        if others:
+            more = len(finding.locations) - 1 - len(others)
+            where += f", also {', '.join(others)}" + (f" and {more} more" if more else "")
         body.add_row("at", where)
     body.add_row("", finding.message)
     if finding.suggestion:
@@ -197,7 +201,7 @@ def _compilations(report: Report, width: int) -> Group:
             "-" if item.step is None else str(item.step),
             words.seconds(item.seconds),
             words.cores(item.cores, report.summary.cores),
-            words.place(item.location),
+            _tail(words.place(item.location), max(18, width // 4)),
             Text(words.cause(item), style="yellow" if item.after_warmup else ""),
         )
     parts: list[RenderableType] = [Padding(table, (0, 0, 0, 2))]
@@ -205,6 +209,11 @@ def _compilations(report: Report, width: int) -> Group:
         text = f"and {rest} more; all of them: --output-format json"
         parts.append(Padding(Text(text, style="dim"), (0, 0, 0, 2)))
     return Group(*parts)
+
+
+def _tail(text: str, columns: int) -> str:
+    """The end of a long path: its file and line tell most."""
+    return text if cell_len(text) <= columns else f"…{text[1 - columns :]}"
 
 
 def _choose(items: tuple[Compilation, ...]) -> tuple[list[Compilation], int]:
