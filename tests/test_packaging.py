@@ -103,6 +103,7 @@ def test_the_sdist_holds_all_that_is_needed_to_work_on_it(built: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"rules/{page}" for page in PAGES} <= names
     for wanted in (
+        ".ci/install.py",
         "Makefile",
         "README.md",
         "CHANGELOG.md",
