@@ -79,23 +79,28 @@ def lint(
     findings = [unparsable(source, item) for item in source.unreadable]
     if not source.text.strip():
         return Result(_chosen(source, findings, options))
-    if not _MARKERS.search(source.text) and not source.shell:
-        problem = sources.syntax_error(source.text)
-        if problem is not None:
-            findings.append(unparsable(source, problem))
+    problem = sources.syntax_error(source.text)
+    concerns_us = _MARKERS.search(source.text) is not None or bool(source.shell)
+    # LibCST's parser takes the process down with it on very deep nesting, so Python goes first.
+    if problem is not None and (not concerns_us or problem.fatal):
+        findings.append(unparsable(source, problem))
+    if not concerns_us or (problem is not None and problem.fatal):
         return Result(_chosen(source, findings, options))
     try:
         model = FileModel(source.text, options.target, source.shell)
     except cst.ParserSyntaxError as error:
-        problem = sources.syntax_error(source.text) or sources.Unreadable(
+        problem = problem or sources.Unreadable(
             f"does not parse: {error.message}", error.raw_line, error.raw_column + 1
         )
         findings.append(unparsable(source, problem))
         return Result(_chosen(source, findings, options))
+    except RecursionError:
+        problem = sources.Unreadable("is nested too deeply to be linted")
+        findings.append(unparsable(source, problem))
+        return Result(_chosen(source, findings, options))
     except Exception as error:  # noqa: BLE001  (one file must not stop the others)
-        return Result(
-            _chosen(source, findings, options), (_failure(source, "the file's model", error),)
-        )
+        failure = _failure(source, "the file's model", error)
+        return Result(_chosen(source, findings, options), (failure,))
     failures: list[Failure] = []
     for code, rule in (registry.rules() if rules is None else rules).items():
         if options.codes is not None and code not in options.codes:

@@ -178,11 +178,11 @@ class Evaluator:
         return likely(holder)
 
     def _stored(self, instance: Instance, name: str, frame: Frame) -> Value | None:
-        known = self.flow.known.attributes
-        for key in (instance, Instance(instance.cls, None)):
-            value = known.get((key, name))
-            if value is not None:
-                return value
+        for facts in (self.flow.known, self.flow.found):
+            for key in (instance, Instance(instance.cls, None)):
+                value = facts.attributes.get((key, name))
+                if value is not None:
+                    return value
         method = self.flow.method(instance.cls, name)
         if method is None:
             return None

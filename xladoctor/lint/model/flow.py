@@ -1,8 +1,9 @@
 """Kinds of value through a file: what each expression evaluates to.
 
 An abstract run of the module and of every function in it. Statements run in order, branches are
-joined, loop bodies run again while their beginning changes. Arguments and results cross calls
-within the file: rounds are repeated until nothing changes (or ``_ROUNDS`` are over). Methods are
+joined, loop bodies run again while their beginning changes. A call runs the function it calls if
+its arguments say something new; what is only known later (globals, attributes that another method
+sets) is there in the next round, until nothing changes or ``_ROUNDS`` are over. Methods are
 run once per object they are called on, so that ``batch_time.avg`` (numbers) is not confused with
 ``losses.avg`` (device tensors) of the same class.
 """
@@ -90,6 +91,7 @@ class Flow:
         self._targets: dict[cst.Call, Function | Class] = {}
         self._evaluator = Evaluator(self)
         self._is_module: dict[Class, bool] = {}
+        self._running: list[Function] = []
         for _ in range(_ROUNDS):
             self._round()
             if self.found == self.known:
@@ -171,10 +173,14 @@ class Flow:
             contexts = [key for key in self.found.parameters if key[0] is function]
             if len(contexts) >= _MOST_CONTEXTS:
                 context = (function, Instance(instance.cls, None))
+        first = context not in self.found.parameters
         parameters = self.found.parameters.setdefault(context, {})
+        before = dict(parameters)
         for name, value in arguments.items():
             parameters[name] = join(parameters[name], value) if name in parameters else value
-        return self.known.results.get(context, UNKNOWN)
+        if (first or parameters != before) and function not in self._running:
+            self._run(*context)
+        return self.found.results.get(context) or self.known.results.get(context, UNKNOWN)
 
     def made(self, call: cst.Call, cls: Class) -> Instance:
         """An object of a class of this file is made by a call."""
@@ -205,21 +211,21 @@ class Flow:
         self.run_block(self.tree.module.body, frame)
         self.found.outer[None] = self._end_env(frame)
         for function in self.tree.functions.values():
-            for instance in self._contexts(function):
-                self._run(function, instance)
+            if function not in {key[0] for key in self.found.parameters}:
+                for instance in self._contexts(function):
+                    self._run(function, instance)
 
     def _contexts(self, function: Function) -> list[Instance | None]:
+        """For a function that nothing in the file is seen to call: the objects it may belong to."""
         owner = function.owner
         if owner is None or function.is_static:
             return [None]
-        called = [key[1] for key in self.known.parameters if key[0] is function]
-        if called:
-            return called
-        return list(self.known.instances.get(owner, ())) or [Instance(owner, None)]
+        return list(self.found.instances.get(owner, ())) or [Instance(owner, None)]
 
     def _run(self, function: Function, instance: Instance | None) -> None:
+        self._running.append(function)
         frame = Frame(function, instance)
-        given = self.known.parameters.get((function, instance), {})
+        given = self.found.parameters.get((function, instance), {})
         self._bind_parameters(function, frame, given)
         node = function.node
         if isinstance(node, cst.Lambda):
@@ -231,6 +237,7 @@ class Flow:
         env = self.found.outer.get(function)
         end = self._end_env(frame)
         self.found.outer[function] = end if env is None else _join_env(env, end)
+        self._running.pop()
 
     def _end_env(self, frame: Frame) -> Env:
         return frame.left if frame.dead else {**frame.left, **frame.env}
@@ -306,7 +313,7 @@ class Flow:
             self.run_block(node.body.body, inner)
             cls = self.tree.classes[node]
             for name, value in inner.env.items():
-                if value is not frame.env.get(name):
+                if value is not frame.env.get(name) and name not in cls.methods:
                     self.found.attributes[(Instance(cls, None), name)] = value
 
     def _simple(self, node: cst.CSTNode, frame: Frame) -> None:
