@@ -131,6 +131,20 @@ def test_the_smaller_last_batch_is_one_problem_on_all_its_lines(tmp_path: Path) 
     assert found.seconds == pytest.approx(3.0)
 
 
+def test_what_the_step_of_the_last_batch_compiles_besides_belongs_to_it(tmp_path: Path) -> None:
+    run = healthy()
+    unknown = {"kind": "unknown", "detail": "", "site": None}
+    for core in range(2):
+        run.compilation(core, 20, line=52, graph="last", executions=19, cause=SMALLER)
+        run.compilation(core, 20, line=40, graph="optimizer", executions=19, cause=unknown)
+    (found,) = report(run, tmp_path).findings
+    assert found.code == "XLA203"
+    run = healthy()
+    run.compilation(0, 20, line=52, graph="last", executions=19, cause=SMALLER)
+    run.compilation(0, 12, line=40, graph="other", executions=11, cause=unknown)
+    assert codes(report(run, tmp_path / "other")) == ["XLA203", "XLA210"]
+
+
 def test_many_sizes_are_recompilation_and_not_a_last_batch(tmp_path: Path) -> None:
     run = healthy()
     for core in range(2):
@@ -242,6 +256,11 @@ def test_waiting_for_input_counts_after_warm_up_only(tmp_path: Path) -> None:
         for step in range(1, 11):
             slow_start.step(core, step, input_wait=60.0 if step == 1 else 0.01)
     assert codes(report(slow_start, tmp_path / "other")) == []
+    new_workers = InventedRun()
+    for core in range(2):
+        for step in range(1, 21):
+            new_workers.step(core, step, input_wait=60.0 if step == 11 else 0.01)
+    assert codes(report(new_workers, tmp_path / "third")) == []
 
 
 def test_a_long_compilation_that_executions_do_not_outweigh(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from xladoctor import config
 from xladoctor.errors import UsageError
-from xladoctor.lint import baseline, engine, fixes, run as runner, sources, suppressions
+from xladoctor.lint import baseline, engine, fixes, sources, suppressions
+from xladoctor.lint import run as runner
 from xladoctor.lint.model.file import NEWEST_TORCH_XLA
 from xladoctor.report import lint_github, lint_json, lint_text
 
@@ -82,13 +83,8 @@ def run(request: Request) -> int:
 
 def times(request: Request) -> dict[Path, float]:
     """When each file that is linted was last changed (seconds since the epoch)."""
-    found = {}
-    for path in _paths(request, _settings(request)):
-        try:
-            found[path] = path.stat().st_mtime
-        except OSError:
-            continue
-    return found
+    paths = _paths(request, _settings(request))
+    return {path: path.stat().st_mtime for path in paths if path.exists()}
 
 
 def _act(request: Request, settings: config.Settings, results: Sequence[FileResult]) -> int:

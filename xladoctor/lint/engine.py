@@ -107,7 +107,7 @@ def lint(
             continue
         try:
             findings.extend(_finding(source, code, problem) for problem in rule(model))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  (nor one rule)
             failures.append(_failure(source, code, error))
     return Result(_chosen(source, findings, options), tuple(failures))
 

@@ -87,7 +87,7 @@ def is_applicable(finding: Finding, *, unsafe: bool) -> bool:
 
 
 def select(findings: Iterable[Finding]) -> tuple[list[Edit], int]:
-    """Edits of as many fixes as do not overlap, first come first; the others wait for the next pass.
+    """Edits of the fixes that do not overlap, first come first; the others wait for the next pass.
 
     Two fixes that insert the same text at the same place (an import) share the insertion.
     """
@@ -134,7 +134,7 @@ def apply_to_file(data: bytes, source: Source, edits: Sequence[Edit]) -> bytes |
 
 def write(path: Path, data: bytes) -> None:
     """Replace a file in one step: written beside it and renamed, mode kept, links followed."""
-    target = Path(os.path.realpath(path))  # noqa: PTH111
+    target = Path(os.path.realpath(path))
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:

@@ -141,7 +141,7 @@ class Names:
         return frozenset(found - {""})
 
     def _reaches(self, binding: Binding, name: str, dotted: str) -> bool:
-        """``import torch_xla`` does not make ``torch_xla.runtime.x`` usable; a submodule import does."""
+        """``import torch_xla`` alone does not make ``torch_xla.runtime.x`` usable."""
         assert binding.dotted is not None
         if not dotted.startswith(binding.dotted + "."):
             return False
@@ -222,9 +222,10 @@ class Names:
             self._target(node.target, node.value, scope)
         elif isinstance(node, cst.AugAssign | cst.For | cst.CompFor):
             self._target(node.target, None, scope)
-        elif isinstance(node, cst.AsName):
-            if not isinstance(self._tree.parents[node], cst.ImportAlias):
-                self._target(node.name, None, scope)
+        elif isinstance(node, cst.AsName) and not isinstance(
+            self._tree.parents[node], cst.ImportAlias
+        ):
+            self._target(node.name, None, scope)
 
     def _target(
         self, target: cst.BaseExpression, value: cst.BaseExpression | None, scope: Scope
