@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ _KEY = re.compile(
 )
 _NAME = re.compile(r"[A-Za-z_][\w:.\-]*")
 _STEP = re.compile(r"\[MetricsData;\s*step=(?P<step>\d+)\]")
-_INTEGER = re.compile(r"\d+(?!\S)")
+_INTEGER = re.compile(r"\d{1,19}(?!\S)")  # a 64-bit counter has no more digits
 _PERCENTILE = re.compile(r"(?P<head>\d+(?:\.\d+)?)%=(?P<value>[^;\s]+)")
 _WRAPPED = re.compile(r"[\d.%=;dhmsuBKMGTP ]+")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -234,9 +235,10 @@ def _rates(block: _Block, unit: Unit) -> dict[str, float | None]:
     number, slash, _ = block.fields.get("Rate", "").partition("/")
     if slash:
         try:
-            out["rate"] = float(number)
+            value_per_second = float(number)
         except ValueError:
-            out["rate"] = None
+            value_per_second = math.inf
+        out["rate"] = value_per_second if math.isfinite(value_per_second) else None
     value = parse_value(block.fields.get("Mean", ""))
     if value is not None and value[1] == unit:
         out["mean"] = value[0]
