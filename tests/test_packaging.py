@@ -1,4 +1,4 @@
-"""What is built and installed: every form of installation finds the rule pages, none brings torch."""
+"""What is built and installed: every form finds the rule pages, and none brings torch."""
 
 from __future__ import annotations
 
@@ -103,6 +103,7 @@ def test_the_sdist_holds_all_that_is_needed_to_work_on_it(built: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"rules/{page}" for page in PAGES} <= names
     for wanted in (
+        ".ci/install.py",
         "Makefile",
         "README.md",
         "CHANGELOG.md",
@@ -191,6 +192,28 @@ class TestWithoutExtras:
         command = plain.with_name("xladoctor")
         shown = succeed(command, "report", "--output-format", form, "metrics.txt", cwd=tmp_path)
         assert "XLA101" in shown or "_local_scalar_dense" in shown
+
+    def test_profile_names_the_extra_that_is_missing(self, plain: Path, tmp_path: Path) -> None:
+        (tmp_path / "train.py").write_text("import torch_xla\n")
+        command = [plain.with_name("xladoctor"), "profile", "--simulate-cores", "8", "--"]
+        done = call(*command, plain, "train.py", cwd=tmp_path)
+        assert done.returncode == 2
+        assert 'pip install "xladoctor[xla]"' in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert not (tmp_path / ".xladoctor").exists()
+
+    def test_data_frames_name_the_extra_that_is_missing(self, plain: Path, tmp_path: Path) -> None:
+        code = """\
+from xladoctor.errors import XladoctorError
+from xladoctor.readings import frames, tables
+try:
+    frames.to_frames(tables.Readings())
+except XladoctorError as error:
+    print(error)
+"""
+        shown = succeed(plain, "-c", code, cwd=tmp_path)
+        assert shown.count("\n") == 1
+        assert 'pip install "xladoctor[report]"' in shown
 
 
 @pytest.mark.parametrize(

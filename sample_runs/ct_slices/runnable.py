@@ -168,7 +168,7 @@ def _mp_fn(rank, flags):
 if __name__ == '__main__':
     parser = argparse.ArgumentParser()
     parser.add_argument('--small', action='store_true')
-    parser.add_argument('--layers', type=int, nargs=4, default=[3, 4, 6, 3])      # resnet34
+    parser.add_argument('--layers', type=int, nargs='+', default=[3, 4, 6, 3])      # resnet34
     parser.add_argument('--width', type=int, default=64)
     parser.add_argument('--size', type=int, default=256)
     parser.add_argument('--n_train', type=int, default=40000)
@@ -177,5 +177,5 @@ if __name__ == '__main__':
     parser.add_argument('--lr', type=float, default=1e-4)
     parser.add_argument('--seed', type=int, default=42)
     if parser.parse_known_args()[0].small:
-        parser.set_defaults(layers=[1, 1, 1, 1], width=4, size=32, n_train=560, batch_size=8, n_epochs=2, lr=1e-3)
+        parser.set_defaults(layers=[1, 1, 1], width=4, size=32, n_train=320, batch_size=6, n_epochs=2, lr=1e-3)
     torch_xla.launch(_mp_fn, args=(parser.parse_args(),))

@@ -103,11 +103,6 @@ class GestureModel(L.LightningModule):
         self.log("val_loss", F.cross_entropy(logits, y), sync_dist=True)
         self.log("val_acc", accuracy, sync_dist=True)
 
-    def on_validation_epoch_end(self) -> None:
-        # Lightning reduces over the cores what was logged with sync_dist.
-        if self.trainer.is_global_zero and not self.trainer.sanity_checking:
-            print(f"epoch {self.current_epoch + 1} done")
-
     def configure_optimizers(self):
         lr = self.lr * self.trainer.world_size
         optimizer = torch.optim.Adam(self.parameters(), lr=lr)
@@ -129,7 +124,8 @@ def main(flags: argparse.Namespace) -> None:
         logger=CSVLogger("logs"),
     )
     trainer.fit(GestureModel(flags.width, flags.lr, flags.epochs), GestureData(flags))
-    print("best:", checkpoint.best_model_path)
+    values = {name: round(float(value), 4) for name, value in trainer.callback_metrics.items()}
+    print("best:", checkpoint.best_model_path, values)
 
 
 def parse_flags() -> argparse.Namespace:

@@ -89,7 +89,7 @@ Examples:
 )  # fmt: skip
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def profile(ctx: click.Context, **options: Any) -> None:
+def profile(ctx: click.Context, /, **options: Any) -> None:
     """Run COMMAND unchanged and find out what slows it down on XLA devices.
 
     Its stdout, stderr and signals pass through. The exit code is its own if it is not 0, else 1
@@ -182,7 +182,7 @@ def _run(
     words: list[str],
     cores: int | None,
     output: Path | None,
-    force: bool,  # noqa: FBT001
+    force: bool,
     hang_timeout: float | None,
     console: Console,
 ) -> tuple[Path, int]:
@@ -233,9 +233,7 @@ def _show(
 
     if not rundir.processes(run_dir):
         raise XladoctorError(_why_nothing(run_dir, words))
-    report = diagnosis.diagnose(
-        readings.load([run_dir]), static_findings=_lint(run_dir, words)
-    )
+    report = diagnosis.diagnose(readings.load([run_dir]), static_findings=_lint(run_dir, words))
     width = Console().width
     text = render(report, output_format, width=width, color=_color(output_file))
     if output_file is not None:
@@ -246,7 +244,7 @@ def _show(
     if html is not None:
         _write(html, render(report, "html"))
         console.print(f"xladoctor: the page is {html}", soft_wrap=True)
-    _say_next(run_dir, report, html, console)
+    _say_next(run_dir, html, console)
     return _judge(limits, report)
 
 
@@ -254,14 +252,12 @@ def _color(output_file: Path | None) -> bool:
     return output_file is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _say_next(run_dir: Path, report: Report, html: Path | None, console: Console) -> None:
-    shown = _shown(run_dir)
-    if report.findings:
-        console.print(f"xladoctor: read about it: xladoctor explain {report.findings[0].code}")
+def _say_next(run_dir: Path, html: Path | None, console: Console) -> None:
+    """The report itself says what to do about the program; this says what to do with the run."""
     if html is None:
         console.print(
-            f"xladoctor: see it as a page: xladoctor report {shown} --output-format html "
-            "--output-file report.html",
+            f"xladoctor: see it as a page: xladoctor report {_shown(run_dir)} "
+            "--output-format html --output-file report.html",
             soft_wrap=True,
         )
 

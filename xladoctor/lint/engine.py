@@ -11,7 +11,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.findings import Edit, Finding, Fix, Location, Position, in_source_order
 from xladoctor.lint import rules as registry
-from xladoctor.lint import sources
+from xladoctor.lint import sources, suppressions
 from xladoctor.lint.model.file import NEWEST_TORCH_XLA, FileModel
 
 if TYPE_CHECKING:
@@ -78,22 +78,29 @@ def lint(
     options = options or LintOptions()
     findings = [unparsable(source, item) for item in source.unreadable]
     if not source.text.strip():
-        return Result(_chosen(findings, options))
-    if not _MARKERS.search(source.text) and not source.shell:
-        problem = sources.syntax_error(source.text)
-        if problem is not None:
-            findings.append(unparsable(source, problem))
-        return Result(_chosen(findings, options))
+        return Result(_chosen(source, findings, options))
+    problem = sources.syntax_error(source.text)
+    concerns_us = _MARKERS.search(source.text) is not None or bool(source.shell)
+    # LibCST's parser takes the process down with it on very deep nesting, so Python goes first.
+    if problem is not None and (not concerns_us or problem.fatal):
+        findings.append(unparsable(source, problem))
+    if not concerns_us or (problem is not None and problem.fatal):
+        return Result(_chosen(source, findings, options))
     try:
         model = FileModel(source.text, options.target, source.shell)
     except cst.ParserSyntaxError as error:
-        problem = sources.syntax_error(source.text) or sources.Unreadable(
+        problem = problem or sources.Unreadable(
             f"does not parse: {error.message}", error.raw_line, error.raw_column + 1
         )
         findings.append(unparsable(source, problem))
-        return Result(_chosen(findings, options))
+        return Result(_chosen(source, findings, options))
+    except RecursionError:
+        problem = sources.Unreadable("is nested too deeply to be linted")
+        findings.append(unparsable(source, problem))
+        return Result(_chosen(source, findings, options))
     except Exception as error:  # noqa: BLE001  (one file must not stop the others)
-        return Result(_chosen(findings, options), (_failure(source, "the file's model", error),))
+        failure = _failure(source, "the file's model", error)
+        return Result(_chosen(source, findings, options), (failure,))
     failures: list[Failure] = []
     for code, rule in (registry.rules() if rules is None else rules).items():
         if options.codes is not None and code not in options.codes:
@@ -102,7 +109,7 @@ def lint(
             findings.extend(_finding(source, code, problem) for problem in rule(model))
         except Exception as error:  # noqa: BLE001
             failures.append(_failure(source, code, error))
-    return Result(_chosen(findings, options), tuple(failures))
+    return Result(_chosen(source, findings, options), tuple(failures))
 
 
 def unparsable(source: Source, item: Unreadable) -> Finding:
@@ -126,9 +133,9 @@ def unparsable(source: Source, item: Unreadable) -> Finding:
     )
 
 
-def _chosen(findings: list[Finding], options: LintOptions) -> tuple[Finding, ...]:
+def _chosen(source: Source, findings: list[Finding], options: LintOptions) -> tuple[Finding, ...]:
     kept = (item for item in findings if options.codes is None or item.code in options.codes)
-    return tuple(in_source_order(dict.fromkeys(kept)))
+    return tuple(in_source_order(suppressions.apply(dict.fromkeys(kept), source)))
 
 
 def _failure(source: Source, rule: str, error: Exception) -> Failure:

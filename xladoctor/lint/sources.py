@@ -42,12 +42,16 @@ _ALLOW = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A part of a source that cannot be read, with why; rows and columns count from 1."""
+    """A part of a source that cannot be read, with why; rows and columns count from 1.
+
+    ``fatal``: no other parser may try (too deep, or not text).
+    """
 
     message: str
     row: int = 1
     column: int = 1
     cell: int | None = None
+    fatal: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,10 +173,15 @@ def syntax_error(text: str) -> Unreadable | None:
             compile(text, "<source>", "exec", _ALLOW, dont_inherit=True)
     except SyntaxError as error:
         return Unreadable(
-            f"does not parse: {error.msg}", max(error.lineno or 1, 1), max(error.offset or 1, 1)
+            f"does not parse: {error.msg}",
+            max(error.lineno or 1, 1),
+            max(error.offset or 1, 1),
+            fatal="nested" in error.msg or "too many" in error.msg or "null byte" in error.msg,
         )
-    except (ValueError, RecursionError, MemoryError) as error:
-        return Unreadable(f"does not parse: {error}")
+    except ValueError as error:
+        return Unreadable(f"does not parse: {error}", fatal=True)
+    except (RecursionError, MemoryError):
+        return Unreadable("is nested too deeply to be linted", fatal=True)
     return None
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call, Points
+from . import randomness
 from .cores import CoreStopped, Crew, names
 from .gate import Gate
 from .places import user_place
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
     from .cores import Core
 
-#: After a failure the other cores get this long to stop by themselves. Shorter than the 10 s after
-#: which XLA aborts a process whose cores wait in a collective.
-GRACE_SECONDS = 5.0
 #: How often the watch looks.
 _POLL_SECONDS = 0.2
 
@@ -50,6 +48,7 @@ class Launcher:
         self._hang_timeout = hang_timeout
         self._on_event = on_event
         self._crew: Crew | None = None
+        self._origin: Any = None
         self._lock = threading.Lock()
         self.gate = Gate(points, self.crew_of)
 
@@ -67,16 +66,29 @@ class Launcher:
 
     def core(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around CORE."""
+        try:
+            return self._core(call, proceed)
+        finally:
+            randomness.use(None)  # the thread may serve another core
+
+    def _core(self, call: Call, proceed: Callable[[], Any]) -> Any:
         if call.core is None or xla.binding("_xla_get_replication_devices_count")() != self._size:
             return proceed()  # a program on one device (nprocs=1): nobody to wait for
-        crew = self._join()
+        crew, origin = self._join()
         crew.enter(call.core)
+        randomness.use(origin.generators())
         try:
             result = proceed()
         except CoreStopped:
             crew.leave(call.core)
             assert crew.failure is not None
-            raise crew.failure[1] from None
+            number, error = crew.failure
+            if number is None and crew.first_to_show():
+                sys.stderr.write(f"{error}\n")
+            raise error from None
+        except SystemExit:
+            crew.leave(call.core)
+            raise
         except BaseException as error:
             if crew.fail(call.core, error):
                 crew.tell("core-failed", core=call.core, error=error)
@@ -86,31 +98,32 @@ class Launcher:
         crew.leave(call.core)
         return result
 
-    def _join(self) -> Crew:
+    def _join(self) -> tuple[Crew, randomness.Origin]:
         """The crew of this launch; the first core to come makes it."""
         with self._lock:
             crew = self._crew
             if crew is None or crew.over or len(crew.cores) == self._size:
                 crew = self._crew = Crew(self._size, self._on_event)
+                self._origin = randomness.Origin()
                 watch = threading.Thread(
                     target=self._watch, args=(crew,), name="xladoctor-watch", daemon=True
                 )
                 watch.start()
-            return crew
+            return crew, self._origin
 
     def _watch(self, crew: Crew) -> None:
         """Ends what cannot end by itself; runs in a thread of its own until the crew is over."""
         while not crew.over:
             time.sleep(_POLL_SECONDS)
             if crew.failure is not None:
-                if time.monotonic() - crew.failed_at > GRACE_SECONDS and not crew.over:
+                if time.monotonic() - crew.failed_at > crew.grace and not crew.over:
                     self._end_process(crew)
                 continue
             launching = self.gate.launching
             if launching is not None:
                 core, meeting, before = launching
                 if meeting.launched and xla.counter("UncachedCompile") > before:
-                    crew.differ(core)
+                    crew.differ(core, meeting)
             if self.gate.busy:
                 crew.progress = time.monotonic()  # a long compilation is no hang
             elif time.monotonic() - crew.progress > self._hang_timeout:
@@ -136,11 +149,10 @@ class Launcher:
         assert crew.failure is not None
         number, error = crew.failure
         left = sorted(core.number for core in crew.cores.values() if not core.ended)
-        if number is None:
+        if number is None and crew.first_to_show():
             sys.stderr.write(f"{error}\n")
         sys.stderr.write(
-            f"xladoctor: {names(left)} did not stop within {GRACE_SECONDS:.0f} s; ending the "
-            "process\n"
+            f"xladoctor: {names(left)} did not stop within {crew.grace:.0f} s; ending the process\n"
         )
         crew.tell("process-ended", core=number, error=error, left=left)
         sys.stdout.flush()

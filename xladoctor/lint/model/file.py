@@ -15,7 +15,7 @@ from xladoctor.lint.model.calls import CallSite
 from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.names import Names
-from xladoctor.lint.model.regions import Regions
+from xladoctor.lint.model.regions import Regions, is_xla
 from xladoctor.lint.model.syntax import Tree
 from xladoctor.lint.model.values import Value
 
@@ -73,7 +73,7 @@ class FileModel:
         self.target = target
         self.tree = Tree(cst.parse_module(text))
         self.names = Names(self.tree)
-        self._flow = Flow(self.tree, self.names)
+        self._flow = Flow(self.tree, self.names, is_xla=is_xla(self.tree, self.names))
         self._regions = Regions(self.tree, self.names, self._flow)
 
     # What kind of file is this?

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import libcst as cst
 
     from xladoctor.lint.model.syntax import Class, Function
@@ -65,6 +68,8 @@ class Value:
         items: For a tuple of known length: what each place holds.
         instance: For an object (or model) of a class of this file.
         function: For a function of this file that is passed around.
+        type_name: Dotted name of the library class or function that made it ("tqdm.tqdm",
+            "torch.optim.Adam"), where that says more than the kind.
     """
 
     kind: Kind = Kind.UNKNOWN
@@ -76,6 +81,7 @@ class Value:
     items: tuple[Value, ...] | None = None
     instance: Instance | None = None
     function: Function | None = None
+    type_name: str | None = None
 
     @property
     def is_device_tensor(self) -> bool:
@@ -182,4 +188,27 @@ def _join_same(one: Value, other: Value) -> Value:
         items=items,
         instance=one.instance if one.instance == other.instance else None,
         function=one.function if one.function is other.function else None,
+        type_name=one.type_name if one.type_name == other.type_name else None,
     )
+
+
+def element_of(value: Value) -> Value:
+    """What iterating a value gives."""
+    if value.kind is Kind.CONTAINER:
+        if value.element is not None:
+            return value.element
+        return functools.reduce(join, value.items) if value.items else UNKNOWN
+    if value.kind is Kind.DEVICE_LOADER:
+        return Value(Kind.DEVICE_TENSOR, value.certain, value.origin, local=True)
+    if value.kind is Kind.LOADER:
+        return Value(Kind.CPU_TENSOR, value.certain, value.origin, local=True)
+    if value.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
+        return value
+    return UNKNOWN
+
+
+def unpack(value: Value, count: int) -> Sequence[Value]:
+    """What ``a, b = value`` gives to each of ``count`` names."""
+    if value.items is not None and len(value.items) == count:
+        return value.items
+    return [element_of(value)] * count

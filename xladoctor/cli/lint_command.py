@@ -1,0 +1,379 @@
+"""What ``xladoctor lint`` does with its flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from xladoctor import config
+from xladoctor.errors import UsageError
+from xladoctor.lint import baseline, engine, fixes, run as runner, sources, suppressions
+from xladoctor.lint.model.file import NEWEST_TORCH_XLA
+from xladoctor.report import lint_github, lint_json, lint_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from xladoctor.findings import Finding
+    from xladoctor.lint.run import FileResult, Plan
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """The command line, codes already checked; ``flags`` by their Python names."""
+
+    paths: tuple[str, ...]
+    select: tuple[str, ...] | None
+    ignore: tuple[str, ...] | None
+    extend_select: tuple[str, ...] | None
+    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...]
+    flags: Mapping[str, Any]
+
+    @property
+    def from_stdin(self) -> bool:
+        """Whether the code comes from standard input."""
+        return "-" in self.paths
+
+
+def run(request: Request) -> int:
+    """Run the command.
+
+    Returns:
+        0 nothing left, 1 findings (or a difference, with ``--diff``), 2 an internal error.
+
+    Raises:
+        UsageError: A path, flag or setting cannot be used.
+    """
+    flags = request.flags
+    settings = _settings(request)
+    plan = _plan(request, settings)
+    if flags["show_settings"]:
+        return _show_settings(plan, settings)
+    paths = [] if request.from_stdin else _paths(request, settings)
+    if flags["show_files"]:
+        for path in paths:
+            click.echo(str(path))
+        return 0
+    if flags["no_cache"] or flags["cache_dir"]:
+        _say("note: nothing is cached in this version, --no-cache and --cache-dir change nothing")
+    if request.from_stdin:
+        name = flags["stdin_filename"] or "-"
+        results = [plan.run(sys.stdin.buffer.read(), name)]
+    else:
+        results = list(runner.lint_files(paths, plan, flags["jobs"]))
+    for result in results:
+        for failure in result.result.failures:
+            _say(f"xladoctor: {failure}")
+        if not result.stable:
+            _say(f"xladoctor: {result.filename}: fixes keep changing the file, stopped trying")
+    failed = any(result.result.failures for result in results)
+    code = _act(request, settings, results)
+    return 2 if failed else code
+
+
+def times(request: Request) -> dict[Path, float]:
+    """When each file that is linted was last changed (seconds since the epoch)."""
+    found = {}
+    for path in _paths(request, _settings(request)):
+        try:
+            found[path] = path.stat().st_mtime
+        except OSError:
+            continue
+    return found
+
+
+def _act(request: Request, settings: config.Settings, results: Sequence[FileResult]) -> int:
+    flags = request.flags
+    if flags["add_noqa"]:
+        return _add_noqa(results)
+    if flags["diff"]:
+        return _diff(results)
+    applied = _write(results, request)
+    findings = [finding for result in results for finding in result.result.findings]
+    if flags["write_baseline"]:
+        return _write_baseline(Path(flags["write_baseline"]), findings, results)
+    known = _baseline_path(request, settings)
+    if known is not None:
+        findings = _without_known(known, findings, results)
+    _show(request, settings, findings, results)
+    if settings.output_format in {"full", "concise"}:
+        _say(lint_text.summary(findings, applied, unsafe=bool(flags["unsafe_fixes"])))
+    if flags["exit_zero"]:
+        return 0
+    return 1 if findings or (applied and flags["exit_non_zero_on_fix"]) else 0
+
+
+# Settings
+
+
+def _settings(request: Request) -> config.Settings:
+    flags = request.flags
+    if flags["isolated"] and flags["config"]:
+        raise UsageError("--isolated and --config exclude each other: leave one out")
+    settings = config.Settings()
+    if flags["config"]:
+        settings = config.read(Path(flags["config"]))
+    elif not flags["isolated"]:
+        found = config.find(_start(request))
+        settings = config.read(found) if found is not None else settings
+    changes: dict[str, Any] = {}
+    if request.select is not None:
+        # As in ruff: a selection on the command line starts afresh.
+        changes.update(select=request.select, extend_select=(), ignore=())
+    for name in ("ignore", "extend_select", "per_file_ignores"):
+        value = getattr(request, name)
+        if value:
+            changes[name] = (*changes.get(name, getattr(settings, name)), *value)
+    for name in ("exclude", "extend_exclude"):
+        if flags[name] is not None:
+            changes[name] = tuple(item.strip() for item in flags[name].split(",") if item.strip())
+    for name in ("output_format", "target_torch_xla"):
+        if flags[name] is not None:
+            changes[name] = flags[name]
+    if flags["force_exclude"]:
+        changes["force_exclude"] = True
+    return dataclasses.replace(settings, **changes)
+
+
+def _start(request: Request) -> Path:
+    """The folder from which settings are looked for: the one that holds everything given."""
+    names = [name for name in request.paths if name != "-"]
+    if request.from_stdin and request.flags["stdin_filename"]:
+        names.append(request.flags["stdin_filename"])
+    if not names:
+        return Path()
+    folders = [path if path.is_dir() else path.parent for path in map(Path, names)]
+    return Path(os.path.commonpath([folder.absolute() for folder in folders]))
+
+
+def _plan(request: Request, settings: config.Settings) -> Plan:
+    flags = request.flags
+    target = NEWEST_TORCH_XLA
+    if settings.target_torch_xla is not None:
+        target = config.version(settings.target_torch_xla, "--target-torch-xla")  # type: ignore[assignment]
+    fix = "no"
+    if flags["fix"] or flags["diff"]:
+        fix = "unsafe" if flags["unsafe_fixes"] else "safe"
+    codes = runner.chosen_codes(settings.select, settings.extend_select, settings.ignore)
+    return runner.Plan(
+        engine.LintOptions(codes, target), settings.per_file_ignores, settings.root, fix
+    )
+
+
+def _paths(request: Request, settings: config.Settings) -> list[Path]:
+    usual = sources.DEFAULT_EXCLUDE if settings.exclude is None else settings.exclude
+    search = sources.Search(
+        exclude=(*usual, *settings.extend_exclude),
+        force_exclude=settings.force_exclude,
+        respect_gitignore=settings.respect_gitignore,
+        root=settings.root,
+    )
+    given = request.paths or (".",)
+    found = sources.discover(given, search)
+    if not found and any(Path(name).is_dir() for name in given):
+        _say(f"warning: no Python files found under {', '.join(given)}")
+    return found
+
+
+def _show_settings(plan: Plan, settings: config.Settings) -> int:
+    values = dataclasses.asdict(settings)
+    values["exclude"] = settings.exclude or sources.DEFAULT_EXCLUDE
+    values["target_torch_xla"] = ".".join(str(part) for part in plan.options.target)
+    values["rules"] = sorted(plan.options.codes or ())
+    for name, value in values.items():
+        text = str(value) if isinstance(value, Path) else value
+        click.echo(f"{name.replace('_', '-')} = {text!r}")
+    return 0
+
+
+# Output
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _show(
+    request: Request,
+    settings: config.Settings,
+    findings: Sequence[Finding],
+    results: Sequence[FileResult],
+) -> None:
+    output = request.flags["output_file"]
+    if output:
+        path = Path(output)
+        try:
+            with path.open("w", encoding="utf-8") as stream:
+                _render(request, settings, findings, results, stream)
+        except OSError as error:
+            raise UsageError(f"--output-file {output}: {error.strerror}") from error
+    elif request.from_stdin and (request.flags["fix"]):
+        # The fixed code takes standard output, as in ruff.
+        _render(request, settings, findings, results, sys.stderr)
+    else:
+        _render(request, settings, findings, results, sys.stdout)
+
+
+def _render(
+    request: Request,
+    settings: config.Settings,
+    findings: Sequence[Finding],
+    results: Sequence[FileResult],
+    stream: Any,
+) -> None:
+    console = Console(file=stream, highlight=False, emoji=False, markup=False)
+    wanted = settings.output_format
+    if wanted == "json":
+        statistics = request.flags["statistics"]
+        text = lint_json.statistics(findings) if statistics else lint_json.render(findings)
+        stream.write(text)
+    elif request.flags["statistics"]:
+        lint_text.statistics(findings, console)
+    elif wanted == "github":
+        stream.write(lint_github.render(findings))
+    elif wanted == "concise":
+        lint_text.concise(findings, console)
+    else:
+        lint_text.full(findings, _lines(results), console)
+
+
+def _lines(results: Sequence[FileResult]) -> lint_text.Lines:
+    contents = {item.filename: item.fixed or item.before for item in results}
+
+    @functools.cache
+    def source(filename: str) -> sources.Source:
+        return sources.from_bytes(contents.get(filename, b""), filename)
+
+    @functools.cache
+    def lines(filename: str, cell: int | None) -> Sequence[str]:
+        found = source(filename)
+        rows = found.text.splitlines()
+        if cell is None:
+            return rows
+        place = next((item for item in found.cells or () if item.index == cell), None)
+        return rows[place.first - 1 : place.first - 1 + place.rows] if place else ()
+
+    return lines
+
+
+# Writing files
+
+
+def _write(results: Sequence[FileResult], request: Request) -> int:
+    applied = 0
+    for result in results:
+        if request.from_stdin and request.flags["fix"]:
+            sys.stdout.buffer.write(result.fixed or result.before)
+        elif result.fixed is not None and result.fixed != result.before:
+            try:
+                fixes.write(Path(result.filename), result.fixed)
+            except OSError as error:
+                raise UsageError(
+                    f"{result.filename}: the fixes cannot be written: {error.strerror}"
+                ) from error
+        applied += result.applied
+    return applied
+
+
+def _diff(results: Sequence[FileResult]) -> int:
+    console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
+    count = 0
+    for result in results:
+        if result.fixed is None or result.fixed == result.before:
+            continue
+        count += result.applied
+        for line in _unified(result):
+            style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+            console.print(Text(line.rstrip("\r\n"), style), soft_wrap=True)
+    _say(f"Would fix {count} finding{'' if count == 1 else 's'}." if count else "No fixes.")
+    return 1 if count else 0
+
+
+def _unified(result: FileResult) -> Iterable[str]:
+    before, after = (
+        _for_diff(sources.from_bytes(data, result.filename))
+        for data in (result.before, result.fixed or b"")
+    )
+    return difflib.unified_diff(before, after, result.filename, result.filename)
+
+
+def _for_diff(source: sources.Source) -> list[str]:
+    if source.cells is None:
+        return source.text.splitlines(keepends=True)
+    rows = source.text.splitlines(keepends=True)
+    marks = {cell.first: f"# cell {cell.index + 1}\n" for cell in source.cells}
+    return [part for row, text in enumerate(rows, 1) for part in (marks.get(row), text) if part]
+
+
+def _add_noqa(results: Sequence[FileResult]) -> int:
+    count = 0
+    for result in results:
+        findings = result.result.findings
+        if not findings:
+            continue
+        if result.filename.endswith(".ipynb") or result.filename == "-":
+            _say(f"warning: {result.filename}: --add-noqa only writes to .py files")
+            continue
+        source = sources.from_bytes(result.before, result.filename)
+        if source.unreadable or sources.syntax_error(source.text) is not None:
+            _say(f"warning: {result.filename}: does not parse, no comment was added")
+            continue
+        text = suppressions.add_noqa(source, findings)
+        fixes.write(Path(result.filename), text.encode(source.encoding))
+        count += len({item.locations[0].row for item in findings})
+    _say(f"Added {count} noqa comment{'' if count == 1 else 's'}.")
+    return 0
+
+
+# Baseline
+
+
+def _baseline_path(request: Request, settings: config.Settings) -> Path | None:
+    if request.flags["baseline"]:
+        return Path(request.flags["baseline"])
+    if settings.baseline is not None:
+        return settings.root / settings.baseline
+    return None
+
+
+def _with_lines(
+    findings: Sequence[Finding], results: Sequence[FileResult]
+) -> list[tuple[Finding, str]]:
+    lines = _lines(results)
+    pairs = []
+    for finding in findings:
+        place = finding.locations[0]
+        pairs.append((finding, baseline.line_of(finding, lines(place.filename, place.cell))))
+    return pairs
+
+
+def _write_baseline(path: Path, findings: Sequence[Finding], results: Sequence[FileResult]) -> int:
+    known = baseline.Baseline(path)
+    for finding, line in _with_lines(findings, results):
+        known.add(finding, line)
+    try:
+        known.write()
+    except OSError as error:
+        raise UsageError(f"--write-baseline {path}: {error.strerror}") from error
+    _say(f"Wrote {len(findings)} finding{'' if len(findings) == 1 else 's'} to {path}.")
+    return 0
+
+
+def _without_known(
+    path: Path, findings: Sequence[Finding], results: Sequence[FileResult]
+) -> list[Finding]:
+    fresh, gone = baseline.Baseline.read(path).new(_with_lines(findings, results))
+    hidden = len(findings) - len(fresh)
+    if hidden or gone:
+        note = f"; {gone} of its entries no longer occur" if gone else ""
+        _say(f"The baseline {path} hides {hidden} finding{'' if hidden == 1 else 's'}{note}.")
+    return fresh

@@ -1,0 +1,349 @@
+"""The value of expressions: names, attributes, operators, comprehensions. Calls: ``callvalue``."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.callvalue import CallEvaluator
+from xladoctor.lint.model.names import dotted_text
+from xladoctor.lint.model.syntax import Function, children
+from xladoctor.lint.model.values import (
+    NUMBER,
+    UNKNOWN,
+    Instance,
+    Kind,
+    Value,
+    container,
+    element_of,
+    join,
+    likely,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from xladoctor.lint.model.flow import Flow, Frame
+
+_LITERALS = cst.Integer | cst.Float | cst.Imaginary | cst.SimpleString | cst.ConcatenatedString
+
+
+class Evaluator:
+    """Evaluates expressions in a frame and records what each of them is.
+
+    Args:
+        flow: The run that the frames belong to.
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self._calls = CallEvaluator(self)
+        self._by_type: dict[type[cst.CSTNode], Callable[..., Value]] = {
+            cst.Name: self._name,
+            cst.Attribute: self._attribute,
+            cst.Call: self._calls.evaluate,
+            cst.BinaryOperation: self._binary,
+            cst.BooleanOperation: self._boolean,
+            cst.UnaryOperation: self._unary,
+            cst.Comparison: self._comparison,
+            cst.IfExp: self._if_expression,
+            cst.Subscript: self._subscript,
+            cst.Tuple: self._sequence,
+            cst.List: self._sequence,
+            cst.Set: self._sequence,
+            cst.Dict: self._dict,
+            cst.ListComp: self._comprehension,
+            cst.SetComp: self._comprehension,
+            cst.GeneratorExp: self._comprehension,
+            cst.DictComp: self._comprehension,
+            cst.NamedExpr: self._named,
+            cst.Lambda: self._lambda,
+            cst.Await: self._inner,
+            cst.Yield: self._yield,
+            cst.FormattedString: self._formatted,
+        }
+
+    def evaluate(self, node: cst.BaseExpression, frame: Frame) -> Value:
+        """The value of an expression."""
+        if isinstance(node, _LITERALS):
+            return NUMBER
+        handler = self._by_type.get(type(node))
+        value = handler(node, frame) if handler is not None else self._other(node, frame)
+        self.flow.record(node, value)
+        return value
+
+    def augmented(self, node: cst.AugAssign, frame: Frame) -> Value:
+        """What ``target += value`` leaves in the target."""
+        before = self.evaluate(node.target, frame)
+        return combine(before, self.evaluate(node.value, frame))
+
+    def guess(self, text: str) -> Value:
+        """What a name says about its value, in a file for XLA devices; never certain."""
+        if not self.flow.is_xla:
+            return UNKNOWN
+        last = text.rpartition(".")[2]
+        if know.DEVICE_NAME.search(last):
+            return Value(Kind.DEVICE)
+        if know.OPTIMIZER_NAME.search(last):
+            return Value(Kind.OPTIMIZER)
+        if know.LOSS_NAME.search(last):
+            return Value(Kind.LOSS)
+        if know.DEVICE_LOADER_NAME.search(last):
+            return Value(Kind.DEVICE_LOADER)
+        if know.MODEL_NAME.search(last):
+            return Value(Kind.MODEL)
+        return UNKNOWN
+
+    def _inner(self, node: cst.Await, frame: Frame) -> Value:
+        return self.evaluate(node.expression, frame)
+
+    def _yield(self, node: cst.Yield, frame: Frame) -> Value:
+        if isinstance(node.value, cst.BaseExpression):
+            value = container(self.evaluate(node.value, frame))
+            frame.result = value if frame.result is None else join(frame.result, value)
+        elif isinstance(node.value, cst.From):
+            value = self.evaluate(node.value.item, frame)
+            frame.result = value if frame.result is None else join(frame.result, value)
+        return UNKNOWN
+
+    def _other(self, node: cst.CSTNode, frame: Frame) -> Value:
+        for child in children(node):
+            if isinstance(child, cst.BaseExpression):
+                self.evaluate(child, frame)
+            else:
+                self._other(child, frame)
+        return UNKNOWN
+
+    def _formatted(self, node: cst.FormattedString, frame: Frame) -> Value:
+        self._other(node, frame)
+        return NUMBER
+
+    def _name(self, node: cst.Name, frame: Frame) -> Value:
+        if node.value in {"True", "False", "None"}:
+            return NUMBER
+        value = self.flow.lookup(node.value, frame)
+        if value is not None and value.kind is not Kind.UNKNOWN:
+            return value
+        definition = self.flow.names.definition(node)
+        if definition is not None:
+            if isinstance(definition, Function):
+                return Value(Kind.FUNCTION, certain=True, function=definition)
+            return UNKNOWN
+        if self.flow.names.resolve(node) is not None:
+            return UNKNOWN
+        guessed = self.guess(node.value)
+        return (
+            guessed
+            if value is None or not value.local
+            else dataclasses.replace(guessed, local=True)
+        )
+
+    def _attribute(self, node: cst.Attribute, frame: Frame) -> Value:
+        if self.flow.names.resolve(node) is not None:
+            return UNKNOWN
+        holder = self.evaluate(node.value, frame)
+        text = dotted_text(node)
+        if text is not None and text in frame.env:
+            return frame.env[text]
+        name = node.attr.value
+        if holder.instance is not None:
+            stored = self._stored(holder.instance, name, frame)
+            if stored is not None and stored.kind is not Kind.UNKNOWN:
+                return stored
+        if name in know.MASTER_ATTRIBUTES:
+            return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
+        if name in know.CORE_NUMBER_ATTRIBUTES:
+            return Value(Kind.CORE_NUMBER, certain=True, origin=node, local=True)
+        if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}:
+            return self._tensor_attribute(holder, name)
+        if holder.kind is Kind.DEVICE_LOADER or holder.kind is Kind.LOADER:
+            return UNKNOWN
+        if holder.kind is Kind.OBJECT and holder.type_name == "accelerate.Accelerator":
+            return Value(Kind.DEVICE, origin=node) if name == "device" else UNKNOWN
+        return self.guess(name) if text is not None else UNKNOWN
+
+    def _tensor_attribute(self, holder: Value, name: str) -> Value:
+        if name in know.HOST_ATTRIBUTES:
+            return NUMBER
+        if name == "device":
+            kind = Kind.DEVICE if holder.is_device_tensor else Kind.OTHER_DEVICE
+            return dataclasses.replace(likely(holder), kind=kind, local=False)
+        if name in know.TENSOR_ATTRIBUTES:
+            return holder
+        # A model's output may be an object: ``outputs.loss``, ``outputs.logits``.
+        return likely(holder)
+
+    def _stored(self, instance: Instance, name: str, frame: Frame) -> Value | None:
+        for facts in (self.flow.known, self.flow.found):
+            for key in (instance, Instance(instance.cls, None)):
+                value = facts.attributes.get((key, name))
+                if value is not None:
+                    return value
+        method = self.flow.method(instance.cls, name)
+        if method is None:
+            return None
+        if any(isinstance(d, cst.Name) and d.value == "property" for d in method.decorators):
+            del frame
+            return self.flow.enter(None, method, instance, {})
+        return Value(Kind.FUNCTION, certain=True, function=method, instance=instance)
+
+    def _binary(self, node: cst.BinaryOperation, frame: Frame) -> Value:
+        left = self.evaluate(node.left, frame)
+        right = self.evaluate(node.right, frame)
+        text = cst.SimpleString | cst.ConcatenatedString | cst.FormattedString
+        if isinstance(node.operator, cst.Modulo) and isinstance(node.left, text):
+            return dataclasses.replace(NUMBER, local=right.local)
+        return combine(left, right)
+
+    def _boolean(self, node: cst.BooleanOperation, frame: Frame) -> Value:
+        left = self.evaluate(node.left, frame)
+        right = self.evaluate(node.right, frame)
+        if isinstance(node.operator, cst.And):
+            for value in (left, right):
+                if value.kind in {Kind.IS_MASTER, Kind.NOT_MASTER}:
+                    return value
+        if left.kind is right.kind:
+            return join(left, right)
+        kinds = {left.kind, right.kind}
+        if Kind.DEVICE_TENSOR in kinds:
+            return join(left, right)
+        return (
+            Value(local=left.local or right.local) if Kind.UNKNOWN in kinds else join(left, right)
+        )
+
+    def _unary(self, node: cst.UnaryOperation, frame: Frame) -> Value:
+        value = self.evaluate(node.expression, frame)
+        if not isinstance(node.operator, cst.Not):
+            return value
+        flipped = {
+            Kind.IS_MASTER: Kind.NOT_MASTER,
+            Kind.NOT_MASTER: Kind.IS_MASTER,
+            Kind.CORE_NUMBER: Kind.IS_MASTER,
+        }
+        if value.kind in flipped:
+            return dataclasses.replace(value, kind=flipped[value.kind])
+        return dataclasses.replace(NUMBER, local=value.local)
+
+    def _comparison(self, node: cst.Comparison, frame: Frame) -> Value:
+        left = self.evaluate(node.left, frame)
+        rest = [self.evaluate(item.comparator, frame) for item in node.comparisons]
+        operator = node.comparisons[0].operator
+        local = left.local or any(value.local for value in rest)
+        if isinstance(operator, cst.Is | cst.IsNot | cst.In | cst.NotIn):
+            return dataclasses.replace(NUMBER, local=local and left.kind is not Kind.DEVICE_TENSOR)
+        for number, other in ((left, node.comparisons[0].comparator), (rest[0], node.left)):
+            if number.kind is Kind.CORE_NUMBER and isinstance(other, cst.Integer):
+                return _asks_for_master(number, operator, other.value)
+        tensor = functools.reduce(combine, rest, left)
+        if tensor.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY}:
+            return tensor
+        return dataclasses.replace(NUMBER, local=local)
+
+    def _if_expression(self, node: cst.IfExp, frame: Frame) -> Value:
+        self.evaluate(node.test, frame)
+        return join(self.evaluate(node.body, frame), self.evaluate(node.orelse, frame))
+
+    def _subscript(self, node: cst.Subscript, frame: Frame) -> Value:
+        holder = self.evaluate(node.value, frame)
+        for element in node.slice:
+            self._other(element, frame)
+        text = dotted_text(node.value)
+        if text == "os.environ":
+            return NUMBER
+        if holder.kind is Kind.CONTAINER:
+            index = node.slice[0].slice if len(node.slice) == 1 else None
+            if isinstance(index, cst.Slice):
+                return holder
+            if holder.items is not None and isinstance(index, cst.Index):
+                if isinstance(index.value, cst.Integer):
+                    place = int(index.value.value.replace("_", ""), 0)
+                    if place < len(holder.items):
+                        return holder.items[place]
+            return element_of(holder)
+        if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
+            return holder
+        return Value(local=holder.local)
+
+    def _sequence(self, node: cst.Tuple | cst.List | cst.Set, frame: Frame) -> Value:
+        items = [self.evaluate(element.value, frame) for element in node.elements]
+        if any(isinstance(element, cst.StarredElement) for element in node.elements):
+            return container(None)
+        fixed = tuple(items) if isinstance(node, cst.Tuple | cst.List) and items else None
+        return container(functools.reduce(join, items) if items else None, fixed)
+
+    def _dict(self, node: cst.Dict, frame: Frame) -> Value:
+        values: list[Value] = []
+        for element in node.elements:
+            if isinstance(element, cst.DictElement):
+                self.evaluate(element.key, frame)
+            values.append(self.evaluate(element.value, frame))
+        return container(functools.reduce(join, values) if values else None)
+
+    def _comprehension(self, node: cst.BaseComp, frame: Frame) -> Value:
+        outside = dict(frame.env)
+        self._comp_for(node.for_in, frame)
+        if isinstance(node, cst.DictComp):
+            self.evaluate(node.key, frame)
+            value = self.evaluate(node.value, frame)
+        else:
+            value = self.evaluate(node.elt, frame)  # type: ignore[attr-defined]
+        frame.env = outside
+        return container(value)
+
+    def _comp_for(self, node: cst.CompFor, frame: Frame) -> None:
+        self.flow.assign(node.target, element_of(self.evaluate(node.iter, frame)), frame)
+        for item in node.ifs:
+            self.evaluate(item.test, frame)
+        if node.inner_for_in is not None:
+            self._comp_for(node.inner_for_in, frame)
+
+    def _named(self, node: cst.NamedExpr, frame: Frame) -> Value:
+        value = self.evaluate(node.value, frame)
+        self.flow.assign(node.target, value, frame)
+        return value
+
+    def _lambda(self, node: cst.Lambda, frame: Frame) -> Value:
+        del frame
+        function = self.flow.tree.functions[node]
+        return Value(Kind.FUNCTION, certain=True, function=function)
+
+    def arguments(self, node: cst.Call, frame: Frame) -> Sequence[tuple[str | None, Value]]:
+        """The arguments of a call: (keyword or None, value); starred ones as "*"."""
+        found = []
+        for argument in node.args:
+            value = self.evaluate(argument.value, frame)
+            keyword = argument.keyword.value if argument.keyword is not None else None
+            found.append((argument.star or keyword, value))
+        return found
+
+
+def combine(left: Value, right: Value) -> Value:
+    """What an arithmetic operator makes of two values."""
+    local = left.local or right.local
+    for kind in (Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY):
+        sides = [value for value in (left, right) if value.kind is kind]
+        if sides:
+            if kind is not Kind.DEVICE_TENSOR and Kind.UNKNOWN in {left.kind, right.kind}:
+                return Value(local=local)
+            best = next((value for value in sides if value.certain), sides[0])
+            return dataclasses.replace(best, local=local)
+    if left.kind is Kind.CONTAINER and right.kind is Kind.CONTAINER:
+        return dataclasses.replace(join(left, right), items=None)
+    if Kind.CONTAINER in {left.kind, right.kind}:
+        return left if left.kind is Kind.CONTAINER else right
+    if Kind.UNKNOWN in {left.kind, right.kind}:
+        return Value(local=local)
+    return dataclasses.replace(NUMBER, local=local)
+
+
+def _asks_for_master(number: Value, operator: cst.BaseCompOp, literal: str) -> Value:
+    kind = Kind.NUMBER
+    if literal == "0" and isinstance(operator, cst.Equal):
+        kind = Kind.IS_MASTER
+    elif literal == "0" and isinstance(operator, cst.NotEqual | cst.GreaterThan | cst.LessThan):
+        kind = Kind.NOT_MASTER
+    return dataclasses.replace(number, kind=kind)

@@ -1,0 +1,170 @@
+"""Conditions under which a node runs: branches, early returns, every-N-steps tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.loops import Guard
+from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.values import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.names import Names
+    from xladoctor.lint.model.syntax import Tree
+
+_LEAVE = cst.Return | cst.Raise | cst.Continue | cst.Break
+_FUNCTIONS = cst.FunctionDef | cst.Lambda | cst.ClassDef
+
+
+class Guards:
+    """Finds the conditions around a node.
+
+    Args:
+        tree: The file's syntax.
+        names: What its names are bound to.
+        flow: The values of its expressions.
+    """
+
+    def __init__(self, tree: Tree, names: Names, flow: Flow) -> None:
+        self._tree = tree
+        self._names = names
+        self._flow = flow
+        self._known: dict[cst.CSTNode, tuple[Guard, ...]] = {}
+
+    def around(self, node: cst.CSTNode) -> Sequence[Guard]:
+        """All conditions around a node within its function, innermost first."""
+        if node not in self._known:
+            self._known[node] = tuple(self._find(node))
+        return self._known[node]
+
+    def master(self, node: cst.CSTNode) -> Guard | None:
+        """The guard that lets only the master core through."""
+        return next((guard for guard in self.around(node) if guard.master is True), None)
+
+    def differs(self, node: cst.CSTNode) -> Guard | None:
+        """A guard that may let one core through and not another."""
+        cores = {Kind.CORE_NUMBER, Kind.IS_MASTER, Kind.NOT_MASTER}
+        for guard in self.around(node):
+            value = self._flow.value(guard.test)
+            if guard.master is not None or value.kind in cores or value.local:
+                return guard
+        return None
+
+    def rare(self, node: cst.CSTNode) -> bool:
+        """Whether a node runs only in a few iterations of the loop around it, or on failure."""
+        child = node
+        for parent in self._tree.ancestors(node):
+            if isinstance(parent, cst.Raise | cst.ExceptHandler):
+                return True
+            if isinstance(parent, _FUNCTIONS | cst.For | cst.While):
+                break
+            if isinstance(parent, cst.If) and child is not parent.test and _leaves_loop(child):
+                return True
+            child = parent
+        return any(
+            self._every_so_often(guard.test, guard.when)
+            for guard in self.around(node)
+            if self._same_loop(guard, node)
+        )
+
+    def _same_loop(self, guard: Guard, node: cst.CSTNode) -> bool:
+        """``if epoch % 10 == 0:`` around the whole step loop does not make its steps rare."""
+        for parent in self._tree.ancestors(node):
+            if parent is guard.node:
+                return True
+            if isinstance(parent, cst.For | cst.While):
+                return parent in self._tree.ancestors(guard.node)
+        return True
+
+    def _find(self, node: cst.CSTNode) -> Iterator[Guard]:
+        child = node
+        for parent in self._tree.ancestors(node):
+            if isinstance(parent, _FUNCTIONS):
+                return
+            if isinstance(parent, cst.If | cst.IfExp) and child is not parent.test:
+                yield self._guard(parent, parent.test, when=child is parent.body)
+            elif isinstance(parent, cst.While) and child is parent.body:
+                yield self._guard(parent, parent.test, when=True)
+            elif isinstance(parent, cst.BooleanOperation) and child is parent.right:
+                yield self._guard(parent, parent.left, when=isinstance(parent.operator, cst.And))
+            elif isinstance(parent, cst.IndentedBlock | cst.Module):
+                yield from self._left_before(parent.body, child)
+            child = parent
+        # A statement of a function stands in its block, whose guards were collected on the way.
+
+    def _left_before(self, body: Sequence[cst.CSTNode], child: cst.CSTNode) -> Iterator[Guard]:
+        for statement in body:
+            if statement is child:
+                return
+            if isinstance(statement, cst.If) and _leaves(statement.body):
+                yield self._guard(statement, statement.test, when=False)
+
+    def _guard(self, node: cst.CSTNode, test: cst.BaseExpression, *, when: bool) -> Guard:
+        kind = self._flow.value(test).kind
+        master: bool | None = None
+        if kind in {Kind.IS_MASTER, Kind.NOT_MASTER}:
+            both = isinstance(test, cst.BooleanOperation)
+            if when or not both:
+                master = (kind is Kind.IS_MASTER) is when
+        return Guard(node, test, when, master)
+
+    def _every_so_often(self, test: cst.BaseExpression, when: bool, depth: int = 3) -> bool:
+        """``step % 50 == 0``, ``not step % 50``, ``step == 0`` and names bound to such a test."""
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            return self._every_so_often(test.expression, not when, depth)
+        if isinstance(test, cst.BooleanOperation):
+            parts = [self._every_so_often(part, when, depth) for part in (test.left, test.right)]
+            return any(parts) if isinstance(test.operator, cst.And) is when else all(parts)
+        if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+            operator = test.comparisons[0].operator
+            equal = isinstance(operator, cst.Equal)
+            if equal or isinstance(operator, cst.NotEqual):
+                return equal is when and self._counts(test)
+            return False
+        if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
+            return not when
+        if isinstance(test, cst.Name) and depth:
+            bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []
+            return bool(bindings) and any(
+                isinstance(item.node, cst.BaseExpression)
+                and item.kind == "assign"
+                and self._every_so_often(item.node, when, depth - 1)
+                for item in bindings
+            )
+        return False
+
+    def _counts(self, test: cst.Comparison) -> bool:
+        if any(isinstance(node, cst.Modulo) for node in walk(test)):
+            return True
+        sides = (test.left, test.comparisons[0].comparator)
+        cores = {Kind.CORE_NUMBER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.CONTAINER}
+        return (
+            any(isinstance(side, cst.Integer | cst.BinaryOperation) for side in sides)
+            and any(isinstance(side, cst.Name | cst.Attribute) for side in sides)
+            and not any(self._flow.value(side).kind in cores for side in sides)
+        )
+
+
+def _leaves(block: cst.BaseSuite) -> bool:
+    """Whether the end of a block is never reached."""
+    last = block.body[-1] if block.body else None
+    if isinstance(last, cst.SimpleStatementLine):
+        return isinstance(last.body[-1], _LEAVE)
+    return isinstance(last, _LEAVE)
+
+
+def _leaves_loop(node: cst.CSTNode) -> bool:
+    """Whether a branch ends the loop it stands in, so that it runs at most once."""
+    if isinstance(node, cst.Else):
+        node = node.body
+    if not isinstance(node, cst.BaseSuite) or not node.body:
+        return False
+    last = node.body[-1]
+    if isinstance(last, cst.SimpleStatementLine):
+        last = last.body[-1]
+    return isinstance(last, cst.Raise | cst.Break | cst.Return)

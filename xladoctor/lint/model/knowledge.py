@@ -1,0 +1,150 @@
+"""What library functions, methods and attributes give back.
+
+Facts: PyTorch 2.9 and torch_xla 2.9, the operations measured on PJRT_DEVICE=CPU (``rules/tables``).
+"""
+
+from __future__ import annotations
+
+import re
+
+XM = "torch_xla.core.xla_model"
+XR = "torch_xla.runtime"
+XMP = "torch_xla.distributed.xla_multiprocessing"
+PL = "torch_xla.distributed.parallel_loader"
+
+#: Methods of a tensor that hand its content to the host as Python numbers.
+READS = frozenset({"item", "tolist"})
+#: Methods of a tensor whose result is known on the host without waiting for the device.
+HOST_METHODS = frozenset(
+    [
+        "size", "dim", "numel", "nelement", "ndimension", "stride", "element_size", "get_device",
+        "is_floating_point", "is_complex", "is_contiguous", "data_ptr", "backward", "storage_offset",
+        "requires_grad_", "register_hook", "type",
+    ]
+)  # fmt: skip
+#: The same for attributes.
+HOST_ATTRIBUTES = frozenset(
+    [
+        "shape", "dtype", "ndim", "requires_grad", "is_leaf", "grad_fn", "names", "layout", "itemsize",
+        "is_cuda", "is_sparse", "nbytes", "_version", "__class__", "is_xla",
+    ]
+)  # fmt: skip
+#: Attributes of a tensor that are tensors beside it.
+TENSOR_ATTRIBUTES = frozenset({"data", "grad", "T", "mT", "H", "real", "imag", "values", "indices"})
+#: Methods that only look for other places of the same data structure.
+VIEWS = frozenset({"items", "values", "keys", "copy", "pop", "get", "popitem"})
+
+#: torch functions that make a tensor on the CPU unless ``device=`` says otherwise.
+FACTORIES = frozenset(
+    f"torch.{name}"
+    for name in [
+        "zeros", "ones", "empty", "full", "arange", "linspace", "logspace", "rand", "randn",
+        "randint", "randperm", "eye", "tensor", "as_tensor", "from_numpy", "normal",
+        "FloatTensor", "LongTensor", "Tensor", "IntTensor", "HalfTensor", "BoolTensor", "range",
+    ]
+)  # fmt: skip
+#: torch functions whose result is no tensor.
+HOST_FUNCTIONS = frozenset(
+    f"torch.{name}"
+    for name in [
+        "is_tensor", "numel", "is_floating_point", "get_default_dtype", "manual_seed", "seed",
+        "save", "set_grad_enabled", "no_grad", "enable_grad", "inference_mode", "is_grad_enabled",
+        "get_num_threads", "set_num_threads", "Size", "finfo", "iinfo", "set_printoptions",
+        "set_default_dtype", "initial_seed", "typename", "equal", "allclose", "autocast",
+    ]
+)  # fmt: skip
+
+#: What makes, or is, an XLA device.
+DEVICES = frozenset({f"{XM}.xla_device", "torch_xla.device", f"{XM}.get_xla_supported_devices"})
+#: Functions that give the number of this core.
+CORE_NUMBERS = frozenset(
+    [
+        f"{XM}.get_ordinal", f"{XM}.get_local_ordinal", f"{XR}.global_ordinal",
+        f"{XR}.local_ordinal", f"{XR}.process_index", f"{XR}.host_index",
+        "torch.distributed.get_rank",
+    ]
+)  # fmt: skip
+IS_MASTER = frozenset({f"{XM}.is_master_ordinal"})
+#: Attributes of framework objects that tell the master core.
+MASTER_ATTRIBUTES = frozenset(
+    {"is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero"}
+)
+CORE_NUMBER_ATTRIBUTES = frozenset({"global_rank", "local_rank", "process_index"})
+#: Functions whose result is the same on every core.
+REDUCES = frozenset(
+    [
+        f"{XM}.all_reduce", f"{XM}.mesh_reduce", f"{XM}.all_gather", f"{XM}.rendezvous",
+        "torch.distributed.all_reduce", "torch.distributed.broadcast",
+        "torch.distributed.all_gather_object",
+    ]
+)  # fmt: skip
+REDUCE_METHODS = frozenset({"gather", "reduce", "gather_for_metrics", "all_gather"})
+
+DATA_LOADERS = frozenset(
+    {"torch.utils.data.DataLoader", "torchdata.stateful_dataloader.StatefulDataLoader"}
+)
+DEVICE_LOADERS = frozenset({f"{PL}.MpDeviceLoader", f"{PL}.PerDeviceLoader"})
+#: Functions that run a function on every core: (name, position of the function, its keyword).
+SPAWNERS = {
+    f"{XMP}.spawn": "fn",
+    "torch_xla.launch": "fn",
+    "torch_xla.distributed.xla_multiprocessing.start_processes": "fn",
+    "accelerate.notebook_launcher": "function",
+    "accelerate.launchers.notebook_launcher": "function",
+    "torch_xla.experimental.pjrt.spawn": "fn",
+}
+STEP_CLOSURES = frozenset({f"{XM}.add_step_closure"})
+#: Calls after which a model lives on the device, or that hand on their first argument.
+WRAPPERS = frozenset(
+    [
+        f"{XMP}.MpModelWrapper", "torch.compile", "torch.nn.DataParallel", "copy.deepcopy",
+        "torch.nn.parallel.DistributedDataParallel", "torch.jit.script", "torch.jit.trace",
+        "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel",
+        "torch_xla.distributed.fsdp.checkpoint_module", "torch_xla.compile",
+        "torch_xla.experimental.spmd_fully_sharded_data_parallel.SpmdFullyShardedDataParallel",
+    ]
+)  # fmt: skip
+#: Functions that hand on what they iterate.
+PASS_ON = frozenset(
+    [
+        "tqdm.tqdm", "tqdm.trange", "tqdm.tqdm_notebook", "builtins.iter", "builtins.list",
+        "builtins.tuple", "builtins.reversed", "builtins.sorted", "builtins.set", "tqdm",
+        "itertools.cycle", "itertools.islice", "itertools.chain", "fastprogress.progress_bar",
+        "rich.progress.track", "copy.copy", "itertools.takewhile",
+    ]
+)  # fmt: skip
+#: Modules all of whose functions give back something of the host.
+HOST_MODULES = (
+    "math.", "random.", "time.", "os.", "sys.", "datetime.", "json.", "re.", "string.", "pathlib.",
+    "gc.", "shutil.", "glob.", "logging.", "warnings.", "statistics.", "torch.cuda.", "operator.",
+    "platform.", "uuid.", "socket.", "subprocess.", "argparse.", "torch.backends.",
+)  # fmt: skip
+#: Builtins that read their argument on the host, or need nothing of it.
+HOST_BUILTINS = frozenset(
+    f"builtins.{name}"
+    for name in [
+        "len", "int", "float", "bool", "str", "repr", "print", "isinstance", "hasattr", "round",
+        "complex", "ord", "chr", "format", "id", "hash", "type", "callable", "input", "open",
+        "any", "all", "issubclass", "divmod", "pow", "hex", "bin",
+    ]
+)  # fmt: skip
+NOT_MODELS = re.compile(r"Tokenizer|Config|Processor|Extractor|Dataset|Scheduler|Arguments|Trainer")
+
+DEVICE_NAME = re.compile(r"^(xla_|tpu_|_)?(device|dev)$")
+OPTIMIZER_NAME = re.compile(r"(^|_)(optimi[sz]ers?|optim|opt)(_?[a-z0-9]{1,2})?$", re.I)
+LOSS_NAME = re.compile(
+    r"(^|_)(criterion|loss_?fn|loss_?func|loss_function|objective)(\d?$|_)", re.I
+)
+MODEL_NAME = re.compile(
+    r"(^|_)(model|net|network|generator|discriminator|netg|netd|backbone)(\d?$|_)", re.I
+)
+DEVICE_LOADER_NAME = re.compile(r"(para|parallel|device|xla|tpu|mp)_?[a-z_]*loader", re.I)
+LOADER_NAME = re.compile(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)", re.I)
+TRAIN_NAME = re.compile(r"tra?i?n|fit|epoch", re.I)
+EVAL_NAME = re.compile(r"val|test|eval|infer|predict", re.I)
+
+#: Base classes of models and of modules whose methods a framework calls once per batch.
+MODULES = frozenset({"torch.nn.Module", "torch.nn.Sequential", "transformers.PreTrainedModel"})
+LIGHTNING_MODULES = frozenset({"lightning.pytorch.LightningModule"})
+LIGHTNING_STEPS = frozenset({"training_step", "training_step_end", "on_train_batch_end"})
+LIGHTNING_EVALS = frozenset({"validation_step", "test_step", "predict_step"})

@@ -1,0 +1,285 @@
+"""Names of torch_xla by version: what XLA801 and XLA802 share."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor import catalogue
+from xladoctor.lint.model import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Edit, Fix
+    from xladoctor.lint.model import FileModel
+
+#: How a module of torch_xla is imported when a fix needs it.
+_IMPORTS = {
+    "torch_xla": ("import torch_xla", "torch_xla"),
+    "torch_xla.runtime": ("import torch_xla.runtime as xr", "xr"),
+}
+_TOLERANT = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"})
+
+
+def version(text: str) -> tuple[int, ...]:
+    """``"2.5"`` as ``(2, 5)``."""
+    return tuple(int(part) for part in text.split("."))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """A row of ``tables/api.toml``; see there."""
+
+    old: str
+    kind: str
+    new: str | None = None
+    since: str | None = None
+    deprecated_in: str | None = None
+    removed_in: str | None = None
+    arguments: str = "none"
+    names: tuple[str, ...] = ()
+    advice: str = ""
+
+    def removed(self, target: tuple[int, ...]) -> bool:
+        """Whether the target version lacks the name."""
+        return self.removed_in is not None and target >= version(self.removed_in)
+
+    def deprecated(self, target: tuple[int, ...]) -> bool:
+        """Whether the target version warns about the name, and has the replacement."""
+        return (
+            not self.removed(target)
+            and self.deprecated_in is not None
+            and target >= version(self.deprecated_in)
+            and (self.since is None or target >= version(self.since))
+        )
+
+    def replaced(self, target: tuple[int, ...]) -> bool:
+        """Whether the target version has the replacement."""
+        return self.new is not None and (self.since is None or target >= version(self.since))
+
+
+@functools.cache
+def entries() -> dict[str, Entry]:
+    """All rows by old name."""
+    rows = catalogue.table("api")["name"]
+    made = (Entry(**{**row, "names": tuple(row.get("names", ()))}) for row in rows)
+    return {entry.old: entry for entry in made}
+
+
+def entry_for(dotted: str) -> Entry | None:
+    """The row that a full name falls under: its own, or that of a module it is in."""
+    while dotted:
+        found = entries().get(dotted)
+        if found is not None:
+            return found
+        dotted = dotted.rpartition(".")[0]
+    return None
+
+
+def uses(model: FileModel) -> Iterator[tuple[cst.BaseExpression, str, Entry]]:
+    """Expressions that name something of the table: node, full name, row; each chain once."""
+    for node in walk(model.tree.module):
+        if not isinstance(node, cst.Attribute | cst.Name) or _in_import(model, node):
+            continue
+        parent = model.parent(node)
+        if isinstance(parent, cst.Attribute) and (parent.attr is node or _names(model, parent)):
+            continue
+        if _is_bound_here(parent, node):
+            continue
+        dotted = model.name(node)
+        entry = entry_for(dotted) if dotted is not None else None
+        if dotted is not None and entry is not None:
+            yield node, dotted, entry
+
+
+def imported(model: FileModel) -> Iterator[tuple[cst.ImportAlias, str, Entry]]:
+    """Imports of something of the table: the alias, full name, row."""
+    for statement in model.tree.imports:
+        if isinstance(statement, cst.ImportFrom):
+            if isinstance(statement.names, cst.ImportStar) or statement.relative:
+                continue
+            module = model.tree.text(statement.module).strip() if statement.module else ""
+            found = [(alias, f"{module}.{_alias_name(alias)}") for alias in statement.names]
+        else:
+            found = [(alias, _alias_name(alias)) for alias in statement.names]
+        for alias, dotted in found:
+            entry = entry_for(dotted)
+            if entry is not None:
+                yield alias, dotted, entry
+
+
+def tolerated(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether the code is ready for the name to be missing: try, hasattr, a version test."""
+    child, parent = node, model.parent(node)
+    while parent is not None:
+        if isinstance(parent, cst.Try) and _catches(parent):
+            return True
+        if isinstance(parent, cst.If | cst.IfExp) and child is not parent.test:
+            test = model.tree.text(parent.test).lower()
+            if "hasattr" in test or "version" in test:
+                return True
+        if isinstance(parent, cst.BooleanOperation) and "hasattr" in model.tree.text(parent):
+            return True
+        child, parent = parent, model.parent(parent)
+    return False
+
+
+def replacement_fix(model: FileModel, node: cst.BaseExpression, entry: Entry) -> Fix | None:
+    """Write the new name where the old one is called, with the import that it needs.
+
+    None if arguments do not carry over, or a name that the import would bind is taken.
+    """
+    parent = model.parent(node)
+    if entry.new is None or not isinstance(parent, cst.Call) or parent.func is not node:
+        return None
+    written = _write(model, node, entry.new)
+    arguments = _arguments(model, parent, entry.arguments)
+    if written is None or arguments is None:
+        return None
+    spelled, added = written
+    change = (
+        model.replace(node, spelled)
+        if entry.arguments == "same"
+        else model.replace(parent, f"{spelled}({arguments})")
+    )
+    message = f"Replace by {spelled}"
+    return model.fix(message, change, *([added] if added is not None else []))
+
+
+def import_fix(model: FileModel, alias: cst.ImportAlias, dotted: str, entry: Entry) -> Fix | None:
+    """Import the new name under the old one, so that every use stays as it is."""
+    statement = model.parent(alias)
+    if entry.new is None or statement is None:
+        return None
+    bound = alias.asname.name if alias.asname is not None else alias.name
+    name = model.tree.text(bound).strip()
+    if entry.kind == "module":
+        return _module_import_fix(model, statement, alias, dotted, entry)
+    if not isinstance(statement, cst.ImportFrom) or len(statement.names) != 1:  # type: ignore[arg-type]
+        return None
+    if entry.arguments not in {"same", "drop"} or not _called_plainly(model, name, entry):
+        return None
+    module, _, new = entry.new.rpartition(".")
+    written = f"from {module} import {new}" + (f" as {name}" if new != name else "")
+    return model.fix(f"Import {entry.new}", model.replace(statement, written))
+
+
+def _module_import_fix(
+    model: FileModel, statement: cst.CSTNode, alias: cst.ImportAlias, dotted: str, entry: Entry
+) -> Fix | None:
+    assert entry.new is not None
+    if isinstance(statement, cst.Import):
+        if len(statement.names) != 1 or alias.asname is None or dotted != entry.old:
+            return None
+        bound = model.tree.text(alias.asname.name).strip()
+        used = {
+            name.removeprefix(entry.old + ".").partition(".")[0]
+            for _, name, found in uses(model)
+            if found is entry and name != entry.old
+        }
+        if not used or not used <= set(entry.names):
+            return None
+        written = f"import {entry.new} as {bound}"
+        return model.fix(f"Import {entry.new}", model.replace(statement, written))
+    assert isinstance(statement, cst.ImportFrom)
+    assert not isinstance(statement.names, cst.ImportStar)
+    if dotted == entry.old:  # from torch_xla.experimental import xla_sharding as xs
+        return None
+    taken = {_alias_name(item) for item in statement.names}
+    if not taken <= set(entry.names) or statement.names[0] is not alias or statement.module is None:
+        return None
+    return model.fix(f"Import from {entry.new}", model.replace(statement.module, entry.new))
+
+
+def _called_plainly(model: FileModel, name: str, entry: Entry) -> bool:
+    """Whether every use of an imported function is a call that the new one understands."""
+    for node, dotted, found in uses(model):
+        if found is not entry or dotted != entry.old or not isinstance(node, cst.Name):
+            continue
+        call = model.parent(node)
+        if node.value != name or not isinstance(call, cst.Call) or call.func is not node:
+            return False
+        if entry.arguments == "drop" and call.args:
+            return False
+    return True
+
+
+def _write(model: FileModel, node: cst.BaseExpression, new: str) -> tuple[str, Edit | None] | None:
+    """How to write a name at a node, and the import to add for it."""
+    module, _, last = new.rpartition(".")
+    spelled = model.spelled(module, node)
+    if spelled is not None:
+        return f"{spelled}.{last}", None
+    if module not in _IMPORTS:
+        return None
+    statement, bound = _IMPORTS[module]
+    if model.names.lookup(bound, model.tree.scopes[node]) is not None:
+        return None
+    added = model.add_import(statement)
+    if added is None or (added.start.row > model.row(node)):
+        return None
+    return f"{bound}.{last}", added
+
+
+def _arguments(model: FileModel, call: cst.Call, how: str) -> str | None:
+    """The arguments for the new call as text; None if they do not carry over."""
+    if how == "same":
+        return ""
+    if any(argument.star for argument in call.args):
+        return None
+    if how == "drop":
+        plain = all(model.literal(argument.value) is not NotImplemented for argument in call.args)
+        return "" if plain else None
+    if how == "first" and not call.args:
+        return ""
+    if how == "first" and len(call.args) == 1:
+        argument = call.args[0]
+        if argument.keyword is None or argument.keyword.value == "n":
+            return model.tree.text(argument.value).strip()
+    return None
+
+
+def _alias_name(alias: cst.ImportAlias) -> str:
+    node: cst.BaseExpression = alias.name
+    parts: list[str] = []
+    while isinstance(node, cst.Attribute):
+        parts.append(node.attr.value)
+        node = node.value
+    assert isinstance(node, cst.Name)
+    return ".".join(reversed([*parts, node.value]))
+
+
+def _names(model: FileModel, node: cst.Attribute) -> bool:
+    dotted = model.name(node)
+    return dotted is not None and entry_for(dotted) is not None
+
+
+def _in_import(model: FileModel, node: cst.CSTNode) -> bool:
+    parent: cst.CSTNode | None = node
+    while isinstance(parent, cst.Attribute | cst.Name | cst.AsName | cst.ImportAlias):
+        parent = model.parent(parent)
+    return isinstance(parent, cst.Import | cst.ImportFrom)
+
+
+def _is_bound_here(parent: cst.CSTNode | None, node: cst.CSTNode) -> bool:
+    """A name that is written, a keyword's or a parameter's, names nothing."""
+    if isinstance(parent, cst.Arg):
+        return parent.keyword is node
+    return (
+        isinstance(parent, cst.AssignTarget | cst.Param | cst.FunctionDef | cst.ClassDef)
+        and getattr(parent, "default", None) is not node
+    )
+
+
+def _catches(node: cst.Try) -> bool:
+    for handler in node.handlers:
+        if handler.type is None:
+            return True
+        names = {part.value for part in walk(handler.type) if isinstance(part, cst.Name)}
+        if names & _TOLERANT:
+            return True
+    return False

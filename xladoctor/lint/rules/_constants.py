@@ -1,0 +1,72 @@
+"""Values that a program gets from its own settings: a dictionary of flags, an argparse default."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model import FileModel
+
+
+def constant(model: FileModel, node: cst.BaseExpression) -> object:
+    """The value of an expression if the file settles it, else ``NotImplemented``.
+
+    Knows, beyond literals and names bound once to one, ``FLAGS["cores"]`` when the file sets that
+    key once, and ``args.cores`` when an ``add_argument("--cores", default=8)`` says what it is
+    unless the caller chooses otherwise.
+    """
+    value = model.literal(node)
+    if value is not NotImplemented:
+        return value
+    if isinstance(node, cst.Subscript) and isinstance(node.value, cst.Name):
+        key = _key(model, node)
+        return NotImplemented if key is None else _entry(model, node.value.value, key)
+    if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
+        return _argparse_default(model, node.attr.value)
+    return NotImplemented
+
+
+def _key(model: FileModel, node: cst.Subscript) -> str | None:
+    if len(node.slice) != 1 or not isinstance(node.slice[0].slice, cst.Index):
+        return None
+    key = model.literal(node.slice[0].slice.value)
+    return key if isinstance(key, str) else None
+
+
+def _entry(model: FileModel, name: str, key: str) -> object:
+    """What ``name[key]`` is set to, if that happens exactly once in the file."""
+    found: list[cst.BaseExpression] = []
+    for node in walk(model.tree.module):
+        if not isinstance(node, cst.Assign):
+            continue
+        for item in node.targets:
+            target = item.target
+            if isinstance(target, cst.Name) and target.value == name:
+                if isinstance(node.value, cst.Dict):
+                    found.extend(
+                        element.value
+                        for element in node.value.elements
+                        if isinstance(element, cst.DictElement)
+                        and model.literal(element.key) == key
+                    )
+            elif (
+                isinstance(target, cst.Subscript)
+                and isinstance(target.value, cst.Name)
+                and target.value.value == name
+                and _key(model, target) == key
+            ):
+                found.append(node.value)
+    return model.literal(found[0]) if len(found) == 1 else NotImplemented
+
+
+def _argparse_default(model: FileModel, attribute: str) -> object:
+    for call in model.methods("add_argument"):
+        flags = [model.literal(flag) for flag in call.positional]
+        names = {flag.lstrip("-").replace("-", "_") for flag in flags if isinstance(flag, str)}
+        if attribute in names and "default" in call.keywords:
+            return model.literal(call.keywords["default"])
+    return NotImplemented

@@ -1,0 +1,182 @@
+"""What rules about several cores share: who runs a node, what differs from core to core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind, walk
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model import Entry, FileModel
+    from xladoctor.lint.model.file import Place
+
+_NUMBER_CALLS = frozenset(
+    {
+        "torch_xla.core.xla_model.get_ordinal",
+        "torch_xla.core.xla_model.get_local_ordinal",
+        "torch_xla.core.xla_model.is_master_ordinal",
+        "torch_xla.core.xla_model.xla_device",
+        "torch_xla.device",
+        "torch_xla.runtime.global_ordinal",
+        "torch_xla.runtime.local_ordinal",
+        "torch_xla.runtime.process_index",
+        "torch.distributed.get_rank",
+        "os.getpid",
+        "multiprocessing.current_process",
+        "threading.get_ident",
+    }
+)
+#: Calls whose result is another one each time, on each core.
+_UNIQUE_CALLS = ("uuid.", "tempfile.", "time.", "datetime.", "random.", "secrets.")
+#: Names by which programs call their settings, which are equal on all cores.
+_SETTINGS = frozenset(
+    {
+        "arg",
+        "args",
+        "cfg",
+        "conf",
+        "config",
+        "flags",
+        "hparams",
+        "opt",
+        "opts",
+        "params",
+        "settings",
+    }
+)
+_WORDS = frozenset({"rank", "ordinal", "core", "index", "replica", "worker", "shard", "pid"})
+
+
+def every_core(model: FileModel, node: cst.CSTNode) -> Entry | None:
+    """The entry from which all cores reach a node, unless a condition holds some of them back."""
+    if model.spmd or not model.is_xla:
+        return None
+    entry = model.on_every_core(node)
+    if entry is None or model.master_only(node) is not None:
+        return None
+    if model.core_guard(node) is not None or any(
+        guard.master is not None or differs(model, guard.test) for guard in model.guards(node)
+    ):
+        return None
+    return entry
+
+
+def entry_places(model: FileModel, entry: Entry) -> list[Place]:
+    """Where the cores start, as related places."""
+    return [model.place(entry.call, "the cores are started here")] if entry.call is not None else []
+
+
+def differs(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether anything in an expression may differ from core to core or tells its number."""
+    return any(_tells_core(model, part) for part in walk(node))
+
+
+def asks_for_core(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether anything in a piece of code asks for the core's number."""
+    return any(
+        isinstance(part, cst.Call) and (model.call(part).name or "") in _NUMBER_CALLS
+        for part in walk(node)
+    )
+
+
+def _tells_core(model: FileModel, node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.Call):
+        name = model.call(node).name or ""
+        return name in _NUMBER_CALLS or name.startswith(_UNIQUE_CALLS)
+    if isinstance(node, cst.Name | cst.Attribute):
+        value = model.value(node)
+        if value.kind in {Kind.CORE_NUMBER, Kind.IS_MASTER, Kind.NOT_MASTER, Kind.DEVICE}:
+            return True
+        word = node.attr.value if isinstance(node, cst.Attribute) else node.value
+        return bool(_WORDS & set(word.lower().split("_")))
+    return False
+
+
+def same_everywhere(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> bool:
+    """Whether an expression is certainly equal on all cores: literals and what is made of them.
+
+    Settings (``args.out``, ``CONFIG["out"]``) are equal too: all cores get the same command line.
+    """
+    if depth > 6 or differs(model, node):
+        return False
+    if isinstance(node, cst.SimpleString | cst.ConcatenatedString | cst.Integer | cst.Float):
+        return True
+    if isinstance(node, cst.FormattedString):
+        return all(
+            same_everywhere(model, part.expression, depth + 1)
+            for part in node.parts
+            if isinstance(part, cst.FormattedStringExpression)
+        )
+    if isinstance(node, cst.BinaryOperation):
+        return all(same_everywhere(model, x, depth + 1) for x in (node.left, node.right))
+    if isinstance(node, cst.Tuple):
+        return all(same_everywhere(model, x.value, depth + 1) for x in node.elements)
+    if isinstance(node, cst.Call):
+        return _call_is_same(model, node, depth)
+    if isinstance(node, cst.Name):
+        return _name_is_same(model, node, depth)
+    if isinstance(node, cst.Attribute):
+        return same_everywhere(model, node.value, depth + 1) or _is_setting(node.value)
+    if isinstance(node, cst.Subscript):
+        return _is_setting(node.value)
+    return False
+
+
+def _call_is_same(model: FileModel, node: cst.Call, depth: int) -> bool:
+    call = model.call(node)
+    plain = call.name is not None and call.name.startswith(("os.path.", "pathlib.", "builtins.str"))
+    method = call.method in {"format", "joinpath", "join", "with_suffix"} and call.receiver
+    if not plain and not method:
+        return False
+    parts = [argument.value for argument in node.args]
+    if method and not plain:
+        assert call.receiver is not None
+        parts.append(call.receiver)
+    return all(same_everywhere(model, part, depth + 1) for part in parts)
+
+
+def _name_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
+    bindings = model.names.lookup(node.value, model.tree.scopes[node]) or []
+    if not bindings:
+        return False
+    for binding in bindings:
+        if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression):
+            if not same_everywhere(model, binding.node, depth + 1):
+                return False
+        elif binding.kind == "param":
+            if not _argument_is_same(model, node, depth):
+                return False
+        elif binding.kind == "other":
+            # A loop variable: an epoch or a step counter is equal, a value of a batch is not.
+            value = model.value(node)
+            if value.kind is not Kind.NUMBER or value.local:
+                return False
+        elif binding.kind != "import":
+            return False
+    return True
+
+
+def _argument_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
+    function = model.function_of(node)
+    if function is None or node.value not in function.parameters:
+        return False
+    bound = function.owner is not None and not function.is_static
+    index = function.parameters.index(node.value) - (1 if bound else 0)
+    callers = model.callers(function)
+    if index < 0 or not callers:
+        return _is_setting(node)
+    for call in callers:
+        value = call.argument(index, node.value)
+        if value is None:
+            continue  # the default is the same for all
+        if not same_everywhere(model, value, depth + 1):
+            return False
+    return True
+
+
+def _is_setting(node: cst.BaseExpression) -> bool:
+    """Whether an expression is by its name the program's settings."""
+    last = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", None)
+    return isinstance(last, str) and last.lower() in _SETTINGS

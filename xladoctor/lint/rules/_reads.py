@@ -1,0 +1,93 @@
+"""What the rules of the host sync family share: when a read matters, and how to say so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.model import LoopKind
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from xladoctor.lint.model import FileModel, Loop, Problem, Value
+    from xladoctor.lint.model.file import Place
+
+#: Longest piece of the user's code that a message repeats.
+_LONGEST_SNIPPET = 40
+
+
+def costly_loop(model: FileModel, node: cst.CSTNode) -> Loop | None:
+    """The loop in whose every iteration a read at this node makes the host wait, or None.
+
+    Reads that run once in a while (``if step % 50 == 0``) and those in a step closure, which runs
+    when the step is over, are what we recommend.
+    """
+    if not model.is_xla or model.in_step_closure(node):
+        return None
+    loop = model.hot_loop(node)
+    return None if loop is None or model.throttled(node) else loop
+
+
+def snippet(model: FileModel, node: cst.CSTNode) -> str:
+    """The user's own words for an expression, on one line and cut to a readable length."""
+    text = " ".join(model.tree.text(node).split())
+    if len(text) > _LONGEST_SNIPPET:
+        text = text[: _LONGEST_SNIPPET - 3] + "..."
+    return f"`{text}`"
+
+
+def often(loop: Loop) -> str:
+    """How often something in the loop happens, as an adverb."""
+    return "on every step" if loop.kind is LoopKind.STEP else "for every evaluation batch"
+
+
+def loop_place(model: FileModel, loop: Loop) -> Place:
+    """The loop as a related place."""
+    note = f"the {loop.kind.value}"
+    if loop.implicit:
+        note = "called by the framework for every batch"
+    return model.place(loop.node, note)
+
+
+def why_on_device(model: FileModel, value: Value, loop: Loop) -> list[Place]:
+    """Why the rule believes that a value is on the device, if that says more than the loop does."""
+    if value.origin is None or value.origin is loop.node:
+        return []
+    return [model.place(value.origin, "this puts it on the device")]
+
+
+def read_problem(
+    model: FileModel,
+    node: cst.CSTNode,
+    tensor: cst.BaseExpression,
+    loop: Loop,
+    how: str,
+    suggestion: str,
+) -> Problem:
+    """A read of a device tensor in a loop.
+
+    Args:
+        model: The file.
+        node: What is reported.
+        tensor: The device tensor that is read.
+        loop: The loop in which it costs.
+        how: What reads it, as the beginning of the sentence ("`.item()` reads").
+        suggestion: What to write instead.
+    """
+    return model.problem(
+        node,
+        f"{how} {snippet(model, tensor)} on the host {often(loop)}: the host waits for the device "
+        "and the graph is cut there",
+        suggestion=suggestion,
+        related=[loop_place(model, loop), *why_on_device(model, model.value(tensor), loop)],
+    )
+
+
+def accumulate_advice(loop: Loop) -> str:
+    """What to write instead of reading a value in every iteration of the loop."""
+    if loop.kind is LoopKind.STEP:
+        return (
+            "keep it on the device (total += loss.detach()) and read once after the loop, "
+            "or log every 100 steps with xm.add_step_closure"
+        )
+    return "keep it on the device (add up, or append to a list) and read once after the loop"

@@ -1,0 +1,113 @@
+"""XLA303: gradients are clipped before they are reduced, which loses the reduction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
+#: torch_xla writes to ``torch.nn.utils.clip_grad_norm_`` when it is imported; this address keeps
+#: the original.
+_UNPATCHED = "torch.nn.utils.clip_grad.clip_grad_norm_"
+
+
+@rule("XLA303")
+def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
+    """Find ``clip_grad_norm_`` between ``backward()`` and ``xm.optimizer_step``."""
+    if not model.is_xla or model.spmd or model.frameworks:
+        return
+    reduces = list(model.calls(REDUCE))
+    for clip in model.calls(*_CLIPS):
+        step = _step_after(model, clip)
+        if step is None or not _several_cores(model, step):
+            continue
+        if any(
+            call.function is clip.function and model.row(call.node) <= model.row(clip.node)
+            for call in reduces
+        ):
+            continue
+        yield model.problem(
+            clip.node,
+            _message(model, clip),
+            suggestion="xm.reduce_gradients(optimizer), then clip, then the plain optimizer.step()",
+            related=[model.place(step.node, "its all-reduce is lost")],
+            fix=_fix(model, clip, step),
+        )
+
+
+def _message(model: FileModel, clip: CallSite) -> str:
+    if clip.name == _UNPATCHED or (
+        isinstance(clip.node.func, cst.Name) and not _imported_after_torch_xla(model)
+    ):
+        return (
+            "clipped before the all-reduce: each core scales by the norm of its own gradients, "
+            "so what is applied is not clipped to this norm"
+        )
+    return (
+        "clipping before xm.optimizer_step loses its all-reduce in torch_xla 2.9: each core "
+        "applies "
+        "its own gradients and the cores drift apart without any error"
+    )
+
+
+def _imported_after_torch_xla(model: FileModel) -> bool:
+    """Whether ``from torch.nn.utils import ...`` gets the function as torch_xla replaced it."""
+    rows = {"torch_xla": 0, "clip": 0}
+    for node in model.tree.imports:
+        text = model.tree.text(node)
+        if "torch_xla" in text and not rows["torch_xla"]:
+            rows["torch_xla"] = model.row(node)
+        if "clip_grad_norm_" in text:
+            rows["clip"] = model.row(node)
+    return rows["clip"] > rows["torch_xla"] > 0
+
+
+def _step_after(model: FileModel, clip: CallSite) -> CallSite | None:
+    """The first reducing step after the clip in the same function."""
+    following = (
+        call
+        for call in model.calls(OPTIMIZER_STEP)
+        if call.function is clip.function and model.row(call.node) >= model.row(clip.node)
+    )
+    return next(following, None)
+
+
+def _several_cores(model: FileModel, step: CallSite) -> bool:
+    """Whether the reduction matters: known to run on several cores, or nothing says otherwise.
+
+    A file that only defines the training function is called from elsewhere; ``barrier=True`` is
+    how programs for a single core write it.
+    """
+    if model.on_every_core(step.node) is not None:
+        return True
+    return not model.multi_core and "barrier" not in step.keywords and len(step.positional) == 1
+
+
+def _fix(model: FileModel, clip: CallSite, step: CallSite) -> Fix | None:
+    """Reduce, clip, step: only for the plain form, where what each part does is in sight."""
+    reduce = model.spelled(REDUCE, clip.node)
+    optimizer = step.argument(0, "optimizer")
+    if (
+        reduce is None
+        or not isinstance(optimizer, cst.Name | cst.Attribute)
+        or len(step.node.args) != 1
+        or model.guards(clip.node) != model.guards(step.node)
+    ):
+        return None
+    name = model.tree.text(optimizer).strip()
+    return model.fix(
+        "Reduce, then clip, then step",
+        model.insert_before(clip.node, f"{reduce}({name})"),
+        model.replace(step.node, f"{name}.step()"),
+        safe=False,
+    )

@@ -1,0 +1,122 @@
+"""XLA405: a collective that only some cores reach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._reads import snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
+
+_XM = "torch_xla.core.xla_model."
+_COLLECTIVES = (
+    "all_reduce",
+    "all_reduce_bucketized_gradients",
+    "all_gather",
+    "all_to_all",
+    "broadcast_master_param",
+    "collective_broadcast",
+    "collective_permute",
+    "mesh_reduce",
+    "optimizer_step",
+    "reduce_gradients",
+    "reduce_scatter",
+    "rendezvous",
+)
+_TORCH = (
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+)
+_NAMES = (
+    *(_XM + name for name in _COLLECTIVES),
+    *(f"torch.distributed.{name}" for name in _TORCH),
+)
+_SAVE = _XM + "save"
+#: Meetings without a result: each core may meet at another line, as long as each comes once.
+_MEETINGS = frozenset({_XM + "rendezvous", "torch.distributed.barrier"})
+
+
+@rule("XLA405")
+def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
+    """Find collectives behind a condition that may be true on one core and false on another."""
+    if not model.is_xla or model.spmd:
+        return
+    for call in model.calls(*_NAMES, _SAVE):
+        guard = model.core_guard(call.node) or model.master_only(call.node)
+        if guard is None or (model.on_every_core(call.node) is None and guard.master is None):
+            continue
+        if call.name == _SAVE and _own_file(model, call):
+            continue
+        if _all_cores_meet(model, call, guard):
+            continue
+        yield model.problem(
+            call.node,
+            _message(model, call, guard),
+            suggestion=_advice(call, guard),
+            related=[model.place(guard.test, "may be true on one core and false on another")],
+        )
+
+
+def _own_file(model: FileModel, call: CallSite) -> bool:
+    """``master_only=False``: each core writes its own file, nobody waits."""
+    given = call.argument(2, "master_only")
+    return given is not None and model.literal(given) is False
+
+
+def _all_cores_meet(model: FileModel, call: CallSite, guard: Guard) -> bool:
+    """Whether the other cores reach a meeting of the same kind at another line.
+
+    The first of the well-known pair (one for the master, one for the rest) lets the master download first, the second releases the rest.
+    """
+    if call.name is None or guard.master is None:
+        return False
+    same = [other for other in model.calls(call.name) if other.function is call.function]
+    sides = [
+        found.master
+        for other in same
+        if (found := model.core_guard(other.node) or model.master_only(other.node)) is not None
+    ]
+    arms = {guard.node for other in same for guard in model.guards(other.node)}
+    paired = sides.count(True) == sides.count(False) > 0
+    return paired and (call.name in _MEETINGS or guard.node in arms)
+
+
+def _message(model: FileModel, call: CallSite, guard: Guard) -> str:
+    assert call.name is not None
+    name = call.name.replace(_XM, "xm.").replace("torch.distributed.", "dist.")
+    condition = snippet(model, guard.test)
+    who = "only the master core" if guard.master else f"only the cores where {condition} holds"
+    if not guard.when and not guard.master:
+        who = f"only the cores where {condition} does not hold"
+    if call.name == _SAVE:
+        return (
+            f"{who} calls xm.save: it materializes tensors, and where a collective is pending "
+            "the run hangs"
+            if guard.master
+            else f"{who} call xm.save: the cores decide differently, and where a collective is "
+            "pending the run hangs"
+        )
+    verb = "reaches" if guard.master else "reach"
+    return f"{who} {verb} {name}: it waits for all cores, so the run hangs or aborts"
+
+
+def _advice(call: CallSite, guard: Guard) -> str:
+    if guard.master is not None:
+        if call.name == _SAVE:
+            return "call xm.save on all cores: it writes on the master only"
+        return "move the call out of the condition, so that all cores reach it"
+    return (
+        "decide on a value that is equal on all cores: reduce it first with xm.mesh_reduce or "
+        "xm.all_reduce"
+    )

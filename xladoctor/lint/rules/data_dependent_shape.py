@@ -1,0 +1,97 @@
+"""XLA201: an operation whose result has as many elements as the data say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.model import Kind
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._reads import costly_loop, loop_place, often, why_on_device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import libcst as cst
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+#: Name to what to write instead; the same names exist as functions of torch and as methods.
+_ALWAYS = {
+    "nonzero": "keep the mask and use torch.where(mask, x, 0) or multiply by it",
+    "argwhere": "keep the mask and use torch.where(mask, x, 0) or multiply by it",
+    "masked_select": "use torch.where(mask, x, 0) or multiply by the mask",
+    "unique": "torch.sort has a fixed size; or find the unique values in the Dataset, on the host",
+    "unique_consecutive": "find them in the Dataset, on the host",
+}
+_COUNT = (
+    "(labels[:, None] == torch.arange(classes, device=labels.device)).sum(0) has a fixed "
+    "size and stays on the device"
+)
+
+
+@rule("XLA201")
+def data_dependent_shape(model: FileModel) -> Iterator[Problem]:
+    """Find operations with a data-dependent result size on device tensors in hot loops."""
+    for call in model.calls():
+        found = _sized_by_data(model, call)
+        if found is None:
+            continue
+        name, tensor, advice = found
+        loop = costly_loop(model, call.node)
+        if loop is None:
+            continue
+        yield model.problem(
+            call.node,
+            f"the size of the result of `{name}` depends on the data: the host reads it "
+            f"{often(loop)}, "
+            "and every new size compiles everything after it again",
+            suggestion=advice,
+            related=[loop_place(model, loop), *why_on_device(model, model.value(tensor), loop)],
+        )
+
+
+def _sized_by_data(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpression, str] | None:
+    """Name, device tensor and advice if the call's result is sized by the tensor's data."""
+    if call.has_star:
+        return None
+    found = _operation(call)
+    if found is None:
+        return None
+    name, tensor, rest = found
+    if tensor is None or not model.value(tensor).is_device_tensor:
+        return None
+    if name in _ALWAYS:
+        return name, tensor, _ALWAYS[name]
+    if name == "where" and not rest and not call.keywords:
+        return (
+            "torch.where(condition)",
+            tensor,
+            "give all three arguments: torch.where(condition, a, b)",
+        )
+    if name == "bincount" and "minlength" not in call.keywords and len(rest) < 2:
+        return "bincount", tensor, _COUNT
+    if name == "one_hot" and not rest and "num_classes" not in call.keywords:
+        return "one_hot", tensor, "give num_classes"
+    if name == "repeat_interleave" and "output_size" not in call.keywords:
+        repeats = rest[0] if rest else call.keywords.get("repeats")
+        if repeats is not None and model.value(repeats).kind is Kind.DEVICE_TENSOR:
+            return (
+                "repeat_interleave",
+                tensor,
+                "repeat a fixed number of times, or give output_size",
+            )
+    return None
+
+
+def _operation(
+    call: CallSite,
+) -> tuple[str, cst.BaseExpression | None, tuple[cst.BaseExpression, ...]] | None:
+    """Plain name, tensor and remaining positional arguments of a torch function or method."""
+    if call.name is not None:
+        module, _, name = call.name.rpartition(".")
+        if module in {"torch", "torch.nn.functional"}:
+            return name, call.argument(0, "input"), call.positional[1:]
+        return None
+    if call.receiver is not None and call.method is not None and call.method != "where":
+        return call.method, call.receiver, call.positional
+    return None

@@ -1,0 +1,145 @@
+"""XLA701: an environment variable that no longer does anything, or not for long."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from xladoctor import catalogue
+from xladoctor.lint.model import walk
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model.file import Place
+
+_SHELL = re.compile(
+    r"(?:%(?:set_)?env\s+|\bexport\s+|^\s*!\s*|\benv\s+)(?P<name>[A-Z][A-Z0-9_]+)(?:=|\s+\S)"
+)
+
+
+@functools.cache
+def _variables() -> tuple[dict[str, Any], ...]:
+    return tuple(catalogue.table("environment")["variable"])
+
+
+def _known(name: str, target: tuple[int, ...]) -> dict[str, Any] | None:
+    """What the table says of a variable, None if it is alive in the target version."""
+    for row in _variables():
+        pattern: str = row["name"]
+        if name != pattern and not (pattern.endswith("*") and name.startswith(pattern[:-1])):
+            continue
+        if "dead_in" in row and target < tuple(map(int, row["dead_in"].split("."))):
+            return None
+        return row
+    return None
+
+
+@rule("XLA701")
+def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
+    """Find settings of environment variables that torch_xla does not read, or will not for long."""
+    for node in walk(model.tree.module):
+        for name, spot in _settings(model, node):
+            row = _known(name, model.target)
+            if row is not None and row["status"] != "gone":
+                yield _problem(model, spot, name, row, _fix(model, node, row))
+        if isinstance(node, cst.Subscript) and _reads(model, node):
+            name = _key(model, node) or ""
+            row = _known(name, model.target)
+            if row is not None and row["status"] == "gone":
+                yield model.problem(
+                    node,
+                    f"{name} is not set any more ({row['effect']}): this raises KeyError",
+                    suggestion=row["instead"],
+                )
+    for number, line in model.shell:
+        for match in _SHELL.finditer(line):
+            row = _known(match["name"], model.target)
+            if row is not None and row["status"] != "gone":
+                yield _problem(model, model.place_of_row(number), match["name"], row, None)
+
+
+def _settings(model: FileModel, node: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode]]:
+    """Names of variables that a node sets, with the node to report."""
+    if isinstance(node, cst.Assign):
+        for item in node.targets:
+            if isinstance(item.target, cst.Subscript) and _is_environ(model, item.target.value):
+                name = _key(model, item.target)
+                if name is not None:
+                    yield name, node
+    elif isinstance(node, cst.Call):
+        call = model.call(node)
+        if call.name in {"os.environ.setdefault", "os.putenv"}:
+            first = call.argument(0, "key")
+            if first is not None:
+                yield from _literal_name(model, first, node)
+        elif call.name == "os.environ.update":
+            yield from call.keywords.items()
+            yield from _keys(model, call)
+
+
+def _keys(model: FileModel, call: CallSite) -> Iterator[tuple[str, cst.CSTNode]]:
+    """The keys of dictionaries that are given as they stand."""
+    for argument in call.positional:
+        if isinstance(argument, cst.Dict):
+            for element in argument.elements:
+                if isinstance(element, cst.DictElement):
+                    yield from _literal_name(model, element.key, element.key)
+
+
+def _literal_name(
+    model: FileModel, expression: cst.BaseExpression, spot: cst.CSTNode
+) -> Iterator[tuple[str, cst.CSTNode]]:
+    name = model.literal(expression)
+    if isinstance(name, str):
+        yield name, spot
+
+
+def _reads(model: FileModel, node: cst.Subscript) -> bool:
+    return _is_environ(model, node.value) and not isinstance(
+        model.parent(node), cst.AssignTarget | cst.Del
+    )
+
+
+def _is_environ(model: FileModel, node: cst.BaseExpression) -> bool:
+    return model.name(node) == "os.environ"
+
+
+def _key(model: FileModel, node: cst.Subscript) -> str | None:
+    if len(node.slice) != 1 or not isinstance(node.slice[0].slice, cst.Index):
+        return None
+    key = model.literal(node.slice[0].slice.value)
+    return key if isinstance(key, str) else None
+
+
+def _problem(
+    model: FileModel, place: cst.CSTNode | Place, name: str, row: dict[str, Any], fix: Fix | None
+) -> Problem:
+    if row["status"] == "dead":
+        message = (
+            f"torch_xla has not read {name} since {row['dead_in']} (it {row['effect']}): "
+            "it does nothing"
+        )
+        advice = f"delete it; use {row['instead']}" if row["instead"] else "delete it"
+    else:
+        message = f"{name} is deprecated and hides what it does: {row['effect']}"
+        advice = f"use {row['instead']}"
+    return model.problem(place, message, suggestion=advice, fix=fix)
+
+
+def _fix(model: FileModel, node: cst.CSTNode, row: dict[str, Any]) -> Fix | None:
+    """Delete an assignment that does nothing, if its value is a literal."""
+    if (
+        row["status"] != "dead"
+        or not isinstance(node, cst.Assign)
+        or len(node.targets) != 1
+        or model.literal(node.value) is NotImplemented
+    ):
+        return None
+    return model.fix("Delete the setting", model.remove_statement(node))

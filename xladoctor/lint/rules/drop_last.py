@@ -1,0 +1,102 @@
+"""XLA203: the training loader keeps a smaller last batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import LoopKind
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._loaders import DATA_LOADER, loops_over, says_evaluation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+#: Samples of the (training, test) part of well-known datasets, from torchvision's documentation.
+_SIZES = {
+    "MNIST": (60_000, 10_000),
+    "FashionMNIST": (60_000, 10_000),
+    "KMNIST": (60_000, 10_000),
+    "CIFAR10": (50_000, 10_000),
+    "CIFAR100": (50_000, 10_000),
+}
+
+
+@rule("XLA203")
+def drop_last_missing(model: FileModel) -> Iterator[Problem]:
+    """Find training loaders on XLA devices without ``drop_last=True``."""
+    if not model.is_xla:
+        return
+    for call in model.calls(DATA_LOADER):
+        if not _keeps_short_batch(model, call):
+            continue
+        loops = loops_over(model, call)
+        training = next((loop for loop in loops if loop.kind is LoopKind.STEP), None)
+        if training is None and (loops or not _shuffles(model, call)):
+            continue
+        if training is None and says_evaluation(model, call.node):
+            continue
+        if _divides(model, call):
+            continue
+        related = [model.place(training.node, "the step loop over it")] if training else []
+        yield model.problem(
+            call.node,
+            "the last batch of an epoch may be smaller: a new shape, so the whole step is compiled "
+            "a second time"
+            + (", and cores with fewer batches can hang" if model.multi_core else ""),
+            suggestion="give drop_last=True",
+            related=related,
+            fix=_fix(model, call),
+        )
+
+
+def _keeps_short_batch(model: FileModel, call: CallSite) -> bool:
+    if call.has_star or "batch_sampler" in call.keywords:
+        return False
+    batch = call.argument(1, "batch_size")
+    if batch is None or model.literal(batch) in (1, None):
+        return False
+    drop = call.argument(8, "drop_last")
+    return drop is None or model.literal(drop) is False
+
+
+def _shuffles(model: FileModel, call: CallSite) -> bool:
+    shuffle = call.argument(2, "shuffle")
+    return shuffle is not None and model.literal(shuffle) is True
+
+
+def _divides(model: FileModel, call: CallSite) -> bool:
+    """Whether the dataset's size is known and a multiple of the batch size."""
+    dataset, batch = call.argument(0, "dataset"), call.argument(1, "batch_size")
+    if dataset is None or batch is None or "sampler" in call.keywords:
+        return False
+    size = model.literal(batch)
+    made = dataset
+    if isinstance(dataset, cst.Name):
+        bindings = model.names.lookup(dataset.value, model.tree.scopes[dataset]) or []
+        if len(bindings) != 1 or not isinstance(bindings[0].node, cst.BaseExpression):
+            return False
+        made = bindings[0].node
+    if not isinstance(made, cst.Call) or not isinstance(size, int) or size <= 0:
+        return False
+    maker = model.call(made)
+    if maker.name is None or not maker.name.startswith("torchvision.datasets."):
+        return False
+    sizes = _SIZES.get(maker.name.rpartition(".")[2])
+    train = maker.argument(1, "train")
+    part = True if train is None else model.literal(train)
+    return sizes is not None and isinstance(part, bool) and sizes[0 if part else 1] % size == 0
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    given = call.keywords.get("drop_last")
+    edit = (
+        model.add_argument(call.node, "drop_last=True")
+        if given is None
+        else model.replace(given, "True")
+    )
+    return model.fix("Add drop_last=True", edit, safe=False)

@@ -1,0 +1,82 @@
+"""XLA901: arguments of Lightning's ``Trainer`` that it no longer takes on TPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
+
+#: Removed in Lightning 2.0 (its changelog), with what to write instead.
+_REMOVED = {
+    "tpu_cores": 'accelerator="tpu", devices="auto"',
+    "gpus": "accelerator=... and devices=...",
+    "ipus": "accelerator=... and devices=...",
+    "num_processes": "accelerator=... and devices=...",
+    "auto_select_gpus": 'devices="auto"',
+    "replace_sampler_ddp": "use_distributed_sampler=...",
+    "resume_from_checkpoint": "trainer.fit(model, ckpt_path=...)",
+}
+_STRATEGIES = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
+_HALF = (16, "16", "16-mixed")
+
+
+@rule("XLA901")
+def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
+    """Find arguments that make ``Trainer(...)`` raise, in calls that ask for TPU cores."""
+    for call in model.calls(*_TRAINERS):
+        if not _for_xla(model, call):
+            continue
+        for name, value in call.keywords.items():
+            if name in _REMOVED:
+                yield model.problem(
+                    value,
+                    f"Lightning 2.0 removed {name}: Trainer raises TypeError",
+                    suggestion=f"write {_REMOVED[name]}",
+                    fix=_cores_fix(model, call) if name == "tpu_cores" else None,
+                )
+            literal = model.literal(value)
+            if name == "strategy" and isinstance(literal, str) and literal in _STRATEGIES:
+                new = _STRATEGIES[literal]
+                yield model.problem(
+                    value,
+                    f'Lightning 2.0 renamed strategy="{literal}": Trainer raises ValueError',
+                    suggestion=f'write strategy="{new}"',
+                    fix=model.fix(f'Write "{new}"', model.replace(value, f'"{new}"')),
+                )
+            if name == "precision" and literal in _HALF:
+                yield model.problem(
+                    value,
+                    "TPUs have no float16 training: Trainer raises ValueError for this precision",
+                    suggestion='write precision="bf16-true"',
+                )
+
+
+def _for_xla(model: FileModel, call: CallSite) -> bool:
+    if "tpu_cores" in call.keywords:
+        return True
+    accelerator = call.keywords.get("accelerator")
+    strategy = call.keywords.get("strategy")
+    return (accelerator is not None and model.literal(accelerator) in ("tpu", "xla")) or (
+        strategy is not None and model.literal(strategy) in (*_STRATEGIES, "xla", "xla_debug")
+    )
+
+
+def _cores_fix(model: FileModel, call: CallSite) -> Fix | None:
+    """``tpu_cores=8`` as accelerator and devices; a list named one core, counted from 1 then."""
+    value = call.keywords["tpu_cores"]
+    argument = next(item for item in call.node.args if item.value is value)
+    cores = model.literal(value)
+    if not isinstance(cores, int) or {"accelerator", "devices"} & set(call.keywords):
+        return None
+    return model.fix(
+        "Write accelerator and devices",
+        model.replace(argument, f'accelerator="tpu", devices={cores}'),
+    )

@@ -1,0 +1,74 @@
+"""XLA401: output that every core writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import differs, entry_places, every_core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_BARS = ("tqdm.tqdm", "tqdm.trange")
+_MASTER_PRINT = "torch_xla.core.xla_model.master_print"
+
+
+@rule("XLA401")
+def output_on_every_core(model: FileModel) -> Iterator[Problem]:
+    """Find prints and progress bars that run on every core and do not say which core it is."""
+    for call in model.calls("builtins.print", *_BARS):
+        entry = every_core(model, call.node)
+        if entry is None:
+            continue
+        if call.name == "builtins.print":
+            if "file" in call.keywords or not call.node.args or _says_core(model, call):
+                continue
+            what = "every core prints this line"
+            advice = "use xm.master_print, which prints on one core"
+        else:
+            if "disable" in call.keywords:
+                continue
+            what = "every core draws this progress bar over the others"
+            advice = "give disable=not xm.is_master_ordinal()"
+        yield model.problem(
+            call.node,
+            what,
+            suggestion=advice,
+            related=entry_places(model, entry),
+            fix=_fix(model, call),
+        )
+
+
+def _says_core(model: FileModel, call: CallSite) -> bool:
+    """Whether the line says from which core it comes: then it was meant."""
+    if any(differs(model, argument) for argument in call.node.args):
+        return True
+    words = ("core", "rank", "ordinal", "process", "replica", "device", "worker")
+    texts = (
+        part.value.lower()
+        for part in walk(call.node)
+        if isinstance(part, cst.SimpleString | cst.FormattedStringText)
+    )
+    return any(word in text for text in texts for word in words)
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    spelled = model.spelled(_MASTER_PRINT, call.node)
+    if (
+        call.name != "builtins.print"
+        or spelled is None
+        or call.has_star
+        or set(call.keywords) - {"flush"}
+    ):
+        return None
+    parts = [part for argument in call.node.args for part in walk(argument)]
+    if any(isinstance(p, cst.BaseExpression) and model.value(p).is_device_tensor for p in parts):
+        return None
+    return model.fix("Print on one core", model.replace(call.node.func, spelled))

@@ -1,0 +1,98 @@
+"""XLA301: nothing ends the graph in a step loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._protocol import (
+    OPTIMIZER_STEP,
+    compiles,
+    in_loop,
+    steps_optimizer,
+    syncs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+
+#: What a loop can go over without anything ending the graph between two iterations.
+_PASSIVE = frozenset({Kind.LOADER, Kind.CONTAINER, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER})
+_READS = frozenset({"item", "cpu", "tolist", "numpy"})
+
+
+@rule("XLA301")
+def no_step_boundary(model: FileModel) -> Iterator[Problem]:
+    """Find step and evaluation loops over plain loaders in which nothing syncs."""
+    if not model.is_xla or model.frameworks or compiles(model):
+        return
+    for loop in model.loops:
+        if loop.implicit or loop.iterates.kind not in _PASSIVE:
+            continue
+        calls = [call for call in model.calls() if in_loop(model, loop, call)]
+        if any(syncs(model, call) for call in calls) or not _uses_device(model, loop):
+            continue
+        if loop.kind is LoopKind.STEP:
+            yield from _training(model, loop, calls)
+        elif loop.kind is LoopKind.EVAL and loop.iterates.kind is Kind.LOADER:
+            yield from _evaluation(model, loop, calls)
+
+
+def _training(model: FileModel, loop: Loop, calls: list[CallSite]) -> Iterator[Problem]:
+    step = next(
+        (c for c in calls if c.name == OPTIMIZER_STEP or steps_optimizer(model, c)),
+        None,
+    )
+    if step is None:
+        return
+    if step.name == OPTIMIZER_STEP:
+        fix = model.fix(
+            "Give barrier=True", model.add_argument(step.node, "barrier=True"), safe=False
+        )
+        advice = (
+            "give xm.optimizer_step(optimizer, barrier=True), or wrap the loader in "
+            "pl.MpDeviceLoader(loader, device)"
+        )
+        why = "xm.optimizer_step without barrier=True does not end the graph"
+    else:
+        fix = None
+        advice = (
+            "call torch_xla.sync() after the optimizer step, or wrap the loader in "
+            "pl.MpDeviceLoader(loader, device)"
+        )
+        why = "a plain loader does not end the graph"
+    yield model.problem(
+        loop.node,
+        f"nothing in this step loop ends the graph ({why}): it grows with every step, and so do "
+        "tracing, compilation and memory",
+        suggestion=advice,
+        related=[model.place(step.node, "the optimizer step")],
+        fix=fix,
+    )
+
+
+def _evaluation(model: FileModel, loop: Loop, calls: list[CallSite]) -> Iterator[Problem]:
+    if any(call.method in _READS for call in calls):
+        return  # each read runs what it needs: another matter (XLA101), and the graph stays small
+    yield model.problem(
+        loop.node,
+        "nothing in this evaluation loop ends the graph: all its batches become one graph, "
+        "compiled anew for every number of batches",
+        suggestion="call torch_xla.sync() at the end of the body, or wrap the loader in "
+        "pl.MpDeviceLoader(loader, device)",
+    )
+
+
+def _uses_device(model: FileModel, loop: Loop) -> bool:
+    """Whether the loop certainly has to do with the device."""
+
+    def on_device(node: cst.BaseExpression) -> bool:
+        value = model.value(node)
+        return value.is_device_tensor or (value.kind is Kind.MODEL and value.on_device)
+
+    return any(on_device(node) for node in walk(loop.node) if isinstance(node, cst.Name | cst.Call))

@@ -1,0 +1,101 @@
+"""XLA104: Python decides on the value of a device tensor in the step loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._reads import costly_loop, read_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+_ADVICE = (
+    "choose on the device: torch.where(condition, a, b); "
+    "to check for NaN, look every 100 steps in a step closure"
+)
+_WORDS = {cst.If: "if", cst.While: "while", cst.IfExp: "if", cst.Assert: "assert", cst.CompIf: "if"}
+_BUILTINS = ("any", "all", "max", "min", "sorted")
+
+
+@rule("XLA104")
+def tensor_in_condition(model: FileModel) -> Iterator[Problem]:
+    """Find device tensors whose truth Python asks for in hot loops."""
+    seen: set[cst.CSTNode] = set()
+    for node in walk(model.tree.module):
+        word, asked = _asks(node)
+        for expression in asked:
+            if expression in seen:
+                continue
+            seen.update(walk(expression, into_functions=False))
+            tensor = next((leaf for leaf in _leaves(expression) if _is_tensor(model, leaf)), None)
+            loop = costly_loop(model, tensor) if tensor is not None else None
+            if tensor is not None and loop is not None:
+                yield read_problem(model, tensor, tensor, loop, f"`{word}` reads", _ADVICE)
+    yield from _builtins(model)
+
+
+def _asks(node: cst.CSTNode) -> tuple[str, list[cst.BaseExpression]]:
+    """The expressions whose truth a node asks for, and by which word."""
+    if isinstance(node, cst.If | cst.While | cst.IfExp | cst.Assert | cst.CompIf):
+        return _WORDS[type(node)], [node.test]
+    if isinstance(node, cst.BooleanOperation):
+        # Outside of a condition only the left side is asked; the right one is merely returned.
+        return ("and" if isinstance(node.operator, cst.And) else "or"), [node.left]
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
+        return "not", [node.expression]
+    return "", []
+
+
+def _leaves(expression: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """The parts of a condition that are asked one by one."""
+    if isinstance(expression, cst.BooleanOperation):
+        yield from _leaves(expression.left)
+        yield from _leaves(expression.right)
+    elif isinstance(expression, cst.UnaryOperation) and isinstance(expression.operator, cst.Not):
+        yield from _leaves(expression.expression)
+    else:
+        yield expression
+
+
+def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
+    if isinstance(leaf, cst.Comparison):
+        operators = [target.operator for target in leaf.comparisons]
+        if any(isinstance(op, cst.Is | cst.IsNot | cst.In | cst.NotIn) for op in operators):
+            return False
+        sides = [leaf.left, *(target.comparator for target in leaf.comparisons)]
+        if any(isinstance(model.literal(side), str | None) for side in sides):
+            return False  # ``t == None`` is Python's own answer
+        return any(model.value(side).is_device_tensor for side in sides)
+    return model.value(leaf).is_device_tensor
+
+
+def _builtins(model: FileModel) -> Iterator[Problem]:
+    """``max(a, b)`` compares with ``if`` inside."""
+    for call in model.calls(*(f"builtins.{name}" for name in _BUILTINS)):
+        tensor = next(
+            (arg for arg in call.positional if model.value(arg).holds_device_tensor), None
+        )
+        loop = costly_loop(model, call.node) if tensor is not None else None
+        if tensor is None or loop is None:
+            continue
+        advice = _ADVICE
+        if call.node.func.deep_equals(cst.Name("max")) or call.node.func.deep_equals(
+            cst.Name("min")
+        ):
+            word = "maximum" if call.node.func.deep_equals(cst.Name("max")) else "minimum"
+            advice = f"use torch.{word}(a, b), which stays on the device"
+        assert call.name is not None
+        yield read_problem(
+            model,
+            call.node,
+            tensor,
+            loop,
+            f"`{call.name.removeprefix('builtins.')}()` reads",
+            advice,
+        )
