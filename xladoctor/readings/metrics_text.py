@@ -27,6 +27,9 @@ _KEY = re.compile(
 _NAME = re.compile(r"[A-Za-z_][\w:.\-]*")
 _STEP = re.compile(r"\[MetricsData;\s*step=(?P<step>\d+)\]")
 _INTEGER = re.compile(r"\d{1,19}(?!\S)")  # a 64-bit counter has no more digits
+#: How the log of a pod names the worker of a line; the workers' lines are mixed. Seen in reports:
+#: "2021-04-19 13:28:12 10.164.0.25 [0] ".
+_WORKER = re.compile(r"\S+ \S+ (?P<worker>\d{1,3}(?:\.\d{1,3}){3} \[\d+\]) ")
 _PERCENTILE = re.compile(r"(?P<head>\d+(?:\.\d+)?)%=(?P<value>[^;\s]+)")
 _WRAPPED = re.compile(r"[\d.%=;dhmsuBKMGTP ]+")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -69,11 +72,16 @@ def parse_reports(
         Only reports with at least one value. Values that are cut, or whose name is cut off, are
         left out rather than guessed.
     """
-    reader = _Reader()
+    readers = {"": _Reader()}
     for line in lines:
-        reader.feed(line)
+        worker = _WORKER.match(line)
+        name = f" ({worker['worker']})" if worker else ""
+        if name not in readers:
+            readers[name] = _Reader()
+        readers[name].feed(line)
     return [
-        MetricsReport(source, core, draft.step, draft.metrics, draft.counters)
+        MetricsReport(source + name, core, draft.step, draft.metrics, draft.counters)
+        for name, reader in readers.items()
         for draft in reader.finish()
     ]
 
