@@ -1,4 +1,4 @@
-"""The bare facts of a file's syntax, collected in one walk: parents, scopes, functions, calls, loops.
+"""The bare facts of a file's syntax, collected in one walk: parents, scopes, functions, calls.
 
 LibCST's own visitor and metadata cost several times more than this walk, since they visit (and
 rebuild) every piece of white space. Positions come from LibCST and are computed on first use.
@@ -15,6 +15,8 @@ from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_DEFINITIONS = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
 
 LoopNode: TypeAlias = cst.For | cst.While | cst.CompFor
 FunctionNode: TypeAlias = cst.FunctionDef | cst.Lambda
@@ -146,6 +148,7 @@ class Tree:
         self.module = module
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.scopes: dict[cst.CSTNode, Scope] = {}
+        self._homes: dict[cst.CSTNode, Function] = {}
         self.calls: list[cst.Call] = []
         self.loops: list[LoopNode] = []
         self.functions: dict[FunctionNode, Function] = {}
@@ -158,7 +161,7 @@ class Tree:
     @functools.cached_property
     def _positions(self) -> dict[cst.CSTNode, CodeRange]:
         wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
-        return dict(wrapper.resolve(PositionProvider))  # type: ignore[arg-type]
+        return dict(wrapper.resolve(PositionProvider))
 
     def range(self, node: cst.CSTNode) -> CodeRange:
         """Where a node stands (rows from 1, columns from 0, in code points)."""
@@ -167,6 +170,11 @@ class Tree:
     def row(self, node: cst.CSTNode) -> int:
         """The row on which a node begins."""
         return self._positions[node].start.line
+
+    @functools.cached_property
+    def order(self) -> dict[cst.CSTNode, int]:
+        """Where each node comes in the walk: source order, without the cost of positions."""
+        return {node: index for index, node in enumerate(self.scopes)}
 
     def text(self, node: cst.CSTNode) -> str:
         """The node as it is written."""
@@ -180,11 +188,8 @@ class Tree:
             current = self.parents.get(current)
 
     def function_of(self, node: cst.CSTNode) -> Function | None:
-        """The innermost function whose body holds the node (for a definition: the one around it)."""
-        for parent in self.ancestors(node):
-            if isinstance(parent, cst.FunctionDef | cst.Lambda):
-                return self.functions[parent]
-        return None
+        """The innermost function that holds the node (for a definition: the one around it)."""
+        return self._homes.get(node)
 
     def statement(self, node: cst.CSTNode) -> Statement | None:
         """The innermost statement that holds the node, and its place in its block."""
@@ -202,6 +207,8 @@ class Tree:
         self, node: cst.CSTNode, scope: Scope, function: Function | None, owner: Class | None
     ) -> None:
         self.scopes[node] = scope
+        if function is not None:
+            self._homes[node] = function
         if isinstance(node, cst.FunctionDef | cst.Lambda):
             function = self._function(node, function, owner)
             owner = None
@@ -278,8 +285,11 @@ def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 def walk(node: cst.CSTNode, *, into_functions: bool = True) -> Iterator[cst.CSTNode]:
     """A node and everything in it, depth first."""
-    yield node
-    for child in children(node):
-        if not into_functions and isinstance(child, cst.FunctionDef | cst.Lambda | cst.ClassDef):
-            continue
-        yield from walk(child, into_functions=into_functions)
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        inner = list(children(current))
+        if not into_functions:
+            inner = [item for item in inner if not isinstance(item, _DEFINITIONS)]
+        waiting.extend(reversed(inner))
