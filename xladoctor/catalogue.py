@@ -36,7 +36,7 @@ _BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Example:
-    """A fenced ``py bad``, ``py good`` or ``py fixed`` block of a page, with its first line's row."""
+    """A fenced ``py bad``, ``py good`` or ``py fixed`` block; ``row`` is that of its first line."""
 
     kind: str
     source: str

@@ -1,9 +1,9 @@
 """How well real pasted reports are read and diagnosed.
 
-Run: ``python tests/accuracy/reports.py FOLDER`` (or XLADOCTOR_REPORTS=FOLDER). The folder holds the
-texts and ``index.jsonl``: one object a file with ``file``, ``key_numbers`` (true values), ``labels``
-(what a person found) and ``diagnosis_basis`` ("thread": the thread itself said so). The data is not
-part of the project.
+Run: ``python tests/accuracy/reports.py FOLDER`` (or XLADOCTOR_REPORTS=FOLDER). The folder holds
+the texts and ``index.jsonl``: one object a file with ``file``, ``key_numbers`` (true values),
+``labels`` (what a person found) and ``diagnosis_basis`` ("thread": the thread itself said so).
+The data is not part of the project.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     """Print the figures; exit code 1 if a value is wrong."""
     folder = Path(argv[0] if argv else os.environ.get("XLADOCTOR_REPORTS", ""))
     index = folder / "index.jsonl"
-    if not argv and "XLADOCTOR_REPORTS" not in os.environ or not index.is_file():
+    if (not argv and "XLADOCTOR_REPORTS" not in os.environ) or not index.is_file():
         print(f"no index.jsonl in {folder}: give the folder with the reports", file=sys.stderr)
         return 2
     entries = [json.loads(line) for line in index.read_text(encoding="utf-8").splitlines() if line]
@@ -83,9 +83,10 @@ def main(argv: list[str]) -> int:
         print(
             f"  {label:34} found {hits[label]:2}, missed {misses[label]:2}, extra {extra[label]:2}"
         )
-    total, said = sum((hits + misses).values()), sum((hits + extra).values())
+    found_labels = sum(hits.values())
     print(
-        f"labels: recall {_share(sum(hits.values()), total)}, precision {_share(sum(hits.values()), said)}"
+        f"labels: recall {_share(found_labels, sum((hits + misses).values()))}, "
+        f"precision {_share(found_labels, sum((hits + extra).values()))}"
     )
     print(f"labels that the thread gave: {_share(given_found, given)}")
     print(f"healthy reports: {healthy}, alarmed: {alarmed}")

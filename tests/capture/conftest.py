@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
+from pathlib import Path  # noqa: TC003  (pytest resolves annotations of fixtures)
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Training programs with counts that are known by construction, for the tests with real torch_xla."""
+"""Training programs with counts known by construction, for the tests with real torch_xla."""
 
 #: 8 cores, 10 optimizer steps; the last batch is smaller. Per core:
 #: compilations: the step's graph for 16 rows and for 10 rows (line STEP), the graph that nonzero

@@ -89,7 +89,9 @@ def test_users_sitecustomize_runs_and_keeps_its_name(program):
 
 def test_path_of_the_program_is_what_it_would_be(program):
     program.write("x.py", "import sys; print(sys.path)\n")
-    plain = program.run("x.py", environ={**program.environ(), "PYTHONPATH": str(program.folder / "lib")})
+    plain = program.run(
+        "x.py", environ={**program.environ(), "PYTHONPATH": str(program.folder / "lib")}
+    )
     assert program.run("x.py").stdout == plain.stdout
 
 
@@ -106,7 +108,9 @@ def test_agent_that_cannot_start_leaves_a_word_and_the_program_goes_on(program):
 
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
 def test_flags_that_keep_the_agent_out(program, flag):
-    program.write("x.py", "import sys; print('_xladoctor' in sys.modules, '_Finder' in str(sys.meta_path))\n")
+    program.write(
+        "x.py", "import sys; print('_xladoctor' in sys.modules, '_Finder' in str(sys.meta_path))\n"
+    )
     assert program.run(flag, "x.py").stdout.strip() == "False False"
 
 

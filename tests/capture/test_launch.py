@@ -18,9 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_exit_code_and_signal_of_the_command():
     assert launch.run([sys.executable, "-c", "raise SystemExit(7)"], os.environ) == 7
-    code = launch.run(
-        [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], os.environ
-    )
+    code = launch.run([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], os.environ)
     assert (code, launch.shell_code(code), launch.signal_name(code)) == (-9, 137, "SIGKILL")
 
 
@@ -106,7 +104,10 @@ def test_what_the_command_leaves_behind_is_ended(tmp_path):
     assert started.wait(20) == 0
     pid = int(_wait_for(tmp_path / "left"))
     for _ in range(100):
-        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+        if (
+            not Path(f"/proc/{pid}").exists()
+            or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
+        ):
             return
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)

@@ -33,7 +33,8 @@ def test_torch_without_torch_xla_is_a_problem_with_a_remedy(capsys, monkeypatch)
 
 def test_torch_is_not_imported():
     code = (
-        "import sys; from xladoctor.cli.app import main; main(['env']); print('torch' in sys.modules)"
+        "import sys; from xladoctor.cli.app import main; main(['env']); "
+        "print('torch' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,

@@ -25,7 +25,10 @@ def kind_of(body, mark="here"):
     ("imports", "call"),
     [
         ("import torch_xla.core.xla_model as xm", "xm.mark_step()"),
-        ("import torch_xla\nimport torch_xla.core.xla_model", "torch_xla.core.xla_model.mark_step()"),
+        (
+            "import torch_xla\nimport torch_xla.core.xla_model",
+            "torch_xla.core.xla_model.mark_step()",
+        ),
         ("from torch_xla.core import xla_model", "xla_model.mark_step()"),
         ("from torch_xla.core import xla_model as banana", "banana.mark_step()"),
         ("from torch_xla.core.xla_model import mark_step as ms", "ms()"),
@@ -186,7 +189,9 @@ class Trainer:
 Trainer(xm.xla_device()).run()
 """
     )
-    kinds = {mark: model.value(marked(model, mark)).kind for mark in ("model", "x", "batch", "scale")}
+    kinds = {
+        mark: model.value(marked(model, mark)).kind for mark in ("model", "x", "batch", "scale")
+    }
     assert kinds == {
         "model": Kind.MODEL,
         "x": Kind.DEVICE_TENSOR,

@@ -68,7 +68,9 @@ def test_a_null_byte_is_a_finding():
     ["(" * 3000 + "1" + ")" * 3000, "-" * 3000 + "1", "1" + " + 1" * 3000, "x" + ".a" * 3000],
 )
 def test_very_deep_nesting_is_a_finding_not_a_crash(expression):
-    result = engine.lint(sources.from_bytes(f"import torch_xla\nx = {expression}\n".encode(), "x.py"))
+    result = engine.lint(
+        sources.from_bytes(f"import torch_xla\nx = {expression}\n".encode(), "x.py")
+    )
     assert [item.code for item in result.findings] == ["XLA001"]
     assert not result.failures
 
@@ -105,7 +107,9 @@ def test_a_modulo_at_the_start_of_a_line_is_no_magic():
 
 
 def test_a_cell_of_another_language_is_left_out():
-    source = sources.from_bytes(notebook("%%bash\nexport XLA_USE_BF16=1\nfi\n", "x = 1\n"), "n.ipynb")
+    source = sources.from_bytes(
+        notebook("%%bash\nexport XLA_USE_BF16=1\nfi\n", "x = 1\n"), "n.ipynb"
+    )
     assert not source.unreadable
     assert (2, "export XLA_USE_BF16=1") in source.shell
     assert "x = 1" in source.text

@@ -50,7 +50,11 @@ class Printed:
 
     def lines(self) -> list[str]:
         word = "Counter" if self.old else "Accumulator"
-        out = [f"Metric: {self.name}", f"  TotalSamples: {self.samples}", f"  {word}: {self.accumulator}"]
+        out = [
+            f"Metric: {self.name}",
+            f"  TotalSamples: {self.samples}",
+            f"  {word}: {self.accumulator}",
+        ]
         if self.rates:
             out += [f"  ValueRate: {self.accumulator} / second", "  Rate: 1.5e-05 / second"]
         heads = "; ".join(f"{head}%={value}" for head, value in self.percentiles.items())

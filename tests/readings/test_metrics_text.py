@@ -5,15 +5,17 @@ import html
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xladoctor.readings.metrics_text import parse_reports
-from xladoctor.readings.values import parse_value
 
 from tests.readings.printer import HEADS, Printed, ambiguous, print_bytes, print_report, print_time
+from xladoctor.readings.metrics_text import parse_reports
+from xladoctor.readings.values import parse_value
 
 TIMES = st.integers(0, 10**15).filter(lambda ns: not ambiguous(ns)).map(print_time)
 SIZES = st.integers(0, 2**50).map(print_bytes)
 NUMBERS = st.integers(0, 10**9).map(lambda n: f"{n}.00")
-NAMES = st.from_regex(r"(aten|xla)::_?[a-z][a-z0-9_]{1,20}(\.[A-Z]\w{1,5})?|[A-Z]\w{3,20}", fullmatch=True)
+NAMES = st.from_regex(
+    r"(aten|xla)::_?[a-z][a-z0-9_]{1,20}(\.[A-Z]\w{1,5})?|[A-Z]\w{3,20}", fullmatch=True
+)
 
 
 @st.composite
@@ -43,7 +45,9 @@ def check(lines: list[str], metrics: list[Printed], counters: dict[str, int]) ->
         assert (read.total_samples, read.accumulator, read.unit) == (metric.samples, *value)
         heads = {h: (parse_value(text) or ())[0] for h, text in metric.percentiles.items()}
         assert read.percentiles == heads
-        assert (read.value_rate, read.rate) == ((value[0], 1.5e-05) if metric.rates else (None, None))
+        assert (read.value_rate, read.rate) == (
+            (value[0], 1.5e-05) if metric.rates else (None, None)
+        )
 
 
 DRESSES = {
@@ -63,7 +67,9 @@ DRESSES = {
 @given(report=REPORTS)
 def test_any_report_is_read_back_exactly_in_any_dress(dress: str, report: tuple) -> None:
     metrics, counters = report
-    check([DRESSES[dress](line) + "\n" for line in print_report(metrics, counters)], metrics, counters)
+    check(
+        [DRESSES[dress](line) + "\n" for line in print_report(metrics, counters)], metrics, counters
+    )
 
 
 @settings(max_examples=40)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from xladoctor.readings.values import parse_value, time_ns
 
 from tests.readings.printer import ambiguous, print_bytes, print_time
+from xladoctor.readings.values import parse_value, time_ns
 
 
 @pytest.mark.parametrize(

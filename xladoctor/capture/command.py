@@ -54,10 +54,16 @@ class Versions:
             return 'torch and torch_xla are not installed: pip install "xladoctor[xla]"'
         if self.torch_xla is None:
             release = _release(self.torch)
-            return f'torch {self.torch} is there but torch_xla is not: pip install "torch_xla=={release}.*"'
+            return (
+                f"torch {self.torch} is there but torch_xla is not: "
+                f'pip install "torch_xla=={release}.*"'
+            )
         release = _release(self.torch_xla)
         if self.torch is None:
-            return f'torch_xla {self.torch_xla} is there but torch is not: pip install "torch=={release}.*"'
+            return (
+                f"torch_xla {self.torch_xla} is there but torch is not: "
+                f'pip install "torch=={release}.*"'
+            )
         if _release(self.torch) != release:
             return (
                 f"torch {self.torch} and torch_xla {self.torch_xla} do not belong together: "
@@ -109,7 +115,7 @@ def versions(python: str, environ: Mapping[str, str]) -> Versions | None:
         The versions; None if that Python does not answer.
     """
     try:
-        answer = subprocess.run(  # noqa: S603
+        answer = subprocess.run(
             [python, "-c", _ASK],
             env=dict(environ),
             capture_output=True,

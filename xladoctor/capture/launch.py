@@ -122,7 +122,7 @@ def run(
     return code
 
 
-def _group(own: bool) -> dict[str, Any]:  # noqa: FBT001
+def _group(own: bool) -> dict[str, Any]:
     """How to ask for a process group of its own."""
     if not own:
         return {}
@@ -149,12 +149,13 @@ def signal_name(code: int) -> str | None:
 def _wait(
     process: subprocess.Popen[bytes], while_running: Callable[[], None] | None, every: float
 ) -> int:
-    while True:
-        try:
-            return process.wait(every if while_running is not None else None)
-        except subprocess.TimeoutExpired:
-            assert while_running is not None
-            while_running()
+    if while_running is None:
+        return process.wait()
+    while process.poll() is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(every)
+        while_running()
+    return process.returncode
 
 
 def _at_terminal() -> bool:

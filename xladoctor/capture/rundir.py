@@ -80,7 +80,7 @@ def create(path: Path, *, force: bool) -> Path:
         Its absolute path.
 
     Raises:
-        UsageError: It exists and is not empty, it is not a run directory, or nothing can be written.
+        UsageError: It exists and is not empty, it is no run directory, or cannot be written.
     """
     try:
         if path.exists():
@@ -187,7 +187,7 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def not_started(path: Path) -> list[str]:
-    """Why the agent could not start in processes that imported torch_xla: last lines of tracebacks."""
+    """Why the agent could not start in processes that imported torch_xla, one line each."""
     reasons = []
     for file in sorted(path.glob("not-started-*.txt")):
         lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()

@@ -21,9 +21,12 @@ _PACKAGES = (
 
 #: Variables that decide how torch_xla runs or that xladoctor reads.
 _VARIABLES = (
-    "PJRT_DEVICE", "CPU_NUM_DEVICES", "XLA_FLAGS", "XLA_USE_BF16", "XLA_DOWNCAST_BF16", "XLA_USE_SPMD",
-    "XLA_IR_DEBUG", "XLA_HLO_DEBUG", "PT_XLA_DEBUG", "PT_XLA_DEBUG_LEVEL", "XRT_TPU_CONFIG", "PYTHONPATH",
+    "PJRT_DEVICE", "CPU_NUM_DEVICES", "XLA_FLAGS", "XLA_USE_BF16", "XLA_DOWNCAST_BF16",
+    "XLA_USE_SPMD", "XLA_IR_DEBUG", "XLA_HLO_DEBUG", "PT_XLA_DEBUG", "PT_XLA_DEBUG_LEVEL",
+    "XRT_TPU_CONFIG", "PYTHONPATH",
 )  # fmt: skip
+
+_NOTE = "found without importing torch: an installation that is broken inside does not show"
 
 
 @click.command()
@@ -62,7 +65,7 @@ def describe() -> dict[str, Any]:
             "report as data frames": packages["pandas"] is not None,
         },
         "problems": problems,
-        "note": "found without importing torch: an installation that is broken inside does not show",
+        "note": _NOTE,
     }
 
 
@@ -88,9 +91,11 @@ def _problems(packages: dict[str, str | None]) -> list[str]:
         problems.append(
             f"Python {platform.python_version()} is not supported: use Python 3.10 to 3.13"
         )
-    for name in ("XLA_USE_BF16", "XLA_DOWNCAST_BF16", "XRT_TPU_CONFIG"):
-        if name in os.environ:
-            problems.append(f"{name} is set and does nothing in torch_xla 2.9: unset {name}")
+    problems += [
+        f"{name} is set and does nothing in torch_xla 2.9: unset {name}"
+        for name in ("XLA_USE_BF16", "XLA_DOWNCAST_BF16", "XRT_TPU_CONFIG")
+        if name in os.environ
+    ]
     if "PJRT_DEVICE" not in os.environ and packages["torch_xla"] and not packages["libtpu"]:
         problems.append(
             "PJRT_DEVICE is not set, so torch_xla picks a device by itself: set PJRT_DEVICE=CPU or "

@@ -66,15 +66,14 @@ def read_budget(path: Path) -> Gates:
     for key, value in raw.items():
         name = known.get(key.replace("_", "-"))
         if name is None:
-            raise UsageError(
-                f"{path}: {key} is not a limit; there are {', '.join(sorted(known))}"
-            )
+            raise UsageError(f"{path}: {key} is not a limit; there are {', '.join(sorted(known))}")
         values[name] = _checked(path, key, name, value)
     return Gates(**values)
 
 
 def _checked(path: Path, key: str, name: str, value: Any) -> Any:
-    def number(item: Any, kinds: tuple[type, ...] = (int,)) -> bool:
+    def number(item: Any, *, whole: bool = True) -> bool:
+        kinds = int if whole else (int, float)
         return isinstance(item, kinds) and not isinstance(item, bool) and item >= 0
 
     if name == "forbid_fallbacks":
@@ -86,7 +85,7 @@ def _checked(path: Path, key: str, name: str, value: Any) -> Any:
             return tuple(value)
         raise UsageError(f"{path}: {key} must be [step, number], for example [3, 0]")
     if name == "max_syncs_per_step":
-        if number(value, (int, float)):
+        if number(value, whole=False):
             return float(value)
         raise UsageError(f"{path}: {key} must be a number, 0 or more")
     if number(value):

@@ -317,13 +317,16 @@ def _for_diff(source: sources.Source) -> list[str]:
 def _add_noqa(results: Sequence[FileResult]) -> int:
     count = 0
     for result in results:
-        findings = [item for item in result.result.findings if item.code != engine.UNPARSABLE]
+        findings = result.result.findings
         if not findings:
             continue
         if result.filename.endswith(".ipynb") or result.filename == "-":
             _say(f"warning: {result.filename}: --add-noqa only writes to .py files")
             continue
         source = sources.from_bytes(result.before, result.filename)
+        if source.unreadable or sources.syntax_error(source.text) is not None:
+            _say(f"warning: {result.filename}: does not parse, no comment was added")
+            continue
         text = suppressions.add_noqa(source, findings)
         fixes.write(Path(result.filename), text.encode(source.encoding))
         count += len({item.locations[0].row for item in findings})

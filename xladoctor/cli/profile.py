@@ -89,7 +89,7 @@ Examples:
 )  # fmt: skip
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def profile(ctx: click.Context, **options: Any) -> None:
+def profile(ctx: click.Context, /, **options: Any) -> None:
     """Run COMMAND unchanged and find out what slows it down on XLA devices.
 
     Its stdout, stderr and signals pass through. The exit code is its own if it is not 0, else 1
@@ -182,7 +182,7 @@ def _run(
     words: list[str],
     cores: int | None,
     output: Path | None,
-    force: bool,  # noqa: FBT001
+    force: bool,
     hang_timeout: float | None,
     console: Console,
 ) -> tuple[Path, int]:
@@ -233,9 +233,7 @@ def _show(
 
     if not rundir.processes(run_dir):
         raise XladoctorError(_why_nothing(run_dir, words))
-    report = diagnosis.diagnose(
-        readings.load([run_dir]), static_findings=_lint(run_dir, words)
-    )
+    report = diagnosis.diagnose(readings.load([run_dir]), static_findings=_lint(run_dir, words))
     width = Console().width
     text = render(report, output_format, width=width, color=_color(output_file))
     if output_file is not None:

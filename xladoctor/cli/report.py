@@ -86,7 +86,7 @@ def write(text: str, output_file: Path | None) -> None:
         UsageError: The file cannot be written.
     """
     if output_file is None:
-        click.echo(text, nl=False)
+        click.echo(text, nl=False, color=True)  # whether there is colour is decided above
         return
     try:
         output_file.parent.mkdir(parents=True, exist_ok=True)

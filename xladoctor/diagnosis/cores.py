@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from xladoctor.diagnosis.pasted import Pasted
     from xladoctor.findings import Finding
     from xladoctor.readings.tables import ErrorRow, HangRow
+    from xladoctor.results import Compilation
 
 #: What the other cores raise because one has failed; never the reason itself.
 _CONSEQUENCES = frozenset({"BrokenBarrierError", "threading.BrokenBarrierError"})
@@ -98,38 +99,28 @@ def _divergences(run: RunFacts) -> Iterator[Finding]:
 
 
 def _different_graphs(run: RunFacts) -> Iterator[Finding]:
-    """Graphs that end a step and are new for some cores only: one-core reads are no divergence."""
-    if len(run.cores) < 2 or len(set(run.steps_by_core.values())) > 1:
-        return  # cores with fewer steps compile less; that is not what this code says
-    triggers = collections.defaultdict(set)
-    for row in run.compilation_rows:
-        triggers[row.graph].add(row.trigger)
-    apart = [
-        item
-        for item in run.compilations
-        if item.graph is not None
-        and len(item.cores) < len(run.cores)
-        and (item.cause.kind == "core-divergence" or triggers[item.graph] & {"step"})
-    ]
-    if not apart:
-        return
-    counts = {core: run.compilations_of(core) for core in run.cores}
-    diverged = [item for item in apart if item.cause.kind == "core-divergence"]
-    if not diverged and len(set(counts.values())) == 1:
-        return  # the same number of graphs each: hashes may differ by core, not the work
-    shown = (diverged or apart)[0]
-    detail = f" ({shown.cause.detail})" if shown.cause.detail else ""
-    yield finding(
-        "XLA410",
-        f"{cores_text(shown.cores, run.cores)} of {len(run.cores)} built a graph of its own"
-        f"{detail}; compilations per core: "
-        f"{min(counts.values())} to {max(counts.values())}",
-        _SAME_GRAPHS,
-        at=shown.location,
-        count=sum(len(item.cores) for item in apart),
-        cores=[core for item in apart for core in item.cores],
-        related=[shown.cause.location] if shown.cause.location else (),
-    )
+    """Only what the record itself calls a divergence.
+
+    A graph that is new for some cores only is no proof: reads on one core are harmless, and shapes
+    that depend on a core's data are another problem.
+    """
+    points: dict[object, list[Compilation]] = {}
+    for item in run.compilations:
+        if item.cause.kind == "core-divergence":
+            points.setdefault(item.location, []).append(item)
+    for items in points.values():
+        first = items[0]
+        detail = f": {first.cause.detail}" if first.cause.detail else ""
+        yield finding(
+            "XLA410",
+            f"{cores_text(first.cores, run.cores)} built a graph that the other cores did not build"
+            f"{detail}",
+            _SAME_GRAPHS,
+            at=first.location,
+            count=sum(len(item.cores) for item in items),
+            cores=[core for item in items for core in item.cores],
+            related=[first.cause.location] if first.cause.location else (),
+        )
 
 
 def _from_reports(pasted: Pasted) -> Iterator[Finding]:

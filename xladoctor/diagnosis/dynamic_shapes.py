@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: U: troubleshoot.md, recompilation.md, aten_xla_type.cpp. index_put_ is left out: with index
 #: tensors of fixed size it is static, and a counter does not tell.
-_OPERATIONS = ("nonzero", "masked_select", "_unique2", "_pack_padded_sequence")
+DATA_DEPENDENT = ("nonzero", "masked_select", "_unique2", "_pack_padded_sequence")
 
 
 def find(case: Case) -> Iterator[Finding]:
@@ -24,7 +24,7 @@ def find(case: Case) -> Iterator[Finding]:
     for state in case.pasted.states:
         found = {
             name: count
-            for name in _OPERATIONS
+            for name in DATA_DEPENDENT
             if (count := state.counter(f"xla::{name}", f"aten::{name}"))
         }
         if found and not state.too_early:

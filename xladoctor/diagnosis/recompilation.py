@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.dynamic_shapes import DATA_DEPENDENT
 from xladoctor.diagnosis.words import at, duration, finding, plural
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from xladoctor.diagnosis.case import Case, RunFacts
     from xladoctor.diagnosis.pasted import Pasted, State
-    from xladoctor.findings import Finding
+    from xladoctor.findings import Finding, Location
     from xladoctor.results import Compilation
 
 _SHAPES = re.compile(r"\w+\[(?P<old>[\d,]*)\](?:\{[^}]*\})? -> \w+\[(?P<new>[\d,]*)\]")
@@ -121,6 +122,10 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
     meaning, advice = _ADVICE.get(kind, _ADVICE["unknown"])
     example = next(item for item in items if item.cause.kind == kind)
     detail = f": {example.cause.detail}" if example.cause.detail else ""
+    sized = _data_dependent(run, example.location) if kind == "unknown" else None
+    if sized is not None:
+        meaning, detail = f"the size of what {sized} gives here depends on the data", ""
+        advice = "keep the size: use torch.where or a multiplication by the mask"
     place = example.cause.location
     made = f", made at {at(place)}" if place and place != example.location else ""
     most = max(
@@ -139,6 +144,15 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
         cores=[core for item in items for core in item.cores],
         related=[place] if made and place else (),
     )
+
+
+def _data_dependent(run: RunFacts, place: Location | None) -> str | None:
+    """An operation of this line that ran on the CPU and whose result has a size of its own."""
+    for row in run.fallbacks:
+        name = row.operation.partition("::")[2].partition(".")[0]
+        if name in DATA_DEPENDENT and place is not None and run.place(row.frames) == place:
+            return row.operation
+    return None
 
 
 def _wall(items: list[Compilation]) -> float | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _CODES = {
     "XLA101": ("host-sync-in-step", Severity.WARNING),
     "XLA201": ("data-dependent-shape", Severity.WARNING),
-    "XLA203": ("smaller-last-batch", Severity.WARNING),
+    "XLA203": ("drop-last-missing", Severity.WARNING),
     "XLA210": ("recompilation-after-warmup", Severity.WARNING),
     "XLA211": ("long-compilation", Severity.WARNING),
     "XLA212": ("huge-graph", Severity.WARNING),

@@ -103,7 +103,7 @@ def chosen_codes(
 ) -> frozenset[str]:
     """The codes that beginnings of codes choose; the longer beginning wins, then ``ignore``.
 
-    A file that does not parse is always reported unless its code is ignored by name.
+    A file that does not parse is reported whatever is selected, unless that is ignored.
 
     Raises:
         UsageError: A beginning matches no code at all.

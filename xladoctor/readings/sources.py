@@ -64,8 +64,12 @@ def load(sources: Sequence[str | Path], stdin: str | None = None) -> Readings:
         debug=tuple(found.debug),
         profiler=tuple(found.profiler),
         notes=tuple(note for run in found.runs for note in run.notes),
-        sources=tuple(names),
+        sources=tuple(_shown(name) for name in names),
     )
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == STDIN else name
 
 
 def _core_of(name: str, default: int | None) -> int | None:
@@ -74,7 +78,7 @@ def _core_of(name: str, default: int | None) -> int | None:
 
 
 def _read_text(name: str, stdin: str | None, core: int | None, found: _Found) -> None:
-    shown = "standard input" if name == STDIN else name
+    shown = _shown(name)
     reports = parse_reports(_lines(name, stdin), shown, core)
     blocks, complaints = parse_debug(_lines(name, stdin), shown)
     if not reports and not blocks and not complaints:

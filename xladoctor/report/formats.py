@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.errors import UsageError
-from xladoctor.report import concise, html, json, terminal
+from xladoctor.report import concise, github, html, json, junit, markdown, sarif, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 _TEXTS: dict[str, Callable[[Report], str]] = {
     "concise": concise.render,
     "json": json.render,
+    "markdown": markdown.render,
     "html": html.render,
+    "sarif": sarif.render,
+    "github": github.render,
+    "junit": junit.render,
 }
 
 #: Names of ``--output-format``, in the order of the help.

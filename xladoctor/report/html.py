@@ -61,6 +61,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters.update(
         seconds=words.seconds, number=words.number, place=words.place, cause=words.cause

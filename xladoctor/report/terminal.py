@@ -202,7 +202,7 @@ def _compilations(report: Report, width: int) -> Group:
             words.seconds(item.seconds),
             words.cores(item.cores, report.summary.cores),
             _tail(words.place(item.location), max(18, width // 4)),
-            Text(words.cause(item), style="yellow" if item.after_warmup else ""),
+            Text(words.cause(item, short=True), style="yellow" if item.after_warmup else ""),
         )
     parts: list[RenderableType] = [Padding(table, (0, 0, 0, 2))]
     if rest:

@@ -75,11 +75,12 @@ def cores(numbers: Iterable[int], total: int | None = None) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
-def cause(compilation: Compilation) -> str:
-    """Why a graph was new, in words."""
+def cause(compilation: Compilation, *, short: bool = False) -> str:
+    """Why a graph was new, in words; ``short`` names the first of several changes only."""
     text = CAUSES.get(compilation.cause.kind, compilation.cause.kind)
     if compilation.cause.detail:
-        text += f": {compilation.cause.detail}"
+        first, _, rest = compilation.cause.detail.partition("; ")
+        text += f": {first} ..." if short and rest else f": {compilation.cause.detail}"
     made = compilation.cause.location
     if made is not None and made != compilation.location:
         text += f" ({place(made)})"

@@ -30,11 +30,11 @@ def boot() -> Recorder | None:
         return None
     cores = _simulated_cores(os.environ.get(SIMULATE))
     recorder = Recorder(Writer(run_dir), simulated_cores=cores)
-    points = Points(on_failure=recorder.hook_off)
+    points = Points(on_failure=recorder.process.hook_off)
     for missing in xla.install(points):
-        recorder.hook_off(missing, None)
+        recorder.process.hook_off(missing, None)
     recorder.install(points)
-    meter = measure.Meter(simulated=cores is not None, note=recorder.note)
+    meter = measure.Meter(simulated=cores is not None, note=recorder.process.note)
     meter.install(points)
     if cores is not None:
         _simulate(points, cores, recorder)

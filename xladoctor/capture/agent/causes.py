@@ -127,10 +127,15 @@ class Causes:
                 detail += f"; and {len(changed) - 3} more"
             return {"kind": "input-shape", "detail": detail, "site": None}
         detail = ""
-        if None not in (graph["inputs"], nearest["inputs"]) and graph["inputs"] != nearest["inputs"]:
+        if (
+            None not in (graph["inputs"], nearest["inputs"])
+            and graph["inputs"] != nearest["inputs"]
+        ):
             detail = f"it takes {graph['inputs']} inputs, the one before {nearest['inputs']}"
         return {"kind": "unknown", "detail": detail, "site": None}
 
 
 def _differences(old: dict[str, str], new: dict[str, str]) -> list[tuple[str, str, str]]:
-    return [(name, old[name], shape) for name, shape in new.items() if old.get(name, shape) != shape]
+    return [
+        (name, old[name], shape) for name, shape in new.items() if old.get(name, shape) != shape
+    ]

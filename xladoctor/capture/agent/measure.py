@@ -122,7 +122,7 @@ class Meter:
             self._note(f"graphs have no hash here ({error})")
 
     def install(self, points: Points) -> None:
-        """Put the meter around launches; without simulation a read launches unseen, so there too."""
+        """Put the meter around launches, and without simulation around what launches unseen."""
         points.around(LAUNCH, MEASURE, self.around)
         if not self._simulated:
             points.around(READ, MEASURE, self.around)
@@ -161,7 +161,6 @@ class Meter:
             record = reused[at] if len(reused) == cached else _UNKNOWN
             graphs.append({**record, "compiled": False, "seconds": None})
         facts["graphs"] = graphs
-
 
     def _put_wait(self, facts: dict[str, Any], seconds: float) -> None:
         """How long a launch waited for the one before it to be executed, if it took long at all."""

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import sys
 import threading
 import time
-import traceback
 from typing import TYPE_CHECKING, Any
 
-from . import xla
 from .account import Account, Accounts
-from .causes import Causes, shapes
+from .graphs import Graphs
 from .points import (
     CORE,
     FALLBACK,
@@ -33,8 +30,8 @@ from .points import (
     Call,
     Points,
 )
+from .process import Process, at_end_of_child, see_uncaught
 from .sites import Sites
-from .writer import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,8 +41,8 @@ if TYPE_CHECKING:
 #: Seconds between two writings of the metrics report (1 ms each) at step boundaries.
 METRICS_EVERY = 5.0
 
-#: The user's frames whose tensors may explain a new graph.
-EXPLAINING_FRAMES = 3
+#: What a read or a fallback books its time to, by what it triggers.
+_PARTS = {"read": "host_sync", "fallback": "fallback"}
 
 
 class Recorder:
@@ -57,19 +54,17 @@ class Recorder:
     """
 
     def __init__(self, writer: Writer, *, simulated_cores: int | None) -> None:
-        self._writer = writer
+        self.process = Process(writer, simulated_cores)
         self._simulated_cores = simulated_cores
-        self._early: list[dict[str, Any]] = []
         self._begin()
         atexit.register(self.close)
 
     def _begin(self) -> None:
         self._accounts = Accounts()
-        self._sites = Sites(self._writer.row)
-        self._causes: dict[int, Causes] = {}
-        self._compile_seconds: dict[str, float] = {}
+        self._sites = Sites(self.process.write)
+        self._graphs = Graphs(self.process.write, self._sites, self._simulated_cores is not None)
         self._lock = threading.Lock()
-        self._started = self._closed = False
+        self._closed = False
         self._metrics_written = 0.0
         self._told: list[BaseException] = []
         self._stopped: list[str] = []  # what the simulation said when it stopped the cores
@@ -77,7 +72,7 @@ class Recorder:
 
     def start_over(self) -> None:
         """Become the recorder of a forked child."""
-        self._writer.start_over()
+        self.process.start_over()
         self._begin()
 
     def install(self, points: Points) -> None:
@@ -95,16 +90,7 @@ class Recorder:
         ):
             points.around(point, RECORD, function)
 
-    # -- rows about the process ---------------------------------------------------------------
-    def hook_off(self, hook: str, error: BaseException | None) -> None:
-        """Something cannot be measured from here on."""
-        reason = f"{type(error).__name__}: {error}" if error is not None else "not in this version"
-        self._say({"e": "hook-off", "hook": hook, "error": reason})
-
-    def note(self, text: str) -> None:
-        """A sentence for the report."""
-        self._say({"e": "note", "text": text})
-
+    # -- what the simulation tells ------------------------------------------------------------
     def on_event(self, kind: str, facts: dict[str, Any]) -> None:
         """What the simulation tells (see ``simulate.install``), as rows of the run directory."""
         try:
@@ -115,8 +101,8 @@ class Recorder:
             else:
                 self._stopped.append(str(facts.get("message", kind)))
                 if kind == "graphs-differ":
-                    self._say(_plain({"e": "divergence", "t": time.monotonic(), **facts}))
-                    self.note(self._stopped[-1])
+                    self.process.say(_plain({"e": "divergence", "t": time.monotonic(), **facts}))
+                    self.process.note(self._stopped[-1])
                 else:
                     self._all_stand_still(kind)
         except Exception:
@@ -137,40 +123,12 @@ class Recorder:
                 row |= {"site": None, "state": "has ended", "waits_for": None}
             else:
                 row |= {"site": self._sites.here(frame), "state": kind, "waits_for": None}
-            self._say(row)
-
-    def _say(self, row: dict[str, Any]) -> None:
-        """Write now, or with the first row of a process that has not used a device yet."""
-        with self._lock:
-            if not self._started:
-                self._early.append(row)
-                return
-        self._writer.row(row)
+            self.process.say(row)
 
     def _start(self) -> None:
-        with self._lock:
-            if self._started:
-                return
-            torch, torch_xla = (sys.modules.get(name) for name in ("torch", "torch_xla"))
-            process = {
-                "e": "process",
-                "version": VERSION,
-                "pid": os.getpid(),
-                "ppid": os.getppid(),
-                "argv": list(getattr(sys, "orig_argv", sys.argv)),
-                "python": ".".join(str(part) for part in sys.version_info[:3]),
-                "torch": _version(torch),
-                "torch_xla": _version(torch_xla),
-                "device": _device_type(torch_xla),
-                "simulated_cores": self._simulated_cores,
-                "t": time.monotonic(),
-                "time": time.time(),
-            }
-            self._writer.rows([process, *self._early])
-            self._early.clear()
-            self._started = True
-        _at_end_of_child(self.close)
-        _see_uncaught(self._uncaught)
+        if self.process.start():
+            at_end_of_child(self.close)
+            see_uncaught(self._uncaught)
 
     # -- accounts -----------------------------------------------------------------------------
     def _account(self, call: Call) -> tuple[Account, bool] | None:
@@ -189,7 +147,7 @@ class Recorder:
         account, new = self._accounts.of(core, thread)
         if new:
             self._start()
-            self._writer.row({"e": "core-start", "core": core, "t": account.began})
+            self.process.write({"e": "core-start", "core": core, "t": account.began})
         return account, thread == account.owner or _in_autograd_thread()
 
     def _site(self, account: Account, frame: Any) -> int:
@@ -210,19 +168,20 @@ class Recorder:
         self._start()
         account, new = self._accounts.of(core, threading.get_ident())
         if new:
-            self._writer.row({"e": "core-start", "core": core, "t": account.began})
+            self.process.write({"e": "core-start", "core": core, "t": account.began})
         account.owner = threading.get_ident()
         failed = True
         try:
             result = proceed()
             failed = False
-            return result
         except SystemExit as error:
             failed = error.code not in (None, 0)
             raise
         except Exception as error:
             self._error(account, error)
             raise
+        else:
+            return result
         finally:
             self._end_core(account, failed=failed)
 
@@ -241,12 +200,12 @@ class Recorder:
                 self._graphs_ended(account, call, _trigger(account, call), began)
 
     def _read(self, call: Call, proceed: Callable[[], Any]) -> Any:
-        return self._to_host(call, proceed, "host_sync")
+        return self._to_host(call, proceed, "read")
 
     def _fallback(self, call: Call, proceed: Callable[[], Any]) -> Any:
         return self._to_host(call, proceed, "fallback")
 
-    def _to_host(self, call: Call, proceed: Callable[[], Any], part: str) -> Any:
+    def _to_host(self, call: Call, proceed: Callable[[], Any], trigger: str) -> Any:
         found = self._account(call)
         if found is None:
             return proceed()
@@ -255,6 +214,7 @@ class Recorder:
             return proceed()  # torch_xla's own exchange, or the simulation's
         site = self._site(account, sys._getframe(1))
         began = time.monotonic()
+        part = _PARTS[trigger]
         depth = account.enter(part) if own else None
         account.reads.append([part, 0])
         try:
@@ -262,12 +222,11 @@ class Recorder:
         finally:
             _, compiled = account.reads.pop()
             if call.facts.get("executed"):
-                trigger = "read" if part == "host_sync" else "fallback"
                 compiled += self._graphs_ended(account, call, trigger, began, of_launch=False)
             if depth is not None:
                 account.leave(depth)
             seconds = time.monotonic() - began
-            if part == "host_sync":
+            if trigger == "read":
                 account.add_sync(site, call.what, seconds, compiled)
             else:
                 self._count_fallback(account, site, call.what, seconds)
@@ -320,79 +279,31 @@ class Recorder:
             account.read_since_step = False
         return proceed()
 
-    # -- graphs -------------------------------------------------------------------------------
     def _graphs_ended(
         self, account: Account, call: Call, trigger: str, began: float, *, of_launch: bool = True
     ) -> int:
         """Book what the meter saw; returns how many graphs were new for this core."""
-        facts = call.facts
         site = self._site(account, sys._getframe(1))
-        new = 0
-        waited_for_another = 0.0
-        seconds = time.monotonic() - began
-        for graph in facts.get("graphs", ()):
-            before = account.add_launch(site, trigger, seconds)
-            seconds = 0.0
-            if self._new_for(account, graph):
-                new += 1
-                if not graph["compiled"]:
-                    waited_for_another += self._compile_seconds.get(graph["graph"], 0.0)
-                self._compilation(account, graph, trigger, site, before)
-        waited = facts.get("waited", 0.0)
-        if of_launch:
+        new, waited = self._graphs.ended(account, call, trigger, site, time.monotonic() - began)
+        compiling = call.facts.get("compile_seconds", 0.0)
+        if not of_launch:
+            account.move(_PARTS[trigger], "compile", compiling)
+        else:
             # A core that waited while another compiled the same graph would have compiled it
             # itself in a process of its own.
-            compiling = facts.get("compile_seconds", 0.0) + min(waited, waited_for_another)
-            executing = facts.get("execute_seconds", 0.0)
+            simulation = call.facts.get("waited", 0.0)
+            compiling += min(simulation, waited)
             if account.reads:
-                account.divide_launch(compiling, 0.0, waited, rest=account.reads[-1][0])
+                account.divide_launch(compiling, 0.0, simulation, rest=account.reads[-1][0])
+                account.reads[-1][1] += new
             else:
-                account.divide_launch(compiling, executing, waited)
-        else:
-            account.move("host_sync" if trigger == "read" else "fallback", "compile",
-                         facts.get("compile_seconds", 0.0))  # fmt: skip
-        if account.reads and of_launch:
-            account.reads[-1][1] += new
-        if trigger in ("read", "fallback"):
+                executing = call.facts.get("execute_seconds", 0.0)
+                account.divide_launch(compiling, executing, simulation)
+        if trigger in _PARTS:
             account.read_since_step = True
         elif account.pending and call.what == "_xla_step_marker":
             self._boundary(account)
         return new
-
-    def _new_for(self, account: Account, graph: dict[str, Any]) -> bool:
-        name = graph["graph"]
-        new = graph["compiled"]
-        if name is not None:
-            if self._simulated_cores is not None and name not in account.seen:
-                new = True
-            account.seen.add(name)
-            if graph["seconds"] is not None:
-                self._compile_seconds[name] = graph["seconds"]
-        return bool(new)
-
-    def _compilation(
-        self, account: Account, graph: dict[str, Any], trigger: str, site: int, before: int
-    ) -> None:
-        waiting = account.owner if threading.get_ident() != account.owner else None
-        frame = sys._current_frames().get(waiting) if waiting is not None else sys._getframe(1)
-        named = shapes(self._sites.users(frame, EXPLAINING_FRAMES))
-        causes = self._causes.setdefault(account.core, Causes())
-        self._writer.row(
-            {
-                "e": "compilation",
-                "core": account.core,
-                "step": account.current_step,
-                "site": site,
-                "trigger": trigger,
-                "seconds": graph["seconds"],
-                "graph": graph["graph"],
-                "reused": not graph["compiled"],
-                "executions": before,
-                "inputs": graph["inputs"],
-                "outputs": graph["outputs"],
-                "cause": causes.of(site, trigger, graph, named),
-            }
-        )
 
     def _boundary(self, account: Account) -> None:
         account.steps += account.pending
@@ -402,11 +313,11 @@ class Recorder:
         if account.row_due():
             row = account.take_row()
             if row is not None:
-                self._writer.row(row)
+                self.process.write(row)
         now = time.monotonic()
         if now - self._metrics_written > METRICS_EVERY:
             self._metrics_written = now
-            self._write_metrics()
+            self.process.write_metrics()
 
     # -- the end ------------------------------------------------------------------------------
     def _end_core(self, account: Account, *, failed: bool) -> None:
@@ -426,8 +337,8 @@ class Recorder:
             "steps": account.steps,
             "failed": failed,
         }
-        self._writer.rows([row for row in rows if row is not None] + [end])
-        self._write_metrics()
+        self.process.write(*[row for row in rows if row is not None] + [end])
+        self.process.write_metrics()
 
     def _error(self, account: Account, error: BaseException) -> None:
         """One row for one exception, however many cores it ends."""
@@ -435,14 +346,14 @@ class Recorder:
             if any(error is other for other in self._told) or str(error) in self._stopped:
                 return
             self._told.append(error)
-            self._writer.row(
+            self.process.write(
                 {
                     "e": "error",
                     "core": account.core,
                     "step": account.current_step,
                     "type": type(error).__name__,
                     "message": str(error),
-                    "traceback": "".join(traceback.format_exception(error)),
+                    "traceback": self._sites.traceback_of(error),
                     "site": self._sites.at_error(error),
                 }
             )
@@ -456,35 +367,19 @@ class Recorder:
                 self._error(account, error)
                 self._end_core(account, failed=True)
 
-    def _write_metrics(self) -> None:
-        try:
-            report = xla.binding("_xla_metrics_report")
-            if report is not None:
-                self._writer.replace("metrics.txt", report())
-        except Exception:
-            pass
-
     def close(self) -> None:
         """End the cores that are still open and write the last rows; never raises."""
         try:
-            if not self._started or self._closed:
+            if not self.process.started or self._closed:
                 return
             self._closed = True
-            self._note_unattributed()
+            self.process.note_unattributed(self._fallbacks_counted)
             for account in list(self._accounts.by_core.values()):
                 self._end_core(account, failed=False)
-            self._write_metrics()
-            self._writer.row({"e": "end", "t": time.monotonic()})
+            self.process.write_metrics()
+            self.process.write({"e": "end", "t": time.monotonic()})
         except Exception:
             pass
-
-    def _note_unattributed(self) -> None:
-        """Say which fallbacks torch_xla counted and no hook has seen."""
-        names = xla.binding("_get_executed_fallback_ops")
-        for name in names() if names is not None else ():
-            missed = xla.counter(name) - self._fallbacks_counted.get(name, 0)
-            if missed > 0 and name != "aten::_local_scalar_dense":
-                self.note(f"{missed} runs of {name} on the CPU could not be given to a line")
 
 
 def _trigger(account: Account, call: Call) -> str:
@@ -502,43 +397,7 @@ def _in_autograd_thread() -> bool:
     return isinstance(threading.current_thread(), threading._DummyThread)
 
 
-def _version(module: Any) -> str | None:
-    version = getattr(module, "__version__", None)
-    return None if version is None else str(version)
-
-
-def _device_type(torch_xla: Any) -> str | None:
-    try:
-        from torch_xla import runtime
-
-        kind = runtime.device_type()
-    except Exception:
-        kind = None
-    return kind or os.environ.get("PJRT_DEVICE")
-
-
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """Whatever JSON cannot take, as text."""
     plain = (str, int, float, bool, type(None), list)
     return {key: value if isinstance(value, plain) else str(value) for key, value in row.items()}
-
-
-def _at_end_of_child(close: Callable[[], None]) -> None:
-    """Children of multiprocessing that were forked end without atexit; this one they run."""
-    multiprocessing = sys.modules.get("multiprocessing")
-    util = sys.modules.get("multiprocessing.util")
-    if util is None or multiprocessing is None or multiprocessing.parent_process() is None:
-        return
-    util.Finalize(None, close, exitpriority=-100)
-
-
-def _see_uncaught(tell: Callable[[BaseException], None]) -> None:
-    before = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if isinstance(error, Exception):
-            with contextlib.suppress(Exception):
-                tell(error)
-        before(kind, error, trace)
-
-    sys.excepthook = hook

@@ -64,6 +64,14 @@ class Sites:
                 frames.insert(0, (frame.f_code.co_filename, row, frame.f_code.co_name))
         return self._number_of(tuple(frames[:DEPTH])) if frames else None
 
+    def traceback_of(self, error: BaseException) -> str:
+        """An exception's traceback as text, without the frames of this package."""
+        whole = traceback.TracebackException.from_exception(error)
+        ours = self._prefixes[1][0]
+        kept = [entry for entry in whole.stack if not entry.filename.startswith(ours)]
+        whole.stack = traceback.StackSummary.from_list(kept)
+        return "".join(whole.format())
+
     def users(self, frame: FrameType | None, most: int = DEPTH) -> Iterator[FrameType]:
         """The user's frames, innermost first: none of torch, torch_xla, Python itself or ours."""
         count = 0
@@ -82,16 +90,17 @@ class Sites:
         if filename.startswith("<"):
             # "<string>" and "<stdin>" are the user's; frozen modules and torch.fx code are not.
             return filename.startswith(("<frozen", "<eval_with_key"))
-        path = os.path.abspath(filename)  # noqa: PTH100  (pathlib is too slow for a hot path)
+        path = os.path.abspath(filename)
         standard, others = self._prefixes
         if path.startswith(others):
             return True
         return path.startswith(standard) and not any(
-            part in path for part in (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+            part in path
+            for part in (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
         )
 
     def _is_ours(self, frame: FrameType) -> bool:
-        return os.path.abspath(frame.f_code.co_filename).startswith(self._prefixes[1][0])  # noqa: PTH100
+        return os.path.abspath(frame.f_code.co_filename).startswith(self._prefixes[1][0])
 
     def _number(self, address: tuple[Any, ...], kept: list[FrameType]) -> int:
         frames = tuple(
@@ -122,10 +131,10 @@ def _outward(frame: FrameType | None) -> Iterator[FrameType]:
 
 def _library_folders() -> tuple[str, tuple[str, ...]]:
     """The standard library's folder, and those of torch, torch_xla and this package."""
-    folders = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]  # noqa: PTH100, PTH120
+    folders = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
     for name in ("torch", "torch_xla"):
         path = getattr(sys.modules.get(name), "__file__", None)
         if path:
-            folders.append(os.path.dirname(os.path.abspath(path)))  # noqa: PTH100, PTH120
-    standard = os.path.dirname(os.path.abspath(os.__file__))  # noqa: PTH100, PTH120
+            folders.append(os.path.dirname(os.path.abspath(path)))
+    standard = os.path.dirname(os.path.abspath(os.__file__))
     return standard + os.sep, tuple(folder + os.sep for folder in folders)

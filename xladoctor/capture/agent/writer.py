@@ -6,6 +6,7 @@ at most the row it was writing. A failing disk ends the writing, never the progr
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import os
@@ -27,7 +28,7 @@ class Writer:
         self._run_dir = run_dir
         self._lock = threading.Lock()
         self._fd: int | None = None
-        self._stacks: Any = None
+        self._stacks: int | None = None
         self._broken = False
         self.folder: str | None = None
 
@@ -67,11 +68,11 @@ class Writer:
         """Write a whole file of this process's folder, so that a reader never sees half of it."""
         if not self.working or self.folder is None:
             return
-        path = os.path.join(self.folder, name)  # noqa: PTH118  (pathlib costs start-up time)
+        path = os.path.join(self.folder, name)
         try:
-            with open(path + ".new", "w", encoding="utf-8") as out:  # noqa: PTH123
+            with open(path + ".new", "w", encoding="utf-8") as out:
                 out.write(text)
-            os.replace(path + ".new", path)  # noqa: PTH105
+            os.replace(path + ".new", path)
         except OSError:
             pass
 
@@ -82,16 +83,17 @@ class Writer:
 
     def _open(self) -> None:
         self.folder = f"{self._run_dir}/p{os.getpid()}-{time.time_ns() // 1_000_000}"
-        os.makedirs(self.folder, exist_ok=True)  # noqa: PTH103
+        os.makedirs(self.folder, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._fd = os.open(f"{self.folder}/events.jsonl", flags, 0o644)
         self._catch_fatal_signals()
 
     def _catch_fatal_signals(self) -> None:
         """Have the stacks of all threads written when the runtime aborts, unless the user has."""
-        try:
-            self._stacks = open(f"{self.folder}/stacks.txt", "a")  # noqa: PTH123, SIM115
-            if not faulthandler.is_enabled():
-                faulthandler.enable(self._stacks, all_threads=True)
-        except (OSError, RuntimeError, ValueError):
-            pass
+        if faulthandler.is_enabled() and self._stacks is None:
+            return
+        # A bare descriptor: a file object would warn at the program's end that nobody closed it.
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._stacks = os.open(f"{self.folder}/stacks.txt", flags, 0o644)
+            faulthandler.enable(self._stacks, all_threads=True)

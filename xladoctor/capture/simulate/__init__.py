@@ -7,6 +7,7 @@ the agent, so that they do not:
 ``environment``  the variables to set before the program starts
 ``cores``        who runs, who waits for whom, who has failed
 ``gate``         when a core may launch, read and wait
+``divergence``   which core builds another graph, and what differs
 ``exchange``     rendezvous and all-gather
 ``randomness``   each core its own random numbers
 ``launchers``    begin, end and failure of the cores
@@ -42,7 +43,7 @@ def install(
         cores: How many cores; the environment must be that of :func:`environment`.
         on_event: Told what the run directory should know, as ``on_event(kind, facts)``. Kinds:
             "core-failed" (core, error), "core-left" and "cores-differ" (message, ended, waiting),
-            "graphs-differ" (message, core), "hang" (message, cores), "process-ended" (core,
+            "graphs-differ" (message, cores), "hang" (message, cores), "process-ended" (core,
             error, left). Called from any thread; exceptions of it are ignored.
 
     Returns:

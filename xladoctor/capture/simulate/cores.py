@@ -9,11 +9,13 @@ program can hang.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from .divergence import Pending, difference, odd_ones
 from .places import user_place
 
 if TYPE_CHECKING:
@@ -25,6 +27,12 @@ GRACE_SECONDS = 5.0
 #: The same when cores are known to wait inside a collective that can never be complete: XLA
 #: complains after 5 s and aborts the process after 10 s.
 GRACE_IN_COLLECTIVE_SECONDS = 1.0
+
+
+ON_A_TPU = (
+    "On a TPU this can hang or give wrong results: every core must run the same graphs, "
+    "in the same order"
+)
 
 
 class CoreStopped(BaseException):
@@ -39,6 +47,8 @@ class Core:
         number: Its ordinal.
         thread: Identity of its thread.
         collectives: What it has put into its pending graph, as (name, detail) pairs.
+        roots: Optimizer (its id) to parameters, of those that have stepped since the last launch.
+        reads: Names of the newest reads since the last launch.
         tokens: Tokens of launched collectives, kept until their graph has run.
         waits_for: What it waits for, in words; None while it does not wait.
         since: Monotonic time since when it waits.
@@ -49,6 +59,10 @@ class Core:
     number: int
     thread: int
     collectives: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    roots: dict[int, list[Any]] = dataclasses.field(default_factory=dict)
+    reads: collections.deque[str] = dataclasses.field(
+        default_factory=lambda: collections.deque(maxlen=16)
+    )
     tokens: list[Any] = dataclasses.field(default_factory=list)
     waits_for: str | None = None
     since: float = 0.0
@@ -91,7 +105,7 @@ class Crew:
         self._shown = False
         self._on_event = on_event
         self._changed = threading.Condition()
-        self._meeting = Meeting()
+        self.meeting = Meeting()
 
     def tell(self, kind: str, **facts: Any) -> None:
         """Report an event; whatever the listener does must not reach the program."""
@@ -169,7 +183,7 @@ class Crew:
         """
         with self._changed:
             self.check()
-            meeting = self._meeting
+            meeting = self.meeting
             meeting.purposes[core.number] = purpose
             meeting.brought[core.number] = brings
             core.waits_for, core.since = words, time.monotonic()
@@ -186,7 +200,7 @@ class Crew:
 
     def _check_meeting(self) -> None:
         """Complete the meeting, or end the run if it can never be complete. Holds the lock."""
-        meeting = self._meeting
+        meeting = self.meeting
         here = meeting.purposes
         if not here:
             return
@@ -195,21 +209,29 @@ class Crew:
             return
         if not ended and len(set(here.values())) == 1:
             meeting.complete = True
-            self._meeting = Meeting()
+            self.meeting = Meeting()
             self._changed.notify_all()
             return
         self._end(*describe(self, ended))
 
-    def differ(self, core: Core) -> None:
+    def differ(self, core: Core, meeting: Meeting) -> None:
         """A core compiles another graph than those that met with it and have launched theirs."""
+        odd = odd_ones({number: brought.reads for number, brought in meeting.brought.items()})
+        if odd:
+            who = names(odd[0])
+            what = meeting.brought[odd[0][0]].reads
+            why = f": {who} read values before it ({', '.join(what)}) and the others did not"
+            if not what:
+                why = f": {who} did not read the values before it that the others read"
+        else:
+            odd, why = ([core.number], []), ""
         message = (
-            f"xladoctor: core {core.number} builds another graph than the cores before it, and "
-            f"both hold a collective{user_place(core.thread)}. On a TPU this can hang or give "
-            "wrong sums: every core must build the same graph"
+            "xladoctor: the cores build different graphs for the same launch"
+            f"{user_place(core.thread)}, and they hold a collective{why}. {ON_A_TPU}"
         )
         with self._changed:
             self.grace = GRACE_IN_COLLECTIVE_SECONDS
-            self._end("graphs-differ", message, {"core": core.number})
+            self._end("graphs-differ", message, {"cores": odd[0]})
 
     def _end(self, kind: str, message: str, facts: dict[str, Any]) -> None:
         if self.failure is None:
@@ -225,6 +247,10 @@ def describe(crew: Crew, ended: list[int]) -> tuple[str, str, dict[str, Any]]:
     Returns:
         Kind of the event, the sentence, and the facts for the run directory.
     """
+    if not ended:
+        graphs = _describe_graphs(crew)
+        if graphs:
+            return graphs
     waiting: dict[str, list[int]] = {}
     for core in sorted(crew.cores.values(), key=lambda one: one.number):
         if core.waits_for is not None:
@@ -240,9 +266,27 @@ def describe(crew: Crew, ended: list[int]) -> tuple[str, str, dict[str, Any]]:
     else:
         kind = "cores-differ"
     message = f"xladoctor: the cores do not run the same program: {'; '.join(parts)}. "
-    message += "On a TPU this can hang: every core must reach every collective, in the same order"
+    message += ON_A_TPU
     facts = {"ended": ended, "waiting": [[words, cores] for words, cores in waiting.items()]}
     return kind, message, facts
+
+
+def _describe_graphs(crew: Crew) -> tuple[str, str, dict[str, Any]] | None:
+    """The case that all cores want to launch, but not the same graph."""
+    brought = crew.meeting.brought
+    if not all(isinstance(one, Pending) for one in brought.values()):
+        return None
+    odd = odd_ones({number: one.graph for number, one in brought.items()})
+    if odd is None:
+        return None
+    what = difference(brought[odd[0][0]].text(), brought[odd[1][0]].text())
+    message = (
+        f"xladoctor: {names(odd[0])} and {names(odd[1])} build different graphs for the same "
+        f"launch{user_place(crew.cores[odd[0][0]].thread)}"
+        + (f" (in {names(odd[0][:1])}: {what})" if what else "")
+        + f". {ON_A_TPU}"
+    )
+    return "graphs-differ", message, {"cores": odd[0], "difference": what}
 
 
 def names(numbers: list[int]) -> str:

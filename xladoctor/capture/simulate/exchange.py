@@ -8,6 +8,8 @@ second a graph that is equal on all cores: the ordinal comes in as data.
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
@@ -59,11 +61,48 @@ class Exchange:
         return [meeting.brought[number] for number in sorted(meeting.brought)]
 
     def collective(self, call: Call, proceed: Callable[[], Any]) -> Any:
-        """Around COLLECTIVE: all-gather as a graph that is the same on every core."""
+        """Around COLLECTIVE: what XLA cannot run on the CPU, as a graph equal on every core."""
         found = self._crew_of(call.core)
-        if found is None or call.what != "all_gather":
+        if found is None:
             return proceed()
-        return _all_gather(found[1].number, found[0].size, *call.args, **call.kwargs)
+        number, size = found[1].number, found[0].size
+        if call.what == "all_gather":
+            return _all_gather(number, size, *call.args, **call.kwargs)
+        if call.what == "all_reduce" and call.args and call.args[0] in _BITWISE:
+            return _all_reduce_bits(number, size, proceed, *call.args, **call.kwargs)
+        return proceed()
+
+
+#: Reductions that XLA runs on the CPU for booleans only, and the operator for whole numbers.
+_BITWISE = {"and": operator.and_, "or": operator.or_}
+
+
+def _all_reduce_bits(
+    core: int,
+    cores: int,
+    proceed: Callable[[], Any],
+    reduce_type: str,
+    inputs: Any,
+    scale: float = 1.0,
+    groups: list[list[int]] | None = None,
+    pin_layout: bool = True,  # noqa: ARG001  (signature of xm.all_reduce)
+) -> Any:
+    """``xm.all_reduce`` with "and" or "or": gather, then reduce."""
+    import torch
+
+    values = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+    if all(value.dtype == torch.bool for value in values):
+        return proceed()
+    results = []
+    for value in values:
+        parts = _gather(core, cores, value.unsqueeze(0), 0, groups).unbind(0)
+        reduced = functools.reduce(_BITWISE[reduce_type], parts)
+        results.append(reduced if scale == 1.0 else reduced * scale)
+    if isinstance(inputs, torch.Tensor):
+        return results[0]
+    for value, result in zip(values, results, strict=True):
+        value.copy_(result)
+    return inputs
 
 
 def _rendezvous_arguments(

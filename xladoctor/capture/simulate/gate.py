@@ -21,7 +21,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
-from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, SIMULATE, WAIT, Call, Points
+from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, SIMULATE, STEP, WAIT, Call, Points
+from .divergence import Pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +55,7 @@ class Gate:
         self._lock = threading.Lock()
         self._wait_device = xla.binding("_xla_wait_device_ops")
         self._graph_text = xla.binding("_get_xla_tensors_text")
+        self._graph_hash = xla.binding("_get_graph_hash")
         self._sync = xla.binding("_xla_sync_multi")
         #: Core, meeting and count of compilations at the start of the launch that runs now.
         self.launching: tuple[Core, Meeting, int] | None = None
@@ -64,6 +66,7 @@ class Gate:
         self._points.around(READ, SIMULATE, self.read, "gate")
         self._points.around(FALLBACK, SIMULATE, self.read, "gate")
         self._points.around(WAIT, SIMULATE, self.wait, "gate")
+        self._points.around(STEP, SIMULATE, self.step, "gate")
         self._points.around(COLLECTIVE, SIMULATE, self.collective, "gate")
 
     @property
@@ -85,6 +88,9 @@ class Gate:
         # A launch in a process of its own waits for the execution before it as well.
         call.facts["execute_seconds"] = started - began
         meeting = self._meet_before(crew, core, call)
+        if call.what == "_xla_step_marker":
+            core.roots.clear()
+            core.reads.clear()
         with self._lock:
             call.facts["waited"] = call.facts.get("waited", 0.0) + time.perf_counter() - started
             crew.check()
@@ -108,7 +114,7 @@ class Gate:
         finally:
             self.launching = None
         if meeting.launched and xla.counter("UncachedCompile") > before:
-            crew.differ(core)
+            crew.differ(core, meeting)
         meeting.launched += 1
         crew.progress = time.monotonic()
         return result
@@ -118,19 +124,40 @@ class Gate:
         if not core.collectives:
             return None
         if call.what == "_xla_sync_multi":
-            tensors = call.args[0] if call.args else call.kwargs["tensors"]
-            if not self._holds_collective(tensors):
+            roots = list(call.args[0] if call.args else call.kwargs["tensors"])
+            if not self._holds_collective(roots):
                 return None
             purpose = "part"
         elif call.what == "_xla_step_marker":
+            roots = [one for parameters in core.roots.values() for one in parameters]
             purpose = repr(core.collectives)
         else:
             return None  # a read without collective, see read()
         words = "a graph with " + _summary(core.collectives)
-        meeting = crew.meet(core, purpose, words)
+        pending = self._pending(core, roots)
+        meeting = crew.meet(core, f"{purpose} {pending.graph}", words, pending)
         if call.what == "_xla_step_marker":
             core.collectives = []
         return meeting
+
+    def _pending(self, core: Core, roots: list[Any]) -> Pending:
+        graph = None
+        if roots and self._graph_hash is not None:
+            graph = self._graph_hash(roots).hex()
+        return Pending(graph, lambda: self._graph_text(roots), tuple(core.reads))
+
+    def step(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around STEP: the optimizer's parameters are what the pending graph is for."""
+        found = self._crew_of(call.core)
+        if found is not None:
+            optimizer = call.args[0]
+            found[1].roots[id(optimizer)] = [
+                parameter
+                for group in optimizer.param_groups
+                for parameter in group["params"]
+                if parameter.grad is not None and parameter.is_xla
+            ]
+        return proceed()
 
     def _finish(self, core: Core) -> None:
         """Wait until the core's device has run what was launched before."""
@@ -147,6 +174,7 @@ class Gate:
             return proceed()
         crew, core = found
         crew.check()
+        core.reads.append(call.what)
         kind = "read" if call.point == READ else "fallback"
         launch = Call(LAUNCH, call.what, call.core, facts={"kind": kind})
         tensors = _xla_tensors(call.args)

@@ -123,7 +123,7 @@ class Launcher:
             if launching is not None:
                 core, meeting, before = launching
                 if meeting.launched and xla.counter("UncachedCompile") > before:
-                    crew.differ(core)
+                    crew.differ(core, meeting)
             if self.gate.busy:
                 crew.progress = time.monotonic()  # a long compilation is no hang
             elif time.monotonic() - crew.progress > self._hang_timeout:

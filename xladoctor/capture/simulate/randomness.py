@@ -3,8 +3,8 @@
 torch, ``random`` and numpy keep one generator per process. Cores that are threads would draw from
 it in turn: after the same ``torch.manual_seed(0)`` on all cores, each would begin with other
 weights, and a coin tossed in the training loop would fall differently. So in a core's thread, and
-in the threads that it starts (the device loaders), the functions that use the process's generator use
-the core's. It begins where the process's stood when the cores began, again as with processes.
+in the threads that it starts (the device loaders), the functions that use the process's generator
+use the core's. It begins where the process's stood when the cores began, again as with processes.
 
 What cannot be redirected from Python: dropout on CPU tensors, ``torch.default_generator`` itself,
 and ``from random import ...`` executed before torch_xla was imported.

@@ -401,6 +401,9 @@ class CallEvaluator:
         """``x.to(device)`` of something that is not known to be a tensor; of a model in place."""
         name = func.attr.value
         device = next((v for _, v in arguments if v.kind in {Kind.DEVICE, Kind.OTHER_DEVICE}), None)
+        if receiver.kind is Kind.OBJECT or (receiver == UNKNOWN and _makes_model(func.value)):
+            # A class of another file: what is moved whole is a model as a rule, and it is called.
+            receiver = Value(Kind.MODEL, origin=node)
         if receiver.kind in {Kind.MODEL, Kind.LOSS}:
             if device is None or device.kind is not Kind.DEVICE:
                 return receiver
@@ -475,3 +478,11 @@ def _flat(value: Value) -> Value:
     inner = [*(value.items or ()), *([value.element] if value.element else [])]
     best = next((item for item in inner if item.holds_device_tensor), None)
     return _flat(best or (inner[0] if inner else UNKNOWN))
+
+
+def _makes_model(node: cst.BaseExpression) -> bool:
+    """``get_model(args)``: a function of another file whose name says that it makes a model."""
+    if not isinstance(node, cst.Call):
+        return False
+    last = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+    return isinstance(last, cst.Name) and last.value.lower().endswith(("model", "net"))

@@ -119,25 +119,36 @@ def insert_before(tree: Tree, text: str, node: cst.CSTNode, statement: str) -> E
 
 
 def add_import(tree: Tree, text: str, statement: str) -> Edit | None:
-    """Insert an import after the last import at the top level, or before the first statement."""
-    del text
+    """Insert an import behind the first block of imports (or the docstring), else at the top."""
     last: cst.CSTNode | None = None
-    for item in tree.module.body:
+    for index, item in enumerate(tree.module.body):
         if isinstance(item, _SIMPLE) and all(
             isinstance(part, cst.Import | cst.ImportFrom) for part in item.body
         ):
             if any(tree.text(part).strip() == statement for part in item.body):
                 return None
             last = item
-        elif last is not None:
+        elif index == 0 and isinstance(item, _SIMPLE) and _is_text(item):
+            last = item
+        elif last is not None and not _is_text(last):
             break
     if last is not None:
-        place = Position(tree.range(last).end.line + 1, 1)
-    elif tree.module.body:
-        place = Position(tree.range(tree.module.body[0]).start.line, 1)
-    else:
+        # At the end of its own line: the next line may belong to another cell of a notebook.
+        row = tree.range(last).end.line
+        place = Position(row, len(text.splitlines()[row - 1]) + 1)
+        return Edit(f"\n{statement}", place, place)
+    if not tree.module.body:
         return None
+    place = Position(tree.range(tree.module.body[0]).start.line, 1)
     return Edit(f"{statement}\n", place, place)
+
+
+def _is_text(node: cst.CSTNode) -> bool:
+    return (
+        isinstance(node, _SIMPLE)
+        and isinstance(node.body[0], cst.Expr)
+        and isinstance(node.body[0].value, cst.SimpleString | cst.ConcatenatedString)
+    )
 
 
 def _between(text: str, row: int, column: int, end_row: int, end_column: int) -> str:

@@ -81,7 +81,7 @@ def entry_for(dotted: str) -> Entry | None:
 
 
 def uses(model: FileModel) -> Iterator[tuple[cst.BaseExpression, str, Entry]]:
-    """Expressions that name something of the table: node, full name, row; the longest chain once."""
+    """Expressions that name something of the table: node, full name, row; each chain once."""
     for node in walk(model.tree.module):
         if not isinstance(node, cst.Attribute | cst.Name) or _in_import(model, node):
             continue
@@ -113,7 +113,7 @@ def imported(model: FileModel) -> Iterator[tuple[cst.ImportAlias, str, Entry]]:
 
 
 def tolerated(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether the code is ready for the name to be missing: ``try``, ``hasattr``, a version test."""
+    """Whether the code is ready for the name to be missing: try, hasattr, a version test."""
     child, parent = node, model.parent(node)
     while parent is not None:
         if isinstance(parent, cst.Try) and _catches(parent):

@@ -9,8 +9,6 @@ import libcst as cst
 from xladoctor.lint.model import Kind, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from xladoctor.lint.model import Entry, FileModel
     from xladoctor.lint.model.file import Place
 
@@ -32,6 +30,22 @@ _NUMBER_CALLS = frozenset(
 )
 #: Calls whose result is another one each time, on each core.
 _UNIQUE_CALLS = ("uuid.", "tempfile.", "time.", "datetime.", "random.", "secrets.")
+#: Names by which programs call their settings, which are equal on all cores.
+_SETTINGS = frozenset(
+    {
+        "arg",
+        "args",
+        "cfg",
+        "conf",
+        "config",
+        "flags",
+        "hparams",
+        "opt",
+        "opts",
+        "params",
+        "settings",
+    }
+)
 _WORDS = frozenset({"rank", "ordinal", "core", "index", "replica", "worker", "shard", "pid"})
 
 
@@ -55,8 +69,16 @@ def entry_places(model: FileModel, entry: Entry) -> list[Place]:
 
 
 def differs(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether anything in an expression may differ from core to core, or tells the core's number."""
+    """Whether anything in an expression may differ from core to core or tells its number."""
     return any(_tells_core(model, part) for part in walk(node))
+
+
+def asks_for_core(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether anything in a piece of code asks for the core's number."""
+    return any(
+        isinstance(part, cst.Call) and (model.call(part).name or "") in _NUMBER_CALLS
+        for part in walk(node)
+    )
 
 
 def _tells_core(model: FileModel, node: cst.CSTNode) -> bool:
@@ -140,9 +162,10 @@ def _argument_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
     function = model.function_of(node)
     if function is None or node.value not in function.parameters:
         return False
-    index = function.parameters.index(node.value) - (1 if function.owner is not None else 0)
+    bound = function.owner is not None and not function.is_static
+    index = function.parameters.index(node.value) - (1 if bound else 0)
     callers = model.callers(function)
-    if not callers:
+    if index < 0 or not callers:
         return _is_setting(node)
     for call in callers:
         value = call.argument(index, node.value)
@@ -156,12 +179,4 @@ def _argument_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
 def _is_setting(node: cst.BaseExpression) -> bool:
     """Whether an expression is by its name the program's settings."""
     last = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", None)
-    return isinstance(last, str) and last.lower() in {
-        "args", "arg", "flags", "cfg", "config", "conf", "opt", "opts", "hparams", "params", "settings",
-    }  # fmt: skip
-
-
-def same_function(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """All nodes of the function around a node."""
-    function = model.function_of(node)
-    yield from walk(function.node if function is not None else model.tree.module)
+    return isinstance(last, str) and last.lower() in _SETTINGS

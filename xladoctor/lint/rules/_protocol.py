@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model import Function, Kind, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,9 +92,9 @@ def in_loop(model: FileModel, loop: Loop, call: CallSite) -> bool:
     return call.function is not None and call.function in _reached(model, loop)
 
 
-def _reached(model: FileModel, loop: Loop, deepest: int = 4) -> set[object]:
+def _reached(model: FileModel, loop: Loop, deepest: int = 4) -> set[Function]:
     """The functions of the file that the loop's body calls, also in turn."""
-    found: set[object] = set()
+    found: set[Function] = set()
     if loop.implicit and loop.function is not None:
         found.add(loop.function)
     frontier: list[cst.CSTNode] = [loop.node]
@@ -104,24 +104,12 @@ def _reached(model: FileModel, loop: Loop, deepest: int = 4) -> set[object]:
             for part in walk(node):
                 if not isinstance(part, cst.Call):
                     continue
-                for function in targets(model, part):
-                    if function not in found:
-                        found.add(function)
-                        following.append(function.node)
+                function = model.call(part).target
+                if isinstance(function, Function) and function not in found:
+                    found.add(function)
+                    following.append(function.node)
         frontier = following
     return found
-
-
-def targets(model: FileModel, call: cst.Call) -> Iterator[object]:
-    """The functions of the file that a call may run; for an object its ``__call__`` and forward."""
-    target = model.call(call).target
-    if target is None:
-        return
-    methods = getattr(target, "methods", None)
-    if methods is None:
-        yield target
-    else:
-        yield from (methods[name] for name in ("__init__",) if name in methods)
 
 
 def steps_optimizer(model: FileModel, call: CallSite) -> bool:

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Problem
 
 _MASKS = frozenset(
-    "isnan isinf isfinite isclose eq ne gt ge lt le logical_and logical_or logical_not logical_xor bool".split()
+    {
+        *("isnan", "isinf", "isfinite", "isclose", "bool"),
+        *("eq", "ne", "gt", "ge", "lt", "le"),
+        *("logical_and", "logical_or", "logical_not", "logical_xor"),
+    }
 )
 _DEEPEST = 3
 
@@ -35,7 +39,8 @@ def boolean_mask_read(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             node,
-            f"how many elements {snippet(model, node)} has depends on the data: the mask is read on "
+            f"how many elements {snippet(model, node)} has depends on the data: the mask is read "
+            "on "
             f"the host {often(loop)}, and every new count compiles everything after it again",
             suggestion="torch.where(mask, x, 0) keeps the shape; for a mean divide by mask.sum(); "
             "for ignored labels use ignore_index=",

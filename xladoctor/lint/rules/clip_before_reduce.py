@@ -26,7 +26,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
     """Find ``clip_grad_norm_`` between ``backward()`` and ``xm.optimizer_step``."""
     if not model.is_xla or model.spmd or model.frameworks:
         return
-    reduces = [call for call in model.calls(REDUCE)]
+    reduces = list(model.calls(REDUCE))
     for clip in model.calls(*_CLIPS):
         step = _step_after(model, clip)
         if step is None or not _several_cores(model, step):
@@ -54,7 +54,8 @@ def _message(model: FileModel, clip: CallSite) -> str:
             "so what is applied is not clipped to this norm"
         )
     return (
-        "clipping before xm.optimizer_step loses its all-reduce in torch_xla 2.9: each core applies "
+        "clipping before xm.optimizer_step loses its all-reduce in torch_xla 2.9: each core "
+        "applies "
         "its own gradients and the cores drift apart without any error"
     )
 

@@ -13,20 +13,35 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
 
 _XM = "torch_xla.core.xla_model."
-_COLLECTIVES = tuple(
-    _XM + name
-    for name in (
-        "all_reduce", "all_reduce_bucketized_gradients", "all_gather", "all_to_all", "broadcast_master_param", "collective_broadcast",
-        "collective_permute", "mesh_reduce", "optimizer_step", "reduce_gradients", "reduce_scatter", "rendezvous",
-    )
-)  # fmt: skip
-_TORCH = tuple(
-    f"torch.distributed.{name}"
-    for name in (
-        "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "barrier", "broadcast", "reduce_scatter",
-        "reduce_scatter_tensor",
-    )
-)  # fmt: skip
+_COLLECTIVES = (
+    "all_reduce",
+    "all_reduce_bucketized_gradients",
+    "all_gather",
+    "all_to_all",
+    "broadcast_master_param",
+    "collective_broadcast",
+    "collective_permute",
+    "mesh_reduce",
+    "optimizer_step",
+    "reduce_gradients",
+    "reduce_scatter",
+    "rendezvous",
+)
+_TORCH = (
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+)
+_NAMES = (
+    *(_XM + name for name in _COLLECTIVES),
+    *(f"torch.distributed.{name}" for name in _TORCH),
+)
 _SAVE = _XM + "save"
 #: Meetings without a result: each core may meet at another line, as long as each comes once.
 _MEETINGS = frozenset({_XM + "rendezvous", "torch.distributed.barrier"})
@@ -37,7 +52,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
     """Find collectives behind a condition that may be true on one core and false on another."""
     if not model.is_xla or model.spmd:
         return
-    for call in model.calls(*_COLLECTIVES, *_TORCH, _SAVE):
+    for call in model.calls(*_NAMES, _SAVE):
         guard = model.core_guard(call.node) or model.master_only(call.node)
         if guard is None or (model.on_every_core(call.node) is None and guard.master is None):
             continue
@@ -60,9 +75,9 @@ def _own_file(model: FileModel, call: CallSite) -> bool:
 
 
 def _all_cores_meet(model: FileModel, call: CallSite, guard: Guard) -> bool:
-    """Whether the other cores reach a meeting of the same kind: one for the master, one for the rest.
+    """Whether the other cores reach a meeting of the same kind at another line.
 
-    The first of the well-known pair lets the master download first, the second releases the rest.
+    The first of the well-known pair (one for the master, one for the rest) lets the master download first, the second releases the rest.
     """
     if call.name is None or guard.master is None:
         return False
@@ -86,9 +101,11 @@ def _message(model: FileModel, call: CallSite, guard: Guard) -> str:
         who = f"only the cores where {condition} does not hold"
     if call.name == _SAVE:
         return (
-            f"{who} calls xm.save: it materializes tensors, and where a collective is pending the run hangs"
+            f"{who} calls xm.save: it materializes tensors, and where a collective is pending "
+            "the run hangs"
             if guard.master
-            else f"{who} call xm.save: the cores decide differently, and where a collective is pending the run hangs"
+            else f"{who} call xm.save: the cores decide differently, and where a collective is "
+            "pending the run hangs"
         )
     verb = "reaches" if guard.master else "reach"
     return f"{who} {verb} {name}: it waits for all cores, so the run hangs or aborts"
@@ -99,4 +116,7 @@ def _advice(call: CallSite, guard: Guard) -> str:
         if call.name == _SAVE:
             return "call xm.save on all cores: it writes on the master only"
         return "move the call out of the condition, so that all cores reach it"
-    return "decide on a value that is equal on all cores: reduce it first with xm.mesh_reduce or xm.all_reduce"
+    return (
+        "decide on a value that is equal on all cores: reduce it first with xm.mesh_reduce or "
+        "xm.all_reduce"
+    )

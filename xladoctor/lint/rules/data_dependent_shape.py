@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 _ALWAYS = {
     "nonzero": "keep the mask and use torch.where(mask, x, 0) or multiply by it",
     "argwhere": "keep the mask and use torch.where(mask, x, 0) or multiply by it",
-    "masked_select": "use torch.where(mask, x, 0) or multiply by the mask, and divide by mask.sum()",
+    "masked_select": "use torch.where(mask, x, 0) or multiply by the mask",
     "unique": "torch.sort has a fixed size; or find the unique values in the Dataset, on the host",
     "unique_consecutive": "find them in the Dataset, on the host",
 }
-_COUNT = "(labels[:, None] == torch.arange(classes, device=labels.device)).sum(0) has a fixed size and stays on the device"
+_COUNT = (
+    "(labels[:, None] == torch.arange(classes, device=labels.device)).sum(0) has a fixed "
+    "size and stays on the device"
+)
 
 
 @rule("XLA201")
@@ -39,7 +42,8 @@ def data_dependent_shape(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            f"the size of the result of `{name}` depends on the data: the host reads it {often(loop)}, "
+            f"the size of the result of `{name}` depends on the data: the host reads it "
+            f"{often(loop)}, "
             "and every new size compiles everything after it again",
             suggestion=advice,
             related=[loop_place(model, loop), *why_on_device(model, model.value(tensor), loop)],
@@ -50,7 +54,7 @@ def _sized_by_data(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpre
     """Name, device tensor and advice if the call's result is sized by the tensor's data."""
     if call.has_star:
         return None
-    found = _operation(model, call)
+    found = _operation(call)
     if found is None:
         return None
     name, tensor, rest = found
@@ -80,7 +84,7 @@ def _sized_by_data(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpre
 
 
 def _operation(
-    model: FileModel, call: CallSite
+    call: CallSite,
 ) -> tuple[str, cst.BaseExpression | None, tuple[cst.BaseExpression, ...]] | None:
     """Plain name, tensor and remaining positional arguments of a torch function or method."""
     if call.name is not None:

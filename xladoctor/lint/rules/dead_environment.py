@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
     from xladoctor.lint.model.file import Place
 
 _SHELL = re.compile(
@@ -45,10 +45,10 @@ def _known(name: str, target: tuple[int, ...]) -> dict[str, Any] | None:
 def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
     """Find settings of environment variables that torch_xla does not read, or will not for long."""
     for node in walk(model.tree.module):
-        for name, place in _settings(model, node):
+        for name, spot in _settings(model, node):
             row = _known(name, model.target)
             if row is not None and row["status"] != "gone":
-                yield _problem(model, place, name, row, _fix(model, node, row))
+                yield _problem(model, spot, name, row, _fix(model, node, row))
         if isinstance(node, cst.Subscript) and _reads(model, node):
             name = _key(model, node) or ""
             row = _known(name, model.target)
@@ -62,8 +62,7 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
         for match in _SHELL.finditer(line):
             row = _known(match["name"], model.target)
             if row is not None and row["status"] != "gone":
-                place = model.place_of_row(number)
-                yield _problem(model, place, match["name"], row, None)
+                yield _problem(model, model.place_of_row(number), match["name"], row, None)
 
 
 def _settings(model: FileModel, node: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode]]:
@@ -78,19 +77,28 @@ def _settings(model: FileModel, node: cst.CSTNode) -> Iterator[tuple[str, cst.CS
         call = model.call(node)
         if call.name in {"os.environ.setdefault", "os.putenv"}:
             first = call.argument(0, "key")
-            name = model.literal(first) if first is not None else None
-            if isinstance(name, str):
-                yield name, node
+            if first is not None:
+                yield from _literal_name(model, first, node)
         elif call.name == "os.environ.update":
-            for keyword, value in call.keywords.items():
-                yield keyword, value
-            for argument in call.positional:
-                if isinstance(argument, cst.Dict):
-                    for element in argument.elements:
-                        if isinstance(element, cst.DictElement):
-                            key = model.literal(element.key)
-                            if isinstance(key, str):
-                                yield key, element.key
+            yield from call.keywords.items()
+            yield from _keys(model, call)
+
+
+def _keys(model: FileModel, call: CallSite) -> Iterator[tuple[str, cst.CSTNode]]:
+    """The keys of dictionaries that are given as they stand."""
+    for argument in call.positional:
+        if isinstance(argument, cst.Dict):
+            for element in argument.elements:
+                if isinstance(element, cst.DictElement):
+                    yield from _literal_name(model, element.key, element.key)
+
+
+def _literal_name(
+    model: FileModel, expression: cst.BaseExpression, spot: cst.CSTNode
+) -> Iterator[tuple[str, cst.CSTNode]]:
+    name = model.literal(expression)
+    if isinstance(name, str):
+        yield name, spot
 
 
 def _reads(model: FileModel, node: cst.Subscript) -> bool:
@@ -114,7 +122,10 @@ def _problem(
     model: FileModel, place: cst.CSTNode | Place, name: str, row: dict[str, Any], fix: Fix | None
 ) -> Problem:
     if row["status"] == "dead":
-        message = f"torch_xla has not read {name} since {row['dead_in']} (it {row['effect']}): it does nothing"
+        message = (
+            f"torch_xla has not read {name} since {row['dead_in']} (it {row['effect']}): "
+            "it does nothing"
+        )
         advice = f"delete it; use {row['instead']}" if row["instead"] else "delete it"
     else:
         message = f"{name} is deprecated and hides what it does: {row['effect']}"
@@ -123,7 +134,7 @@ def _problem(
 
 
 def _fix(model: FileModel, node: cst.CSTNode, row: dict[str, Any]) -> Fix | None:
-    """Delete an assignment that does nothing; its value must be a literal, so nothing else is lost."""
+    """Delete an assignment that does nothing, if its value is a literal."""
     if (
         row["status"] != "dead"
         or not isinstance(node, cst.Assign)

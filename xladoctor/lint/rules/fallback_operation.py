@@ -52,7 +52,8 @@ def cpu_fallback_operation(model: FileModel) -> Iterator[Problem]:
         operations = sorted({op for name in row["measured"] for op in _fallbacks(name)})
         yield model.problem(
             call.node,
-            f"XLA does not lower this ({', '.join(operations)}): {often(loop)} the tensor goes to the "
+            f"XLA does not lower this ({', '.join(operations)}): {often(loop)} the tensor goes "
+            "to the "
             "host, is computed there and comes back, and the graph is cut",
             suggestion=row["instead"]
             or "do it in the Dataset, on the host, or outside of the step loop",

@@ -42,11 +42,13 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            f"every core writes {snippet(model, path)}: they overwrite each other, and one that reads it may find half a file",
+            f"every core writes {snippet(model, path)}: they overwrite each other, and one that "
+            "reads it may find half a file",
             suggestion=(
                 "xm.save(data, path) writes once: call it on all cores"
                 if call.name == "torch.save"
-                else "write it under `if xm.is_master_ordinal(local=False):` (read device values before, on all cores)"
+                else "write it under `if xm.is_master_ordinal(local=False):` (read device values "
+                "before, on all cores)"
             ),
             related=entry_places(model, entry),
         )

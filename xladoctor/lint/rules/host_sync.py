@@ -46,7 +46,7 @@ def _to_cpu(model: FileModel, call: CallSite) -> bool:
 
 
 def _stores_into_cpu_tensors(model: FileModel) -> Iterator[Problem]:
-    """``losses[i] = loss`` with ``losses`` on the CPU copies, and so waits, without a word of it."""
+    """``losses[i] = loss`` with ``losses`` on the CPU waits without a word of it."""
     for node in walk(model.tree.module):
         if not isinstance(node, cst.Assign) or not model.value(node.value).is_device_tensor:
             continue
@@ -63,5 +63,6 @@ def _stores_into_cpu_tensors(model: FileModel) -> Iterator[Problem]:
                     node.value,
                     loop,
                     "storing into a CPU tensor reads",
-                    "create the tensor on the device, or append to a list and torch.stack it after the loop",
+                    "create the tensor on the device, or append to a list and torch.stack it "
+                    "after the loop",
                 )

@@ -30,8 +30,10 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
             related.append(model.place(entry.call, "the cores are started here"))
         yield model.problem(
             call.node,
-            "each core applies the gradients of its own batch only: the cores train different models, without any error",
-            suggestion="xm.optimizer_step(optimizer) averages the gradients over the cores and then steps",
+            "each core applies the gradients of its own batch only: the cores train different "
+            "models, without any error",
+            suggestion="xm.optimizer_step(optimizer) averages the gradients over the cores and "
+            "then steps",
             related=related,
             fix=_fix(model, call),
         )

@@ -34,5 +34,8 @@ def scalar_cast_in_step(model: FileModel) -> Iterator[Problem]:
         if spelled.startswith("math."):
             advice = f"use torch.{spelled.removeprefix('math.')}, which stays on the device"
         elif spelled == "range":
-            advice = "take the length from a shape: a length read from the device is also a new graph for each value"
+            advice = (
+                "take the length from a shape: a length read from the device is also a new "
+                "graph for each value"
+            )
         yield read_problem(model, call.node, tensor, loop, f"`{spelled}()` reads", advice)

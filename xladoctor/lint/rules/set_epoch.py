@@ -75,6 +75,10 @@ def _fix(model: FileModel, call: CallSite, epochs: Loop) -> Fix | None:
     ):
         return None
     sampler = parent.targets[0].target.value
+    bindings = model.names.lookup(sampler, model.tree.scopes[call.node]) or []
+    around = {guard.node for guard in model.guards(loop)}
+    if len(bindings) != 1 or not {guard.node for guard in model.guards(call.node)} <= around:
+        return None  # on another road there may be no sampler
     return model.fix(
         "Set the epoch",
         model.insert_before(loop.body.body[0], f"{sampler}.set_epoch({loop.target.value})"),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 #: First release that raises; 2.0 to 2.5 logged a warning and ignored the number.
 _RAISES = (2, 6)
@@ -27,23 +31,30 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
         if given is None:
             continue
         value = constant(model, given)
-        if not isinstance(value, int) or value == 1:
+        flag = isinstance(given, cst.Attribute)  # args.cores: whoever starts it may choose
+        if not isinstance(value, int) or (value == 1 and not flag):
             continue
-        what = (
-            f"nprocs={value} raises ValueError: since torch_xla 2.6 spawn starts one process per "
-            "device and accepts only nprocs=1 or None"
-            if model.target >= _RAISES
-            else f"nprocs={value} is ignored: with PJRT spawn starts one process per device"
-        )
-        argument = next(arg for arg in call.node.args if arg.value is given)
-        last = call.node.args[-1] is argument
-        fix = None
-        if argument.keyword is not None or last:
-            fix = model.fix("Remove nprocs", model.remove_argument(call.node, given))
         yield model.problem(
             given,
-            what,
+            _message(model, given, value),
             suggestion="leave nprocs out, or use torch_xla.launch(fn, args=...); "
             "limit the cores with TPU_NUM_DEVICES",
-            fix=fix,
+            fix=None if flag else _fix(model, call, given),
         )
+
+
+def _message(model: FileModel, given: cst.BaseExpression, value: int) -> str:
+    what = f"nprocs={value}" if value != 1 else f"{snippet(model, given)} other than 1"
+    if model.target < _RAISES:
+        return f"{what} is ignored: with PJRT spawn starts one process per device"
+    return (
+        f"{what} raises ValueError: since torch_xla 2.6 spawn starts one process per device "
+        "and accepts only nprocs=1 or None"
+    )
+
+
+def _fix(model: FileModel, call: CallSite, given: cst.BaseExpression) -> Fix | None:
+    last = call.node.args[-1]
+    if given not in call.keywords.values() and last.value is not given:
+        return None  # what follows would move to its place
+    return model.fix("Remove nprocs", model.remove_argument(call.node, given))

@@ -54,11 +54,17 @@ def _training(model: FileModel, loop: Loop, calls: list[CallSite]) -> Iterator[P
         fix = model.fix(
             "Give barrier=True", model.add_argument(step.node, "barrier=True"), safe=False
         )
-        advice = "give xm.optimizer_step(optimizer, barrier=True), or wrap the loader in pl.MpDeviceLoader(loader, device)"
+        advice = (
+            "give xm.optimizer_step(optimizer, barrier=True), or wrap the loader in "
+            "pl.MpDeviceLoader(loader, device)"
+        )
         why = "xm.optimizer_step without barrier=True does not end the graph"
     else:
         fix = None
-        advice = "call torch_xla.sync() after the optimizer step, or wrap the loader in pl.MpDeviceLoader(loader, device)"
+        advice = (
+            "call torch_xla.sync() after the optimizer step, or wrap the loader in "
+            "pl.MpDeviceLoader(loader, device)"
+        )
         why = "a plain loader does not end the graph"
     yield model.problem(
         loop.node,
@@ -77,7 +83,8 @@ def _evaluation(model: FileModel, loop: Loop, calls: list[CallSite]) -> Iterator
         loop.node,
         "nothing in this evaluation loop ends the graph: all its batches become one graph, "
         "compiled anew for every number of batches",
-        suggestion="call torch_xla.sync() at the end of the body, or wrap the loader in pl.MpDeviceLoader(loader, device)",
+        suggestion="call torch_xla.sync() at the end of the body, or wrap the loader in "
+        "pl.MpDeviceLoader(loader, device)",
     )
 
 

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Class, Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import differs, entry_places, every_core
+from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
 from xladoctor.lint.rules._loaders import DATA_LOADER, loops_over
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
             "every core goes over the whole dataset"
             + (": an epoch does the same work once per core" if training else "")
             + " (device loaders move batches, they do not share them out)",
-            suggestion="give sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), rank=xr.global_ordinal())",
+            suggestion="give sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
+            "rank=xr.global_ordinal())",
             related=[
                 *entry_places(model, entry),
                 *(model.place(loop.node, f"the {loop.kind.value} over it") for loop in loops),
@@ -83,4 +84,4 @@ def _shards_itself(model: FileModel, node: cst.BaseExpression) -> bool:
         return value.kind is Kind.LOADER
     bases = {model.name(base) or "" for base in cls.bases}
     streams = any(base.endswith("IterableDataset") for base in bases)
-    return streams or differs(model, cls.node)
+    return streams or asks_for_core(model, cls.node)

@@ -6,13 +6,15 @@ after torch_xla was imported, and never otherwise. The ``sitecustomize`` that th
 runs as if this one were not there.
 """
 
+# mypy: ignore-errors
+# Every import here is paid by every Python of the command, so there is no typing to check with.
 import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _without_here(path):  # type: ignore[no-untyped-def]
+def _without_here(path):
     return [entry for entry in path if os.path.abspath(entry or os.curdir) != _HERE]
 
 
@@ -22,7 +24,7 @@ class _Finder:
     looking = False
 
     @classmethod
-    def find_spec(cls, name, path=None, target=None):  # type: ignore[no-untyped-def]
+    def find_spec(cls, name, path=None, target=None):
         if name != "torch_xla" or cls.looking:
             return None
         cls.looking = True
@@ -44,22 +46,22 @@ class _Finder:
 class _Loader:
     """Runs the real loader, then starts the agent; leaves no trace of itself on the module."""
 
-    def __init__(self, inner):  # type: ignore[no-untyped-def]
+    def __init__(self, inner):
         self._inner = inner
 
-    def __getattr__(self, name):  # type: ignore[no-untyped-def]
+    def __getattr__(self, name):
         return getattr(self._inner, name)
 
-    def create_module(self, spec):  # type: ignore[no-untyped-def]
+    def create_module(self, spec):
         return self._inner.create_module(spec)
 
-    def exec_module(self, module):  # type: ignore[no-untyped-def]
+    def exec_module(self, module):
         module.__spec__.loader = module.__loader__ = self._inner
         self._inner.exec_module(module)
         _boot()
 
 
-def _boot():  # type: ignore[no-untyped-def]
+def _boot():
     """Load ``xladoctor/capture/`` by its path as the package ``_xladoctor`` and start the agent.
 
     By path, because xladoctor need not be installed in the environment of the command.
@@ -84,19 +86,19 @@ def _boot():  # type: ignore[no-untyped-def]
         _leave_a_word()
 
 
-def _leave_a_word():  # type: ignore[no-untyped-def]
+def _leave_a_word():
     """Write why the agent could not start where the launcher will look; say nothing else."""
     try:
         import traceback
 
         folder = os.environ["XLADOCTOR_RUN_DIR"]
-        with open(os.path.join(folder, "not-started-%d.txt" % os.getpid()), "a") as out:
+        with open(os.path.join(folder, f"not-started-{os.getpid()}.txt"), "a") as out:
             out.write(traceback.format_exc())
     except Exception:
         pass
 
 
-def _chain():  # type: ignore[no-untyped-def]
+def _chain():
     """Run the sitecustomize that stands behind this one on the path, under its own name."""
     for finder in list(sys.meta_path):
         find = getattr(finder, "find_spec", None)

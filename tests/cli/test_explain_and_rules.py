@@ -1,0 +1,73 @@
+"""``xladoctor explain`` and ``xladoctor rules`` as a person or a program uses them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from xladoctor import catalogue
+from xladoctor.cli import explain as explain_module
+from xladoctor.cli import rules as rules_module
+from xladoctor.cli.app import main
+from xladoctor.cli.explain import explain
+from xladoctor.cli.rules import rules
+
+
+def _run(command, *args):
+    return CliRunner().invoke(command, args, standalone_mode=False, catch_exceptions=False)
+
+
+def test_explain_prints_the_page_when_it_is_piped():
+    assert _run(explain, "XLA101").output == catalogue.page("XLA101").text.strip() + "\n"
+
+
+def test_explain_takes_several_rules_by_code_or_name_and_shows_each_once():
+    output = _run(explain, "XLA104", "drop-last-missing", "xla104").output
+    assert output.count("# tensor-in-condition (XLA104)") == 1
+    assert output.index("(XLA104)") < output.index("(XLA203)")
+
+
+def test_explain_json_is_an_array_with_the_text():
+    facts = json.loads(_run(explain, "XLA404", "--output-format", "json").output)
+    assert [item["code"] for item in facts] == ["XLA404"]
+    assert facts[0]["fix"] == "safe"
+    assert facts[0]["text"].startswith("# spawn-nprocs (XLA404)")
+
+
+@pytest.mark.parametrize("page", catalogue.pages().values(), ids=lambda page: page.code)
+def test_explain_renders_every_page_on_a_terminal(page, capsys):
+    explain_module._render([page])
+    output = capsys.readouterr().out
+    assert page.name in output
+    assert "found by" in output
+    assert "since =" not in output
+
+
+def test_explain_says_in_one_sentence_that_there_is_no_such_rule(capsys):
+    assert main(["explain", "XLA101", "XLA999"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert (
+        captured.err == "xladoctor: there is no rule 'XLA999'; 'xladoctor rules' lists them all\n"
+    )
+
+
+def test_rules_lists_every_page_once():
+    lines = _run(rules).output.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(catalogue.pages())
+
+
+def test_rules_json_and_markdown_name_the_same_codes():
+    facts = json.loads(_run(rules, "--output-format", "json").output)
+    assert [item["code"] for item in facts] == list(catalogue.pages())
+    assert "text" not in facts[0]
+    table = _run(rules, "--output-format", "markdown").output.splitlines()
+    assert len(table) == len(facts) + 2
+    assert table[2].startswith(f"| [{facts[0]['code']}](")
+
+
+def test_rules_renders_on_a_terminal(capsys):
+    rules_module._render(catalogue.pages().values())
+    assert "XLA101" in capsys.readouterr().out

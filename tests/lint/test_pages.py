@@ -1,0 +1,104 @@
+"""Every block of every page does what the page says of it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from xladoctor import catalogue
+from xladoctor.lint import engine, fixes
+from xladoctor.lint.sources import Source
+
+MARK = re.compile(r"# error:(?P<codes>( \[XLA\d{3}\])+)\s*$")
+
+
+def _lint(text, code):
+    result = engine.lint(Source("page.py", text), engine.LintOptions(codes=frozenset({code})))
+    assert result.failures == ()
+    return result
+
+
+def _rows(result):
+    return sorted({finding.locations[0].row for finding in result.findings})
+
+
+def _marked(text, code):
+    found = []
+    for row, line in enumerate(text.splitlines(), 1):
+        mark = MARK.search(line)
+        if mark and f"[{code}]" in mark["codes"]:
+            found.append(row)
+    return found
+
+
+def _examples(kind):
+    return [
+        pytest.param(page, example, id=f"{page.code}-{example.row}")
+        for page in catalogue.pages().values()
+        for example in page.examples
+        if example.kind == kind
+    ]
+
+
+def _fixed_pairs():
+    pairs = []
+    for page in catalogue.pages().values():
+        bad = None
+        for example in page.examples:
+            if example.kind == "fixed":
+                assert bad is not None, f"{page.code}: a fixed block without a bad one before it"
+                pairs.append(pytest.param(page, bad, example, id=f"{page.code}-{example.row}"))
+            elif example.kind == "bad":
+                bad = example
+    return pairs
+
+
+@pytest.mark.parametrize(("page", "example"), _examples("bad"))
+def test_bad_block_is_found_at_its_marks_and_nowhere_else(page, example):
+    marks = _marked(example.source, page.code)
+    assert marks, "a bad block without a mark"
+    assert _rows(_lint(example.source, page.code)) == marks
+
+
+@pytest.mark.parametrize(("page", "example"), _examples("good"))
+def test_good_block_is_silent(page, example):
+    assert _rows(_lint(example.source, page.code)) == []
+
+
+@pytest.mark.parametrize(("page", "bad", "fixed"), _fixed_pairs())
+def test_fixed_block_is_what_the_fix_makes(page, bad, fixed):
+    done = fixes.fix(
+        bad.source.encode(), "page.py", lambda source: _lint(source.text, page.code), unsafe=True
+    )
+    assert done.data.decode() == fixed.source
+    assert done.stable
+
+
+@pytest.mark.parametrize("page", catalogue.pages().values(), ids=lambda page: page.code)
+def test_fix_of_the_page_is_the_fix_of_the_rule(page):
+    made = {
+        finding.fix.applicability.value
+        for example in page.examples
+        if example.kind == "bad"
+        for finding in _lint(example.source, page.code).findings
+        if finding.fix is not None
+    }
+    assert made == ({page.fix} if page.fix != "none" else set())
+
+
+@pytest.mark.parametrize("page", catalogue.pages().values(), ids=lambda page: page.code)
+def test_lint_rules_have_both_kinds_of_block(page):
+    kinds = {example.kind for example in page.examples}
+    if "lint" in page.found_by and page.code != "XLA001":
+        assert {"bad", "good"} <= kinds
+        assert ("fixed" in kinds) == (page.fix != "none")
+
+
+def test_every_finding_says_what_to_write_instead():
+    for page in catalogue.pages().values():
+        for example in page.examples:
+            for finding in _lint(example.source, page.code).findings:
+                assert finding.suggestion, page.code
+                assert "\n" not in finding.message
+                assert len(finding.message) <= 240, finding.message

@@ -1,0 +1,71 @@
+"""``xladoctor explain CODE...``: a rule's page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from xladoctor.catalogue import Page
+
+
+@click.command(epilog="A rule can be given by its code (XLA101) or its name (host-sync-in-step).")
+@click.argument("codes", nargs=-1, required=True, metavar="CODE...")
+@click.option(
+    "--output-format",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="How to show the page.",
+)
+def explain(codes: tuple[str, ...], output_format: str) -> int:
+    """Explain what a rule finds, why it matters and what to write instead."""
+    from xladoctor import catalogue
+
+    # All are looked up before the first is shown: a wrong code must not be lost behind pages.
+    pages = list(dict.fromkeys(catalogue.page(code) for code in codes))
+    if output_format == "json":
+        shown = [as_json(page) for page in pages]
+        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+    elif output_format == "text" and sys.stdout.isatty():
+        _render(pages)
+    else:
+        click.echo("\n".join(page.text.strip() + "\n" for page in pages), nl=False)
+    return 0
+
+
+def as_json(page: Page) -> dict[str, Any]:
+    """What machines are told of a rule; ``text`` is the page, Markdown."""
+    return {
+        "code": page.code,
+        "name": page.name,
+        "severity": page.severity.value,
+        "summary": page.summary,
+        "fix": page.fix,
+        "confidence": page.confidence,
+        "found_by": list(page.found_by),
+        "default": page.default,
+        "since": page.since,
+        "url": page.url,
+        "text": page.text,
+    }
+
+
+def _render(pages: list[Page]) -> None:
+    """Show pages on a terminal; the facts in the TOML block become one line."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    for page in pages:
+        title, _, rest = page.text.partition("\n")
+        _, _, body = rest.partition("```toml")
+        _, _, body = body.partition("```")
+        fix = {"none": "no fix", "safe": "safe fix", "unsafe": "unsafe fix"}[page.fix]
+        facts = f"*{page.severity.value} · found by {', '.join(page.found_by)} · {fix}*"
+        # Rich knows the language of a block by its first word alone: ``py bad`` is Python to it.
+        console.print(Markdown(f"{title}\n\n{facts}\n{body}"))
+        console.print(f"\n{page.url}\n", style="dim", highlight=False)
