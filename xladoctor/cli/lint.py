@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _FORMATS = click.Choice(["full", "concise", "json", "github"])
 

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from xladoctor import config
 from xladoctor.errors import UsageError
-from xladoctor.lint import baseline, engine, fixes, run as runner, sources, suppressions
+from xladoctor.lint import baseline, engine, fixes, sources, suppressions
+from xladoctor.lint import run as runner
 from xladoctor.lint.model.file import NEWEST_TORCH_XLA
 from xladoctor.report import lint_github, lint_json, lint_text
 

@@ -134,7 +134,7 @@ def apply_to_file(data: bytes, source: Source, edits: Sequence[Edit]) -> bytes |
 
 def write(path: Path, data: bytes) -> None:
     """Replace a file in one step: written beside it and renamed, mode kept, links followed."""
-    target = Path(os.path.realpath(path))  # noqa: PTH111
+    target = Path(os.path.realpath(path))
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:

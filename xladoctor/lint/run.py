@@ -136,7 +136,7 @@ def _spec(pattern: str) -> pathspec.GitIgnoreSpec:
 
 
 def _matches(pattern: str, filename: str, root: Path) -> bool:
-    absolute = Path(os.path.abspath(filename))  # noqa: PTH100
-    base = Path(os.path.abspath(root))  # noqa: PTH100
+    absolute = Path(os.path.abspath(filename))
+    base = Path(os.path.abspath(root))
     relative = absolute.relative_to(base) if absolute.is_relative_to(base) else absolute
     return _spec(pattern).match_file(relative.as_posix().lstrip("/"))

@@ -26,16 +26,55 @@ SUFFIXES = (".py", ".pyi", ".ipynb")
 
 #: Folders that hold other people's or generated code; the same list as ruff's, and our own.
 DEFAULT_EXCLUDE = tuple(
-    ".bzr .direnv .eggs .git .git-rewrite .hg .ipynb_checkpoints .mypy_cache .nox .pants.d .pyenv "
-    ".pytest_cache .pytype .ruff_cache .svn .tox .venv .vscode .xladoctor __pypackages__ _build "
-    "buck-out build dist node_modules site-packages venv".split()
+    [
+        ".bzr",
+        ".direnv",
+        ".eggs",
+        ".git",
+        ".git-rewrite",
+        ".hg",
+        ".ipynb_checkpoints",
+        ".mypy_cache",
+        ".nox",
+        ".pants.d",
+        ".pyenv",
+        ".pytest_cache",
+        ".pytype",
+        ".ruff_cache",
+        ".svn",
+        ".tox",
+        ".venv",
+        ".vscode",
+        ".xladoctor",
+        "__pypackages__",
+        "_build",
+        "buck-out",
+        "build",
+        "dist",
+        "node_modules",
+        "site-packages",
+        "venv",
+    ]
 )
 
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<rest>[%!?].*|[\w.\[\]'\"]+\?{1,2}\s*)$")
 _ASSIGNED_MAGIC = re.compile(r"^(?P<target>[ \t]*[\w., ]+=\s*)(?P<rest>[!%].*)$")
 #: Cell magics after which the cell is still Python.
 _PYTHON_CELLS = frozenset(
-    "capture prun time timeit debug memit mprun lprun xladoctor python python3 py3".split()
+    [
+        "capture",
+        "prun",
+        "time",
+        "timeit",
+        "debug",
+        "memit",
+        "mprun",
+        "lprun",
+        "xladoctor",
+        "python",
+        "python3",
+        "py3",
+    ]
 )
 _ALLOW = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
@@ -156,7 +195,7 @@ def decode(data: bytes) -> tuple[str, str]:
             "save it as UTF-8 or declare its encoding in the first line"
         ) from error
     except (SyntaxError, LookupError) as error:
-        if data.startswith(codecs.BOM_UTF16_LE) or data.startswith(codecs.BOM_UTF16_BE):
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise SourceError(
                 "is UTF-16 text, which Python cannot run: save it as UTF-8"
             ) from error
@@ -292,7 +331,7 @@ def discover(paths: Sequence[str], search: Search) -> list[Path]:
         UsageError: A path does not exist.
     """
     spec = pathspec.GitIgnoreSpec.from_lines(search.exclude)
-    root = Path(os.path.abspath(search.root))  # noqa: PTH100  (resolve() would follow links)
+    root = Path(os.path.abspath(search.root))
     found: dict[str, Path] = {}
     for given in paths:
         path = Path(given)
@@ -302,10 +341,10 @@ def discover(paths: Sequence[str], search: Search) -> list[Path]:
             for item in _walk(
                 path, spec, root, _outer_ignores(path) if search.respect_gitignore else None
             ):
-                found.setdefault(os.path.abspath(item), item)  # noqa: PTH100
+                found.setdefault(os.path.abspath(item), item)
         elif path.exists():
             if not (search.force_exclude and _excluded(path, spec, root)):
-                found.setdefault(os.path.abspath(path), path)  # noqa: PTH100
+                found.setdefault(os.path.abspath(path), path)
         else:
             raise UsageError(f"{given}: no such file or folder")
     return sorted(found.values(), key=lambda item: item.as_posix())
@@ -342,14 +381,14 @@ def _walk(
 def _excluded(
     path: Path, spec: pathspec.GitIgnoreSpec, root: Path, *, folder: bool = False
 ) -> bool:
-    absolute = Path(os.path.abspath(path))  # noqa: PTH100
+    absolute = Path(os.path.abspath(path))
     relative = absolute.relative_to(root) if absolute.is_relative_to(root) else Path(absolute.name)
     text = relative.as_posix()
     return text != "." and spec.match_file(text + "/" if folder else text)
 
 
 def _ignored(path: Path, ignores: _Ignores, *, folder: bool) -> bool:
-    absolute = Path(os.path.abspath(path))  # noqa: PTH100
+    absolute = Path(os.path.abspath(path))
     for base, spec in reversed(ignores):
         text = absolute.relative_to(base).as_posix() + ("/" if folder else "")
         verdict = spec.check_file(text).include
@@ -363,13 +402,13 @@ def _ignore_file(folder: Path) -> _Ignores:
         lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-    return [(Path(os.path.abspath(folder)), pathspec.GitIgnoreSpec.from_lines(lines))]  # noqa: PTH100
+    return [(Path(os.path.abspath(folder)), pathspec.GitIgnoreSpec.from_lines(lines))]
 
 
 def _outer_ignores(folder: Path) -> _Ignores:
     """The ignore files above a folder, down from the repository's root."""
     above: list[Path] = []
-    absolute = Path(os.path.abspath(folder))  # noqa: PTH100
+    absolute = Path(os.path.abspath(folder))
     current = absolute
     while not (current / ".git").exists():
         if current.parent == current:

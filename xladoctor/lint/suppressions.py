@@ -14,12 +14,10 @@ import re
 import tokenize
 from typing import TYPE_CHECKING
 
-from xladoctor.findings import Location
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from xladoctor.findings import Finding
+    from xladoctor.findings import Finding, Location
     from xladoctor.lint.sources import Source
 
 _CODES = r"[A-Z][0-9A-Z]*[0-9]+(?:[\s,]+[A-Z][0-9A-Z]*[0-9]+)*"
@@ -27,7 +25,9 @@ _NOQA = re.compile(rf"#\s*noqa\b(?:\s*:\s*(?P<codes>{_CODES})?)?", re.IGNORECASE
 _FILE_NOQA = re.compile(
     rf"^#\s*(?:ruff|flake8|xladoctor)\s*:\s*noqa\s*(?::\s*(?P<codes>{_CODES}))?\s*$", re.IGNORECASE
 )
-_OWN = re.compile(r"#\s*xladoctor:\s*(?P<what>ignore|file-ignore)\[(?P<codes>[^\]]*)\]", re.I)
+_OWN = re.compile(
+    r"#\s*xladoctor:\s*(?P<what>ignore|file-ignore)\[(?P<codes>[^\]]*)\]", re.IGNORECASE
+)
 _CODE = re.compile(r"[A-Z][0-9A-Z]*[0-9]+", re.IGNORECASE)
 
 

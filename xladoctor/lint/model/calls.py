@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 if TYPE_CHECKING:
+    import libcst as cst
+
     from xladoctor.lint.model.syntax import Class, Function
 
 

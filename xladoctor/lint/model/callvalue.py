@@ -1,4 +1,4 @@
-"""The value of a call: functions of the file, of PyTorch and torch_xla, methods of what is known."""
+"""The value of a call: functions of the file, of PyTorch and of torch_xla. Methods: ``methods``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.methods import MethodEvaluator
 from xladoctor.lint.model.names import dotted_text
 from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.values import (
@@ -19,14 +20,14 @@ from xladoctor.lint.model.values import (
     container,
     element_of,
     join,
-    likely,
+    on_device,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from xladoctor.lint.model.evaluate import Evaluator
-    from xladoctor.lint.model.flow import Frame
+    from xladoctor.lint.model.statements import Frame
 
 Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
 
@@ -41,6 +42,7 @@ class CallEvaluator:
     def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
         self._flow = evaluator.flow
+        self._methods = MethodEvaluator(self, evaluator)
 
     def evaluate(self, node: cst.Call, frame: Frame) -> Value:
         """What a call gives back."""
@@ -60,16 +62,17 @@ class CallEvaluator:
             else UNKNOWN
         )
         if called.kind is Kind.FUNCTION and called.function is not None:
-            return self._enter(node, called.function, called, arguments)
+            return self.enter(node, called.function, called, arguments)
         if isinstance(node.func, cst.Attribute):
-            return self._method(node, node.func, receiver, arguments, frame)
-        return self._object_called(node, called, arguments)
+            return self._methods.evaluate(node, node.func, receiver, arguments, frame)
+        return self.object_called(node, called, arguments)
 
     # Functions and classes of the file
 
-    def _enter(
+    def enter(
         self, node: cst.Call | None, function: Function, bound: Value, arguments: Arguments
     ) -> Value:
+        """A function or method of the file is called: by ``node``, or by a library (None)."""
         names = list(function.parameters)
         if function.owner is not None and not function.is_static and names:
             names = names[1:]
@@ -92,17 +95,17 @@ class CallEvaluator:
         value = Value(kind, certain=True, origin=node, instance=instance)
         method = self._flow.method(cls, "__init__")
         if method is not None:
-            self._enter(None, method, value, arguments)
+            self.enter(None, method, value, arguments)
         return value
 
-    def _object_called(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
+    def object_called(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
         """``model(x)``, ``criterion(a, b)``, ``meter(x)``."""
         result = UNKNOWN
         if called.instance is not None:
             name = "forward" if called.kind is Kind.MODEL else "__call__"
             method = self._flow.method(called.instance.cls, name)
             if method is not None:
-                result = self._enter(node, method, called, arguments)
+                result = self.enter(node, method, called, arguments)
         if called.kind in {Kind.MODEL, Kind.LOSS}:
             if result.kind in {Kind.DEVICE_TENSOR, Kind.CONTAINER, Kind.CPU_TENSOR}:
                 return result
@@ -167,7 +170,7 @@ class CallEvaluator:
             return functools.reduce(join, parts) if parts else UNKNOWN
         if name == "builtins.map" and first.function is not None:
             given = [(None, element_of(value)) for value in values[1:]]
-            return container(self._enter(None, first.function, first, given))
+            return container(self.enter(None, first.function, first, given))
         if name in {"builtins.dict", "builtins.getattr"}:
             return container(None) if name == "builtins.dict" else UNKNOWN
         return UNKNOWN
@@ -226,7 +229,7 @@ class CallEvaluator:
         if name.endswith("notebook_launcher"):
             given = []
         given.extend((None, item) for item in extra.items or ())
-        self._enter(None, function.function, function, given)
+        self.enter(None, function.function, function, given)
 
     def _closure(self, arguments: Arguments) -> None:
         positional = [value for key, value in arguments if key is None]
@@ -235,7 +238,7 @@ class CallEvaluator:
         extra = keywords.get("args", positional[1] if len(positional) > 1 else UNKNOWN)
         if function.function is not None and extra.items:
             given = [(None, item) for item in extra.items]
-            self._enter(None, function.function, function, given)
+            self.enter(None, function.function, function, given)
 
     def _torch(self, node: cst.Call, name: str, arguments: Arguments) -> Value:
         values = [value for _, value in arguments]
@@ -305,168 +308,6 @@ class CallEvaluator:
             return Value(Kind.OBJECT, certain=True, origin=node, type_name=name)
         return Value(local=any(value.local for value in values))
 
-    # Methods
-
-    def _method(
-        self,
-        node: cst.Call,
-        func: cst.Attribute,
-        receiver: Value,
-        arguments: Arguments,
-        frame: Frame,
-    ) -> Value:
-        name = func.attr.value
-        held = self._evaluator.evaluate(func, frame) if receiver.instance is not None else UNKNOWN
-        if held.kind is Kind.FUNCTION and held.function is not None:
-            return self._enter(node, held.function, held, arguments)
-        if held.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT}:
-            return self._object_called(node, held, arguments)
-        if receiver.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}:
-            return self._tensor_method(node, name, receiver, arguments)
-        if name in {"to", "cuda", "cpu"}:
-            return self._moved(node, func, receiver, arguments, frame)
-        if receiver.kind is Kind.CONTAINER:
-            return self._container_method(func, name, receiver, arguments, frame)
-        if receiver.kind is Kind.PARALLEL_LOADER and name == "per_device_loader":
-            return dataclasses.replace(receiver, kind=Kind.DEVICE_LOADER)
-        if receiver.kind is Kind.MODEL and name in {"train", "eval", "float", "half", "bfloat16"}:
-            return receiver
-        if name == "prepare" and len(arguments) > 0:
-            return _prepared(arguments)
-        if name in know.REDUCE_METHODS and arguments:
-            return dataclasses.replace(arguments[0][1], local=False)
-        if name == "numpy" or receiver.kind is Kind.ARRAY:
-            return Value(Kind.ARRAY, receiver.certain, local=receiver.local)
-        if name in know.READS or receiver.kind is Kind.NUMBER:
-            return dataclasses.replace(NUMBER, local=receiver.local)
-        if name == "run" and arguments and arguments[0][1].function is not None:
-            function = arguments[0][1]  # MpSerialExecutor().run(make_dataset)
-            assert function.function is not None
-            return self._enter(None, function.function, function, ())
-        guessed = self._evaluator.guess(name)
-        if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
-            return self._object_called(node, guessed, arguments)
-        local = receiver.local or any(value.local for _, value in arguments)
-        return Value(local=local)
-
-    def _tensor_method(
-        self, node: cst.Call, name: str, receiver: Value, arguments: Arguments
-    ) -> Value:
-        if name == "item":
-            return dataclasses.replace(NUMBER, local=receiver.local)
-        if name == "tolist":
-            return container(dataclasses.replace(NUMBER, local=receiver.local))
-        if name == "numpy":
-            return Value(Kind.ARRAY, receiver.certain, node, receiver.local)
-        if name == "cpu":
-            return Value(Kind.CPU_TENSOR, receiver.certain, node, receiver.local)
-        if name in {"to", "type_as"}:
-            for _, value in arguments:
-                if value.kind in {Kind.DEVICE, Kind.OTHER_DEVICE}:
-                    return on_device(value, node, local=receiver.local)
-                if value.is_device_tensor:
-                    return on_device(value, node, local=receiver.local)
-            return self._to_literal(node, receiver)
-        if name == "cuda":
-            return Value(local=receiver.local)
-        if name in know.HOST_METHODS:
-            return NUMBER
-        if name in {"keys", "values", "items"}:
-            inner = likely(receiver)
-            pair = container(None, (NUMBER, inner)) if name == "items" else inner
-            return container(NUMBER if name == "keys" else pair)
-        local = receiver.local or any(value.local for _, value in arguments)
-        if receiver.kind is Kind.CPU_TENSOR and any(v.is_device_tensor for _, v in arguments):
-            return Value(local=local)
-        return dataclasses.replace(receiver, local=local)
-
-    def _to_literal(self, node: cst.Call, receiver: Value) -> Value:
-        for argument in node.args:
-            if isinstance(argument.value, cst.SimpleString):
-                text = str(argument.value.evaluated_value)
-                kind = Kind.DEVICE_TENSOR if text.startswith("xla") else Kind.CPU_TENSOR
-                if text.startswith("cuda"):
-                    return Value(local=receiver.local)
-                return Value(kind, certain=True, origin=node, local=receiver.local)
-        return receiver
-
-    def _moved(
-        self,
-        node: cst.Call,
-        func: cst.Attribute,
-        receiver: Value,
-        arguments: Arguments,
-        frame: Frame,
-    ) -> Value:
-        """``x.to(device)`` of something that is not known to be a tensor; of a model in place."""
-        name = func.attr.value
-        device = next((v for _, v in arguments if v.kind in {Kind.DEVICE, Kind.OTHER_DEVICE}), None)
-        if receiver.kind is Kind.OBJECT or (receiver == UNKNOWN and _makes_model(func.value)):
-            # A class of another file: what is moved whole is a model as a rule, and it is called.
-            receiver = Value(Kind.MODEL, origin=node)
-        if receiver.kind in {Kind.MODEL, Kind.LOSS}:
-            if device is None or device.kind is not Kind.DEVICE:
-                return receiver
-            moved = dataclasses.replace(receiver, on_device=True)
-            text = dotted_text(func.value)
-            if text is not None and text in frame.env:
-                frame.env[text] = moved
-            return moved
-        if name == "cpu":
-            return Value(Kind.CPU_TENSOR, origin=node, local=receiver.local)
-        if device is not None:
-            return on_device(device, node, local=receiver.local)
-        tensor = next((v for _, v in arguments if v.is_device_tensor), None)
-        if tensor is not None:
-            return on_device(tensor, node, local=receiver.local)
-        return self._to_literal(node, UNKNOWN) if name == "to" else UNKNOWN
-
-    def _container_method(
-        self,
-        func: cst.Attribute,
-        name: str,
-        receiver: Value,
-        arguments: Arguments,
-        frame: Frame,
-    ) -> Value:
-        if name in {"append", "add", "appendleft", "extend", "insert", "update"} and arguments:
-            value = arguments[-1][1]
-            added = element_of(value) if name in {"extend", "update"} else value
-            self._flow.put_into(func.value, added, frame)
-            return NUMBER
-        if name == "items":
-            return container(container(None, (NUMBER, element_of(receiver))))
-        if name == "values":
-            return container(element_of(receiver))
-        if name == "copy":
-            return receiver
-        if name in {"get", "pop", "popleft", "popitem", "setdefault"}:
-            return element_of(receiver)
-        if name in {"index", "count", "keys"}:
-            return NUMBER if name != "keys" else container(NUMBER)
-        return UNKNOWN
-
-
-def on_device(device: Value, node: cst.CSTNode, *, local: bool = False) -> Value:
-    """A tensor that was put on a device (or beside a tensor) by a node."""
-    if device.kind in {Kind.DEVICE, Kind.DEVICE_TENSOR}:
-        return Value(Kind.DEVICE_TENSOR, device.certain, node, local)
-    if device.kind in {Kind.OTHER_DEVICE, Kind.CPU_TENSOR}:
-        return Value(Kind.CPU_TENSOR, device.certain, node, local)
-    return Value(local=local)
-
-
-def _prepared(arguments: Arguments) -> Value:
-    """``accelerator.prepare(...)`` hands back its arguments; loaders then move their batches."""
-    items = []
-    for _, value in arguments:
-        if value.kind is Kind.LOADER:
-            value = dataclasses.replace(value, kind=Kind.DEVICE_LOADER)
-        elif value.kind is Kind.MODEL:
-            value = dataclasses.replace(value, on_device=True)
-        items.append(value)
-    return items[0] if len(items) == 1 else container(None, tuple(items))
-
 
 def _origin(values: Sequence[Value]) -> cst.CSTNode | None:
     return next((_flat(value).origin for value in values if value.holds_device_tensor), None)
@@ -478,11 +319,3 @@ def _flat(value: Value) -> Value:
     inner = [*(value.items or ()), *([value.element] if value.element else [])]
     best = next((item for item in inner if item.holds_device_tensor), None)
     return _flat(best or (inner[0] if inner else UNKNOWN))
-
-
-def _makes_model(node: cst.BaseExpression) -> bool:
-    """``get_model(args)``: a function of another file whose name says that it makes a model."""
-    if not isinstance(node, cst.Call):
-        return False
-    last = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
-    return isinstance(last, cst.Name) and last.value.lower().endswith(("model", "net"))

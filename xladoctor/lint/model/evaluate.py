@@ -27,7 +27,8 @@ from xladoctor.lint.model.values import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from xladoctor.lint.model.flow import Flow, Frame
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.statements import Frame
 
 _LITERALS = cst.Integer | cst.Float | cst.Imaginary | cst.SimpleString | cst.ConcatenatedString
 
@@ -72,7 +73,7 @@ class Evaluator:
         if isinstance(node, _LITERALS):
             return NUMBER
         handler = self._by_type.get(type(node))
-        value = handler(node, frame) if handler is not None else self._other(node, frame)
+        value = handler(node, frame) if handler is not None else self.inside(node, frame)
         self.flow.record(node, value)
         return value
 
@@ -110,16 +111,17 @@ class Evaluator:
             frame.result = value if frame.result is None else join(frame.result, value)
         return UNKNOWN
 
-    def _other(self, node: cst.CSTNode, frame: Frame) -> Value:
+    def inside(self, node: cst.CSTNode, frame: Frame) -> Value:
+        """Evaluate the expressions in a node that is nothing by itself."""
         for child in children(node):
             if isinstance(child, cst.BaseExpression):
                 self.evaluate(child, frame)
             else:
-                self._other(child, frame)
+                self.inside(child, frame)
         return UNKNOWN
 
     def _formatted(self, node: cst.FormattedString, frame: Frame) -> Value:
-        self._other(node, frame)
+        self.inside(node, frame)
         return NUMBER
 
     def _name(self, node: cst.Name, frame: Frame) -> Value:
@@ -250,7 +252,7 @@ class Evaluator:
     def _subscript(self, node: cst.Subscript, frame: Frame) -> Value:
         holder = self.evaluate(node.value, frame)
         for element in node.slice:
-            self._other(element, frame)
+            self.inside(element, frame)
         text = dotted_text(node.value)
         if text == "os.environ":
             return NUMBER
@@ -258,11 +260,11 @@ class Evaluator:
             index = node.slice[0].slice if len(node.slice) == 1 else None
             if isinstance(index, cst.Slice):
                 return holder
-            if holder.items is not None and isinstance(index, cst.Index):
-                if isinstance(index.value, cst.Integer):
-                    place = int(index.value.value.replace("_", ""), 0)
-                    if place < len(holder.items):
-                        return holder.items[place]
+            number = index.value if isinstance(index, cst.Index) else None
+            if holder.items is not None and isinstance(number, cst.Integer):
+                place = int(number.value.replace("_", ""), 0)
+                if place < len(holder.items):
+                    return holder.items[place]
             return element_of(holder)
         if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
             return holder
@@ -295,7 +297,7 @@ class Evaluator:
         return container(value)
 
     def _comp_for(self, node: cst.CompFor, frame: Frame) -> None:
-        self.flow.assign(node.target, element_of(self.evaluate(node.iter, frame)), frame)
+        self.flow.statements.assign(node.target, element_of(self.evaluate(node.iter, frame)), frame)
         for item in node.ifs:
             self.evaluate(item.test, frame)
         if node.inner_for_in is not None:
@@ -303,7 +305,7 @@ class Evaluator:
 
     def _named(self, node: cst.NamedExpr, frame: Frame) -> Value:
         value = self.evaluate(node.value, frame)
-        self.flow.assign(node.target, value, frame)
+        self.flow.statements.assign(node.target, value, frame)
         return value
 
     def _lambda(self, node: cst.Lambda, frame: Frame) -> Value:

@@ -17,13 +17,13 @@ from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.names import Names
 from xladoctor.lint.model.regions import Regions, is_xla
 from xladoctor.lint.model.syntax import Tree
-from xladoctor.lint.model.values import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from xladoctor.lint.model.loops import Entry, Guard, Loop
     from xladoctor.lint.model.syntax import Class, Function
+    from xladoctor.lint.model.values import Value
 
 #: The newest torch_xla whose names and behaviour the rules know.
 NEWEST_TORCH_XLA = (2, 9)

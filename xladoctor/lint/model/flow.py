@@ -17,7 +17,7 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.evaluate import Evaluator
-from xladoctor.lint.model.names import dotted_text
+from xladoctor.lint.model.statements import Frame, Statements, join_env
 from xladoctor.lint.model.syntax import Class, Function, Tree
 from xladoctor.lint.model.values import (
     NUMBER,
@@ -25,34 +25,19 @@ from xladoctor.lint.model.values import (
     Instance,
     Kind,
     Value,
-    container,
-    element_of,
     join,
-    unpack,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from xladoctor.lint.model.names import Names
+    from xladoctor.lint.model.statements import Env
 
 _ROUNDS = 5
 _MOST_CONTEXTS = 8
 
-Env: TypeAlias = dict[str, Value]
 Context: TypeAlias = tuple[Function | None, Instance | None]
-
-
-class Frame:
-    """One run of a function (or of the module) with what its names hold just now."""
-
-    def __init__(self, function: Function | None, instance: Instance | None) -> None:
-        self.function = function
-        self.instance = instance
-        self.env: Env = {}
-        self.dead = False
-        self.result: Value | None = None
-        self.left: Env = {}
 
 
 class Facts:
@@ -89,7 +74,8 @@ class Flow:
         self.found = Facts()
         self._values: dict[cst.CSTNode, Value] = {}
         self._targets: dict[cst.Call, Function | Class] = {}
-        self._evaluator = Evaluator(self)
+        self.evaluator = Evaluator(self)
+        self.statements = Statements(self, self.evaluator)
         self._is_module: dict[Class, bool] = {}
         self._running: list[Function] = []
         for _ in range(_ROUNDS):
@@ -208,7 +194,7 @@ class Flow:
         self._values = {}
         self._targets = {}
         frame = Frame(None, None)
-        self.run_block(self.tree.module.body, frame)
+        self.statements.run(self.tree.module.body, frame)
         self.found.outer[None] = self._end_env(frame)
         for function in self.tree.functions.values():
             if function not in {key[0] for key in self.found.parameters}:
@@ -229,14 +215,14 @@ class Flow:
         self._bind_parameters(function, frame, given)
         node = function.node
         if isinstance(node, cst.Lambda):
-            frame.result = self._evaluator.evaluate(node.body, frame)
+            frame.result = self.evaluator.evaluate(node.body, frame)
         else:
-            self.run_block(node.body.body, frame)
+            self.statements.run(node.body.body, frame)
         if frame.result is not None:
             self.found.results[(function, instance)] = frame.result
         env = self.found.outer.get(function)
         end = self._end_env(frame)
-        self.found.outer[function] = end if env is None else _join_env(env, end)
+        self.found.outer[function] = end if env is None else join_env(env, end)
         self._running.pop()
 
     def _end_env(self, frame: Frame) -> Env:
@@ -247,7 +233,7 @@ class Flow:
         named = [*params.posonly_params, *params.params, *params.kwonly_params]
         for index, param in enumerate(named):
             name = param.name.value
-            default = self._evaluator.evaluate(param.default, frame) if param.default else None
+            default = self.evaluator.evaluate(param.default, frame) if param.default else None
             value = given.get(name)
             if value is None:
                 value = self._guess_parameter(function, index, param) or default or UNKNOWN
@@ -273,185 +259,6 @@ class Flow:
         if lightning or (function.name == "forward" and self.is_module(function.owner)):
             return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
         return None
-
-    # Statements
-
-    def run_block(self, body: Sequence[cst.CSTNode], frame: Frame) -> None:
-        """Run statements in order; ``frame.dead`` is set if the end is not reached."""
-        for statement in body:
-            self._statement(statement, frame)
-
-    def _statement(self, node: cst.CSTNode, frame: Frame) -> None:
-        if isinstance(node, cst.SimpleStatementLine | cst.SimpleStatementSuite):
-            for part in node.body:
-                self._simple(part, frame)
-        elif isinstance(node, cst.If):
-            self._if(node, frame)
-        elif isinstance(node, cst.For):
-            iterated = self._evaluator.evaluate(node.iter, frame)
-            self._loop(node, frame, lambda: self.assign(node.target, element_of(iterated), frame))
-        elif isinstance(node, cst.While):
-            self._loop(node, frame, lambda: self._evaluator.evaluate(node.test, frame))
-        elif isinstance(node, cst.With):
-            for item in node.items:
-                value = self._evaluator.evaluate(item.item, frame)
-                if item.asname is not None:
-                    self.assign(item.asname.name, value, frame)
-            self.run_block(node.body.body, frame)
-        elif isinstance(node, cst.Try | cst.TryStar):
-            self._try(node, frame)
-        elif isinstance(node, cst.Match):
-            self._match(node, frame)
-        elif isinstance(node, cst.FunctionDef):
-            for item in node.decorators:
-                self._evaluator.evaluate(item.decorator, frame)
-            function = self.tree.functions[node]
-            frame.env[function.name] = Value(Kind.FUNCTION, certain=True, function=function)
-        elif isinstance(node, cst.ClassDef):
-            inner = Frame(frame.function, None)
-            inner.env = dict(frame.env)
-            self.run_block(node.body.body, inner)
-            cls = self.tree.classes[node]
-            for name, value in inner.env.items():
-                if value is not frame.env.get(name) and name not in cls.methods:
-                    self.found.attributes[(Instance(cls, None), name)] = value
-
-    def _simple(self, node: cst.CSTNode, frame: Frame) -> None:
-        evaluate = self._evaluator.evaluate
-        if isinstance(node, cst.Expr):
-            evaluate(node.value, frame)
-        elif isinstance(node, cst.Assign):
-            value = evaluate(node.value, frame)
-            for target in node.targets:
-                self.assign(target.target, value, frame)
-        elif isinstance(node, cst.AnnAssign):
-            if node.value is not None:
-                self.assign(node.target, evaluate(node.value, frame), frame)
-        elif isinstance(node, cst.AugAssign):
-            self.assign(node.target, self._evaluator.augmented(node, frame), frame)
-        elif isinstance(node, cst.Return):
-            value = evaluate(node.value, frame) if node.value is not None else NUMBER
-            frame.result = value if frame.result is None else join(frame.result, value)
-            frame.left = {**frame.left, **frame.env}
-            frame.dead = True
-        elif isinstance(node, cst.Raise | cst.Assert):
-            for child in (getattr(node, "exc", None), getattr(node, "test", None)):
-                if child is not None:
-                    evaluate(child, frame)
-            frame.dead = frame.dead or isinstance(node, cst.Raise)
-        elif isinstance(node, cst.Break | cst.Continue):
-            frame.left = {**frame.left, **frame.env}
-            frame.dead = True
-        elif isinstance(node, cst.Del) and isinstance(node.target, cst.Name):
-            frame.env.pop(node.target.value, None)
-
-    def _branch(
-        self, body: Sequence[cst.CSTNode], frame: Frame, start: Env, ends: list[Env]
-    ) -> None:
-        frame.env, frame.dead = dict(start), False
-        self.run_block(body, frame)
-        if not frame.dead:
-            ends.append(frame.env)
-
-    def _merge(self, frame: Frame, ends: list[Env], fallback: Env) -> None:
-        frame.dead = not ends
-        frame.env = functools.reduce(_join_env, ends) if ends else fallback
-
-    def _if(self, node: cst.If, frame: Frame) -> None:
-        self._evaluator.evaluate(node.test, frame)
-        start = frame.env
-        ends: list[Env] = []
-        self._branch(node.body.body, frame, start, ends)
-        if isinstance(node.orelse, cst.If):
-            self._branch([node.orelse], frame, start, ends)
-        elif isinstance(node.orelse, cst.Else):
-            self._branch(node.orelse.body.body, frame, start, ends)
-        else:
-            ends.append(start)
-        self._merge(frame, ends, start)
-
-    def _loop(self, node: cst.For | cst.While, frame: Frame, head: object) -> None:
-        assert callable(head)
-        start = dict(frame.env)
-        for _ in range(2):
-            frame.env, frame.dead = dict(start), False
-            head()
-            self.run_block(node.body.body, frame)
-            # ``continue`` and ``break`` leave the body as well.
-            joined = _join_env(start, {**frame.left, **frame.env})
-            if joined == start:
-                break
-            start = joined
-        frame.env, frame.dead = dict(start), False
-        if node.orelse is not None:
-            self.run_block(node.orelse.body.body, frame)
-
-    def _try(self, node: cst.Try | cst.TryStar, frame: Frame) -> None:
-        start = dict(frame.env)
-        ends: list[Env] = []
-        body = [*node.body.body, *(node.orelse.body.body if node.orelse else ())]
-        self._branch(body, frame, start, ends)
-        middle = _join_env(start, frame.env)
-        for handler in node.handlers:
-            self._branch(handler.body.body, frame, middle, ends)
-        self._merge(frame, ends, middle)
-        if node.finalbody is not None:
-            self.run_block(node.finalbody.body.body, frame)
-
-    def _match(self, node: cst.Match, frame: Frame) -> None:
-        self._evaluator.evaluate(node.subject, frame)
-        start = frame.env
-        ends = [start]
-        for case in node.cases:
-            self._branch(case.body.body, frame, start, ends)
-        self._merge(frame, ends, start)
-
-    def assign(self, target: cst.CSTNode, value: Value, frame: Frame) -> None:
-        """Bind a target (name, attribute, subscript or tuple of them) to a value."""
-        if isinstance(target, cst.Tuple | cst.List):
-            parts = unpack(value, len(target.elements))
-            for element, part in zip(target.elements, parts, strict=True):
-                if isinstance(element, cst.StarredElement):
-                    part = container(part)
-                self.assign(element.value, part, frame)
-            return
-        if isinstance(target, cst.Name):
-            frame.env[target.value] = value
-            for key in [key for key in frame.env if key.startswith(target.value + ".")]:
-                del frame.env[key]
-            self.record(target, value)
-            return
-        if isinstance(target, cst.Subscript):
-            self._evaluator.evaluate(target, frame)
-            self.put_into(target.value, value, frame)
-        elif isinstance(target, cst.Attribute):
-            holder = self._evaluator.evaluate(target.value, frame)
-            text = dotted_text(target)
-            if text is not None:
-                frame.env[text] = value
-            if holder.instance is not None:
-                key = (holder.instance, target.attr.value)
-                before = self.found.attributes.get(key)
-                self.found.attributes[key] = value if before is None else join(before, value)
-            self.record(target, value)
-
-    def put_into(self, holder: cst.BaseExpression, value: Value, frame: Frame) -> None:
-        """``holder[...] = value`` or ``holder.append(value)``: the container's elements change."""
-        text = dotted_text(holder)
-        if text is None:
-            return
-        before = self._evaluator.evaluate(holder, frame)
-        if before.kind is Kind.CONTAINER:
-            inner = element_of(before) if before.element or before.items else None
-            after = container(value if inner is None else join(inner, value))
-            self.assign(holder, after, frame)
-
-
-def _join_env(one: Env, other: Env) -> Env:
-    joined = dict(one)
-    for name, value in other.items():
-        joined[name] = join(joined[name], value) if name in joined else value
-    return joined
 
 
 def _is_host_annotation(param: cst.Param) -> bool:

@@ -131,17 +131,17 @@ HOST_BUILTINS = frozenset(
 NOT_MODELS = re.compile(r"Tokenizer|Config|Processor|Extractor|Dataset|Scheduler|Arguments|Trainer")
 
 DEVICE_NAME = re.compile(r"^(xla_|tpu_|_)?(device|dev)$")
-OPTIMIZER_NAME = re.compile(r"(^|_)(optimi[sz]ers?|optim|opt)(_?[a-z0-9]{1,2})?$", re.I)
+OPTIMIZER_NAME = re.compile(r"(^|_)(optimi[sz]ers?|optim|opt)(_?[a-z0-9]{1,2})?$", re.IGNORECASE)
 LOSS_NAME = re.compile(
-    r"(^|_)(criterion|loss_?fn|loss_?func|loss_function|objective)(\d?$|_)", re.I
+    r"(^|_)(criterion|loss_?fn|loss_?func|loss_function|objective)(\d?$|_)", re.IGNORECASE
 )
 MODEL_NAME = re.compile(
-    r"(^|_)(model|net|network|generator|discriminator|netg|netd|backbone)(\d?$|_)", re.I
+    r"(^|_)(model|net|network|generator|discriminator|netg|netd|backbone)(\d?$|_)", re.IGNORECASE
 )
-DEVICE_LOADER_NAME = re.compile(r"(para|parallel|device|xla|tpu|mp)_?[a-z_]*loader", re.I)
-LOADER_NAME = re.compile(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)", re.I)
-TRAIN_NAME = re.compile(r"tra?i?n|fit|epoch", re.I)
-EVAL_NAME = re.compile(r"val|test|eval|infer|predict", re.I)
+DEVICE_LOADER_NAME = re.compile(r"(para|parallel|device|xla|tpu|mp)_?[a-z_]*loader", re.IGNORECASE)
+LOADER_NAME = re.compile(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)", re.IGNORECASE)
+TRAIN_NAME = re.compile(r"tra?i?n|fit|epoch", re.IGNORECASE)
+EVAL_NAME = re.compile(r"val|test|eval|infer|predict", re.IGNORECASE)
 
 #: Base classes of models and of modules whose methods a framework calls once per batch.
 MODULES = frozenset({"torch.nn.Module", "torch.nn.Sequential", "transformers.PreTrainedModel"})

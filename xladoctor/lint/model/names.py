@@ -222,9 +222,10 @@ class Names:
             self._target(node.target, node.value, scope)
         elif isinstance(node, cst.AugAssign | cst.For | cst.CompFor):
             self._target(node.target, None, scope)
-        elif isinstance(node, cst.AsName):
-            if not isinstance(self._tree.parents[node], cst.ImportAlias):
-                self._target(node.name, None, scope)
+        elif isinstance(node, cst.AsName) and not isinstance(
+            self._tree.parents[node], cst.ImportAlias
+        ):
+            self._target(node.name, None, scope)
 
     def _target(
         self, target: cst.BaseExpression, value: cst.BaseExpression | None, scope: Scope

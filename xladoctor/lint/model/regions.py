@@ -9,10 +9,9 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.guards import Guards
+from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import Entry, Loop, LoopKind
-from xladoctor.lint.model.names import dotted_text
 from xladoctor.lint.model.syntax import Class, Function
-from xladoctor.lint.model.values import UNKNOWN, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.loops import Guard
     from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import LoopNode, Tree
-    from xladoctor.lint.model.values import Value
 
 _DEPTH = 3
 _FRAMEWORKS = {
@@ -65,7 +63,7 @@ class Regions:
         roots = {name.partition(".")[0] for name in names.imported()}
         self.frameworks = frozenset(_FRAMEWORKS[root] for root in roots if root in _FRAMEWORKS)
         self._home = {call: tree.function_of(call) for call in tree.calls}
-        self._around = {node: self._inner_loop(node) for node in (*tree.calls, *tree.loops)}
+        self._loops = Loops(tree, names, flow)
 
     # The file
 
@@ -112,183 +110,15 @@ class Regions:
 
     # Loops
 
-    @functools.cached_property
+    @property
     def loops(self) -> Sequence[Loop]:
         """All loops, and the methods that a framework calls once per batch."""
-        found = [
-            Loop(node, self._kinds[node], self._tree.function_of(node), self._iterates(node))
-            for node in self._tree.loops
-        ]
-        for function in self._tree.functions.values():
-            kind = self._implicit(function)
-            if kind is not None:
-                found.append(Loop(function.node, kind, function, UNKNOWN, implicit=True))
-        return found
-
-    @functools.cached_property
-    def _by_node(self) -> dict[cst.CSTNode, Loop]:
-        return {loop.node: loop for loop in self.loops}
-
-    @functools.cached_property
-    def _kinds(self) -> dict[LoopNode, LoopKind]:
-        steps = {
-            loop
-            for call in self._tree.calls
-            if (loop := self._around[call]) is not None and self._trains(call, _DEPTH)
-        }
-        kinds: dict[LoopNode, LoopKind] = {}
-        for node in self._tree.loops:
-            if node in steps:
-                kinds[node] = LoopKind.STEP
-            else:
-                kinds[node] = self._batch_loop(node)
-        for node in self._tree.loops:
-            if kinds[node] is LoopKind.OTHER and self._holds_steps(node, kinds):
-                kinds[node] = LoopKind.EPOCH
-        return kinds
-
-    def _holds_steps(self, node: LoopNode, kinds: dict[LoopNode, LoopKind]) -> bool:
-        step_loops = [loop for loop, kind in kinds.items() if kind is LoopKind.STEP]
-        if any(node in self._tree.ancestors(loop) for loop in step_loops):
-            return True
-        with_steps = {self._tree.function_of(loop) for loop in step_loops} - {None}
-        return any(
-            self._reaches(call, with_steps, _DEPTH)
-            for call in self._tree.calls
-            if node in self._tree.ancestors(call)
-        )
-
-    def _reaches(self, call: cst.Call, wanted: set[Function | None], depth: int) -> bool:
-        target = self._function(call)
-        if target is None or depth == 0:
-            return False
-        return target in wanted or any(
-            self._reaches(inner, wanted, depth - 1) for inner in self._calls_in(target)
-        )
-
-    def _trains(self, call: cst.Call, depth: int) -> bool:
-        """Whether a call makes an optimizer step or a backward pass, not within a loop of its own."""
-        if self._is_training(call):
-            return True
-        target = self._function(call)
-        if target is None or depth == 0 or target is self._home[call]:
-            return False
-        return any(
-            self._around[inner] is None and self._trains(inner, depth - 1)
-            for inner in self._calls_in(target)
-        )
-
-    def _is_training(self, call: cst.Call) -> bool:
-        name = self._names.resolve(call.func)
-        if name is not None:
-            return name in {f"{know.XM}.optimizer_step", f"{know.XM}.reduce_gradients"}
-        if not isinstance(call.func, cst.Attribute) or self._flow.target(call) is not None:
-            return False
-        method = call.func.attr.value
-        if method in {"backward", "manual_backward"}:
-            return True
-        if method != "step":
-            return False
-        holders = [call.func.value, *(argument.value for argument in call.args[:1])]
-        return any(self._flow.value(holder).kind is Kind.OPTIMIZER for holder in holders)
-
-    def _batch_loop(self, node: LoopNode) -> LoopKind:
-        """The kind of a loop that does not train itself, by what it goes over."""
-        if isinstance(node, cst.While):
-            return LoopKind.OTHER
-        over = list(self._sources(node.iter))
-        loader = any(self._flow.value(item).is_loader for item in over)
-        texts = [text for item in over if (text := dotted_text(item))]
-        named = any(know.LOADER_NAME.search(text.rpartition(".")[2]) for text in texts)
-        uses_model = isinstance(node, cst.For) and any(
-            node in self._tree.ancestors(call) and self._flow.value(call.func).kind is Kind.MODEL
-            for call in self._tree.calls
-        )
-        if not (loader or named):
-            return LoopKind.EVAL if uses_model and self._no_grad(node) else LoopKind.OTHER
-        if self._no_grad(node):
-            return LoopKind.EVAL
-        if uses_model and any(know.EVAL_NAME.search(text) for text in texts):
-            return LoopKind.EVAL
-        return LoopKind.OTHER
-
-    def _no_grad(self, node: cst.CSTNode) -> bool:
-        names = {"torch.no_grad", "torch.inference_mode"}
-        for parent in self._tree.ancestors(node):
-            if isinstance(parent, cst.With):
-                items = (_called(item.item) for item in parent.items)
-                if any(self._names.resolve(item) in names for item in items):
-                    return True
-            elif isinstance(parent, cst.FunctionDef):
-                decorators = (_called(item.decorator) for item in parent.decorators)
-                if any(self._names.resolve(item) in names for item in decorators):
-                    return True
-                return self._eval_before(node, parent)
-        return False
-
-    def _eval_before(self, node: cst.CSTNode, function: cst.FunctionDef) -> bool:
-        """Whether the last ``.train()`` or ``.eval()`` before a node is ``.eval()``."""
-        row = self._tree.row(node)
-        last: str | None = None
-        for call in self._tree.calls:
-            if (
-                isinstance(call.func, cst.Attribute)
-                and call.func.attr.value in {"train", "eval"}
-                and self._home[call] is self._tree.functions[function]
-                and self._tree.row(call) < row
-            ):
-                last = call.func.attr.value
-        return last == "eval"
-
-    def _sources(self, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-        """What a loop goes over, within ``enumerate(tqdm(...))`` and the like."""
-        yield node
-        if isinstance(node, cst.Call):
-            for argument in node.args:
-                if argument.keyword is None and not argument.star:
-                    yield from self._sources(argument.value)
-
-    def _iterates(self, node: LoopNode) -> Value:
-        if isinstance(node, cst.While):
-            return UNKNOWN
-        values = [self._flow.value(item) for item in self._sources(node.iter)]
-        return next((value for value in values if value.is_loader), values[0])
-
-    def _implicit(self, function: Function) -> LoopKind | None:
-        owner = function.owner
-        if owner is None or not self.is_xla:
-            return None
-        if self._flow.inherits(owner, know.LIGHTNING_MODULES):
-            if function.name in know.LIGHTNING_STEPS:
-                return LoopKind.STEP
-            if function.name in know.LIGHTNING_EVALS:
-                return LoopKind.EVAL
-        trainer = self._flow.inherits(owner, frozenset({"transformers.Trainer"}))
-        if trainer and function.name in {"compute_loss", "training_step"}:
-            return LoopKind.STEP
-        is_forward = function.name == "forward" and self._flow.is_module(owner)
-        return LoopKind.STEP if is_forward and not self._flow.callers(function) else None
-
-    def _inner_loop(self, node: cst.CSTNode) -> LoopNode | None:
-        """The innermost loop of the same function that runs a node again and again."""
-        child = node
-        for parent in self._tree.ancestors(node):
-            if isinstance(parent, cst.FunctionDef | cst.Lambda | cst.ClassDef):
-                return None
-            if isinstance(parent, cst.For) and child is parent.body:
-                return parent
-            if isinstance(parent, cst.While) and child in {parent.body, parent.test}:
-                return parent
-            if isinstance(parent, cst.ListComp | cst.SetComp | cst.GeneratorExp | cst.DictComp):
-                if child is not parent.for_in:
-                    return parent.for_in
-            child = parent
-        return None
+        return self._loops.all
 
     def loop(self, node: cst.CSTNode) -> Loop | None:
         """The innermost loop around a node in the same function."""
-        found = self._inner_loop(node)
-        return self._by_node[found] if found is not None else None
+        found = self._loops.innermost(node)
+        return self._loops.by_node[found] if found is not None else None
 
     def hot(self, node: cst.CSTNode, kind: LoopKind) -> Loop | None:
         """The loop of a kind that runs a node in every iteration, here or through calls."""
@@ -303,8 +133,8 @@ class Regions:
         function = self._tree.function_of(node)
         if function is None or self._is_closure(function):
             return None
-        if function.node in self._by_node:
-            loop = self._by_node[function.node]
+        if function.node in self._loops.by_node:
+            loop = self._loops.by_node[function.node]
             return loop if loop.kind is kind else None
         if depth == 0:
             return None
@@ -312,10 +142,10 @@ class Regions:
         return next((loop for loop in through if loop is not None), None)
 
     def _loops_around(self, node: cst.CSTNode) -> Iterator[Loop]:
-        current = self._inner_loop(node)
+        current = self._loops.innermost(node)
         while current is not None:
-            yield self._by_node[current]
-            current = self._inner_loop(_owner(self._tree, current))
+            yield self._loops.by_node[current]
+            current = self._loops.innermost(_owner(self._tree, current))
 
     def _callers(self, function: Function) -> Sequence[cst.Call]:
         """The calls of a function; a lambda or inner function counts as called where it stands."""
@@ -339,7 +169,7 @@ class Regions:
         if any(loop.kind in {LoopKind.STEP, LoopKind.EVAL} for loop in self._loops_around(node)):
             return False
         function = self._tree.function_of(node)
-        if function is None or depth == 0 or function.node in self._by_node:
+        if function is None or depth == 0 or function.node in self._loops.by_node:
             return False
         hot = [
             call
@@ -431,7 +261,7 @@ class Regions:
         return found
 
     def _next(self, function: Function | None) -> Iterator[Function]:
-        for call in self._calls_in(function):
+        for call in self._loops.calls_in(function):
             target = self._flow.target(call)
             if isinstance(target, Class):
                 yield from target.methods.values()
@@ -446,22 +276,6 @@ class Regions:
         return self._reached.get(self._tree.function_of(node))
 
     # Helpers
-
-    @functools.cached_property
-    def _by_home(self) -> dict[Function | None, list[cst.Call]]:
-        found: dict[Function | None, list[cst.Call]] = {}
-        for call, home in self._home.items():
-            found.setdefault(home, []).append(call)
-        return found
-
-    def _calls_in(self, function: Function | None) -> Sequence[cst.Call]:
-        return self._by_home.get(function, ())
-
-    def _function(self, call: cst.Call) -> Function | None:
-        target = self._flow.target(call)
-        if isinstance(target, Class):
-            return self._flow.method(target, "__init__")
-        return target
 
     def _argument(
         self, call: cst.Call, index: int | None, keyword: str
@@ -485,7 +299,3 @@ def _owner(tree: Tree, loop: LoopNode) -> cst.CSTNode:
     while isinstance(node, cst.CompFor):
         node = tree.parents[node]
     return node
-
-
-def _called(node: cst.BaseExpression) -> cst.BaseExpression:
-    return node.func if isinstance(node, cst.Call) else node

@@ -21,10 +21,36 @@ FunctionNode: TypeAlias = cst.FunctionDef | cst.Lambda
 
 #: Fields that hold white space and punctuation: nothing in them is of interest.
 _TRIVIA = frozenset(
-    "lpar rpar leading_lines lines_after_decorators lines_after_module_docstring semicolon comma "
-    "header footer equal dot lbracket rbracket lbrace rbrace colon first_colon second_colon star "
-    "trailing_whitespace indent encoding default_indent default_newline has_trailing_newline "
-    "posonly_ind star_kwarg_separator asynchronous".split()
+    [
+        "lpar",
+        "rpar",
+        "leading_lines",
+        "lines_after_decorators",
+        "lines_after_module_docstring",
+        "semicolon",
+        "comma",
+        "header",
+        "footer",
+        "equal",
+        "dot",
+        "lbracket",
+        "rbracket",
+        "lbrace",
+        "rbrace",
+        "colon",
+        "first_colon",
+        "second_colon",
+        "star",
+        "trailing_whitespace",
+        "indent",
+        "encoding",
+        "default_indent",
+        "default_newline",
+        "has_trailing_newline",
+        "posonly_ind",
+        "star_kwarg_separator",
+        "asynchronous",
+    ]
 )
 
 

@@ -212,3 +212,12 @@ def unpack(value: Value, count: int) -> Sequence[Value]:
     if value.items is not None and len(value.items) == count:
         return value.items
     return [element_of(value)] * count
+
+
+def on_device(device: Value, node: cst.CSTNode, *, local: bool = False) -> Value:
+    """A tensor that was put on a device (or beside a tensor) by a node."""
+    if device.kind in {Kind.DEVICE, Kind.DEVICE_TENSOR}:
+        return Value(Kind.DEVICE_TENSOR, device.certain, node, local)
+    if device.kind in {Kind.OTHER_DEVICE, Kind.CPU_TENSOR}:
+        return Value(Kind.CPU_TENSOR, device.certain, node, local)
+    return Value(local=local)

@@ -1,0 +1,234 @@
+"""What the loops of a file are for: steps, evaluation, epochs."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.loops import Loop, LoopKind
+from xladoctor.lint.model.names import dotted_text
+from xladoctor.lint.model.syntax import Class
+from xladoctor.lint.model.values import UNKNOWN, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.names import Names
+    from xladoctor.lint.model.syntax import Function, LoopNode, Tree
+    from xladoctor.lint.model.values import Value
+
+_DEPTH = 3
+
+
+class Loops:
+    """The loops of a file and their kinds.
+
+    Args:
+        tree: The file's syntax.
+        names: What its names are bound to.
+        flow: The values of its expressions.
+    """
+
+    def __init__(self, tree: Tree, names: Names, flow: Flow) -> None:
+        self._tree = tree
+        self._names = names
+        self._flow = flow
+        self._home = {call: tree.function_of(call) for call in tree.calls}
+        self._around = {node: self.innermost(node) for node in (*tree.calls, *tree.loops)}
+
+    @functools.cached_property
+    def all(self) -> Sequence[Loop]:
+        """All loops, and the methods that a framework calls once per batch."""
+        found = [
+            Loop(node, self._kinds[node], self._tree.function_of(node), self._iterates(node))
+            for node in self._tree.loops
+        ]
+        for function in self._tree.functions.values():
+            kind = self._implicit(function)
+            if kind is not None:
+                found.append(Loop(function.node, kind, function, UNKNOWN, implicit=True))
+        return found
+
+    @functools.cached_property
+    def by_node(self) -> dict[cst.CSTNode, Loop]:
+        return {loop.node: loop for loop in self.all}
+
+    @functools.cached_property
+    def _kinds(self) -> dict[LoopNode, LoopKind]:
+        steps = {
+            loop
+            for call in self._tree.calls
+            if (loop := self._around[call]) is not None and self._trains(call, _DEPTH)
+        }
+        kinds: dict[LoopNode, LoopKind] = {}
+        for node in self._tree.loops:
+            if node in steps:
+                kinds[node] = LoopKind.STEP
+            else:
+                kinds[node] = self._batch_loop(node)
+        for node in self._tree.loops:
+            if kinds[node] is LoopKind.OTHER and self._holds_steps(node, kinds):
+                kinds[node] = LoopKind.EPOCH
+        return kinds
+
+    def _holds_steps(self, node: LoopNode, kinds: dict[LoopNode, LoopKind]) -> bool:
+        step_loops = [loop for loop, kind in kinds.items() if kind is LoopKind.STEP]
+        if any(node in self._tree.ancestors(loop) for loop in step_loops):
+            return True
+        with_steps = {self._tree.function_of(loop) for loop in step_loops} - {None}
+        return any(
+            self._reaches(call, with_steps, _DEPTH)
+            for call in self._tree.calls
+            if node in self._tree.ancestors(call)
+        )
+
+    def _reaches(self, call: cst.Call, wanted: set[Function | None], depth: int) -> bool:
+        target = self._function(call)
+        if target is None or depth == 0:
+            return False
+        return target in wanted or any(
+            self._reaches(inner, wanted, depth - 1) for inner in self.calls_in(target)
+        )
+
+    def _trains(self, call: cst.Call, depth: int) -> bool:
+        """Whether a call makes an optimizer step or a backward pass, not within a loop of its own."""
+        if self._is_training(call):
+            return True
+        target = self._function(call)
+        if target is None or depth == 0 or target is self._home[call]:
+            return False
+        return any(
+            self._around[inner] is None and self._trains(inner, depth - 1)
+            for inner in self.calls_in(target)
+        )
+
+    def _is_training(self, call: cst.Call) -> bool:
+        name = self._names.resolve(call.func)
+        if name is not None:
+            return name in {f"{know.XM}.optimizer_step", f"{know.XM}.reduce_gradients"}
+        if not isinstance(call.func, cst.Attribute) or self._flow.target(call) is not None:
+            return False
+        method = call.func.attr.value
+        if method in {"backward", "manual_backward"}:
+            return True
+        if method != "step":
+            return False
+        holders = [call.func.value, *(argument.value for argument in call.args[:1])]
+        return any(self._flow.value(holder).kind is Kind.OPTIMIZER for holder in holders)
+
+    def _batch_loop(self, node: LoopNode) -> LoopKind:
+        """The kind of a loop that does not train itself, by what it goes over."""
+        if isinstance(node, cst.While):
+            return LoopKind.OTHER
+        over = list(self._sources(node.iter))
+        loader = any(self._flow.value(item).is_loader for item in over)
+        texts = [text for item in over if (text := dotted_text(item))]
+        named = any(know.LOADER_NAME.search(text.rpartition(".")[2]) for text in texts)
+        uses_model = isinstance(node, cst.For) and any(
+            node in self._tree.ancestors(call) and self._flow.value(call.func).kind is Kind.MODEL
+            for call in self._tree.calls
+        )
+        if not (loader or named):
+            return LoopKind.EVAL if uses_model and self._no_grad(node) else LoopKind.OTHER
+        if self._no_grad(node):
+            return LoopKind.EVAL
+        if uses_model and any(know.EVAL_NAME.search(text) for text in texts):
+            return LoopKind.EVAL
+        return LoopKind.OTHER
+
+    def _no_grad(self, node: cst.CSTNode) -> bool:
+        names = {"torch.no_grad", "torch.inference_mode"}
+        for parent in self._tree.ancestors(node):
+            if isinstance(parent, cst.With):
+                items = (_called(item.item) for item in parent.items)
+                if any(self._names.resolve(item) in names for item in items):
+                    return True
+            elif isinstance(parent, cst.FunctionDef):
+                decorators = (_called(item.decorator) for item in parent.decorators)
+                if any(self._names.resolve(item) in names for item in decorators):
+                    return True
+                return self._eval_before(node, parent)
+        return False
+
+    def _eval_before(self, node: cst.CSTNode, function: cst.FunctionDef) -> bool:
+        """Whether the last ``.train()`` or ``.eval()`` before a node is ``.eval()``."""
+        row = self._tree.row(node)
+        last: str | None = None
+        for call in self._tree.calls:
+            if (
+                isinstance(call.func, cst.Attribute)
+                and call.func.attr.value in {"train", "eval"}
+                and self._home[call] is self._tree.functions[function]
+                and self._tree.row(call) < row
+            ):
+                last = call.func.attr.value
+        return last == "eval"
+
+    def _sources(self, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+        """What a loop goes over, within ``enumerate(tqdm(...))`` and the like."""
+        yield node
+        if isinstance(node, cst.Call):
+            for argument in node.args:
+                if argument.keyword is None and not argument.star:
+                    yield from self._sources(argument.value)
+
+    def _iterates(self, node: LoopNode) -> Value:
+        if isinstance(node, cst.While):
+            return UNKNOWN
+        values = [self._flow.value(item) for item in self._sources(node.iter)]
+        return next((value for value in values if value.is_loader), values[0])
+
+    def _implicit(self, function: Function) -> LoopKind | None:
+        owner = function.owner
+        if owner is None or not self._flow.is_xla:
+            return None
+        if self._flow.inherits(owner, know.LIGHTNING_MODULES):
+            if function.name in know.LIGHTNING_STEPS:
+                return LoopKind.STEP
+            if function.name in know.LIGHTNING_EVALS:
+                return LoopKind.EVAL
+        trainer = self._flow.inherits(owner, frozenset({"transformers.Trainer"}))
+        if trainer and function.name in {"compute_loss", "training_step"}:
+            return LoopKind.STEP
+        is_forward = function.name == "forward" and self._flow.is_module(owner)
+        return LoopKind.STEP if is_forward and not self._flow.callers(function) else None
+
+    def innermost(self, node: cst.CSTNode) -> LoopNode | None:
+        """The innermost loop of the same function that runs a node again and again."""
+        child = node
+        for parent in self._tree.ancestors(node):
+            if isinstance(parent, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+                return None
+            if isinstance(parent, cst.For) and child is parent.body:
+                return parent
+            if isinstance(parent, cst.While) and child in {parent.body, parent.test}:
+                return parent
+            if isinstance(parent, cst.ListComp | cst.SetComp | cst.GeneratorExp | cst.DictComp):
+                if child is not parent.for_in:
+                    return parent.for_in
+            child = parent
+        return None
+
+    @functools.cached_property
+    def _by_home(self) -> dict[Function | None, list[cst.Call]]:
+        found: dict[Function | None, list[cst.Call]] = {}
+        for call, home in self._home.items():
+            found.setdefault(home, []).append(call)
+        return found
+
+    def calls_in(self, function: Function | None) -> Sequence[cst.Call]:
+        return self._by_home.get(function, ())
+
+    def _function(self, call: cst.Call) -> Function | None:
+        target = self._flow.target(call)
+        if isinstance(target, Class):
+            return self._flow.method(target, "__init__")
+        return target
+
+
+def _called(node: cst.BaseExpression) -> cst.BaseExpression:
+    return node.func if isinstance(node, cst.Call) else node

@@ -1,0 +1,204 @@
+"""The value of a method call: on tensors, models, containers, loaders and objects of the file."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, TypeAlias
+
+import libcst as cst
+
+from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.names import dotted_text
+from xladoctor.lint.model.values import (
+    NUMBER,
+    UNKNOWN,
+    Kind,
+    Value,
+    container,
+    element_of,
+    likely,
+    on_device,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from xladoctor.lint.model.callvalue import CallEvaluator
+    from xladoctor.lint.model.evaluate import Evaluator
+    from xladoctor.lint.model.statements import Frame
+
+Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
+
+
+class MethodEvaluator:
+    """Evaluates method calls.
+
+    Args:
+        calls: Evaluates calls of functions of the file.
+        evaluator: Evaluates everything else.
+    """
+
+    def __init__(self, calls: CallEvaluator, evaluator: Evaluator) -> None:
+        self._calls = calls
+        self._evaluator = evaluator
+        self._flow = evaluator.flow
+
+    def evaluate(
+        self,
+        node: cst.Call,
+        func: cst.Attribute,
+        receiver: Value,
+        arguments: Arguments,
+        frame: Frame,
+    ) -> Value:
+        """What ``receiver.method(...)`` gives back."""
+        name = func.attr.value
+        held = self._evaluator.evaluate(func, frame) if receiver.instance is not None else UNKNOWN
+        if held.kind is Kind.FUNCTION and held.function is not None:
+            return self._calls.enter(node, held.function, held, arguments)
+        if held.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT}:
+            return self._calls.object_called(node, held, arguments)
+        if receiver.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}:
+            return self._tensor_method(node, name, receiver, arguments)
+        if name in {"to", "cuda", "cpu"}:
+            return self._moved(node, func, receiver, arguments, frame)
+        if receiver.kind is Kind.CONTAINER:
+            return self._container_method(func, name, receiver, arguments, frame)
+        if receiver.kind is Kind.PARALLEL_LOADER and name == "per_device_loader":
+            return dataclasses.replace(receiver, kind=Kind.DEVICE_LOADER)
+        if receiver.kind is Kind.MODEL and name in {"train", "eval", "float", "half", "bfloat16"}:
+            return receiver
+        if name == "prepare" and len(arguments) > 0:
+            return _prepared(arguments)
+        if name in know.REDUCE_METHODS and arguments:
+            return dataclasses.replace(arguments[0][1], local=False)
+        if name == "numpy" or receiver.kind is Kind.ARRAY:
+            return Value(Kind.ARRAY, receiver.certain, local=receiver.local)
+        if name in know.READS or receiver.kind is Kind.NUMBER:
+            return dataclasses.replace(NUMBER, local=receiver.local)
+        if name == "run" and arguments and arguments[0][1].function is not None:
+            function = arguments[0][1]  # MpSerialExecutor().run(make_dataset)
+            assert function.function is not None
+            return self._calls.enter(None, function.function, function, ())
+        guessed = self._evaluator.guess(name)
+        if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
+            return self._calls.object_called(node, guessed, arguments)
+        local = receiver.local or any(value.local for _, value in arguments)
+        return Value(local=local)
+
+    def _tensor_method(
+        self, node: cst.Call, name: str, receiver: Value, arguments: Arguments
+    ) -> Value:
+        if name == "item":
+            return dataclasses.replace(NUMBER, local=receiver.local)
+        if name == "tolist":
+            return container(dataclasses.replace(NUMBER, local=receiver.local))
+        if name == "numpy":
+            return Value(Kind.ARRAY, receiver.certain, node, receiver.local)
+        if name == "cpu":
+            return Value(Kind.CPU_TENSOR, receiver.certain, node, receiver.local)
+        if name in {"to", "type_as"}:
+            for _, value in arguments:
+                if value.kind in {Kind.DEVICE, Kind.OTHER_DEVICE}:
+                    return on_device(value, node, local=receiver.local)
+                if value.is_device_tensor:
+                    return on_device(value, node, local=receiver.local)
+            return self._to_literal(node, receiver)
+        if name == "cuda":
+            return Value(local=receiver.local)
+        if name in know.HOST_METHODS:
+            return NUMBER
+        if name in {"keys", "values", "items"}:
+            inner = likely(receiver)
+            pair = container(None, (NUMBER, inner)) if name == "items" else inner
+            return container(NUMBER if name == "keys" else pair)
+        local = receiver.local or any(value.local for _, value in arguments)
+        if receiver.kind is Kind.CPU_TENSOR and any(v.is_device_tensor for _, v in arguments):
+            return Value(local=local)
+        return dataclasses.replace(receiver, local=local)
+
+    def _to_literal(self, node: cst.Call, receiver: Value) -> Value:
+        for argument in node.args:
+            if isinstance(argument.value, cst.SimpleString):
+                text = str(argument.value.evaluated_value)
+                kind = Kind.DEVICE_TENSOR if text.startswith("xla") else Kind.CPU_TENSOR
+                if text.startswith("cuda"):
+                    return Value(local=receiver.local)
+                return Value(kind, certain=True, origin=node, local=receiver.local)
+        return receiver
+
+    def _moved(
+        self,
+        node: cst.Call,
+        func: cst.Attribute,
+        receiver: Value,
+        arguments: Arguments,
+        frame: Frame,
+    ) -> Value:
+        """``x.to(device)`` of something that is not known to be a tensor; of a model in place."""
+        name = func.attr.value
+        device = next((v for _, v in arguments if v.kind in {Kind.DEVICE, Kind.OTHER_DEVICE}), None)
+        if receiver.kind is Kind.OBJECT or (receiver == UNKNOWN and _makes_model(func.value)):
+            # A class of another file: what is moved whole is a model as a rule, and it is called.
+            receiver = Value(Kind.MODEL, origin=node)
+        if receiver.kind in {Kind.MODEL, Kind.LOSS}:
+            if device is None or device.kind is not Kind.DEVICE:
+                return receiver
+            moved = dataclasses.replace(receiver, on_device=True)
+            text = dotted_text(func.value)
+            if text is not None and text in frame.env:
+                frame.env[text] = moved
+            return moved
+        if name == "cpu":
+            return Value(Kind.CPU_TENSOR, origin=node, local=receiver.local)
+        if device is not None:
+            return on_device(device, node, local=receiver.local)
+        tensor = next((v for _, v in arguments if v.is_device_tensor), None)
+        if tensor is not None:
+            return on_device(tensor, node, local=receiver.local)
+        return self._to_literal(node, UNKNOWN) if name == "to" else UNKNOWN
+
+    def _container_method(
+        self,
+        func: cst.Attribute,
+        name: str,
+        receiver: Value,
+        arguments: Arguments,
+        frame: Frame,
+    ) -> Value:
+        if name in {"append", "add", "appendleft", "extend", "insert", "update"} and arguments:
+            value = arguments[-1][1]
+            added = element_of(value) if name in {"extend", "update"} else value
+            self._flow.statements.put_into(func.value, added, frame)
+            return NUMBER
+        if name == "items":
+            return container(container(None, (NUMBER, element_of(receiver))))
+        if name == "values":
+            return container(element_of(receiver))
+        if name == "copy":
+            return receiver
+        if name in {"get", "pop", "popleft", "popitem", "setdefault"}:
+            return element_of(receiver)
+        if name in {"index", "count", "keys"}:
+            return NUMBER if name != "keys" else container(NUMBER)
+        return UNKNOWN
+
+
+def _prepared(arguments: Arguments) -> Value:
+    """``accelerator.prepare(...)`` hands back its arguments; loaders then move their batches."""
+    items = []
+    for _, value in arguments:
+        if value.kind is Kind.LOADER:
+            value = dataclasses.replace(value, kind=Kind.DEVICE_LOADER)
+        elif value.kind is Kind.MODEL:
+            value = dataclasses.replace(value, on_device=True)
+        items.append(value)
+    return items[0] if len(items) == 1 else container(None, tuple(items))
+
+
+def _makes_model(node: cst.BaseExpression) -> bool:
+    """``get_model(args)``: a function of another file whose name says that it makes a model."""
+    if not isinstance(node, cst.Call):
+        return False
+    last = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+    return isinstance(last, cst.Name) and last.value.lower().endswith(("model", "net"))

@@ -1,0 +1,249 @@
+"""Running statements: what names hold after each, through branches, loops and handlers."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, TypeAlias
+
+import libcst as cst
+
+from xladoctor.lint.model.names import dotted_text
+from xladoctor.lint.model.values import (
+    NUMBER,
+    Instance,
+    Kind,
+    Value,
+    container,
+    element_of,
+    join,
+    unpack,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from xladoctor.lint.model.evaluate import Evaluator
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.syntax import Function
+
+Env: TypeAlias = "dict[str, Value]"
+
+
+class Frame:
+    """One run of a function (or of the module) with what its names hold just now.
+
+    Attributes:
+        env: Names (and dotted texts such as ``args.device``) to what they hold.
+        dead: The end of the block is not reached.
+        result: What was returned so far.
+        left: What the names held where the block was left early.
+    """
+
+    def __init__(self, function: Function | None, instance: Instance | None) -> None:
+        self.function = function
+        self.instance = instance
+        self.env: Env = {}
+        self.dead = False
+        self.result: Value | None = None
+        self.left: Env = {}
+
+
+class Statements:
+    """Runs statements in a frame.
+
+    Args:
+        flow: The run that the frames belong to.
+        evaluator: Evaluates the expressions in them.
+    """
+
+    def __init__(self, flow: Flow, evaluator: Evaluator) -> None:
+        self._flow = flow
+        self._evaluator = evaluator
+
+    def run(self, body: Sequence[cst.CSTNode], frame: Frame) -> None:
+        """Run statements in order; ``frame.dead`` is set if the end is not reached."""
+        for statement in body:
+            self._statement(statement, frame)
+
+    def _statement(self, node: cst.CSTNode, frame: Frame) -> None:
+        if isinstance(node, cst.SimpleStatementLine | cst.SimpleStatementSuite):
+            for part in node.body:
+                self._simple(part, frame)
+        elif isinstance(node, cst.If):
+            self._if(node, frame)
+        elif isinstance(node, cst.For):
+            iterated = self._evaluator.evaluate(node.iter, frame)
+            self._loop(node, frame, lambda: self.assign(node.target, element_of(iterated), frame))
+        elif isinstance(node, cst.While):
+            self._loop(node, frame, lambda: self._evaluator.evaluate(node.test, frame))
+        elif isinstance(node, cst.With):
+            self._with(node, frame)
+        elif isinstance(node, cst.Try | cst.TryStar):
+            self._try(node, frame)
+        elif isinstance(node, cst.Match):
+            self._match(node, frame)
+        elif isinstance(node, cst.FunctionDef | cst.ClassDef):
+            self._definition(node, frame)
+
+    def _with(self, node: cst.With, frame: Frame) -> None:
+        for item in node.items:
+            value = self._evaluator.evaluate(item.item, frame)
+            if item.asname is not None:
+                self.assign(item.asname.name, value, frame)
+        self.run(node.body.body, frame)
+
+    def _definition(self, node: cst.FunctionDef | cst.ClassDef, frame: Frame) -> None:
+        for decorator in node.decorators:
+            self._evaluator.evaluate(decorator.decorator, frame)
+        if isinstance(node, cst.FunctionDef):
+            function = self._flow.tree.functions[node]
+            frame.env[function.name] = Value(Kind.FUNCTION, certain=True, function=function)
+            return
+        inner = Frame(frame.function, None)
+        inner.env = dict(frame.env)
+        self.run(node.body.body, inner)
+        cls = self._flow.tree.classes[node]
+        for name, value in inner.env.items():
+            if value is not frame.env.get(name) and name not in cls.methods:
+                self._flow.found.attributes[(Instance(cls, None), name)] = value
+
+    def _simple(self, node: cst.CSTNode, frame: Frame) -> None:
+        evaluate = self._evaluator.evaluate
+        if isinstance(node, cst.Expr):
+            evaluate(node.value, frame)
+        elif isinstance(node, cst.Assign | cst.AnnAssign | cst.AugAssign):
+            self._assignment(node, frame)
+        elif isinstance(node, cst.Return):
+            value = evaluate(node.value, frame) if node.value is not None else NUMBER
+            frame.result = value if frame.result is None else join(frame.result, value)
+            frame.left = {**frame.left, **frame.env}
+            frame.dead = True
+        elif isinstance(node, cst.Assert):
+            evaluate(node.test, frame)
+        elif isinstance(node, cst.Raise):
+            self._evaluator.inside(node, frame)
+            frame.dead = True
+        elif isinstance(node, cst.Break | cst.Continue):
+            frame.left = {**frame.left, **frame.env}
+            frame.dead = True
+        elif isinstance(node, cst.Del) and isinstance(node.target, cst.Name):
+            frame.env.pop(node.target.value, None)
+
+    def _assignment(self, node: cst.Assign | cst.AnnAssign | cst.AugAssign, frame: Frame) -> None:
+        if isinstance(node, cst.Assign):
+            value = self._evaluator.evaluate(node.value, frame)
+            for target in node.targets:
+                self.assign(target.target, value, frame)
+        elif isinstance(node, cst.AugAssign):
+            self.assign(node.target, self._evaluator.augmented(node, frame), frame)
+        elif node.value is not None:
+            self.assign(node.target, self._evaluator.evaluate(node.value, frame), frame)
+
+    def _branch(
+        self, body: Sequence[cst.CSTNode], frame: Frame, start: Env, ends: list[Env]
+    ) -> None:
+        frame.env, frame.dead = dict(start), False
+        self.run(body, frame)
+        if not frame.dead:
+            ends.append(frame.env)
+
+    def _merge(self, frame: Frame, ends: list[Env], fallback: Env) -> None:
+        frame.dead = not ends
+        frame.env = functools.reduce(join_env, ends) if ends else fallback
+
+    def _if(self, node: cst.If, frame: Frame) -> None:
+        self._evaluator.evaluate(node.test, frame)
+        start = frame.env
+        ends: list[Env] = []
+        self._branch(node.body.body, frame, start, ends)
+        if isinstance(node.orelse, cst.If):
+            self._branch([node.orelse], frame, start, ends)
+        elif isinstance(node.orelse, cst.Else):
+            self._branch(node.orelse.body.body, frame, start, ends)
+        else:
+            ends.append(start)
+        self._merge(frame, ends, start)
+
+    def _loop(self, node: cst.For | cst.While, frame: Frame, head: object) -> None:
+        assert callable(head)
+        start = dict(frame.env)
+        for _ in range(2):
+            frame.env, frame.dead = dict(start), False
+            head()
+            self.run(node.body.body, frame)
+            # ``continue`` and ``break`` leave the body as well.
+            joined = join_env(start, {**frame.left, **frame.env})
+            if joined == start:
+                break
+            start = joined
+        frame.env, frame.dead = dict(start), False
+        if node.orelse is not None:
+            self.run(node.orelse.body.body, frame)
+
+    def _try(self, node: cst.Try | cst.TryStar, frame: Frame) -> None:
+        start = dict(frame.env)
+        ends: list[Env] = []
+        body = [*node.body.body, *(node.orelse.body.body if node.orelse else ())]
+        self._branch(body, frame, start, ends)
+        middle = join_env(start, frame.env)
+        for handler in node.handlers:
+            self._branch(handler.body.body, frame, middle, ends)
+        self._merge(frame, ends, middle)
+        if node.finalbody is not None:
+            self.run(node.finalbody.body.body, frame)
+
+    def _match(self, node: cst.Match, frame: Frame) -> None:
+        self._evaluator.evaluate(node.subject, frame)
+        start = frame.env
+        ends = [start]
+        for case in node.cases:
+            self._branch(case.body.body, frame, start, ends)
+        self._merge(frame, ends, start)
+
+    def assign(self, target: cst.CSTNode, value: Value, frame: Frame) -> None:
+        """Bind a target (name, attribute, subscript or tuple of them) to a value."""
+        if isinstance(target, cst.Tuple | cst.List):
+            parts = unpack(value, len(target.elements))
+            for element, part in zip(target.elements, parts, strict=True):
+                if isinstance(element, cst.StarredElement):
+                    part = container(part)
+                self.assign(element.value, part, frame)
+            return
+        if isinstance(target, cst.Name):
+            frame.env[target.value] = value
+            for text in [text for text in frame.env if text.startswith(target.value + ".")]:
+                del frame.env[text]
+            self._flow.record(target, value)
+            return
+        if isinstance(target, cst.Subscript):
+            self._evaluator.evaluate(target, frame)
+            self.put_into(target.value, value, frame)
+        elif isinstance(target, cst.Attribute):
+            holder = self._evaluator.evaluate(target.value, frame)
+            text = dotted_text(target)
+            if text is not None:
+                frame.env[text] = value
+            if holder.instance is not None:
+                key = (holder.instance, target.attr.value)
+                before = self._flow.found.attributes.get(key)
+                self._flow.found.attributes[key] = value if before is None else join(before, value)
+            self._flow.record(target, value)
+
+    def put_into(self, holder: cst.BaseExpression, value: Value, frame: Frame) -> None:
+        """``holder[...] = value`` or ``holder.append(value)``: the container's elements change."""
+        text = dotted_text(holder)
+        if text is None:
+            return
+        before = self._evaluator.evaluate(holder, frame)
+        if before.kind is Kind.CONTAINER:
+            inner = element_of(before) if before.element or before.items else None
+            after = container(value if inner is None else join(inner, value))
+            self.assign(holder, after, frame)
+
+
+def join_env(one: Env, other: Env) -> Env:
+    """What names hold after one of two roads."""
+    joined = dict(one)
+    for name, value in other.items():
+        joined[name] = join(joined[name], value) if name in joined else value
+    return joined
