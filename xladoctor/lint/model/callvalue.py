@@ -125,7 +125,7 @@ class CallEvaluator:
     def _named(self, node: cst.Call, name: str, arguments: Arguments, frame: Frame) -> Value:
         values = [value for _, value in arguments]
         first = values[0] if values else UNKNOWN
-        local = any(value.local for value in values)
+        local = any(value.local or element_of(value).local for value in values)
         if name.startswith("builtins."):
             return self._builtin(name, arguments, frame)
         if name in know.REDUCES:
@@ -150,7 +150,7 @@ class CallEvaluator:
         del frame
         values = [value for _, value in arguments]
         first = values[0] if values else UNKNOWN
-        local = any(value.local for value in values)
+        local = any(value.local or element_of(value).local for value in values)
         if name in know.PASS_ON:
             return dataclasses.replace(first, items=None) if values else container(None)
         if name in know.HOST_BUILTINS:

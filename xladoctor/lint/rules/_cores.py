@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model import Entry, Kind, walk
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import Entry, FileModel
+    from xladoctor.lint.model import FileModel
     from xladoctor.lint.model.file import Place
 
 _NUMBER_CALLS = frozenset(
@@ -50,17 +50,41 @@ _WORDS = frozenset({"rank", "ordinal", "core", "index", "replica", "worker", "sh
 
 
 def every_core(model: FileModel, node: cst.CSTNode) -> Entry | None:
-    """The entry from which all cores reach a node, unless a condition holds some of them back."""
+    """The entry from which all cores reach a node, unless a condition asks which core it is.
+
+    A condition on data (``if loss < best``) holds back no core in particular: all may come.
+    """
     if model.spmd or not model.is_xla:
         return None
-    entry = model.on_every_core(node)
+    entry = model.on_every_core(node) or _lightning_entry(model, node)
     if entry is None or model.master_only(node) is not None:
         return None
-    if model.core_guard(node) is not None or any(
-        guard.master is not None or differs(model, guard.test) for guard in model.guards(node)
-    ):
+    guards = [*model.guards(node)]
+    outer = model.core_guard(node)
+    if outer is not None:
+        guards.append(outer)
+    if any(guard.master is not None or differs(model, guard.test) for guard in guards):
         return None
     return entry
+
+
+def _lightning_entry(model: FileModel, node: cst.CSTNode) -> Entry | None:
+    """The ``Trainer`` on several TPU cores that runs the methods of a LightningModule on each."""
+    function = model.function_of(node)
+    if "lightning" not in model.frameworks or function is None or function.owner is None:
+        return None
+    bases = {(model.name(base) or "").rpartition(".")[2] for base in function.owner.bases}
+    if "LightningModule" not in bases or function.name == "__init__":
+        return None
+    for call in model.calls("lightning.pytorch.Trainer"):
+        accelerator = call.keywords.get("accelerator")
+        devices = call.keywords.get("devices", call.keywords.get("tpu_cores"))
+        on_tpu = "tpu_cores" in call.keywords or (
+            accelerator is not None and model.literal(accelerator) in ("tpu", "xla")
+        )
+        if on_tpu and devices is not None and model.literal(devices) in ("auto", -1, 4, 8):
+            return Entry(function, call.node)
+    return None
 
 
 def entry_places(model: FileModel, entry: Entry) -> list[Place]:
@@ -165,6 +189,9 @@ def _argument_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
     bound = function.owner is not None and not function.is_static
     index = function.parameters.index(node.value) - (1 if bound else 0)
     callers = model.callers(function)
+    entry = model.on_every_core(node)
+    if entry is not None and entry.function is function and not callers:
+        return index > 0  # what spawn passes on; the first is the core's number
     if index < 0 or not callers:
         return _is_setting(node)
     for call in callers:

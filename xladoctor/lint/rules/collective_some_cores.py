@@ -77,7 +77,8 @@ def _own_file(model: FileModel, call: CallSite) -> bool:
 def _all_cores_meet(model: FileModel, call: CallSite, guard: Guard) -> bool:
     """Whether the other cores reach a meeting of the same kind at another line.
 
-    The first of the well-known pair (one for the master, one for the rest) lets the master download first, the second releases the rest.
+    In the well-known pair the first holds back the rest while the master downloads, the second
+    releases them.
     """
     if call.name is None or guard.master is None:
         return False

@@ -14,15 +14,18 @@ if TYPE_CHECKING:
 
 _TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
 
-#: Removed in Lightning 2.0 (its changelog), with what to write instead.
+#: Removed arguments: the release of Lightning without them (its changelog), what to write instead.
 _REMOVED = {
-    "tpu_cores": 'accelerator="tpu", devices="auto"',
-    "gpus": "accelerator=... and devices=...",
-    "ipus": "accelerator=... and devices=...",
-    "num_processes": "accelerator=... and devices=...",
-    "auto_select_gpus": 'devices="auto"',
-    "replace_sampler_ddp": "use_distributed_sampler=...",
-    "resume_from_checkpoint": "trainer.fit(model, ckpt_path=...)",
+    "tpu_cores": ("2.0", 'accelerator="tpu", devices="auto"'),
+    "gpus": ("2.0", "accelerator=... and devices=..."),
+    "ipus": ("2.0", "accelerator=... and devices=..."),
+    "num_processes": ("2.0", "accelerator=... and devices=..."),
+    "auto_select_gpus": ("2.0", 'devices="auto"'),
+    "replace_sampler_ddp": ("2.0", "use_distributed_sampler=..."),
+    "resume_from_checkpoint": ("2.0", "trainer.fit(model, ckpt_path=...)"),
+    "progress_bar_refresh_rate": ("1.7", "callbacks=[TQDMProgressBar(refresh_rate=...)]"),
+    "weights_summary": ("1.7", "enable_model_summary=... or callbacks=[ModelSummary(...)]"),
+    "checkpoint_callback": ("1.7", "enable_checkpointing=..."),
 }
 _STRATEGIES = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
 _HALF = (16, "16", "16-mixed")
@@ -36,10 +39,11 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
             continue
         for name, value in call.keywords.items():
             if name in _REMOVED:
+                release, instead = _REMOVED[name]
                 yield model.problem(
                     value,
-                    f"Lightning 2.0 removed {name}: Trainer raises TypeError",
-                    suggestion=f"write {_REMOVED[name]}",
+                    f"Lightning {release} removed {name}: Trainer raises TypeError",
+                    suggestion=f"write {instead}",
                     fix=_cores_fix(model, call) if name == "tpu_cores" else None,
                 )
             literal = model.literal(value)

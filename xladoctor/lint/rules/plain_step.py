@@ -23,7 +23,7 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.methods("step"):
         entry = model.on_every_core(call.node) if steps_optimizer(model, call) else None
-        if entry is None or model.core_guard(call.node) is not None:
+        if entry is None or model.master_only(call.node) is not None:
             continue
         related = []
         if entry.call is not None:
