@@ -131,6 +131,20 @@ def test_the_smaller_last_batch_is_one_problem_on_all_its_lines(tmp_path: Path) 
     assert found.seconds == pytest.approx(3.0)
 
 
+def test_what_the_step_of_the_last_batch_compiles_besides_belongs_to_it(tmp_path: Path) -> None:
+    run = healthy()
+    unknown = {"kind": "unknown", "detail": "", "site": None}
+    for core in range(2):
+        run.compilation(core, 20, line=52, graph="last", executions=19, cause=SMALLER)
+        run.compilation(core, 20, line=40, graph="optimizer", executions=19, cause=unknown)
+    (found,) = report(run, tmp_path).findings
+    assert found.code == "XLA203"
+    run = healthy()
+    run.compilation(0, 20, line=52, graph="last", executions=19, cause=SMALLER)
+    run.compilation(0, 12, line=40, graph="other", executions=11, cause=unknown)
+    assert codes(report(run, tmp_path / "other")) == ["XLA203", "XLA210"]
+
+
 def test_many_sizes_are_recompilation_and_not_a_last_batch(tmp_path: Path) -> None:
     run = healthy()
     for core in range(2):

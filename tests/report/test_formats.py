@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from xladoctor import catalogue
 from xladoctor.errors import UsageError
 from xladoctor.findings import Finding, Location, Severity
 from xladoctor.report import FORMATS, render
@@ -238,6 +239,16 @@ def test_the_page_is_one_sound_file_that_loads_and_runs_nothing(report: Report) 
 def test_the_page_shows_hostile_text_as_text() -> None:
     page = tags(render(evil_report(), "html"))
     assert "".join(page.text).count(EVIL) >= 6
+
+
+def test_every_code_of_the_page_leads_to_its_text_which_stands_there_once() -> None:
+    twice = dataclasses.replace(full_report(), findings=full_report().findings * 2)
+    page = tags(render(twice, "html"))
+    links = [a["href"] for name, a in page.seen if name == "a"]
+    targets = [a["id"] for name, a in page.seen if "id" in a]
+    assert sorted(targets) == sorted({"XLA101", "XLA411"} & set(catalogue.pages()))
+    assert sorted(links) == sorted(f"#{target}" for target in targets * 2)
+    assert targets
 
 
 def test_the_page_draws_a_line_a_core_and_a_mark_a_compiling_step() -> None:

@@ -84,22 +84,40 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
     for item in run.compilations:
         points.setdefault(item.location, []).append(item)
     last_batches: dict[str, list[Compilation]] = {}
-    found: list[Finding] = []
+    remaining: list[list[Compilation]] = []
     for items in points.values():
         late = [item for item in items if item.after_warmup and item.cause.kind != "graph-grew"]
         smaller = [item for item in items if is_smaller_batch(item)]
         shapes = [item for item in late if item.cause.kind == "input-shape"]
         # One or two other sizes of a line are the rest of its data; more are varying inputs.
-        if smaller and len(smaller) <= 2 and all(item in smaller for item in shapes):
+        if len(smaller) <= 2 and all(item in smaller for item in shapes):
             for item in smaller:
                 change = item.cause.detail.partition(";")[0]
                 last_batches.setdefault(change, []).append(item)
             late = [item for item in late if item not in smaller]
-        if late:
-            found.append(_recompilation(run, late))
+        remaining.append(late)
+    for late in remaining:
+        _join_last_batches(run, late, last_batches)
     # One short batch passes through all lines of its loop: that is one problem.
     yield from (_last_batch(change, items) for change, items in last_batches.items())
-    yield from found
+    yield from (_recompilation(run, late) for late in remaining if late)
+
+
+def _join_last_batches(
+    run: RunFacts, late: list[Compilation], last_batches: dict[str, list[Compilation]]
+) -> None:
+    """Move what a step with a short batch had to compile besides, for reasons not known, to it.
+
+    All graphs of that step that depend on the batch are new, the optimizer's included, although
+    nothing in sight of their own line has changed its shape.
+    """
+    for batch in last_batches.values():
+        steps = {item.step for item in batch if item.step is not None}
+        for item in list(late):
+            unexplained = item.cause.kind == "unknown" and not _data_dependent(run, item.location)
+            if unexplained and item.step in steps:
+                batch.append(item)
+                late.remove(item)
 
 
 def _last_batch(change: str, items: list[Compilation]) -> Finding:
@@ -122,6 +140,8 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
     meaning, advice = _ADVICE.get(kind, _ADVICE["unknown"])
     example = next(item for item in items if item.cause.kind == kind)
     detail = f": {example.cause.detail}" if example.cause.detail else ""
+    if kind == "unknown" and detail:
+        detail = f" ({example.cause.detail})"
     sized = _data_dependent(run, example.location) if kind == "unknown" else None
     if sized is not None:
         meaning, detail = f"the size of what {sized} gives here depends on the data", ""
