@@ -5,7 +5,7 @@
 ``lint.jsonl`` has one labelled place a line: ``repo``, ``commit``, ``path``, ``line``,
 ``alt_lines`` (places that count as the same), ``label`` (problem, trap, ambiguous), ``family`` and
 ``sev``. FOLDER holds the files as ``owner+name/commit/path``; they belong to others and are never
-committed. A line of a notebook counts through its code cells joined by newlines.
+committed. A line of a notebook counts through its code cells, with one empty line between two.
 
 A problem is found when a finding of one of its family's codes stands on its line; a trap is a false
 alarm when such a finding stands on its line. Findings on lines without a label count for neither.
@@ -69,7 +69,7 @@ def findings_by_line(file: Path) -> dict[int, set[str]]:
     """Line (of the joined code cells, for a notebook) to the codes reported there."""
     lines: dict[int, set[str]] = collections.defaultdict(set)
     first_rows = cell_offsets(file) if file.suffix == ".ipynb" else {}
-    for finding in engine.lint_paths([file]).findings:
+    for finding in engine.lint(sources.read(file)).findings:
         place = finding.locations[0]
         offset = first_rows.get(place.cell, 0) if place.cell is not None else 0
         for row in range(place.row, (place.end_row or place.row) + 1):
@@ -78,12 +78,12 @@ def findings_by_line(file: Path) -> dict[int, set[str]]:
 
 
 def cell_offsets(file: Path) -> dict[int, int]:
-    """Index of a code cell to the number of code lines before it."""
+    """Index of a code cell to the number of lines before it, one between two cells."""
     offsets, rows = {}, 0
     for index, cell in enumerate(json.loads(file.read_text(encoding="utf-8"))["cells"]):
         if cell["cell_type"] == "code":
             offsets[index] = rows
-            rows += len("".join(cell["source"]).split("\n"))
+            rows += len("".join(cell["source"]).split("\n")) + 1
     return offsets
 
 
