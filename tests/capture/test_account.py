@@ -163,10 +163,13 @@ def test_looking_at_variables_keeps_no_tensor_alive():
     import sys
     import weakref
 
+    def look():
+        return shapes([sys._getframe(1)], device="cpu")
+
     def program():
         x = torch.ones(2, 3)
         batch = {"ids": torch.ones(4, dtype=torch.int64), "n": 1}
-        found = shapes([sys._getframe()], device="cpu")
+        found = look()
         gone = weakref.ref(x)
         del x
         return found, gone(), batch
@@ -174,6 +177,22 @@ def test_looking_at_variables_keeps_no_tensor_alive():
     found, gone, _ = program()
     assert found == {"x": "f32[2,3]", "batch['ids']": "s64[4]"}
     assert gone is None
+
+
+def test_variables_that_the_program_holds_itself_are_left_alone():
+    pytest.importorskip("torch")
+    import sys
+
+    def look():
+        return shapes([sys._getframe(1)], device="cpu")
+
+    def program():
+        x = 1
+        mine = locals()
+        look()
+        return mine, x
+
+    assert program()[0]["x"] == 1
 
 
 # -- sites and files -----------------------------------------------------------------------------

@@ -256,6 +256,11 @@ def test_waiting_for_input_counts_after_warm_up_only(tmp_path: Path) -> None:
         for step in range(1, 11):
             slow_start.step(core, step, input_wait=60.0 if step == 1 else 0.01)
     assert codes(report(slow_start, tmp_path / "other")) == []
+    new_workers = InventedRun()
+    for core in range(2):
+        for step in range(1, 21):
+            new_workers.step(core, step, input_wait=60.0 if step == 11 else 0.01)
+    assert codes(report(new_workers, tmp_path / "third")) == []
 
 
 def test_a_long_compilation_that_executions_do_not_outweigh(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Applying fixes, with invented rules that rename and remove."""
 
 import json
-import os
 import stat
 
 import libcst as cst
@@ -39,10 +38,10 @@ def flags(model):
             yield model.problem(
                 call.node, "drop", fix=model.fix("Remove it", model.remove_statement(call.node))
             )
-        if isinstance(call.node.func, cst.Name) and call.node.func.value == "grow":
-            if call.argument(None, "extra") is None:
-                edit = model.add_argument(call.node, "extra=1")
-                yield model.problem(call.node, "grow", fix=model.fix("Add extra", edit))
+        is_grow = isinstance(call.node.func, cst.Name) and call.node.func.value == "grow"
+        if is_grow and call.argument(None, "extra") is None:
+            edit = model.add_argument(call.node, "extra=1")
+            yield model.problem(call.node, "grow", fix=model.fix("Add extra", edit))
 
 
 def lint(source):
@@ -74,7 +73,8 @@ def test_an_unsafe_fix_waits_to_be_asked():
 
 def test_arguments_are_removed_with_their_comma():
     done = fixed(
-        "import torch_xla\nf(1, flag=2)\nf(flag=2, a=1)\nf(\n    flag=2,\n    a=1,\n)\nf(a, flag=1,)\n"
+        "import torch_xla\nf(1, flag=2)\nf(flag=2, a=1)\n"
+        "f(\n    flag=2,\n    a=1,\n)\nf(a, flag=1,)\n"
     )
     assert done.data.decode().splitlines()[1:] == ["f(1)", "f(a=1)", "f(", "    a=1,", ")", "f(a,)"]
 
@@ -181,7 +181,7 @@ def test_a_file_is_replaced_in_one_step(tmp_path):
     assert path.read_text() == "y"
     assert link.is_symlink()
     assert stat.S_IMODE(path.stat().st_mode) == 0o755
-    assert sorted(os.listdir(tmp_path)) == ["link.py", "run.py"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["link.py", "run.py"]
 
 
 PIECES = st.sampled_from(

@@ -1,7 +1,6 @@
 """Finding and reading files: encodings, notebooks, folders, what cannot be read."""
 
 import json
-import os
 
 import pytest
 
@@ -181,8 +180,7 @@ def test_a_file_given_by_name_is_linted_even_if_excluded(project):
 
 
 def test_a_file_is_found_once(project):
-    del project
-    found = sources.discover(["train.py", ".", os.path.abspath("train.py")], sources.Search())
+    found = sources.discover(["train.py", ".", str(project / "train.py")], sources.Search())
     assert names(found).count("train.py") == 1
     assert len(found) == 4
 

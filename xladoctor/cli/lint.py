@@ -14,7 +14,7 @@ _FORMATS = click.Choice(["full", "concise", "json", "github"])
 
 
 @click.command(
-    epilog="Exit code: 0 nothing left, 1 findings, 2 something is wrong (bad flag, bad configuration)."
+    epilog="Exit code: 0 nothing left, 1 findings, 2 bad flag, bad configuration, internal error."
 )
 @click.argument("paths", nargs=-1, metavar="[PATHS]... | -")
 @click.option("--fix", is_flag=True, help="Apply the safe fixes.")

@@ -83,13 +83,8 @@ def run(request: Request) -> int:
 
 def times(request: Request) -> dict[Path, float]:
     """When each file that is linted was last changed (seconds since the epoch)."""
-    found = {}
-    for path in _paths(request, _settings(request)):
-        try:
-            found[path] = path.stat().st_mtime
-        except OSError:
-            continue
-    return found
+    paths = _paths(request, _settings(request))
+    return {path: path.stat().st_mtime for path in paths if path.exists()}
 
 
 def _act(request: Request, settings: config.Settings, results: Sequence[FileResult]) -> int:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from xladoctor import __version__
+from xladoctor import __version__, diagnosis, readings
 from xladoctor.capture import command as commands
 from xladoctor.capture import launch, rundir
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.cli import gates as gating
 from xladoctor.cli.progress import Progress
+from xladoctor.cli.report import terminal_options, write
 from xladoctor.errors import UsageError, XladoctorError
-from xladoctor.report import FORMATS
+from xladoctor.report import FORMATS, render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -228,28 +229,18 @@ def _show(
     Raises:
         XladoctorError: Nothing was recorded, or the report cannot be written.
     """
-    from xladoctor import diagnosis, readings
-    from xladoctor.report import render
-
     if not rundir.processes(run_dir):
         raise XladoctorError(_why_nothing(run_dir, words))
     report = diagnosis.diagnose(readings.load([run_dir]), static_findings=_lint(run_dir, words))
-    width = Console().width
-    text = render(report, output_format, width=width, color=_color(output_file))
+    width, color = terminal_options(output_file)
+    write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:
-        _write(output_file, text)
         console.print(f"xladoctor: the report is in {output_file}", soft_wrap=True)
-    else:
-        click.echo(text, nl=False, color=True)
     if html is not None:
-        _write(html, render(report, "html"))
+        write(render(report, "html"), html)
         console.print(f"xladoctor: the page is {html}", soft_wrap=True)
     _say_next(run_dir, html, console)
     return _judge(limits, report)
-
-
-def _color(output_file: Path | None) -> bool:
-    return output_file is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _say_next(run_dir: Path, html: Path | None, console: Console) -> None:
@@ -295,12 +286,12 @@ def _why_nothing(run_dir: Path, words: Sequence[str]) -> str:
 
 def _lint(run_dir: Path, words: Sequence[str]) -> list[Finding]:
     """The linter's findings on the user's files that the run went through."""
-    from xladoctor.lint import engine, sources
+    from xladoctor.lint import engine, sources, suppressions
 
     found: list[Finding] = []
     for name in _files(run_dir, words):
-        result = engine.lint(sources.read(Path(name), name))
-        found.extend(result.findings)
+        source = sources.read(Path(name), name)
+        found.extend(suppressions.apply(engine.lint(source).findings, source))
     return found
 
 
@@ -320,10 +311,3 @@ def _files(run_dir: Path, words: Sequence[str]) -> list[str]:
             if "site-packages" not in relative.parts and "dist-packages" not in relative.parts:
                 files.add(str(relative))
     return sorted(files)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {file} ({error.strerror})") from error

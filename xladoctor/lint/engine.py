@@ -98,7 +98,7 @@ def lint(
         problem = sources.Unreadable("is nested too deeply to be linted")
         findings.append(unparsable(source, problem))
         return Result(_chosen(source, findings, options))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (one file must not stop the others)
         failure = _failure(source, "the file's model", error)
         return Result(_chosen(source, findings, options), (failure,))
     failures: list[Failure] = []
@@ -107,7 +107,7 @@ def lint(
             continue
         try:
             findings.extend(_finding(source, code, problem) for problem in rule(model))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (nor one rule)
             failures.append(_failure(source, code, error))
     return Result(_chosen(source, findings, options), tuple(failures))
 

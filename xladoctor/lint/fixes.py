@@ -87,7 +87,7 @@ def is_applicable(finding: Finding, *, unsafe: bool) -> bool:
 
 
 def select(findings: Iterable[Finding]) -> tuple[list[Edit], int]:
-    """Edits of as many fixes as do not overlap, first come first; the others wait for the next pass.
+    """Edits of the fixes that do not overlap, first come first; the others wait for the next pass.
 
     Two fixes that insert the same text at the same place (an import) share the insertion.
     """

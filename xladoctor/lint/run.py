@@ -136,7 +136,6 @@ def _spec(pattern: str) -> pathspec.GitIgnoreSpec:
 
 
 def _matches(pattern: str, filename: str, root: Path) -> bool:
-    absolute = Path(os.path.abspath(filename))
-    base = Path(os.path.abspath(root))
+    absolute, base = sources.absolute(filename), sources.absolute(root)
     relative = absolute.relative_to(base) if absolute.is_relative_to(base) else absolute
     return _spec(pattern).match_file(relative.as_posix().lstrip("/"))

@@ -25,36 +25,34 @@ if TYPE_CHECKING:
 SUFFIXES = (".py", ".pyi", ".ipynb")
 
 #: Folders that hold other people's or generated code; the same list as ruff's, and our own.
-DEFAULT_EXCLUDE = tuple(
-    [
-        ".bzr",
-        ".direnv",
-        ".eggs",
-        ".git",
-        ".git-rewrite",
-        ".hg",
-        ".ipynb_checkpoints",
-        ".mypy_cache",
-        ".nox",
-        ".pants.d",
-        ".pyenv",
-        ".pytest_cache",
-        ".pytype",
-        ".ruff_cache",
-        ".svn",
-        ".tox",
-        ".venv",
-        ".vscode",
-        ".xladoctor",
-        "__pypackages__",
-        "_build",
-        "buck-out",
-        "build",
-        "dist",
-        "node_modules",
-        "site-packages",
-        "venv",
-    ]
+DEFAULT_EXCLUDE = (
+    ".bzr",
+    ".direnv",
+    ".eggs",
+    ".git",
+    ".git-rewrite",
+    ".hg",
+    ".ipynb_checkpoints",
+    ".mypy_cache",
+    ".nox",
+    ".pants.d",
+    ".pyenv",
+    ".pytest_cache",
+    ".pytype",
+    ".ruff_cache",
+    ".svn",
+    ".tox",
+    ".venv",
+    ".vscode",
+    ".xladoctor",
+    "__pypackages__",
+    "_build",
+    "buck-out",
+    "build",
+    "dist",
+    "node_modules",
+    "site-packages",
+    "venv",
 )
 
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<rest>[%!?].*|[\w.\[\]'\"]+\?{1,2}\s*)$")
@@ -204,6 +202,11 @@ def decode(data: bytes) -> tuple[str, str]:
         ) from error
 
 
+def absolute(path: str | Path) -> Path:
+    """A path from the root, without ``..``; links are not followed, as names are the user's."""
+    return Path(os.path.abspath(path))  # noqa: PTH100
+
+
 def syntax_error(text: str) -> Unreadable | None:
     """What Python's own parser says against a text, None if it parses."""
     try:
@@ -331,8 +334,8 @@ def discover(paths: Sequence[str], search: Search) -> list[Path]:
         UsageError: A path does not exist.
     """
     spec = pathspec.GitIgnoreSpec.from_lines(search.exclude)
-    root = Path(os.path.abspath(search.root))
-    found: dict[str, Path] = {}
+    root = absolute(search.root)
+    found: dict[Path, Path] = {}
     for given in paths:
         path = Path(given)
         if path.is_dir():
@@ -341,10 +344,10 @@ def discover(paths: Sequence[str], search: Search) -> list[Path]:
             for item in _walk(
                 path, spec, root, _outer_ignores(path) if search.respect_gitignore else None
             ):
-                found.setdefault(os.path.abspath(item), item)
+                found.setdefault(absolute(item), item)
         elif path.exists():
             if not (search.force_exclude and _excluded(path, spec, root)):
-                found.setdefault(os.path.abspath(path), path)
+                found.setdefault(absolute(path), path)
         else:
             raise UsageError(f"{given}: no such file or folder")
     return sorted(found.values(), key=lambda item: item.as_posix())
@@ -381,16 +384,16 @@ def _walk(
 def _excluded(
     path: Path, spec: pathspec.GitIgnoreSpec, root: Path, *, folder: bool = False
 ) -> bool:
-    absolute = Path(os.path.abspath(path))
-    relative = absolute.relative_to(root) if absolute.is_relative_to(root) else Path(absolute.name)
+    full = absolute(path)
+    relative = full.relative_to(root) if full.is_relative_to(root) else Path(full.name)
     text = relative.as_posix()
     return text != "." and spec.match_file(text + "/" if folder else text)
 
 
 def _ignored(path: Path, ignores: _Ignores, *, folder: bool) -> bool:
-    absolute = Path(os.path.abspath(path))
+    full = absolute(path)
     for base, spec in reversed(ignores):
-        text = absolute.relative_to(base).as_posix() + ("/" if folder else "")
+        text = full.relative_to(base).as_posix() + ("/" if folder else "")
         verdict = spec.check_file(text).include
         if verdict is not None:
             return verdict
@@ -402,14 +405,14 @@ def _ignore_file(folder: Path) -> _Ignores:
         lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-    return [(Path(os.path.abspath(folder)), pathspec.GitIgnoreSpec.from_lines(lines))]
+    return [(absolute(folder), pathspec.GitIgnoreSpec.from_lines(lines))]
 
 
 def _outer_ignores(folder: Path) -> _Ignores:
     """The ignore files above a folder, down from the repository's root."""
     above: list[Path] = []
-    absolute = Path(os.path.abspath(folder))
-    current = absolute
+    full = absolute(folder)
+    current = full
     while not (current / ".git").exists():
         if current.parent == current:
             return []

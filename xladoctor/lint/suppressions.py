@@ -1,9 +1,9 @@
 """Comments that silence findings.
 
-``# noqa`` and ``# noqa: XLA101, XLA2`` in the grammar of flake8 and ruff (a code's beginning is not
-enough there, here it is: ``XLA2`` means the family); ``# xladoctor: ignore[XLA101] reason`` for the
-line; ``# xladoctor: file-ignore[XLA101]`` and ``# ruff: noqa: XLA101`` or ``# flake8: noqa: XLA101``
-for the file. Our own directives name their codes: there is no blanket ``ignore``.
+A ``noqa`` comment, with or without codes, in the grammar of flake8 and ruff, where the beginning of
+a code means its family; ``xladoctor: ignore[XLA101] reason`` for the line;
+``xladoctor: file-ignore[XLA101]``, and ``noqa`` behind ``ruff:`` or ``flake8:``, for the file. Our
+own directives name their codes: there is no blanket ``ignore``.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _shift(place: Location, source: Source) -> int:
 def _noqa_codes(match: re.Match[str]) -> tuple[str, ...]:
     if match["codes"]:
         return _listed(match["codes"])
-    # ``# noqa:`` followed by no code silences nothing: it is a slip, not a blanket.
+    # A colon that no code follows silences nothing: it is a slip, not a blanket.
     return () if ":" in match[0] else ("",)
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Rows of the compilation table of the page.
 _COMPILATIONS = 200
+#: Metrics reports of the page: of a long series the last ones.
+_METRICS = 8
 
 
 def render(report: Report) -> str:
@@ -33,6 +35,8 @@ def render(report: Report) -> str:
             chart=charts.step_chart(report),
             compilations=report.compilations[:_COMPILATIONS],
             hidden_compilations=max(0, len(report.compilations) - _COMPILATIONS),
+            metrics=report.metrics[-_METRICS:],
+            hidden_metrics=max(0, len(report.metrics) - _METRICS),
             cores_differ=words.cores_differ(report),
             pages={code: page for code in codes if (page := _page(code)) is not None},
             version=__version__,
@@ -64,7 +68,8 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters.update(
-        seconds=words.seconds, number=words.number, place=words.place, cause=words.cause
-    )
+        seconds=words.seconds, number=words.number, place=words.place, cause=words.cause,
+        amount=words.amount, dash=words.dash,
+    )  # fmt: skip
     environment.globals["cores_text"] = words.cores
     return environment

@@ -232,14 +232,10 @@ def _cores(report: Report) -> Padding:
     for core in report.cores:
         table.add_row(
             str(core.core),
-            _dash(core.steps),
+            words.dash(core.steps),
             words.seconds(core.step_seconds_median),
-            _dash(core.compilations),
-            _dash(core.host_syncs),
-            _dash(core.fallbacks),
+            words.dash(core.compilations),
+            words.dash(core.host_syncs),
+            words.dash(core.fallbacks),
         )
     return Padding(table, (0, 0, 0, 2))
-
-
-def _dash(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"

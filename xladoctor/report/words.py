@@ -53,6 +53,26 @@ def seconds(value: float | None) -> str:
     return f"{value * 1000:.0f} ms" if value >= 0.0005 or value == 0 else "<1 ms"
 
 
+def dash(value: int | None) -> str:
+    """``1,200``, or a dash for what was not measured."""
+    return "-" if value is None else f"{value:,}"
+
+
+def amount(value: float | None, unit: str) -> str:
+    """A metric's value in its unit: a duration, a size or a plain number."""
+    if value is None:
+        return "-"
+    if unit == "s":
+        return seconds(value)
+    if unit != "B":
+        return f"{value:,.0f}"
+    for name in ("B", "KB", "MB", "GB"):
+        if value < 1024:
+            return f"{value:.0f} B" if name == "B" else f"{value:.1f} {name}"
+        value /= 1024
+    return f"{value:,.1f} TB"
+
+
 def place(location: Location | None) -> str:
     """``train.py:52``, or "line not known"."""
     if location is None:

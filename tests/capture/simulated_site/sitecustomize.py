@@ -4,6 +4,7 @@ import importlib.abc
 import importlib.util
 import json
 import os
+import pathlib
 import sys
 
 
@@ -31,7 +32,7 @@ def _install(cores):
         sys.stderr.write(f"hook off: {name}: {error!r}\n")
 
     def on_event(kind, facts):
-        with open(os.environ["SIMULATED_EVENTS"], "a") as file:
+        with pathlib.Path(os.environ["SIMULATED_EVENTS"]).open("a") as file:
             file.write(json.dumps([kind, facts], default=repr) + "\n")
 
     chains = points.Points(failed)

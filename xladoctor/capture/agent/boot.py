@@ -46,7 +46,12 @@ def boot() -> Recorder | None:
 def _simulate(points: Points, cores: int, recorder: Recorder) -> None:
     from .. import simulate
 
-    simulate.install(points, cores=cores, on_event=recorder.on_event)
+    missing = simulate.install(points, cores=cores, on_event=recorder.on_event)
+    if missing:
+        recorder.process.note(
+            f"this torch_xla cannot run on simulated cores, it has no {', '.join(missing)}: "
+            'pip install "xladoctor[xla]"'
+        )
 
 
 def _simulated_cores(value: str | None) -> int | None:

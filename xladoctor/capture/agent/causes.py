@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 #: At most this many tensors are looked at, and this many earlier graphs of a point are kept.
 TENSORS, GRAPHS = 64, 32
 
+#: Names by which a function can get hold of its own mapping of variables.
+_HOLDERS = frozenset({"locals", "vars", "exec", "eval", "_getframe", "currentframe", "f_locals"})
+
 _DTYPES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "s64",
     "int32": "s32", "int16": "s16", "int8": "s8", "uint8": "u8", "bool": "pred",
@@ -54,11 +57,15 @@ def _locals(frame: FrameType) -> list[tuple[str, Any]]:
 
     Up to Python 3.12 the mapping stays attached to the frame and would keep tensors alive that
     the program has dropped, which would change its graphs; so it is emptied. That does not touch
-    the variables themselves. A module's mapping is its real namespace and is left alone.
+    the variables themselves. A module's mapping is its real namespace and is left alone. A
+    function that asks for ``locals()`` gets that very mapping, so it is not looked at.
     """
+    function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+    if function and not _HOLDERS.isdisjoint(frame.f_code.co_names):
+        return []
     mapping = frame.f_locals
     items = [(name, value) for name, value in list(mapping.items()) if not name.startswith("__")]
-    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(mapping, dict):
+    if function and isinstance(mapping, dict):
         mapping.clear()
     return items
 

@@ -102,6 +102,8 @@ class Crew:
         self.failed_at = 0.0
         self.progress = time.monotonic()
         self.grace = GRACE_SECONDS
+        #: Whether a collective has been launched that can never be complete.
+        self.stuck = False
         self._shown = False
         self._on_event = on_event
         self._changed = threading.Condition()
@@ -195,7 +197,8 @@ class Crew:
             finally:
                 core.waits_for = None
                 self.progress = time.monotonic()
-            self.check()
+            if not meeting.complete:
+                self.check()
             return meeting
 
     def _check_meeting(self) -> None:
@@ -230,7 +233,7 @@ class Crew:
             f"{user_place(core.thread)}, and they hold a collective{why}. {ON_A_TPU}"
         )
         with self._changed:
-            self.grace = GRACE_IN_COLLECTIVE_SECONDS
+            self.grace, self.stuck = GRACE_IN_COLLECTIVE_SECONDS, True
             self._end("graphs-differ", message, {"cores": odd[0]})
 
     def _end(self, kind: str, message: str, facts: dict[str, Any]) -> None:

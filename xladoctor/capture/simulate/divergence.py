@@ -61,7 +61,8 @@ def difference(odd: str, other: str) -> str:
     """What differs between two graphs.
 
     Args:
-        odd, other: Their texts, as ``_get_xla_tensors_text`` gives them.
+        odd: Text of the one, as ``_get_xla_tensors_text`` gives it.
+        other: Text of the other.
 
     Returns:
         "it has aten::sin f32[4,4]; the others have ...", or "" if the operations are the same.

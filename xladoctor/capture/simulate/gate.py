@@ -93,7 +93,8 @@ class Gate:
             core.reads.clear()
         with self._lock:
             call.facts["waited"] = call.facts.get("waited", 0.0) + time.perf_counter() - started
-            crew.check()
+            if meeting is None:  # else the cores that have launched already need this one
+                crew.check()
             result = self._launch(crew, core, meeting, proceed)
         if waits:
             began = time.perf_counter()
@@ -105,6 +106,7 @@ class Gate:
         self, crew: Crew, core: Core, meeting: Meeting | None, proceed: Callable[[], Any]
     ) -> Any:
         core.launches += 1
+        crew.progress = time.monotonic()
         if meeting is None:
             return proceed()
         before = xla.counter("UncachedCompile")

@@ -113,10 +113,11 @@ class Launcher:
 
     def _watch(self, crew: Crew) -> None:
         """Ends what cannot end by itself; runs in a thread of its own until the crew is over."""
-        while not crew.over:
+        while not crew.over or crew.stuck:
             time.sleep(_POLL_SECONDS)
             if crew.failure is not None:
-                if time.monotonic() - crew.failed_at > crew.grace and not crew.over:
+                late = time.monotonic() - crew.failed_at > crew.grace
+                if late and (crew.stuck or not crew.over):
                     self._end_process(crew)
                 continue
             launching = self.gate.launching
@@ -151,9 +152,11 @@ class Launcher:
         left = sorted(core.number for core in crew.cores.values() if not core.ended)
         if number is None and crew.first_to_show():
             sys.stderr.write(f"{error}\n")
-        sys.stderr.write(
-            f"xladoctor: {names(left)} did not stop within {crew.grace:.0f} s; ending the process\n"
-        )
+        if left:
+            sys.stderr.write(
+                f"xladoctor: {names(left)} did not stop within {crew.grace:.0f} s; "
+                "ending the process\n"
+            )
         crew.tell("process-ended", core=number, error=error, left=left)
         sys.stdout.flush()
         sys.stderr.flush()

@@ -101,14 +101,14 @@ class FileModel:
     # Names and calls
 
     @functools.cached_property
-    def _calls(self) -> tuple[CallSite, ...]:
-        return tuple(self._call_site(node) for node in self.tree.calls)
+    def _sites(self) -> dict[cst.Call, CallSite]:
+        return {node: self._call_site(node) for node in self.tree.calls}
 
     def calls(self, *names: str) -> Iterator[CallSite]:
-        """Calls in source order: all, or those of the dotted names; ``"torch.cuda.*"`` is a prefix."""
+        """Calls, in source order: all, or those of dotted names (``"torch.cuda.*"``: a prefix)."""
         exact = {name for name in names if not name.endswith(".*")}
         prefixes = tuple(name[:-1] for name in names if name.endswith(".*"))
-        for site in self._calls:
+        for site in self._sites.values():
             if not names or (
                 site.name is not None
                 and (site.name in exact or bool(prefixes and site.name.startswith(prefixes)))
@@ -117,14 +117,18 @@ class FileModel:
 
     def methods(self, *names: str) -> Iterator[CallSite]:
         """Calls of ``x.name(...)`` for any of the names, whatever ``x`` is (also a module)."""
-        return (site for site in self._calls if site.method in names)
+        return (site for site in self._sites.values() if site.method in names)
 
     def call(self, node: cst.Call) -> CallSite:
         """The call site of a call node."""
-        return self._call_site(node)
+        return self._sites[node]
+
+    def reached(self, node: cst.CSTNode) -> Sequence[CallSite]:
+        """The calls in a node (a loop, a function), and in the functions of the file they run."""
+        return [self._sites[call] for call in self._regions.reached(node)]
 
     def name(self, node: cst.BaseExpression) -> str | None:
-        """Dotted original of what an expression names: "torch_xla.sync", "builtins.print", or None."""
+        """Dotted original of an expression ("torch_xla.sync", "builtins.print"), or None."""
         return self.names.resolve(node)
 
     def spelled(self, dotted: str, node: cst.CSTNode) -> str | None:
@@ -167,7 +171,7 @@ class FileModel:
 
     def callers(self, function: Function) -> Sequence[CallSite]:
         """The calls of this file that are known to call the function."""
-        return [self._call_site(node) for node in self._flow.callers(function)]
+        return [self._sites[node] for node in self._flow.callers(function)]
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """The node around a node."""
@@ -205,7 +209,7 @@ class FileModel:
         return self._regions.throttled(node)
 
     def in_step_closure(self, node: cst.CSTNode) -> bool:
-        """Whether it is in a function given to ``xm.add_step_closure`` (or only called from one)."""
+        """Whether it is in a function given to ``add_step_closure`` (or only called from one)."""
         return self._regions.in_step_closure(node)
 
     def on_every_core(self, node: cst.CSTNode) -> Entry | None:

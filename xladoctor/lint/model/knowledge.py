@@ -18,14 +18,15 @@ READS = frozenset({"item", "tolist"})
 HOST_METHODS = frozenset(
     [
         "size", "dim", "numel", "nelement", "ndimension", "stride", "element_size", "get_device",
-        "is_floating_point", "is_complex", "is_contiguous", "data_ptr", "backward", "storage_offset",
-        "requires_grad_", "register_hook", "type",
+        "is_floating_point", "is_complex", "is_contiguous", "data_ptr", "backward",
+        "storage_offset", "requires_grad_", "register_hook", "type",
     ]
 )  # fmt: skip
 #: The same for attributes.
 HOST_ATTRIBUTES = frozenset(
     [
-        "shape", "dtype", "ndim", "requires_grad", "is_leaf", "grad_fn", "names", "layout", "itemsize",
+        "shape", "dtype", "ndim", "requires_grad", "is_leaf", "grad_fn", "names", "layout",
+        "itemsize",
         "is_cuda", "is_sparse", "nbytes", "_version", "__class__", "is_xla",
     ]
 )  # fmt: skip

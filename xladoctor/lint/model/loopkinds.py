@@ -55,7 +55,18 @@ class Loops:
 
     @functools.cached_property
     def by_node(self) -> dict[cst.CSTNode, Loop]:
+        """The loops by their nodes."""
         return {loop.node: loop for loop in self.all}
+
+    @functools.cached_property
+    def _inside(self) -> dict[LoopNode, dict[cst.CSTNode, None]]:
+        """The calls and loops that stand in each loop, in order."""
+        found: dict[LoopNode, dict[cst.CSTNode, None]] = {loop: {} for loop in self._tree.loops}
+        for node in (*self._tree.calls, *self._tree.loops):
+            for parent in self._tree.ancestors(node):
+                if isinstance(parent, cst.For | cst.While | cst.CompFor):
+                    found[parent][node] = None
+        return found
 
     @functools.cached_property
     def _kinds(self) -> dict[LoopNode, LoopKind]:
@@ -77,17 +88,16 @@ class Loops:
 
     def _holds_steps(self, node: LoopNode, kinds: dict[LoopNode, LoopKind]) -> bool:
         step_loops = [loop for loop, kind in kinds.items() if kind is LoopKind.STEP]
-        if any(node in self._tree.ancestors(loop) for loop in step_loops):
+        if any(loop in self._inside[node] for loop in step_loops):
             return True
         with_steps = {self._tree.function_of(loop) for loop in step_loops} - {None}
         return any(
-            self._reaches(call, with_steps, _DEPTH)
-            for call in self._tree.calls
-            if node in self._tree.ancestors(call)
+            isinstance(inner, cst.Call) and self._reaches(inner, with_steps, _DEPTH)
+            for inner in self._inside[node]
         )
 
     def _reaches(self, call: cst.Call, wanted: set[Function | None], depth: int) -> bool:
-        target = self._function(call)
+        target = self.called(call)
         if target is None or depth == 0:
             return False
         return target in wanted or any(
@@ -95,10 +105,10 @@ class Loops:
         )
 
     def _trains(self, call: cst.Call, depth: int) -> bool:
-        """Whether a call makes an optimizer step or a backward pass, not within a loop of its own."""
+        """Whether a call makes a backward pass or an optimizer step, in no loop of its own."""
         if self._is_training(call):
             return True
-        target = self._function(call)
+        target = self.called(call)
         if target is None or depth == 0 or target is self._home[call]:
             return False
         return any(
@@ -129,8 +139,8 @@ class Loops:
         texts = [text for item in over if (text := dotted_text(item))]
         named = any(know.LOADER_NAME.search(text.rpartition(".")[2]) for text in texts)
         uses_model = isinstance(node, cst.For) and any(
-            node in self._tree.ancestors(call) and self._flow.value(call.func).kind is Kind.MODEL
-            for call in self._tree.calls
+            isinstance(inner, cst.Call) and self._flow.value(inner.func).kind is Kind.MODEL
+            for inner in self._inside[node]
         )
         if not (loader or named):
             return LoopKind.EVAL if uses_model and self._no_grad(node) else LoopKind.OTHER
@@ -207,9 +217,8 @@ class Loops:
                 return parent
             if isinstance(parent, cst.While) and child in {parent.body, parent.test}:
                 return parent
-            if isinstance(parent, cst.ListComp | cst.SetComp | cst.GeneratorExp | cst.DictComp):
-                if child is not parent.for_in:
-                    return parent.for_in
+            if isinstance(parent, cst.BaseComp) and child is not parent.for_in:
+                return parent.for_in
             child = parent
         return None
 
@@ -221,9 +230,11 @@ class Loops:
         return found
 
     def calls_in(self, function: Function | None) -> Sequence[cst.Call]:
+        """The calls that stand in a function (None: in the module), not in functions within it."""
         return self._by_home.get(function, ())
 
-    def _function(self, call: cst.Call) -> Function | None:
+    def called(self, call: cst.Call) -> Function | None:
+        """The function of the file that a call runs; of a class, its ``__init__``."""
         target = self._flow.target(call)
         if isinstance(target, Class):
             return self._flow.method(target, "__init__")

@@ -65,7 +65,7 @@ class Entry:
 
     Attributes:
         function: The function that is spawned or launched; None for the module's own code.
-        call: The ``xmp.spawn(...)``, ``torch_xla.launch(...)`` or similar call, if it is in the file.
+        call: The ``xmp.spawn(...)``, ``torch_xla.launch(...)`` or similar call, if there is one.
     """
 
     function: Function | None

@@ -68,7 +68,11 @@ class MethodEvaluator:
             return dataclasses.replace(receiver, kind=Kind.DEVICE_LOADER)
         if receiver.kind is Kind.MODEL and name in {"train", "eval", "float", "half", "bfloat16"}:
             return receiver
-        if name == "prepare" and len(arguments) > 0:
+        return self._by_name(node, name, receiver, arguments)
+
+    def _by_name(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:
+        """What the name of a method says when its object is not known."""
+        if name == "prepare" and arguments:
             return _prepared(arguments)
         if name in know.REDUCE_METHODS and arguments:
             return dataclasses.replace(arguments[0][1], local=False)
@@ -98,12 +102,7 @@ class MethodEvaluator:
         if name == "cpu":
             return Value(Kind.CPU_TENSOR, receiver.certain, node, receiver.local)
         if name in {"to", "type_as"}:
-            for _, value in arguments:
-                if value.kind in {Kind.DEVICE, Kind.OTHER_DEVICE}:
-                    return on_device(value, node, local=receiver.local)
-                if value.is_device_tensor:
-                    return on_device(value, node, local=receiver.local)
-            return self._to_literal(node, receiver)
+            return self._tensor_moved(node, receiver, arguments)
         if name == "cuda":
             return Value(local=receiver.local)
         if name in know.HOST_METHODS:
@@ -116,6 +115,16 @@ class MethodEvaluator:
         if receiver.kind is Kind.CPU_TENSOR and any(v.is_device_tensor for _, v in arguments):
             return Value(local=local)
         return dataclasses.replace(receiver, local=local)
+
+    def _tensor_moved(self, node: cst.Call, receiver: Value, arguments: Arguments) -> Value:
+        for (_, value), argument in zip(arguments, node.args, strict=True):
+            if value.kind in {Kind.DEVICE, Kind.OTHER_DEVICE, Kind.DEVICE_TENSOR}:
+                return on_device(value, node, local=receiver.local)
+            name = self._flow.names.resolve(argument.value) or ""
+            if value.kind is Kind.UNKNOWN and not name.startswith("torch."):
+                # Not a dtype: it may be any device.
+                return likely(receiver) if receiver.is_device_tensor else UNKNOWN
+        return self._to_literal(node, receiver)
 
     def _to_literal(self, node: cst.Call, receiver: Value) -> Value:
         for argument in node.args:

@@ -141,7 +141,7 @@ class Names:
         return frozenset(found - {""})
 
     def _reaches(self, binding: Binding, name: str, dotted: str) -> bool:
-        """``import torch_xla`` does not make ``torch_xla.runtime.x`` usable; a submodule import does."""
+        """``import torch_xla`` alone does not make ``torch_xla.runtime.x`` usable."""
         assert binding.dotted is not None
         if not dotted.startswith(binding.dotted + "."):
             return False

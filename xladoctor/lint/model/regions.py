@@ -11,7 +11,7 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.guards import Guards
 from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import Entry, Loop, LoopKind
-from xladoctor.lint.model.syntax import Class, Function
+from xladoctor.lint.model.syntax import Class, Function, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ _FRAMEWORKS = {
 
 
 def is_xla(tree: Tree, names: Names) -> bool:
-    """Whether a file is for XLA devices: imports torch_xla, or a framework and asks for TPU cores."""
+    """Whether a file imports torch_xla, or a framework and asks it for TPU cores."""
     roots = {name.partition(".")[0] for name in names.imported()}
     if "torch_xla" in roots:
         return True
@@ -64,6 +64,7 @@ class Regions:
         self.frameworks = frozenset(_FRAMEWORKS[root] for root in roots if root in _FRAMEWORKS)
         self._home = {call: tree.function_of(call) for call in tree.calls}
         self._loops = Loops(tree, names, flow)
+        self._reach: dict[cst.CSTNode, Sequence[cst.Call]] = {}
 
     # The file
 
@@ -276,6 +277,23 @@ class Regions:
         return self._reached.get(self._tree.function_of(node))
 
     # Helpers
+
+    def reached(self, node: cst.CSTNode) -> Sequence[cst.Call]:
+        """The calls in a node, and in the functions of the file that they run (depth 3)."""
+        if node not in self._reach:
+            self._reach[node] = self._find_reached(node)
+        return self._reach[node]
+
+    def _find_reached(self, node: cst.CSTNode) -> Sequence[cst.Call]:
+        found = {part: None for part in walk(node) if isinstance(part, cst.Call)}
+        frontier = list(found)
+        seen: set[Function] = set()
+        for _ in range(_DEPTH):
+            targets = {self._loops.called(call) for call in frontier} - {None} - seen
+            frontier = [call for target in targets for call in self._loops.calls_in(target)]
+            found.update(dict.fromkeys(frontier))
+            seen.update(target for target in targets if target is not None)
+        return [call for call in self._tree.calls if call in found]
 
     def _argument(
         self, call: cst.Call, index: int | None, keyword: str

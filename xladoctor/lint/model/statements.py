@@ -211,8 +211,9 @@ class Statements:
             return
         if isinstance(target, cst.Name):
             frame.env[target.value] = value
-            for text in [text for text in frame.env if text.startswith(target.value + ".")]:
-                del frame.env[text]
+            stale = [key for key in frame.env if key.startswith(target.value + ".")]
+            for key in stale:
+                del frame.env[key]
             self._flow.record(target, value)
             return
         if isinstance(target, cst.Subscript):
@@ -224,9 +225,10 @@ class Statements:
             if text is not None:
                 frame.env[text] = value
             if holder.instance is not None:
-                key = (holder.instance, target.attr.value)
-                before = self._flow.found.attributes.get(key)
-                self._flow.found.attributes[key] = value if before is None else join(before, value)
+                place = (holder.instance, target.attr.value)
+                before = self._flow.found.attributes.get(place)
+                after = value if before is None else join(before, value)
+                self._flow.found.attributes[place] = after
             self._flow.record(target, value)
 
     def put_into(self, holder: cst.BaseExpression, value: Value, frame: Frame) -> None:

@@ -1,4 +1,4 @@
-"""The bare facts of a file's syntax, collected in one walk: parents, scopes, functions, calls, loops.
+"""The bare facts of a file's syntax, collected in one walk: parents, scopes, functions, calls.
 
 LibCST's own visitor and metadata cost several times more than this walk, since they visit (and
 rebuild) every piece of white space. Positions come from LibCST and are computed on first use.
@@ -146,6 +146,7 @@ class Tree:
         self.module = module
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.scopes: dict[cst.CSTNode, Scope] = {}
+        self._homes: dict[cst.CSTNode, Function] = {}
         self.calls: list[cst.Call] = []
         self.loops: list[LoopNode] = []
         self.functions: dict[FunctionNode, Function] = {}
@@ -158,7 +159,7 @@ class Tree:
     @functools.cached_property
     def _positions(self) -> dict[cst.CSTNode, CodeRange]:
         wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
-        return dict(wrapper.resolve(PositionProvider))  # type: ignore[arg-type]
+        return dict(wrapper.resolve(PositionProvider))
 
     def range(self, node: cst.CSTNode) -> CodeRange:
         """Where a node stands (rows from 1, columns from 0, in code points)."""
@@ -180,11 +181,8 @@ class Tree:
             current = self.parents.get(current)
 
     def function_of(self, node: cst.CSTNode) -> Function | None:
-        """The innermost function whose body holds the node (for a definition: the one around it)."""
-        for parent in self.ancestors(node):
-            if isinstance(parent, cst.FunctionDef | cst.Lambda):
-                return self.functions[parent]
-        return None
+        """The innermost function that holds the node (for a definition: the one around it)."""
+        return self._homes.get(node)
 
     def statement(self, node: cst.CSTNode) -> Statement | None:
         """The innermost statement that holds the node, and its place in its block."""
@@ -202,6 +200,8 @@ class Tree:
         self, node: cst.CSTNode, scope: Scope, function: Function | None, owner: Class | None
     ) -> None:
         self.scopes[node] = scope
+        if function is not None:
+            self._homes[node] = function
         if isinstance(node, cst.FunctionDef | cst.Lambda):
             function = self._function(node, function, owner)
             owner = None

@@ -40,10 +40,11 @@ What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST n
 ``spmd``, ``frameworks``       SPMD is on; {"lightning", "accelerate", "transformers"}
 ``target``                     torch_xla version to lint for, as a tuple (2, 9)
 ``calls(*names)``              CallSites, all or those of the given dotted names ("a.b.*" too)
+``reached(node)``              the calls in a node and in the functions they run
 ``methods(*names)``            CallSites of ``x.name(...)`` whatever x is
 ``name(expr)``                 dotted original of what an expression names, or None
 ``value(expr)``                Value: kind, certain, origin, local, element, items
-``loop(node)``                 innermost Loop around a node, reached through calls or not
+``loop(node)``                 innermost Loop around a node in the same function
 ``step_loop(node)``            the STEP loop that runs it on every step, or None
 ``eval_loop(node)``            the EVAL loop that runs it for every batch, or None
 ``hot_loop(node)``             step or evaluation loop
