@@ -166,14 +166,14 @@ class Loops:
 
     def _eval_before(self, node: cst.CSTNode, function: cst.FunctionDef) -> bool:
         """Whether the last ``.train()`` or ``.eval()`` before a node is ``.eval()``."""
-        row = self._tree.row(node)
+        order = self._tree.order
         last: str | None = None
         for call in self._tree.calls:
             if (
                 isinstance(call.func, cst.Attribute)
                 and call.func.attr.value in {"train", "eval"}
                 and self._home[call] is self._tree.functions[function]
-                and self._tree.row(call) < row
+                and order[call] < order[node]
             ):
                 last = call.func.attr.value
         return last == "eval"

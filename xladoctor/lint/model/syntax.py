@@ -16,6 +16,8 @@ from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_DEFINITIONS = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
+
 LoopNode: TypeAlias = cst.For | cst.While | cst.CompFor
 FunctionNode: TypeAlias = cst.FunctionDef | cst.Lambda
 
@@ -169,6 +171,11 @@ class Tree:
         """The row on which a node begins."""
         return self._positions[node].start.line
 
+    @functools.cached_property
+    def order(self) -> dict[cst.CSTNode, int]:
+        """Where each node comes in the walk: source order, without the cost of positions."""
+        return {node: index for index, node in enumerate(self.scopes)}
+
     def text(self, node: cst.CSTNode) -> str:
         """The node as it is written."""
         return self.module.code_for_node(node)
@@ -278,8 +285,11 @@ def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 def walk(node: cst.CSTNode, *, into_functions: bool = True) -> Iterator[cst.CSTNode]:
     """A node and everything in it, depth first."""
-    yield node
-    for child in children(node):
-        if not into_functions and isinstance(child, cst.FunctionDef | cst.Lambda | cst.ClassDef):
-            continue
-        yield from walk(child, into_functions=into_functions)
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        inner = list(children(current))
+        if not into_functions:
+            inner = [item for item in inner if not isinstance(item, _DEFINITIONS)]
+        waiting.extend(reversed(inner))
