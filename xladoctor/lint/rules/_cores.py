@@ -93,8 +93,12 @@ def entry_places(model: FileModel, entry: Entry) -> list[Place]:
 
 
 def differs(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether anything in an expression may differ from core to core or tells its number."""
-    return any(_tells_core(model, part) for part in walk(node))
+    """Whether anything in an expression may differ from core to core, as a path may."""
+    return any(tells_core(model, part) or _is_unique(model, part) for part in walk(node))
+
+
+def _is_unique(model: FileModel, node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Call) and (model.call(node).name or "").startswith(_UNIQUE_CALLS)
 
 
 def asks_for_core(model: FileModel, node: cst.CSTNode) -> bool:
@@ -105,10 +109,10 @@ def asks_for_core(model: FileModel, node: cst.CSTNode) -> bool:
     )
 
 
-def _tells_core(model: FileModel, node: cst.CSTNode) -> bool:
+def tells_core(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a node tells which core it is: by what it is, or by its name."""
     if isinstance(node, cst.Call):
-        name = model.call(node).name or ""
-        return name in _NUMBER_CALLS or name.startswith(_UNIQUE_CALLS)
+        return (model.call(node).name or "") in _NUMBER_CALLS
     if isinstance(node, cst.Name | cst.Attribute):
         value = model.value(node)
         if value.kind in {Kind.CORE_NUMBER, Kind.IS_MASTER, Kind.NOT_MASTER, Kind.DEVICE}:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import differs, entry_places, every_core
+from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
+_CORE_WORDS = re.compile(r"\b(core|device|ordinal|process|rank|replica|worker)s?\b")
 _BARS = ("tqdm.tqdm", "tqdm.trange")
 _MASTER_PRINT = "torch_xla.core.xla_model.master_print"
 
@@ -48,15 +50,14 @@ def output_on_every_core(model: FileModel) -> Iterator[Problem]:
 
 def _says_core(model: FileModel, call: CallSite) -> bool:
     """Whether the line says from which core it comes: then it was meant."""
-    if any(differs(model, argument) for argument in call.node.args):
+    if any(tells_core(model, part) for argument in call.node.args for part in walk(argument)):
         return True
-    words = ("core", "rank", "ordinal", "process", "replica", "device", "worker")
     texts = (
         part.value.lower()
         for part in walk(call.node)
         if isinstance(part, cst.SimpleString | cst.FormattedStringText)
     )
-    return any(word in text for text in texts for word in words)
+    return any(_CORE_WORDS.search(text) for text in texts)
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:
