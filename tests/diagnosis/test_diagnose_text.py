@@ -102,6 +102,15 @@ def test_fallbacks_in_any_namespace() -> None:
     assert report.summary.fallbacks == {"aten::silu": 600, "torchvision::nms": 505}
 
 
+def test_reads_that_fallbacks_cause_are_put_down_to_them() -> None:
+    inbound = Printed("InboundData", 30, "5.72GB", {"50": "4.00B", "90": "585.94MB"})
+    metrics = [time("ExecuteTime", 30, 0.1), inbound, time("TransferFromServerTime", 30, 23.0)]
+    report = diagnosed(metrics, {"aten::affine_grid_generator": 10, "aten::grid_sampler_2d": 10})
+    assert codes(report) == ["XLA101", "XLA501", "XLA501"]
+    assert report.summary.verdict.startswith("Operations run on the CPU")
+    assert report.summary.why.startswith("aten::")
+
+
 def test_uploads_that_fallbacks_cause_are_not_called_a_slow_input() -> None:
     uploads = time("TransferToServerTime", 12, 27.0)
     metrics = [time("CompileTime", 3, 0.1), time("ExecuteTime", 30, 0.1), uploads]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.diagnosis.thresholds import EARLY_STEPS
+from xladoctor.diagnosis.thresholds import CAUSED_BY_FALLBACKS, EARLY_STEPS
 from xladoctor.diagnosis.words import at, duration, plural
 from xladoctor.findings import Severity
 
@@ -46,13 +46,25 @@ def verdict(case: Case, findings: Sequence[Finding]) -> Answer:
     measured = [f for f in findings if f.confirmed_by != ("lint",)]
     serious = [f for f in measured if f.severity is not Severity.INFO]
     if serious:
-        return _problem(case, serious[0], serious, early)
+        return _problem(case, _reason(case, serious), serious, early)
     if early is not None:
         return early
     if case.run is not None:
         return _healthy_run(case.run)
     assert case.pasted is not None
     return _healthy_report(case.pasted)
+
+
+def _reason(case: Case, findings: Sequence[Finding]) -> Finding:
+    """The dearest finding, or what brings it about: fallbacks read their inputs from the device."""
+    dearest = findings[0]
+    state = case.pasted.main if case.pasted is not None else None
+    if dearest.code != "XLA101" or case.run is not None or state is None:
+        return dearest
+    fallbacks = [finding for finding in findings if finding.code == "XLA501"]
+    runs = sum(finding.count or 0 for finding in fallbacks)
+    caused = fallbacks and runs >= CAUSED_BY_FALLBACKS * (dearest.count or 0)
+    return fallbacks[0] if caused else dearest
 
 
 def _problem(
@@ -189,8 +201,6 @@ def _facts(state: State) -> list[str]:
 
 
 def _capital(text: str) -> str:
-    return (
-        text[:1].upper() + text[1:]
-        if text[:1].islower() and ":" not in text.split(" ")[0]
-        else text
-    )
+    """A sentence with its capital, unless it begins with a name ("aten::silu", "train.py:3")."""
+    first = text.partition(" ")[0]
+    return text if set(first[:-1]) & set(":._/") else text[:1].upper() + text[1:]

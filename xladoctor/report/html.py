@@ -69,7 +69,8 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         seconds=words.seconds, number=words.number, place=words.place, cause=words.cause,
-        amount=words.amount, dash=words.dash,
+        amount=words.amount,
+        capital=words.capital, dash=words.dash,
     )  # fmt: skip
     environment.globals["cores_text"] = words.cores
     return environment
