@@ -73,6 +73,25 @@ main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
 """
 
 
+#: One device; the loss is looked at before the step has ended, which cuts its graph in two.
+CUT = """\
+import torch
+import torch_xla
+
+device = torch_xla.device()
+weight = torch.ones(8).to(device).requires_grad_()
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(4):
+    optimizer.zero_grad()
+    loss = (weight * torch.ones(8).to(device)).sum()
+    loss.backward()
+    optimizer.step()
+    if loss.detach() > 1e6:  # line READ
+        break
+    torch_xla.sync()  # line STEP
+"""
+
+
 def line(program: str, mark: str) -> int:
     """The row of the line that is marked ``# line MARK``."""
     return next(

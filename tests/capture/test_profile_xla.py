@@ -186,6 +186,26 @@ def test_manifest_and_process(cores):
     assert not cores.of("note")
 
 
+# -- one device, without a main function for each core --------------------------------------------
+@pytest.mark.parametrize("simulate", [(), ("--simulate-cores", "4")])
+def test_reads_of_a_program_on_one_device_are_measured(tmp_path, simulate):
+    """Its reads cut the step: one graph at the read, one for the rest of the step."""
+    (tmp_path / "cut.py").write_text(programs.CUT)
+    words = ("-o", "run", "--output-file", "r.txt", "--", sys.executable, "cut.py")
+    done = profile(tmp_path, *simulate, *words, PJRT_DEVICE="CPU")
+    assert done.returncode == 0, done.stderr
+    run = Run(done, tmp_path / "run")
+    read, step = (programs.line(programs.CUT, mark) for mark in ("READ", "STEP"))
+    found = [(run.line(r["site"]), r["trigger"], r["cause"]["kind"]) for r in run.of("compilation")]
+    assert found == [(read, "read", "host-sync-split"), (step, "step", "first-graph")]
+    read_row = next(row for row in run.of("step") if row["first"] == 1)["syncs"]
+    assert [(run.line(site), what, count, new) for site, what, count, _, new in read_row] == [
+        (read, "bool", 1, 1)
+    ]
+    metrics = (rundir.processes(tmp_path / "run")[0] / "metrics.txt").read_text()
+    assert "Counter: UncachedCompile\n  Value: 2\n" in metrics
+
+
 # -- one device, and the ways a run can end ------------------------------------------------------
 @pytest.mark.parametrize(
     ("end", "code", "last_row"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,7 @@ class Meter:
         self._simulated = simulated
         self._note = note
         self._lock_wait = 0.0
+        self._thread = threading.local()
         self._debug: DebugRecords | None = None
         self.start_over()
 
@@ -122,14 +124,30 @@ class Meter:
             self._note(f"graphs have no hash here ({error})")
 
     def install(self, points: Points) -> None:
-        """Put the meter around launches, and without simulation around what launches unseen."""
+        """Put the meter around launches, and around reads, which may launch unseen."""
         points.around(LAUNCH, MEASURE, self.around)
-        if not self._simulated:
-            points.around(READ, MEASURE, self.around)
-            points.around(FALLBACK, MEASURE, self.around)
+        points.around(READ, MEASURE, self.around_read)
+        points.around(FALLBACK, MEASURE, self.around_read)
+
+    def around_read(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Measure a read that launches by itself.
+
+        Cores that share the process do not: the simulation launches for them, inside its lock,
+        and outside of it the counters would show what other cores do.
+        """
+        if getattr(self._thread, "inside", False) or (self._simulated and _cores_here() > 1):
+            return proceed()
+        return self.around(call, proceed)
 
     def around(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Measure one call."""
+        self._thread.inside = True
+        try:
+            return self._measured(call, proceed)
+        finally:
+            self._thread.inside = False
+
+    def _measured(self, call: Call, proceed: Callable[[], Any]) -> Any:
         compiled, cached = _compilations()
         began = time.monotonic()
         if self._debug is not None:
@@ -174,6 +192,12 @@ class Meter:
 
 
 _UNKNOWN: dict[str, Any] = {"graph": None, "inputs": None, "outputs": None}
+
+
+def _cores_here() -> int:
+    """How many cores' main functions run in this process; 0 in a program on one device."""
+    count = xla.binding("_xla_get_replication_devices_count")
+    return int(count()) if count is not None else 0
 
 
 def _compilations() -> tuple[int, int]:
