@@ -27,7 +27,7 @@ def output_on_every_core(model: FileModel) -> Iterator[Problem]:
     """Find prints and progress bars that run on every core and do not say which core it is."""
     for call in model.calls("builtins.print", *_BARS):
         entry = every_core(model, call.node)
-        if entry is None:
+        if entry is None or _in_handler(model, call.node):
             continue
         if call.name == "builtins.print":
             if "file" in call.keywords or not call.node.args or _says_core(model, call):
@@ -46,6 +46,14 @@ def output_on_every_core(model: FileModel) -> Iterator[Problem]:
             related=entry_places(model, entry),
             fix=_fix(model, call),
         )
+
+
+def _in_handler(model: FileModel, node: cst.CSTNode) -> bool:
+    """What goes wrong on one core must be said by that core."""
+    parent = model.parent(node)
+    while parent is not None and not isinstance(parent, cst.FunctionDef | cst.ExceptHandler):
+        parent = model.parent(parent)
+    return isinstance(parent, cst.ExceptHandler)
 
 
 def _says_core(model: FileModel, call: CallSite) -> bool:

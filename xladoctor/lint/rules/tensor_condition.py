@@ -84,18 +84,9 @@ def _builtins(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, call.node) if tensor is not None else None
         if tensor is None or loop is None:
             continue
-        advice = _ADVICE
-        if call.node.func.deep_equals(cst.Name("max")) or call.node.func.deep_equals(
-            cst.Name("min")
-        ):
-            word = "maximum" if call.node.func.deep_equals(cst.Name("max")) else "minimum"
-            advice = f"use torch.{word}(a, b), which stays on the device"
         assert call.name is not None
-        yield read_problem(
-            model,
-            call.node,
-            tensor,
-            loop,
-            f"`{call.name.removeprefix('builtins.')}()` reads",
-            advice,
-        )
+        spelled = call.name.removeprefix("builtins.")
+        advice = _ADVICE
+        if spelled in {"max", "min"}:
+            advice = f"use torch.{spelled}imum(a, b), which stays on the device"
+        yield read_problem(model, call.node, tensor, loop, f"`{spelled}()` reads", advice)

@@ -1,0 +1,33 @@
+"""What the tests of rules share: a program in, codes and rows out."""
+
+from __future__ import annotations
+
+import textwrap
+
+from xladoctor.lint import engine
+from xladoctor.lint.sources import Source
+
+
+def found(program, *, target=None, filename="train.py"):
+    """(row, code) of what all rules find in a program, in source order."""
+    text = textwrap.dedent(program)
+    options = engine.LintOptions() if target is None else engine.LintOptions(target=target)
+    result = engine.lint(Source(filename, text), options)
+    assert result.failures == ()
+    return [(item.locations[0].row, item.code) for item in result.findings]
+
+
+def codes(program, **options):
+    """The codes alone, each once."""
+    return sorted({code for _, code in found(program, **options)})
+
+
+def rows(program, code, **options):
+    """The rows at which one rule finds something."""
+    return [row for row, other in found(program, **options) if other == code]
+
+
+def marked(program, mark="# here"):
+    """The rows of a program that carry a mark."""
+    lines = textwrap.dedent(program).splitlines()
+    return [row for row, line in enumerate(lines, 1) if mark in line]

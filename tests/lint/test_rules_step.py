@@ -1,0 +1,254 @@
+"""Reads, shapes and the step protocol, on code as people write it (all programs are invented)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lint.rule_helpers import codes, marked, rows
+
+TRAIN = """
+    import math
+    import torch
+    import torch.nn.functional as F
+    import torch_xla
+    import torch_xla.core.xla_model as xm
+    import torch_xla.distributed.parallel_loader as pl
+
+    def train(model, loader, optimizer, criterion, args, writer):
+        device = torch_xla.device()
+        model.to(device)
+        model.train()
+        history = []
+        for step, (images, labels) in enumerate(pl.MpDeviceLoader(loader, device)):
+            optimizer.zero_grad()
+            outputs = model(images)
+            loss = criterion(outputs, labels)
+            loss.backward()
+            optimizer.step()
+            BODY
+        return history
+"""
+
+
+def _with(body):
+    lines = body.strip().splitlines()
+    return TRAIN.replace("BODY", ("\n" + " " * 12).join(lines))
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("history.append(loss.item())", "XLA101"),
+        ("history += [x for x in outputs.argmax(1).cpu().numpy()]", "XLA101"),
+        ("correct = outputs.max(1)[1].eq(labels).sum().item()", "XLA101"),
+        ("host = outputs.detach().to('cpu')", "XLA101"),
+        ("host = outputs.to(torch.device('cpu'))", "XLA101"),
+        ("history.append(float(loss))", "XLA102"),
+        ("history.append(math.sqrt(loss))", "XLA102"),
+        ("print('loss', loss)", "XLA103"),
+        ("print('loss %.3f' % loss)", "XLA103"),
+        ("xm.master_print(f'{loss}')", "XLA103"),
+        ("if loss > 5: break", "XLA104"),
+        ("assert not torch.isnan(loss).any()", "XLA104"),
+        ("worst = max(loss, 3.0)", "XLA104"),
+        ("flag = 1 if (outputs > 0).all() else 0", "XLA104"),
+        ("kept = outputs[labels > 0]", "XLA202"),
+        ("kept = outputs[~(labels == 3)]", "XLA202"),
+        ("index = (labels > 0).nonzero()", "XLA201"),
+        ("index, = torch.where(labels > 0)", "XLA201"),
+        ("order = torch.searchsorted(outputs[0], outputs[1])", "XLA501"),
+        ("middle = outputs.median()", "XLA501"),
+    ],
+)
+def test_a_read_in_the_step_loop_is_found_once(body, code):
+    assert codes(_with(body)) == [code]
+    assert len(rows(_with(body), code)) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "history.append(loss.detach())",
+        "history.append(images.shape[0]); n = int(labels.size(0)); m = len(images)",
+        "print(f'step {step} {images.shape} {images.dtype}')",
+        "if step % 100 == 0:\n    print(loss.item())",
+        "if step % args.log_steps == 0:\n    history.append(float(loss))",
+        "if (step + 1) % 50 == 0:\n    writer.add_scalar('loss', loss.item(), step)",
+        "xm.add_step_closure(lambda l: print(l.item()), args=(loss.detach(),))",
+        "if labels is None or isinstance(outputs, tuple): continue",
+        "if args.clip and model.training: pass",
+        "lr = optimizer.param_groups[0]['lr']; print(f'{lr:.5f}', float(lr))",
+        "loss = torch.where(loss > 5, loss * 0.1, loss)",
+        "first, rest = outputs[:4], outputs[4:]; row = outputs[0]; picked = outputs[labels]",
+        "best = torch.maximum(loss, loss * 2); top = outputs.topk(3)",
+        "target = F.one_hot(labels, num_classes=10); n = torch.count_nonzero(labels)",
+        "if not torch.is_tensor(loss): raise ValueError(f'bad {loss}')",
+        "size = F.interpolate(images, scale_factor=2, mode='nearest')",
+        "config = {'a': 1}; value = config['a']; text = 'a {}'.format(step)",
+        "assert labels.ndim == 1, f'labels are {labels}'",
+    ],
+)
+def test_what_only_looks_like_a_fault_is_left_alone(body):
+    assert codes(_with(body)) == []
+
+
+def test_a_read_after_the_loop_is_right():
+    program = """
+        import torch
+        import torch_xla
+        import torch_xla.distributed.parallel_loader as pl
+
+        def train(model, loader, optimizer, criterion):
+            device = torch_xla.device()
+            model.to(device)
+            total = torch.zeros((), device=device)
+            for epoch in range(3):
+                for images, labels in pl.MpDeviceLoader(loader, device):
+                    loss = criterion(model(images), labels)
+                    loss.backward()
+                    optimizer.step()
+                    total += loss.detach()
+                print(epoch, total.item(), float(loss))
+    """
+    assert codes(program) == []
+
+
+def test_code_without_torch_xla_is_nobodys_business():
+    program = """
+        import torch
+
+        def train(model, loader, optimizer, criterion, device):
+            for images, labels in loader:
+                loss = criterion(model(images.to(device)), labels.to(device))
+                loss.backward()
+                optimizer.step()
+                print(loss.item(), images[labels > 0])
+    """
+    assert codes(program) == []
+
+
+def test_a_read_in_a_method_that_the_loop_calls_is_found_there():
+    program = """
+        import torch_xla
+        import torch_xla.distributed.parallel_loader as pl
+
+        class Meter:
+            def __init__(self):
+                self.values = []
+
+            def update(self, value):
+                self.values.append(value.item())  # here
+
+        def train(model, loader, optimizer, criterion):
+            device = torch_xla.device()
+            model.to(device)
+            meter = Meter()
+            for images, labels in pl.MpDeviceLoader(loader, device):
+                loss = criterion(model(images), labels)
+                loss.backward()
+                optimizer.step()
+                meter.update(loss.detach())
+    """
+    assert rows(program, "XLA101") == marked(program)
+
+
+def test_a_model_of_another_file_is_a_model():
+    program = """
+        import torch_xla
+        import torch_xla.distributed.parallel_loader as pl
+        from nets import ResNet, build_model
+
+        def train(loader, optimizer, criterion, cfg):
+            device = torch_xla.device()
+            first = ResNet(cfg).to(device)
+            second = build_model(cfg).to(device)
+            for images, labels in pl.MpDeviceLoader(loader, device):
+                out = first(images) + second(images)
+                loss = criterion(out, labels)
+                loss.backward()
+                optimizer.step()
+                print(cfg, first)
+                last = out.cpu()  # here
+    """
+    assert rows(program, "XLA101") == marked(program)
+    assert rows(program, "XLA103") == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "xm.optimizer_step(optimizer, barrier=True)",
+        "optimizer.step(); xm.mark_step()",
+        "optimizer.step(); torch_xla.sync()",
+        "xm.optimizer_step(optimizer, barrier=args.barrier)",
+        "optimizer.step(); end_of_step()",
+    ],
+)
+def test_a_loop_that_syncs_in_any_way_has_a_boundary(body):
+    program = f"""
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+        from torch.utils.data import DataLoader
+
+        def end_of_step():
+            torch_xla.sync()
+
+        def train(model, dataset, optimizer, criterion, args):
+            device = torch_xla.device()
+            model.to(device)
+            for images, labels in DataLoader(dataset, batch_size=8, drop_last=True):
+                loss = criterion(model(images.to(device)), labels.to(device))
+                loss.backward()
+                {body}
+    """
+    assert rows(program, "XLA301") == []
+
+
+def test_a_loop_over_a_range_on_the_device_needs_a_boundary():
+    program = """
+        import torch
+        import torch_xla
+
+        def train(model, optimizer):
+            device = torch_xla.device()
+            model.to(device)
+            for step in range(1000):  # here
+                x = torch.randn(8, 4, device=device)
+                loss = model(x).sum()
+                loss.backward()
+                optimizer.step()
+    """
+    assert rows(program, "XLA301") == marked(program)
+
+
+def test_torch_compile_runs_the_step_itself():
+    program = """
+        import torch
+        import torch_xla
+        from torch.utils.data import DataLoader
+
+        def train(model, dataset, optimizer, criterion):
+            device = torch_xla.device()
+            model = torch.compile(model.to(device), backend="openxla")
+            for images, labels in DataLoader(dataset, batch_size=8, drop_last=True):
+                loss = criterion(model(images.to(device)), labels.to(device))
+                loss.backward()
+                optimizer.step()
+    """
+    assert rows(program, "XLA301") == []
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [((2, 9), ["XLA801", "XLA802"]), ((2, 6), []), ((2, 7), ["XLA801"])],
+)
+def test_old_names_follow_the_target_version(target, expected):
+    program = """
+        import torch_xla.core.xla_model as xm
+
+        def setup():
+            return xm.xla_device(), xm.get_ordinal(), xm.get_local_ordinal()
+    """
+    found = codes(program, target=target)
+    # xm.get_ordinal warns from 2.5 to 2.6, which is XLA802 there.
+    assert [code for code in found if (target, code) != ((2, 6), "XLA802")] == expected
