@@ -189,3 +189,15 @@ def test_a_size_that_lost_its_unit_is_not_read() -> None:
     (report,) = read("Metric: InboundData\n  TotalSamples: 264\n  Accumulator: 1.03")
     assert report.metrics["InboundData"].accumulator is None
     assert report.metrics["InboundData"].total_samples == 264
+
+
+def test_the_mixed_lines_of_several_workers_are_read_apart() -> None:
+    lines = ["Metric: CompileTime", "  TotalSamples: {}", "Counter: MarkStep", "  Value: {}"]
+    text = "".join(
+        f"2021-04-19 13:28:12 10.0.0.{worker} [{worker}] {line.format(10 + worker)}\n"
+        for line in lines
+        for worker in (0, 1)
+    )
+    first, second = read(text)
+    assert (first.source, first.metrics["CompileTime"].total_samples) == ("x (10.0.0.0 [0])", 10)
+    assert (second.source, second.counters) == ("x (10.0.0.1 [1])", {"MarkStep": 11})

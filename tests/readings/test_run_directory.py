@@ -109,3 +109,18 @@ def test_the_place_is_the_first_line_outside_installed_packages() -> None:
     assert (place.filename, place.row, place.function) == ("train.py", 9, "train")
     assert location(frames[:1], None) is not None
     assert location((), None) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"t0": None}, {"t1": 1e999}, {"parts": {"compile": "x"}}, {"last": 10**12}, {"last": 0},
+     {"syncs": [[0, "item"]]}, {"fallbacks": [[0, "aten::x", None, 1.0]]}, {"launches": 3}],
+)  # fmt: skip
+def test_a_damaged_row_is_left_out_as_a_whole(tmp_path: Path, damage: dict[str, object]) -> None:
+    run = InventedRun(1)
+    run.steps(3, syncs=[(52, "item", 1, 0.1, 0)])
+    next(row for row in run.rows if row["e"] == "step" and row["first"] == 2).update(damage)
+    (read,) = load([run.write(tmp_path / "run")]).runs
+    assert [row.first for row in read.steps] == [1, 3]
+    assert sum(row.count for row in read.syncs) == 2
+    assert sum("could not be read" in note for note in read.notes) == 1

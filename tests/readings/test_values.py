@@ -46,3 +46,10 @@ def test_what_is_cut_or_foreign_is_no_value(text: str) -> None:
 
 def test_plain_numbers_have_no_unit() -> None:
     assert parse_value("22527705.00") == (22_527_705.0, "")
+
+
+@pytest.mark.parametrize(
+    "text", ["9" * 400 + ".00", "9" * 400 + "GB", "9" * 5000 + "s000ms000.000us"]
+)
+def test_numbers_out_of_range_are_no_values(text: str) -> None:
+    assert parse_value(text) is None

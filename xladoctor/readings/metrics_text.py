@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,10 @@ _KEY = re.compile(
 )
 _NAME = re.compile(r"[A-Za-z_][\w:.\-]*")
 _STEP = re.compile(r"\[MetricsData;\s*step=(?P<step>\d+)\]")
-_INTEGER = re.compile(r"\d+(?!\S)")
+_INTEGER = re.compile(r"\d{1,19}(?!\S)")  # a 64-bit counter has no more digits
+#: How the log of a pod names the worker of a line; the workers' lines are mixed. Seen in reports:
+#: "2021-04-19 13:28:12 10.164.0.25 [0] ".
+_WORKER = re.compile(r"\S+ \S+ (?P<worker>\d{1,3}(?:\.\d{1,3}){3} \[\d+\]) ")
 _PERCENTILE = re.compile(r"(?P<head>\d+(?:\.\d+)?)%=(?P<value>[^;\s]+)")
 _WRAPPED = re.compile(r"[\d.%=;dhmsuBKMGTP ]+")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -68,11 +72,16 @@ def parse_reports(
         Only reports with at least one value. Values that are cut, or whose name is cut off, are
         left out rather than guessed.
     """
-    reader = _Reader()
+    readers = {"": _Reader()}
     for line in lines:
-        reader.feed(line)
+        worker = _WORKER.match(line)
+        name = f" ({worker['worker']})" if worker else ""
+        if name not in readers:
+            readers[name] = _Reader()
+        readers[name].feed(line)
     return [
-        MetricsReport(source, core, draft.step, draft.metrics, draft.counters)
+        MetricsReport(source + name, core, draft.step, draft.metrics, draft.counters)
+        for name, reader in readers.items()
         for draft in reader.finish()
     ]
 
@@ -234,9 +243,10 @@ def _rates(block: _Block, unit: Unit) -> dict[str, float | None]:
     number, slash, _ = block.fields.get("Rate", "").partition("/")
     if slash:
         try:
-            out["rate"] = float(number)
+            value_per_second = float(number)
         except ValueError:
-            out["rate"] = None
+            value_per_second = math.inf
+        out["rate"] = value_per_second if math.isfinite(value_per_second) else None
     value = parse_value(block.fields.get("Mean", ""))
     if value is not None and value[1] == unit:
         out["mean"] = value[0]

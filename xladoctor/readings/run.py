@@ -17,6 +17,11 @@ from xladoctor.readings import tables
 from xladoctor.readings.metrics_text import parse_reports
 from xladoctor.results import CAUSE_KINDS, Cause
 
+#: Numbers from here on are no measurement: a damaged record.
+_LARGEST = 2**63
+#: More steps than any row covers: the recorder writes one at least every few seconds.
+_STEPS_OF_A_ROW = 1_000_000
+
 #: The version of the run directory that this reader knows.
 VERSION = 1
 
@@ -231,31 +236,43 @@ class _EventReader:
     def _on_step(self, event: dict[str, Any]) -> None:
         core = self._core(event)
         first, last = _integer(event.get("first")), _integer(event.get("last"))
+        if first is not None and last is not None and not 0 <= last - first < _STEPS_OF_A_ROW:
+            raise ValueError(f"steps {first} to {last} are no stretch of steps")
         place = (self._process, core, first, last)
         transfers = event.get("transfers") or {}
-        parts = {str(k): float(v) for k, v in (event.get("parts") or {}).items() if v is not None}
-        self._rows["step"].append(
-            tables.StepRow(
-                *place, float(event["t0"]), float(event["t1"]), parts,
-                _integer(transfers.get("to_device")), _integer(transfers.get("from_device")),
+        parts = (event.get("parts") or {}).items()
+        step = tables.StepRow(
+            *place,
+            t0=_required(event["t0"]),
+            t1=_required(event["t1"]),
+            parts={str(part): _required(value) for part, value in parts if value is not None},
+            to_device=_integer(transfers.get("to_device")),
+            from_device=_integer(transfers.get("from_device")),
+        )
+        syncs = [
+            tables.SyncRow(
+                *place, self._site(site), str(what), round(_required(count)), _number(seconds),
+                _integer(compiled),
             )
-        )  # fmt: skip
-        for site, what, count, seconds, compiled in event.get("syncs") or ():
-            self._rows["sync"].append(
-                tables.SyncRow(
-                    *place,
-                    self._site(site),
-                    str(what),
-                    int(count),
-                    _number(seconds),
-                    _integer(compiled),
-                )
+            for site, what, count, seconds, compiled in event.get("syncs") or ()
+        ]  # fmt: skip
+        fallbacks = [
+            tables.FallbackRow(
+                *place, self._site(site), str(what), round(_required(count)), _number(seconds)
             )
-        for kind, row in (("fallback", tables.FallbackRow), ("launch", tables.LaunchRow)):
-            for site, what, count, seconds in event.get(f"{kind}{'e' * (kind == 'launch')}s") or ():
-                self._rows[kind].append(
-                    row(*place, self._site(site), str(what), int(count), _number(seconds))
-                )
+            for site, what, count, seconds in event.get("fallbacks") or ()
+        ]
+        launches = [
+            tables.LaunchRow(
+                *place, self._site(site), str(what), round(_required(count)), _number(seconds)
+            )
+            for site, what, count, seconds in event.get("launches") or ()
+        ]
+        # Only now: a damaged row is left out as a whole.
+        self._rows["step"].append(step)
+        self._rows["sync"] += syncs
+        self._rows["fallback"] += fallbacks
+        self._rows["launch"] += launches
 
     def _on_compilation(self, event: dict[str, Any]) -> None:
         self._rows["compilation"].append(
@@ -327,8 +344,20 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """A finite number, as a float; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < _LARGEST else None
+
+
+def _required(value: Any) -> float:
+    number = _number(value)
+    if number is None:
+        raise ValueError(f"{value!r} is not a number")
+    return number
 
 
 def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if abs(value) < _LARGEST else None

@@ -20,12 +20,13 @@ _NS = {
     "s": 1_000_000_000,
     "ms": 1_000_000,
 }
+# torch_xla counts in 64 bits: longer numbers are not values, and would not fit a float.
 _TIME = re.compile(
-    r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?!s))?(?:(?P<s>\d+)s)?(?:(?P<ms>\d+)ms)?"
-    r"(?P<us>\d+)\.(?P<ns>\d{3})us"
+    r"(?:(?P<d>\d{1,9})d)?(?:(?P<h>\d{1,9})h)?(?:(?P<m>\d{1,9})m(?!s))?(?:(?P<s>\d{1,9})s)?"
+    r"(?:(?P<ms>\d{1,9})ms)?(?P<us>\d{1,9})\.(?P<ns>\d{3})us"
 )
-_BYTES = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[KMGTP]?B)")
-_NUMBER = re.compile(r"\d+\.\d{2}")
+_BYTES = re.compile(r"(?P<number>\d{1,20}(?:\.\d{1,9})?)(?P<unit>[KMGTP]?B)")
+_NUMBER = re.compile(r"\d{1,25}\.\d{2}")
 _BYTE_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40, "PB": 2**50}
 
 
