@@ -176,3 +176,15 @@ def test_the_analyzers_own_lines_grow_or_do_not() -> None:
     assert codes(diagnose(load(["-"], setup))) == []
     growing = line.format("CompileTime", 21, 11) + line.format("CompileTime", 23, 12)
     assert codes(diagnose(load(["-"], growing))) == ["XLA210"]
+
+
+def test_reads_that_debug_blocks_name_have_their_line() -> None:
+    block = (
+        "Execution Analysis: {bar}\nExecution Analysis: Execution Cause\n"
+        "Execution Analysis:   most likely user code trying to access tensor value before {end}\n"
+        "Execution Analysis: Python Frame Triggered Execution:\n"
+        "Execution Analysis:   train (/home/user/train.py:73)\nExecution Analysis: {bar}\n"
+    ).format(bar="=" * 80, end="torch_xla.sync")
+    (found,) = diagnose(load(["-"], block * 3)).findings
+    assert (found.code, found.count, found.locations[0].row) == ("XLA101", 3, 73)
+    assert diagnose(load(["-"], block)).findings == ()

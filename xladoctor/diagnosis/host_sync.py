@@ -13,13 +13,14 @@ from xladoctor.diagnosis.words import (
     rate,
     size,
 )
+from xladoctor.readings.run import location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.diagnosis.case import Case, RunFacts
     from xladoctor.diagnosis.pasted import Pasted, State
-    from xladoctor.findings import Finding
+    from xladoctor.findings import Finding, Location
     from xladoctor.readings.tables import SyncRow
 
 _SUGGESTION = (
@@ -38,6 +39,7 @@ def find(case: Case) -> Iterator[Finding]:
             yield found
         else:
             yield from _from_profiler(case.pasted)
+        yield from _from_blocks(case.pasted)
 
 
 def _from_run(run: RunFacts) -> Iterator[Finding]:
@@ -128,6 +130,26 @@ def _scalar_reads(state: State) -> Finding | None:
         seconds=state.seconds("TransferFromDeviceTime", "TransferFromServerTime"),
         by="report",
     )
+
+
+def _from_blocks(pasted: Pasted) -> Iterator[Finding]:
+    """Lines that PT_XLA_DEBUG itself says read a value before the step's end."""
+    lines: dict[Location | None, int] = {}
+    for block in pasted.debug:
+        if block.kind == "execution" and "access tensor value" in (block.cause or ""):
+            place = location(block.frames)
+            lines[place] = lines.get(place, 0) + 1
+    for place, count in lines.items():
+        if count >= limits.FEWEST_READS_OF_A_LINE:
+            yield finding(
+                "XLA101",
+                f"a device value was read before the step's end {plural(count, 'time')} "
+                "(PT_XLA_DEBUG)",
+                _SUGGESTION,
+                at=place,
+                count=count,
+                by="report",
+            )
 
 
 def _from_profiler(pasted: Pasted) -> Iterator[Finding]:

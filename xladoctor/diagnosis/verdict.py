@@ -162,7 +162,7 @@ def _healthy_report(pasted: Pasted) -> Answer:
     state = pasted.main
     if state is None:
         return (
-            "This debug output shows no problem.",
+            "Nothing wrong is visible in this debug output.",
             f"It has {plural(len(pasted.debug), 'analysis block')} and no complaint.",
             "For counts and times give metrics_report() as well.",
         )
