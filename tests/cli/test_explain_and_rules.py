@@ -45,6 +45,13 @@ def test_explain_renders_every_page_on_a_terminal(page, capsys):
     assert "since =" not in output
 
 
+def test_explain_on_a_terminal_shows_a_fixed_program_without_the_marks_of_tests(capsys):
+    page = catalogue.page("XLA802")
+    assert page.text.count("error:") == 6
+    explain_module._render([page])
+    assert capsys.readouterr().out.count("error:") == 3
+
+
 def test_explain_says_in_one_sentence_that_there_is_no_such_rule(capsys):
     assert main(["explain", "XLA101", "XLA999"]) == 2
     captured = capsys.readouterr()

@@ -74,7 +74,7 @@ def test_a_fault_between_cores_is_found(body, code):
         "if epoch % 5 == 0: xm.rendezvous('a')",
         "if args.verbose: xm.rendezvous('a')",
         "if xr.world_size() > 1: xm.rendezvous('a')",
-        "if not xm.is_master_ordinal(): xm.rendezvous('a')\nif xm.is_master_ordinal(): xm.rendezvous('a')",
+        "m = xm.is_master_ordinal()\nif not m: xm.rendezvous('a')\nif m: xm.rendezvous('a')",
     ],
 )
 def test_what_is_right_on_several_cores_is_left_alone(body):
@@ -252,3 +252,26 @@ def test_environment_in_shell_lines_of_a_notebook(tmp_path):
         (item.code, item.locations[0].cell, item.locations[0].row) for item in result.findings
     ]
     assert places == [("XLA701", 1, 1), ("XLA701", 1, 2)]
+
+
+def test_an_import_is_added_after_what_must_come_before_torch_xla():
+    from xladoctor.lint import engine, fixes
+    from xladoctor.lint.sources import Source
+
+    program = """import os
+os.environ["PJRT_DEVICE"] = "TPU"
+import torch_xla.core.xla_model as xm
+print(xm.get_ordinal())
+"""
+    done = fixes.fix(
+        program.encode(), "a.py", lambda source: engine.lint(Source("a.py", source.text))
+    )
+    assert (
+        done.data.decode()
+        == """import os
+os.environ["PJRT_DEVICE"] = "TPU"
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+print(xr.global_ordinal())
+"""
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,11 @@ import click
 
 if TYPE_CHECKING:
     from xladoctor.catalogue import Page
+
+
+#: In a block that shows what a fix makes, the marks of what was wrong before are for tests only.
+_FIXED = re.compile(r"^```py fixed\n.*?^```$", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"  # error:( \[XLA\d{3}\])+$", re.MULTILINE)
 
 
 @click.command(epilog="A rule can be given by its code (XLA101) or its name (host-sync-in-step).")
@@ -66,6 +72,7 @@ def _render(pages: list[Page]) -> None:
         _, _, body = body.partition("```")
         fix = {"none": "no fix", "safe": "safe fix", "unsafe": "unsafe fix"}[page.fix]
         facts = f"*{page.severity.value} · found by {', '.join(page.found_by)} · {fix}*"
+        body = _FIXED.sub(lambda block: _MARK.sub("", block[0]), body)
         # Rich knows the language of a block by its first word alone: ``py bad`` is Python to it.
         console.print(Markdown(f"{title}\n\n{facts}\n{body}"))
         console.print(f"\n{page.url}\n", style="dim", highlight=False)

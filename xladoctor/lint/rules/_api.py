@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import catalogue
+from xladoctor.findings import Edit, Position
 from xladoctor.lint.model import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.findings import Edit, Fix
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel
 
 #: How a module of torch_xla is imported when a fix needs it.
@@ -219,10 +220,26 @@ def _write(model: FileModel, node: cst.BaseExpression, new: str) -> tuple[str, E
     statement, bound = _IMPORTS[module]
     if model.names.lookup(bound, model.tree.scopes[node]) is not None:
         return None
-    added = model.add_import(statement)
-    if added is None or (added.start.row > model.row(node)):
+    added = _import_beside(model, statement, node)
+    return None if added is None else (f"{bound}.{last}", added)
+
+
+def _import_beside(model: FileModel, statement: str, node: cst.CSTNode) -> Edit | None:
+    """Add an import after the file's last import of torch_xla that stands before the node.
+
+    Not before it: what the file does until then (set environment variables) may be meant for the
+    import of torch_xla.
+    """
+    last = None
+    for line in model.tree.module.body:
+        if isinstance(line, cst.SimpleStatementLine) and model.row(line) < model.row(node):
+            imports = [part for part in line.body if isinstance(part, cst.Import | cst.ImportFrom)]
+            if any("torch_xla" in model.tree.text(part) for part in imports):
+                last = line
+    if last is None:
         return None
-    return f"{bound}.{last}", added
+    place = Position(model.tree.range(last).end.line + 1, 1)
+    return Edit(f"{statement}\n", place, place)
 
 
 def _arguments(model: FileModel, call: cst.Call, how: str) -> str | None:

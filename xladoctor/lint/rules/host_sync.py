@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
+#: Functions that read device tensors given to them, directly or in a list or dictionary. Measured
+#: for torch (tables/ops.toml); the loggers convert what they are given to Python numbers.
+_LIBRARY_READS = frozenset(
+    {"torch.tensor", "torch.allclose", "wandb.log", "mlflow.log_metric", "mlflow.log_metrics"}
+)
+#: Methods of TensorBoard's SummaryWriter that do.
+_WRITERS = frozenset({"add_scalar", "add_scalars", "add_histogram", "add_image", "add_images"})
 _READS = ("item", "cpu", "tolist", "numpy")
 
 
@@ -33,6 +40,7 @@ def host_sync_in_step(model: FileModel) -> Iterator[Problem]:
             yield read_problem(
                 model, call.node, tensor, loop, f"`{spelled}` reads", accumulate_advice(loop)
             )
+    yield from _reads_in_libraries(model)
     yield from _stores_into_cpu_tensors(model)
 
 
@@ -43,6 +51,34 @@ def _to_cpu(model: FileModel, call: CallSite) -> bool:
     if isinstance(target, cst.Call) and model.name(target.func) == "torch.device":
         target = model.call(target).argument(0, "type") or target
     return model.literal(target) == "cpu"
+
+
+def _reads_in_libraries(model: FileModel) -> Iterator[Problem]:
+    """Calls that read the values of the tensors they are given."""
+    for call in model.calls():
+        if call.name not in _LIBRARY_READS and (call.name or call.method not in _WRITERS):
+            continue
+        values = [*call.positional, *call.keywords.values()]
+        inner = [part for value in values for part in _literal_parts(value)]
+        tensor = next((v for v in [*values, *inner] if model.value(v).is_device_tensor), None)
+        if tensor is None or (call.name == "torch.tensor" and tensor not in inner):
+            continue  # torch.tensor(t) of one tensor is a copy on its device
+        loop = costly_loop(model, call.node)
+        if loop is None:
+            continue
+        spelled = call.name or f".{call.method}"
+        advice = "log every 100 steps in a step closure: xm.add_step_closure(log, args=(...))"
+        if call.name == "torch.tensor":
+            advice = "use torch.stack([a.detach(), b.detach()]), which stays on the device"
+        elif call.name == "torch.allclose":
+            advice = "use torch.isclose(a, b).all(), kept as a tensor"
+        yield read_problem(model, call.node, tensor, loop, f"`{spelled}()` reads", advice)
+
+
+def _literal_parts(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """The elements of a list, tuple or dictionary as it is written."""
+    if isinstance(value, cst.List | cst.Tuple | cst.Dict):
+        yield from (element.value for element in value.elements)
 
 
 def _stores_into_cpu_tensors(model: FileModel) -> Iterator[Problem]:
