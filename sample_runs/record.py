@@ -17,7 +17,12 @@ from pathlib import Path
 
 SAMPLES = Path(__file__).resolve().parent
 ROOT = SAMPLES.parent
-RUNS = ["kfold_images/treated", "unet_mask_depth/treated", "ct_slices/runnable", "ct_slices/treated"]
+RUNS = [
+    "kfold_images/treated",
+    "unet_mask_depth/treated",
+    "ct_slices/runnable",
+    "ct_slices/treated",
+]
 LIMIT = 200_000  # bytes of a recorded run
 
 

@@ -173,4 +173,6 @@ def parse_page(filename: str, text: str) -> Page:
             examples=examples,
         )
     except (KeyError, ValueError) as error:
-        raise CatalogueError(f"{filename}: the toml block is incomplete or wrong ({error})") from error
+        raise CatalogueError(
+            f"{filename}: the toml block is incomplete or wrong: {error}"
+        ) from error

@@ -121,11 +121,13 @@ def show(counts: collections.Counter[tuple[str, str]]) -> None:
         print(f"{family:24}{row[0]:>7}{row[1]:>8}{row[2]:>14}")
     found = sum(counts[family, "found"] for family in families)
     alarms = sum(counts[family, "false-alarm"] for family in families)
+    severe = ("high", "medium")
     weighty = [
-        sum(total(counts, family, (f"{kind}-{sev}",)) for family in families for sev in ("high", "medium"))
+        sum(total(counts, family, (f"{kind}-{how}",)) for family in families for how in severe)
         for kind in ("found", "missed")
     ]
-    print(f"precision {found}/{found + alarms}, recall of high and medium {weighty[0]}/{sum(weighty)}")
+    recall = f"{weighty[0]}/{sum(weighty)}"
+    print(f"precision {found}/{found + alarms}, recall of high and medium {recall}")
 
 
 def total(
