@@ -21,7 +21,8 @@ _FREQUENT = re.compile(
     r"(?P<count>\d{1,19}) counts during (?P<steps>\d{1,19}) steps"
 )
 _MEMORY = re.compile(
-    r"pt-xla-profiler: ?Following metrics too frequent: (?P<all>.*?)during (?P<steps>\d{1,19}) steps"
+    r"pt-xla-profiler: ?Following metrics too frequent: (?P<all>.*?)"
+    r"during (?P<steps>\d{1,19}) steps"
 )
 _MEMORY_COUNT = re.compile(r"(?P<metric>\w+) \((?P<count>[\d.]{1,24}(?:e\+?\d{1,3})?) counts\)")
 _SLOW = re.compile(

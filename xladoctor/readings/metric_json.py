@@ -34,18 +34,20 @@ _LARGEST = 2**63
 
 def parse_json(text: str, source: str, core: int | None = None) -> list[MetricsReport]:
     """The reports in a JSON text; none if it is no JSON or holds no metrics of this form."""
-    try:
-        documents = [json.loads(text)]
-    except (ValueError, RecursionError):
-        documents = []
-        for line in text.splitlines():
-            try:
-                documents.append(json.loads(line) if line.strip() else None)
-            except (ValueError, RecursionError):
-                return []
+    documents = _documents(text) or [
+        doc for line in text.splitlines() if line.strip() for doc in _documents(line) or [None]
+    ]
     items = [item for doc in documents for item in (doc if isinstance(doc, list) else [doc])]
     found = [_report(item, source, core) for item in items if isinstance(item, dict)]
     return [report for report in found if report is not None]
+
+
+def _documents(text: str) -> list[Any]:
+    """The JSON document that a text is, in a list; an empty one if it is none."""
+    try:
+        return [json.loads(text)]
+    except (ValueError, RecursionError):
+        return []
 
 
 def _report(data: dict[str, Any], source: str, core: int | None) -> MetricsReport | None:
