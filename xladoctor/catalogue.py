@@ -36,7 +36,7 @@ _BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Example:
-    """A fenced ``py bad``, ``py good`` or ``py fixed`` block of a page, with its first line's row."""
+    """A fenced ``py bad``, ``py good`` or ``py fixed`` block; ``row`` is that of its first line."""
 
     kind: str
     source: str
@@ -173,4 +173,6 @@ def parse_page(filename: str, text: str) -> Page:
             examples=examples,
         )
     except (KeyError, ValueError) as error:
-        raise CatalogueError(f"{filename}: the toml block is incomplete or wrong ({error})") from error
+        raise CatalogueError(
+            f"{filename}: the toml block is incomplete or wrong: {error}"
+        ) from error

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Severity(str, enum.Enum):
-    """How bad a finding is: ``error`` wrong result, hang or crash; ``warning`` slow; ``info`` old style."""
+    """``error``: wrong result, hang or crash; ``warning``: slow; ``info``: old style."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -119,7 +119,7 @@ class Finding:
 
     @property
     def place(self) -> tuple[str, int, int, int]:
-        """Where it is, for sorting: file, cell, row, column; places that are not known come last."""
+        """File, cell, row, column, for sorting; places that are not known come last."""
         if not self.locations:
             return ("\uffff", 0, 0, 0)
         first = self.locations[0]

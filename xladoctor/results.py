@@ -92,7 +92,7 @@ class CoreSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a graph was new: a kind of :data:`CAUSE_KINDS`, what differs, and the line that made it."""
+    """Why a graph was new: a kind of :data:`CAUSE_KINDS`, what differs, the line that made it."""
 
     kind: str
     detail: str = ""
@@ -124,12 +124,20 @@ class Compilation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric of a torch_xla metrics report; values in ``unit`` ("s", "B" or "")."""
+    """One metric of a torch_xla metrics report; values in ``unit`` ("s", "B" or "").
+
+    ``total_samples`` and ``accumulator`` are since the start; ``percentiles``, ``value_rate``
+    (units a second) and ``rate`` (samples a second) are of the last 1,024 samples at most. Only
+    server metrics (XRT) print a ``mean``.
+    """
 
     total_samples: int | None
     accumulator: float | None
     unit: str
     percentiles: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    value_rate: float | None = None
+    rate: float | None = None
+    mean: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -277,6 +285,9 @@ def _metrics_to_json(item: MetricsReport) -> dict[str, Any]:
                 "accumulator": metric.accumulator,
                 "unit": metric.unit,
                 "percentiles": dict(metric.percentiles),
+                "value_rate": metric.value_rate,
+                "rate": metric.rate,
+                "mean": metric.mean,
             }
             for name, metric in item.metrics.items()
         },

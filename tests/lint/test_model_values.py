@@ -289,3 +289,41 @@ def test_a_file_without_xla_is_not_guessed_at():
 )
 def test_which_files_are_for_xla(code, expected):
     assert model_of(code + "\n").is_xla is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("para_loader", Kind.DEVICE_LOADER),
+        ("train_device_loader", Kind.DEVICE_LOADER),
+        ("xla_train_loader", Kind.DEVICE_LOADER),
+        ("sample_loader", Kind.UNKNOWN),
+        ("compute_loader", Kind.UNKNOWN),
+        ("train_loader", Kind.UNKNOWN),
+        ("model", Kind.MODEL),
+        ("netG", Kind.MODEL),
+        ("model_path", Kind.UNKNOWN),
+        ("model_output", Kind.UNKNOWN),
+        ("optimizer", Kind.OPTIMIZER),
+        ("optimizer_d", Kind.OPTIMIZER),
+        ("optimizer_scheduler", Kind.UNKNOWN),
+        ("options", Kind.UNKNOWN),
+        ("device", Kind.DEVICE),
+        ("device_count", Kind.UNKNOWN),
+    ],
+)
+def test_what_parameters_are_believed_to_be_by_their_names(name, kind):
+    found, certain = kind_of(f"def f({name}):\n    {name}  # <- here\n")
+    assert (found, certain) == (kind, False)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        ("x.to(somewhere)", Kind.UNKNOWN),
+        ("x.to(torch.float16)", Kind.CPU_TENSOR),
+        ("x.to(dtype=torch.float16)", Kind.CPU_TENSOR),
+    ],
+)
+def test_a_tensor_moved_to_an_unknown_place_is_unknown(call, kind):
+    assert kind_of(f"x = torch.rand(3)\n{call}  # <- here\n")[0] is kind

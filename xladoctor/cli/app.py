@@ -1,4 +1,4 @@
-"""The ``xladoctor`` command: finds the subcommand, turns our errors into one sentence and code 2."""
+"""The ``xladoctor`` command: finds the subcommand, turns our errors into one sentence, code 2."""
 
 from __future__ import annotations
 

@@ -1,1 +1,8 @@
-"""Tables in, findings and a verdict out."""
+"""One module a diagnosis: tables in, findings out; thresholds in one place.
+
+The door: :func:`diagnose` makes the :class:`~xladoctor.results.Report` that every format shows.
+"""
+
+from xladoctor.diagnosis.diagnose import diagnose
+
+__all__ = ["diagnose"]

@@ -121,13 +121,13 @@ def unparsable(source: Source, item: Unreadable) -> Finding:
         if item.cell is None
         else Location(source.filename, item.row, item.column, item.row, item.column, cell=item.cell)
     )
-    subject = "this cell" if item.cell is not None else "this file"
+    subject, others = ("cell", "cells") if item.cell is not None else ("file", "files")
     return Finding(
         UNPARSABLE,
         page.name,
         page.severity,
-        f"{subject} {item.message}",
-        suggestion="the rest is linted; nothing is known about what does not parse",
+        f"this {subject} {item.message}",
+        suggestion=f"mend it or leave it out; the other {others} are linted as usual",
         locations=(location,),
         confirmed_by=("lint",),
     )

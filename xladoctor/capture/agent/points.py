@@ -49,7 +49,8 @@ class Call:
         core: The core's ordinal, or None where it is not known.
         args, kwargs: As the program passed them; a function may replace them before ``proceed``.
         facts: What the functions tell each other (MEASURE puts "compiled": int and
-            "compile_seconds": float; SIMULATE puts "waited": float for time that only the simulation cost).
+            "compile_seconds": float and "graphs": list; SIMULATE puts "waited", seconds that only
+            the simulation cost, and "execute_seconds", seconds of waiting for the device).
     """
 
     point: str

@@ -1,1 +1,89 @@
-"""N simulated XLA cores as threads of one process on the CPU; runs inside the user's process."""
+"""N simulated XLA cores as threads of one process on the CPU; runs inside the user's process.
+
+torch_xla starts one child process with a thread for each device of the CPU client. That is a
+complete run, except that its collectives dead-lock. :func:`install` puts gates around the points of
+the agent, so that they do not:
+
+``environment``  the variables to set before the program starts
+``cores``        who runs, who waits for whom, who has failed
+``gate``         when a core may launch, read and wait
+``divergence``   which core builds another graph, and what differs
+``exchange``     rendezvous and all-gather
+``randomness``   each core its own random numbers
+``launchers``    begin, end and failure of the cores
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from .environment import MAX_CORES, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..agent.points import Points
+
+__all__ = ["DEFAULT_HANG_TIMEOUT", "MAX_CORES", "environment", "install"]
+
+#: Seconds without progress of any core after which the run is called a hang.
+DEFAULT_HANG_TIMEOUT = 300.0
+
+
+def install(
+    points: Points,
+    cores: int,
+    on_event: Callable[[str, dict[str, Any]], None] | None = None,
+) -> list[str]:
+    """Simulate the cores of this process; call it once, after ``agent.xla.install``.
+
+    Args:
+        points: The process's points.
+        cores: How many cores; the environment must be that of :func:`environment`.
+        on_event: Told what the run directory should know, as ``on_event(kind, facts)``. Kinds:
+            "core-failed" (core, error), "core-left" and "cores-differ" (message, ended, waiting),
+            "graphs-differ" (message, cores), "hang" (message, cores), "process-ended" (core,
+            error, left). Called from any thread; exceptions of it are ignored.
+
+    Returns:
+        The names that this torch_xla lacks and the simulation needs; if there are any, nothing
+        was installed.
+    """
+    from ..agent import xla
+    from . import randomness
+    from .exchange import Exchange
+    from .launchers import Launcher, give_each_core_its_model
+
+    missing = [name for name in _NEEDED if xla.binding(name) is None]
+    if missing:
+        return missing
+    launcher = Launcher(points, cores, _hang_timeout(), on_event or _ignore)
+    launcher.install()
+    launcher.gate.install()
+    Exchange(points, launcher.crew_of).install()
+    randomness.install()
+    give_each_core_its_model()
+    return []
+
+
+_NEEDED = (
+    "_xla_step_marker",
+    "_xla_sync_multi",
+    "_xla_wait_device_ops",
+    "_xla_get_cpu_tensors",
+    "_get_xla_tensors_text",
+    "_xla_get_replication_devices_count",
+    "_xla_counter_value",
+)
+
+
+def _hang_timeout() -> float:
+    try:
+        return float(os.environ["XLADOCTOR_HANG_TIMEOUT"])
+    except (KeyError, ValueError):
+        return DEFAULT_HANG_TIMEOUT
+
+
+def _ignore(kind: str, facts: dict[str, Any]) -> None:
+    """The default listener."""

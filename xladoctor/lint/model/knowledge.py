@@ -137,9 +137,11 @@ LOSS_NAME = re.compile(
     r"(^|_)(criterion|loss_?fn|loss_?func|loss_function|objective)(\d?$|_)", re.IGNORECASE
 )
 MODEL_NAME = re.compile(
-    r"(^|_)(model|net|network|generator|discriminator|netg|netd|backbone)(\d?$|_)", re.IGNORECASE
+    r"(^|_)(model|net|network|generator|discriminator|backbone)(_?[a-z]?\d?|_ema)$", re.IGNORECASE
 )
-DEVICE_LOADER_NAME = re.compile(r"(para|parallel|device|xla|tpu|mp)_?[a-z_]*loader", re.IGNORECASE)
+DEVICE_LOADER_NAME = re.compile(
+    r"(^|_)(para|parallel|device|xla|tpu|mp)_?([a-z]+_)*(data_?)?loader", re.IGNORECASE
+)
 LOADER_NAME = re.compile(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)", re.IGNORECASE)
 TRAIN_NAME = re.compile(r"tra?i?n|fit|epoch", re.IGNORECASE)
 EVAL_NAME = re.compile(r"val|test|eval|infer|predict", re.IGNORECASE)

@@ -1,0 +1,65 @@
+# Works from a fresh clone with Python 3.10-3.13, pip and make. `make` alone lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST ?= $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# Made once, and again when the dependencies may have changed. pip stays inside $(VENV).
+$(VENV)/.made:
+	@$(PYTHON) .ci/check_python.py
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed-all: $(VENV)/.made pyproject.toml
+	@$(BIN)/python .ci/install.py -e '.[all]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.made pyproject.toml
+	@$(BIN)/python .ci/install.py -e '.[all,dev]'
+	@touch $@ $(VENV)/.installed-all
+
+.PHONY: demo
+demo: $(VENV)/.installed-all  ## lint a sample, profile it on 8 simulated cores, show the report
+	@XLADOCTOR=$(BIN)/xladoctor TRAIN_PYTHON=$(BIN)/python sample_runs/demo.sh
+
+.PHONY: test
+test: check  ## everything that is checked before a merge
+	$(PYTEST) -n 2 -m "not xla"
+	$(PYTEST) -m xla
+
+.PHONY: check
+check: lint  ## linters, types and the doors between the rooms
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: lint
+lint: $(VENV)/.installed-dev  ## ruff: rules and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+.PHONY: format
+format: $(VENV)/.installed-dev  ## put the code into form
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+.PHONY: bench
+bench: $(VENV)/.installed-dev  ## what watching costs, as a ratio
+	$(BIN)/python tests/benchmarks/cost_of_watching.py
+
+.PHONY: accuracy-reports
+accuracy-reports: $(VENV)/.installed-dev  ## check report against labelled reports: REPORTS=folder
+	@test -n "$(REPORTS)" || { echo "say where the labelled reports are: make accuracy-reports REPORTS=folder" >&2; exit 2; }
+	$(BIN)/python tests/accuracy/reports.py $(REPORTS)
+
+.PHONY: clean
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) .xladoctor build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

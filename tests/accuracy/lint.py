@@ -1,0 +1,144 @@
+"""Precision and recall of the linter on labelled places in public files.
+
+    python tests/accuracy/lint.py --cases lint.jsonl --files FOLDER
+
+``lint.jsonl`` has one labelled place a line: ``repo``, ``commit``, ``path``, ``line``,
+``alt_lines`` (places that count as the same), ``label`` (problem, trap, ambiguous), ``family`` and
+``sev``. FOLDER holds the files as ``owner+name/commit/path``; they belong to others and are never
+committed. A line of a notebook counts through its code cells, with one empty line between two.
+
+A problem is found when a finding of one of its family's codes stands on its line; a trap is a false
+alarm when such a finding stands on its line. Findings on lines without a label count for neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xladoctor.lint import engine, sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Which codes may find which family of labels. A family without a rule yet counts as missed.
+CODES = {
+    "host-sync": ("XLA101", "XLA102", "XLA103", "XLA104"),
+    "host-sync-eval": ("XLA101", "XLA102", "XLA103", "XLA104"),
+    "host-sync-log": ("XLA101", "XLA102", "XLA103", "XLA104"),
+    "dynamic-shape": ("XLA201", "XLA202"),
+    "last-batch-shape": ("XLA203",),
+    "missing-barrier": ("XLA301",),
+    "missing-optimizer-step": ("XLA302",),
+    "print-all-ranks": ("XLA401",),
+    "sampler": ("XLA402",),
+    "sampler-epoch": ("XLA403",),
+    "nprocs": ("XLA404", "XLA801"),
+    "collective-divergent": ("XLA405",),
+    "save-all-ranks": ("XLA406",),
+    "env-removed": ("XLA701",),
+    "removed-api": ("XLA801", "XLA901"),
+    "deprecated-api": ("XLA801", "XLA802"),
+    "legacy-api": ("XLA801", "XLA802"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cases", type=Path, required=True)
+    parser.add_argument("--files", type=Path, required=True)
+    parser.add_argument("--verbose", action="store_true", help="show every miss and false alarm")
+    options = parser.parse_args()
+    cases = [json.loads(line) for line in options.cases.read_text().splitlines() if line]
+    by_file = collections.defaultdict(list)
+    for case in cases:
+        by_file[case["repo"], case["commit"], case["path"]].append(case)
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    for (repo, commit, path), labelled in sorted(by_file.items()):
+        file = options.files / repo.replace("/", "+") / commit / path
+        found = findings_by_line(file)
+        for case in labelled:
+            judge(case, found, counts, options.verbose)
+    show(counts)
+
+
+def findings_by_line(file: Path) -> dict[int, set[str]]:
+    """Line (of the joined code cells, for a notebook) to the codes reported there."""
+    lines: dict[int, set[str]] = collections.defaultdict(set)
+    first_rows = cell_offsets(file) if file.suffix == ".ipynb" else {}
+    for finding in engine.lint(sources.read(file)).findings:
+        place = finding.locations[0]
+        offset = first_rows.get(place.cell, 0) if place.cell is not None else 0
+        for row in range(place.row, (place.end_row or place.row) + 1):
+            lines[row + offset].add(finding.code)
+    return lines
+
+
+def cell_offsets(file: Path) -> dict[int, int]:
+    """Index of a code cell to the number of lines before it, one between two cells."""
+    offsets, rows = {}, 0
+    for index, cell in enumerate(json.loads(file.read_text(encoding="utf-8"))["cells"]):
+        if cell["cell_type"] == "code":
+            offsets[index] = rows
+            rows += len("".join(cell["source"]).split("\n")) + 1
+    return offsets
+
+
+def judge(
+    case: dict[str, Any],
+    found: dict[int, set[str]],
+    counts: collections.Counter[tuple[str, str]],
+    verbose: bool,
+) -> None:
+    codes = CODES.get(case["family"], ())
+    lines = [case["line"], *case["alt_lines"]]
+    hit = any(found.get(line, set()) & set(codes) for line in lines)
+    weight = case.get("sev") or ""
+    outcome = {
+        ("problem", True): "found",
+        ("problem", False): f"missed-{weight}",
+        ("trap", True): "false-alarm",
+        ("trap", False): "kept-silent",
+    }.get((case["label"], hit))
+    if outcome is None:
+        return
+    counts[case["family"], outcome] += 1
+    if outcome == "found":
+        counts[case["family"], f"found-{weight}"] += 1
+    if verbose and outcome not in ("found", "kept-silent"):
+        print(f"{outcome:14} {case['family']:20} {case['path']}:{case['line']}  {case['note']}")
+
+
+def show(counts: collections.Counter[tuple[str, str]]) -> None:
+    families = sorted({family for family, _ in counts})
+    print(f"{'family':24}{'found':>7}{'missed':>8}{'false alarms':>14}")
+    for family in families:
+        missed = total(counts, family, ("missed-",))
+        row = (counts[family, "found"], missed, counts[family, "false-alarm"])
+        print(f"{family:24}{row[0]:>7}{row[1]:>8}{row[2]:>14}")
+    found = sum(counts[family, "found"] for family in families)
+    alarms = sum(counts[family, "false-alarm"] for family in families)
+    severe = ("high", "medium")
+    weighty = [
+        sum(total(counts, family, (f"{kind}-{how}",)) for family in families for how in severe)
+        for kind in ("found", "missed")
+    ]
+    recall = f"{weighty[0]}/{sum(weighty)}"
+    print(f"precision {found}/{found + alarms}, recall of high and medium {recall}")
+
+
+def total(
+    counts: collections.Counter[tuple[str, str]], family: str, prefixes: Iterable[str]
+) -> int:
+    return sum(
+        number
+        for (name, outcome), number in counts.items()
+        if name == family and outcome.startswith(tuple(prefixes))
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""Diagnoses of runs. The runs are invented; tests of real ones stand with the profiler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.invented import InventedRun
+from xladoctor.diagnosis import diagnose
+from xladoctor.findings import Finding, Location, Severity
+from xladoctor.readings import load
+from xladoctor.results import to_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from xladoctor.results import Report
+
+
+def report(run: InventedRun, tmp_path: Path, **options: Any) -> Report:
+    run.end()
+    return diagnose(load([run.write(tmp_path / "run")]), **options)
+
+
+def codes(result: Report) -> list[str]:
+    return [finding.code for finding in result.findings]
+
+
+def healthy(cores: int = 2) -> InventedRun:
+    """Twenty good steps: two graphs in warm-up, a read each ten steps."""
+    run = InventedRun(cores)
+    for core in range(cores):
+        for step in range(1, 21):
+            run.step(core, step, syncs=[(52, "item", 1, 0.01, 0)] if step % 10 == 0 else None)
+        run.compilation(core, 1, graph="a")
+        run.compilation(core, 2, graph="b")
+    return run
+
+
+def test_a_healthy_run_is_called_sound_and_says_why(tmp_path: Path) -> None:
+    result = report(healthy(), tmp_path)
+    assert result.findings == ()
+    assert result.summary.verdict == "The XLA side of this run is sound."
+    assert "2 compilations in 20 steps, 0 after warm-up" in result.summary.why
+
+
+def test_a_run_of_a_few_steps_is_too_early_to_tell(tmp_path: Path) -> None:
+    run = InventedRun()
+    run.steps(4)
+    assert report(run, tmp_path).summary.verdict == "It is too early to tell."
+
+
+def test_counts_follow_the_contract(tmp_path: Path) -> None:
+    run = InventedRun(2)
+    run.steps(8, syncs=[(52, "item", 3, 0.2, 0)], fallbacks=[(44, "aten::bincount", 2, 0.1)],
+              host_sync=0.6, fallback=0.2)  # fmt: skip
+    for core in (0, 1):
+        run.compilation(core, 1, graph="a", executions=0, seconds=2.0 if core == 0 else None)
+        run.compilation(core, 3, graph="b", executions=2, seconds=1.0)
+    run.compilation(1, 8, graph="c", executions=3)  # the fourth execution of its point
+    summary = report(run, tmp_path).summary
+    assert (summary.cores, summary.steps) == (2, 8)
+    assert (summary.compilations, summary.compilations_after_warmup) == (3, 1)
+    assert summary.host_syncs == 48
+    assert summary.fallbacks == {"aten::bincount": 32}
+    time = to_json(report_again := report(healthy(), tmp_path / "other"))["summary"]["seconds"]
+    assert report_again.summary.seconds.total == pytest.approx(10.0)
+    assert sum(v for k, v in time.items() if k != "total") == pytest.approx(time["total"])
+    assert summary.seconds.host_sync == pytest.approx(8 * 0.6)
+
+
+def test_one_graph_is_one_entry_with_all_its_cores(tmp_path: Path) -> None:
+    run = InventedRun(3)
+    run.steps(6)
+    for core in range(3):
+        run.compilation(core, 1, graph="a", seconds=2.0 if core == 0 else None, reused=core > 0)
+        run.compilation(core, 2)  # the hash is not known
+    first, second = report(run, tmp_path).compilations
+    assert (first.cores, first.seconds, first.graph) == ((0, 1, 2), 2.0, "a")
+    assert second.cores == (0, 1, 2)
+
+
+def test_a_read_in_every_step_names_line_count_cores_and_cost(tmp_path: Path) -> None:
+    run = InventedRun(2)
+    run.steps(10, syncs=[(52, "item", 1, 0.2, 0)], host_sync=0.2)
+    (found,) = report(run, tmp_path).findings
+    assert (found.code, found.count, found.cores) == ("XLA101", 20, (0, 1))
+    assert (found.locations[0].filename, found.locations[0].row) == ("train.py", 52)
+    assert found.seconds == pytest.approx(2.0)  # per core
+    assert "once per step on all 2 cores, 20 times in all" in found.message
+
+
+def test_reads_after_the_last_step_hold_up_no_step(tmp_path: Path) -> None:
+    run = InventedRun()
+    run.steps(10)
+    for core in range(2):
+        run.step(core, None, None, syncs=[(70, "cpu", 50, 0.2, 0)])
+    result = report(run, tmp_path)
+    assert result.findings == ()
+    assert result.summary.host_syncs == 100
+
+
+def test_a_fallback_in_the_steps_is_found_and_one_of_set_up_is_not(tmp_path: Path) -> None:
+    run = InventedRun()
+    run.steps(10, fallbacks=[(44, "aten::bincount", 1, 0.1)])
+    run.rows.append(
+        {**next(r for r in run.rows if r["e"] == "step"), "syncs": [],
+         "fallbacks": [[run.site(12), "aten::randperm", 1, 0.1]]}
+    )  # fmt: skip
+    (found,) = report(run, tmp_path).findings
+    assert (found.code, found.count, found.locations[0].row) == ("XLA501", 20, 44)
+    assert "one_hot" in found.suggestion
+
+
+SMALLER = {
+    "kind": "input-shape",
+    "detail": "x: f32[16,24] -> f32[10,24]; y: s64[16] -> s64[10]",
+    "site": None,
+}
+
+
+def test_the_smaller_last_batch_is_one_problem_on_all_its_lines(tmp_path: Path) -> None:
+    run = healthy()
+    for core in range(2):
+        for line in (40, 52):
+            run.compilation(core, 20, line=line, graph=f"last{line}", executions=19, cause=SMALLER)
+    (found,) = report(run, tmp_path).findings
+    assert found.code == "XLA203"
+    assert [place.row for place in found.locations] == [40, 52]
+    assert found.seconds == pytest.approx(3.0)
+
+
+def test_what_the_step_of_the_last_batch_compiles_besides_belongs_to_it(tmp_path: Path) -> None:
+    run = healthy()
+    unknown = {"kind": "unknown", "detail": "", "site": None}
+    for core in range(2):
+        run.compilation(core, 20, line=52, graph="last", executions=19, cause=SMALLER)
+        run.compilation(core, 20, line=40, graph="optimizer", executions=19, cause=unknown)
+    (found,) = report(run, tmp_path).findings
+    assert found.code == "XLA203"
+    run = healthy()
+    run.compilation(0, 20, line=52, graph="last", executions=19, cause=SMALLER)
+    run.compilation(0, 12, line=40, graph="other", executions=11, cause=unknown)
+    assert codes(report(run, tmp_path / "other")) == ["XLA203", "XLA210"]
+
+
+def test_many_sizes_are_recompilation_and_not_a_last_batch(tmp_path: Path) -> None:
+    run = healthy()
+    for core in range(2):
+        for step in range(5, 15):
+            cause = {
+                "kind": "input-shape",
+                "detail": f"x: f32[8,64] -> f32[8,{step}]",
+                "site": None,
+            }
+            run.compilation(core, step, graph=f"g{step}", cause=cause)
+    (found,) = report(run, tmp_path).findings
+    assert (found.code, found.count) == ("XLA210", 20)
+    assert (
+        "10 new graphs compiled after warm-up in 15.0 s: an input changed its shape"
+        in found.message
+    )
+
+
+def test_an_unexplained_graph_where_a_data_dependent_operation_ran(tmp_path: Path) -> None:
+    run = InventedRun()
+    run.steps(10, fallbacks=[(40, "aten::nonzero", 1, 0.1)])
+    run.compilation(0, 8, cause={"kind": "unknown", "detail": "", "site": None})
+    found = next(f for f in report(run, tmp_path).findings if f.code == "XLA210")
+    assert "aten::nonzero gives here depends on the data" in found.message
+
+
+def test_a_graph_that_grows_has_no_step_boundary(tmp_path: Path) -> None:
+    run = InventedRun()
+    run.steps(10)
+    for core in range(2):
+        for step in range(2, 8):
+            run.compilation(core, step, graph=f"g{step}",
+                            cause={"kind": "graph-grew", "detail": "", "site": None})  # fmt: skip
+    result = report(run, tmp_path)
+    assert codes(result) == ["XLA301"]
+    assert result.findings[0].severity is Severity.ERROR
+
+
+def test_cores_with_a_graph_of_their_own(tmp_path: Path) -> None:
+    run = healthy(4)
+    run.compilation(
+        2,
+        12,
+        graph="own",
+        executions=1,
+        cause={"kind": "core-divergence", "detail": "", "site": None},
+    )
+    result = report(run, tmp_path)
+    assert codes(result) == ["XLA410"]
+    assert result.findings[0].cores == (2,)
+
+
+def test_a_read_on_one_core_only_is_no_divergence(tmp_path: Path) -> None:
+    run = healthy(4)
+    run.compilation(0, 12, graph="own", trigger="read", executions=1)
+    assert codes(report(run, tmp_path)) == []
+
+
+def test_a_divergence_that_the_simulation_stopped(tmp_path: Path) -> None:
+    run = healthy(2)
+    run.rows.append(
+        {
+            "e": "divergence",
+            "t": 9.0,
+            "core": 1,
+            "message": "xladoctor: core 1 builds another graph",
+        }
+    )
+    result = report(run, tmp_path)
+    assert codes(result) == ["XLA410"]
+    assert result.findings[0].message == "core 1 builds another graph"
+
+
+def test_a_failed_core_comes_first_and_its_consequences_not_at_all(tmp_path: Path) -> None:
+    run = healthy(2)
+    run.rows += [
+        {"e": "error", "core": 0, "step": 7, "type": "BrokenBarrierError", "message": "",
+         "traceback": "", "site": run.site(40)},
+        {"e": "error", "core": 1, "step": 7, "type": "ValueError", "message": "bad label\nmore",
+         "traceback": "", "site": run.site(33)},
+    ]  # fmt: skip
+    result = report(run, tmp_path)
+    assert codes(result) == ["XLA411"]
+    assert result.findings[0].message == "core 1 failed in step 7: ValueError: bad label"
+    assert result.summary.verdict.startswith("The run failed")
+    assert result.summary.why.startswith("train.py:33: ")
+
+
+def test_a_hang_names_who_stands_where(tmp_path: Path) -> None:
+    run = healthy(3)
+    for core, line in ((0, 40), (1, 40), (2, 61)):
+        run.rows.append(
+            {"e": "hang", "core": core, "t": 9.0, "site": run.site(line), "state": "hang"}
+        )
+    (found,) = report(run, tmp_path).findings
+    assert found.code == "XLA413"
+    assert found.locations[0].row == 61
+    assert "core 2 at train.py:61 (hang); cores 0, 1 at train.py:40" in found.message
+
+
+def test_waiting_for_input_counts_after_warm_up_only(tmp_path: Path) -> None:
+    run = InventedRun()
+    run.steps(10, input_wait=0.5)
+    (found,) = report(run, tmp_path).findings
+    assert found.code == "XLA601"
+    assert "50% of the time after warm-up (3.5 s per core)" in found.message
+    slow_start = InventedRun()
+    for core in range(2):
+        for step in range(1, 11):
+            slow_start.step(core, step, input_wait=60.0 if step == 1 else 0.01)
+    assert codes(report(slow_start, tmp_path / "other")) == []
+    new_workers = InventedRun()
+    for core in range(2):
+        for step in range(1, 21):
+            new_workers.step(core, step, input_wait=60.0 if step == 11 else 0.01)
+    assert codes(report(new_workers, tmp_path / "third")) == []
+
+
+def test_a_long_compilation_that_executions_do_not_outweigh(tmp_path: Path) -> None:
+    run = healthy()
+    run.compilation(0, 1, graph="huge", executions=0, seconds=100.0)
+    assert codes(report(run, tmp_path)) == ["XLA211"]
+
+
+def test_a_command_that_did_not_finish_is_not_called_sound(tmp_path: Path) -> None:
+    run = healthy()
+    assert run.manifest is not None
+    run.manifest |= {"exit_code": 137, "signal": "SIGKILL", "complete": False}
+    assert (
+        report(run, tmp_path).summary.verdict
+        == "The command did not finish: it ended with SIGKILL."
+    )
+
+
+def test_what_no_core_measured_is_null_and_said(tmp_path: Path) -> None:
+    run = InventedRun()
+    run.steps(6)
+    for row in run.rows:
+        if row["e"] == "step":
+            row["t1"] -= row["parts"].pop("trace")
+    result = report(run, tmp_path)
+    assert result.summary.seconds.trace is None
+    assert "Not measured: time spent in trace." in result.notes
+
+
+def test_the_parent_that_only_waits_is_no_core_of_its_own(tmp_path: Path) -> None:
+    path = healthy().write(tmp_path / "run")
+    folder = path / "p1-1"
+    folder.mkdir()
+    parent = InventedRun(1)
+    parent.step(0, None, None, execute=500.0)
+    other = parent.write(tmp_path / "parent")
+    (folder / "events.jsonl").write_text((other / "p5-1" / "events.jsonl").read_text())
+    summary = diagnose(load([path])).summary
+    assert summary.cores == 2
+    assert summary.seconds.total == pytest.approx(10.0)
+
+
+def test_what_the_linter_says_is_joined(tmp_path: Path) -> None:
+    run = InventedRun()
+    run.steps(10, syncs=[(52, "item", 1, 0.2, 0)])
+    static = Finding(
+        "XLA102", "scalar-cast-in-step", Severity.WARNING, "float() of a tensor",
+        locations=(Location("train.py", 52, 9, 52, 20),), confirmed_by=("lint",),
+    )  # fmt: skip
+    (found,) = report(run, tmp_path, static_findings=[static]).findings
+    assert found.code == "XLA102"
+    assert found.count == 20
+    assert found.confirmed_by == ("runtime", "lint")
+
+
+def test_what_only_the_linter_says_does_not_make_a_sound_run_unsound(tmp_path: Path) -> None:
+    static = Finding("XLA802", "deprecated-api", Severity.WARNING, "old", confirmed_by=("lint",))
+    result = report(healthy(), tmp_path, static_findings=[static])
+    assert codes(result) == ["XLA802"]
+    assert "sound" in result.summary.verdict
+
+
+def test_two_run_directories_are_the_cores_of_one_run(tmp_path: Path) -> None:
+    paths = [healthy(1).write(tmp_path / name) for name in ("a", "b")]
+    result = diagnose(load(paths))
+    assert [core.core for core in result.cores] == [0, 1]
+    assert result.summary.compilations == 2

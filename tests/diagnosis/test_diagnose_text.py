@@ -1,0 +1,190 @@
+"""Diagnoses of pasted text. The reports are invented; accuracy on real ones is measured apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.readings.printer import Printed, print_report, print_time
+from xladoctor.diagnosis import diagnose
+from xladoctor.readings import load
+
+if TYPE_CHECKING:
+    from xladoctor.results import Report
+
+SECOND = 1_000_000_000
+
+
+def time(name: str, samples: int, seconds: float, longest: float | None = None) -> Printed:
+    typical = print_time(int(seconds / max(samples, 1) * SECOND))
+    top = typical if longest is None else print_time(int(longest * SECOND))
+    return Printed(name, samples, print_time(int(seconds * SECOND)), {"50": typical, "99": top})
+
+
+def diagnosed(metrics: list[Printed], counters: dict[str, int]) -> Report:
+    return diagnose(load(["-"], "\n".join(print_report(metrics, counters))))
+
+
+def codes(report: Report) -> list[str]:
+    return [finding.code for finding in report.findings]
+
+
+def settled(**counters: int) -> dict[str, int]:
+    return {"CachedCompile": 500, "MarkStep": 505, "UncachedCompile": 5, **counters}
+
+
+EXECUTED = [time("CompileTime", 5, 30.0, 20.0), time("ExecuteTime", 505, 200.0)]
+
+
+def test_a_settled_program_is_called_sound_whatever_its_totals() -> None:
+    report = diagnosed(EXECUTED, settled(**{"aten::_local_scalar_dense": 20, "xla::add": 9}))
+    assert report.findings == ()
+    assert report.summary.verdict == "The XLA side is sound."
+    assert report.summary.fallbacks == {}
+
+
+def test_the_start_of_a_program_is_too_early_to_tell() -> None:
+    report = diagnosed([time("CompileTime", 21, 0.6), time("ExecuteTime", 21, 0.2)], {})
+    assert report.findings == ()
+    assert report.summary.verdict == "It is too early to tell."
+
+
+def test_nearly_every_graph_new() -> None:
+    assert codes(diagnosed([], {"CachedCompile": 2, "MarkStep": 29, "UncachedCompile": 27})) == [
+        "XLA210"
+    ]
+    assert codes(diagnosed([], {"MarkStep": 7, "UncachedCompile": 5})) == ["XLA210"]
+    assert codes(diagnosed([time("CompileTime", 26, 50.0), time("ExecuteTime", 26, 90.0)], {})) == [
+        "XLA210"
+    ]
+
+
+def test_a_series_counts_what_came_between_and_not_warm_up() -> None:
+    """33 compilations in warm-up still trouble torch_xla's own analyzer at step 40."""
+    lines = (
+        "[MetricsData; step={0}]\n"
+        "Counter: MarkStep\n  Value: {0}\nCounter: UncachedCompile\n  Value: {1}\n"
+    )
+    still = diagnose(load(["-"], lines.format(20, 33) + lines.format(40, 33)))
+    assert "XLA210" not in codes(still)
+    growing = diagnose(load(["-"], lines.format(20, 33) + lines.format(40, 49)))
+    assert codes(growing) == ["XLA210"]
+    assert "16 new graphs in the last 20 steps" in growing.findings[0].message
+
+
+def test_scalar_reads_by_their_counter() -> None:
+    report = diagnosed([], {"MarkStep": 232, "aten::_local_scalar_dense": 23562})
+    (found,) = report.findings
+    assert (found.code, found.count) == ("XLA101", 23562)
+    assert "102 times per step" in found.message
+
+
+def test_the_read_counter_is_never_called_a_fallback() -> None:
+    report = diagnosed([], settled(**{"aten::_local_scalar_dense": 505}))
+    assert codes(report) == ["XLA101"]
+    assert (
+        report.summary.fallbacks is None
+        or "aten::_local_scalar_dense" not in report.summary.fallbacks
+    )
+
+
+def test_large_reads_are_whole_tensors() -> None:
+    inbound = Printed("InboundData", 505, "4.66GB", {"50": "9.44MB", "90": "9.44MB"})
+    (found,) = diagnosed([*EXECUTED, inbound], settled()).findings
+    assert found.code == "XLA101"
+    assert "4.7 GB in all" in found.message
+    assert ".cpu()" in found.suggestion
+
+
+def test_fallbacks_in_any_namespace() -> None:
+    report = diagnosed(EXECUTED, settled(**{"aten::silu": 600, "torchvision::nms": 505}))
+    assert codes(report) == ["XLA501", "XLA501"]
+    assert "upgrade" in report.findings[0].suggestion
+    assert report.summary.fallbacks == {"aten::silu": 600, "torchvision::nms": 505}
+
+
+def test_reads_that_fallbacks_cause_are_put_down_to_them() -> None:
+    inbound = Printed("InboundData", 30, "5.72GB", {"50": "4.00B", "90": "585.94MB"})
+    metrics = [time("ExecuteTime", 30, 0.1), inbound, time("TransferFromServerTime", 30, 23.0)]
+    report = diagnosed(metrics, {"aten::affine_grid_generator": 10, "aten::grid_sampler_2d": 10})
+    assert codes(report) == ["XLA101", "XLA501", "XLA501"]
+    assert report.summary.verdict.startswith("Operations run on the CPU")
+    assert report.summary.why.startswith("aten::")
+
+
+def test_uploads_that_fallbacks_cause_are_not_called_a_slow_input() -> None:
+    uploads = time("TransferToServerTime", 12, 27.0)
+    metrics = [time("CompileTime", 3, 0.1), time("ExecuteTime", 30, 0.1), uploads]
+    assert "XLA601" in codes(diagnosed(metrics, {}))
+    assert "XLA601" not in codes(diagnosed(metrics, {"aten::grid_sampler_2d": 10}))
+
+
+def test_server_values_are_never_set_against_this_process() -> None:
+    server = Printed(
+        "XrtCompile", 172, print_time(54 * 60 * SECOND), {"50": print_time(19 * SECOND)}
+    )
+    execute = Printed("XrtExecute", 172, print_time(33 * SECOND), {"50": print_time(SECOND)})
+    report = diagnosed([server, execute], {"xla::add": 12})
+    assert report.findings == ()
+    assert report.summary.compilations is None
+    assert report.summary.verdict == "This report shows too little to tell."
+
+
+def test_long_compilations_unless_executions_outweigh_them() -> None:
+    long = time("CompileTime", 3, 120.0, 63.0)
+    assert codes(diagnosed([long], {})) == ["XLA211"]
+    assert codes(diagnosed([long, time("ExecuteTime", 5000, 600.0)], settled())) == []
+
+
+def test_no_step_boundary() -> None:
+    report = diagnosed([], {"CreateXlaTensor": 40000, "DestroyXlaTensor": 4000})
+    assert codes(report) == ["XLA301"]
+
+
+def test_a_huge_graph() -> None:
+    graph = Printed("TensorsGraphSize", 40, "5440000.00", {"50": "136000.00"})
+    assert codes(diagnosed([*EXECUTED, graph], settled())) == ["XLA212"]
+
+
+def test_tracing_that_the_device_waits_for() -> None:
+    tracing = time("LazyTracing", 3_000_000, 46.0)
+    idle, busy = time("DeviceLockWait", 500, 0.1), time("DeviceLockWait", 500, 80.0)
+    assert codes(diagnosed([idle, tracing], {})) == ["XLA602"]
+    assert codes(diagnosed([busy, tracing], {})) == []
+
+
+def test_short_memory_is_set_against_the_workers_own_executions() -> None:
+    execute = time("XrtExecute", 100, 50.0)
+    assert codes(diagnosed([execute, time("XrtTryFreeMemory", 40, 9.0)], {})) == ["XLA702"]
+    assert codes(diagnosed([execute, time("XrtTryFreeMemory", 4, 0.9)], {})) == []
+
+
+def test_cores_whose_numbers_of_graphs_differ(tmp_path) -> None:
+    for core, new in enumerate([5, 5, 6]):
+        (tmp_path / f"m.{core}").write_text(
+            f"Counter: MarkStep\n  Value: 90\nCounter: UncachedCompile\n  Value: {new}\n"
+        )
+    report = diagnose(load(sorted(tmp_path.iterdir())))
+    assert codes(report) == ["XLA410"]
+    assert report.findings[0].cores == (2,)
+
+
+def test_the_analyzers_own_lines_grow_or_do_not() -> None:
+    line = "pt-xla-profiler: {} too frequent: {} counts during {} steps\n"
+    setup = line.format("TransferFromDeviceTime", 634, 10) + line.format(
+        "TransferFromDeviceTime", 634, 40
+    )
+    assert codes(diagnose(load(["-"], setup))) == []
+    growing = line.format("CompileTime", 21, 11) + line.format("CompileTime", 23, 12)
+    assert codes(diagnose(load(["-"], growing))) == ["XLA210"]
+
+
+def test_reads_that_debug_blocks_name_have_their_line() -> None:
+    block = (
+        "Execution Analysis: {bar}\nExecution Analysis: Execution Cause\n"
+        "Execution Analysis:   most likely user code trying to access tensor value before {end}\n"
+        "Execution Analysis: Python Frame Triggered Execution:\n"
+        "Execution Analysis:   train (/home/user/train.py:73)\nExecution Analysis: {bar}\n"
+    ).format(bar="=" * 80, end="torch_xla.sync")
+    (found,) = diagnose(load(["-"], block * 3)).findings
+    assert (found.code, found.count, found.locations[0].row) == ("XLA101", 3, 73)
+    assert diagnose(load(["-"], block)).findings == ()

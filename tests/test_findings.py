@@ -1,0 +1,65 @@
+"""Findings: joining what was read with what was measured, and their order."""
+
+from xladoctor.findings import Finding, Location, Severity, by_cost, in_source_order, merge
+
+
+def at(row: int, column: int | None = None, **more: object) -> tuple[Location, ...]:
+    return (Location("train.py", row, column, **more),)  # type: ignore[arg-type]
+
+
+def static(code: str, row: int, **more: object) -> Finding:
+    return Finding(
+        code,
+        "n",
+        Severity.WARNING,
+        "static",
+        "write this",
+        at(row, 5, **more),
+        confirmed_by=("lint",),
+    )
+
+
+def measured(code: str, row: int) -> Finding:
+    return Finding(
+        code,
+        "n",
+        Severity.WARNING,
+        "960 reads",
+        locations=(Location("train.py", row, function="train"),),
+        count=960,
+        seconds=3.1,
+        cores=(0, 1),
+        confirmed_by=("runtime",),
+    )
+
+
+def test_same_code_and_line_become_one() -> None:
+    (joined,) = merge([static("XLA101", 7)], [measured("XLA101", 7)])
+    assert joined.confirmed_by == ("runtime", "lint")
+    assert (joined.message, joined.suggestion) == ("960 reads", "write this")
+    assert (joined.count, joined.seconds, joined.cores) == (960, 3.1, (0, 1))
+    assert (joined.locations[0].column, joined.locations[0].function) == (5, "train")
+
+
+def test_host_syncs_join_under_the_linters_more_precise_code() -> None:
+    (joined,) = merge([static("XLA102", 7)], [measured("XLA101", 7)])
+    assert joined.code == "XLA102"
+
+
+def test_a_statement_over_several_lines_holds_the_measured_line() -> None:
+    (joined,) = merge([static("XLA101", 5, end_row=8)], [measured("XLA101", 7)])
+    assert joined.count == 960
+
+
+def test_other_line_or_other_family_stays_apart() -> None:
+    assert len(merge([static("XLA101", 7)], [measured("XLA101", 8)])) == 2
+    assert len(merge([static("XLA203", 7)], [measured("XLA210", 7)])) == 2
+
+
+def test_orders() -> None:
+    cheap = measured("XLA101", 3)
+    dear = Finding("XLA501", "n", Severity.WARNING, "m", locations=at(9), seconds=9.0)
+    wrong = Finding("XLA303", "n", Severity.ERROR, "m", locations=at(20))
+    nowhere = Finding("XLA601", "n", Severity.INFO, "m")
+    assert by_cost([nowhere, cheap, dear, wrong]) == [wrong, dear, cheap, nowhere]
+    assert in_source_order([nowhere, wrong, dear, cheap]) == [cheap, dear, wrong, nowhere]

@@ -1,0 +1,261 @@
+"""The sample programs: what an expert sees in them, what lint finds, and how the treated ones run.
+
+The expectations were written by reading the programs, before the linter could.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLES = ROOT / "sample_runs"
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """A finding that an expert expects.
+
+    Attributes:
+        code: The rule.
+        at: Pieces of source lines; the finding belongs on one of the lines that hold one of them.
+            A finding about something that is missing can rightly be put on more than one line.
+    """
+
+    code: str
+    at: tuple[str, ...]
+
+
+def must(code: str, *at: str) -> list[Expected]:
+    """One expectation for each piece of source."""
+    return [Expected(code, (piece,)) for piece in at]
+
+
+def either(code: str, *at: str) -> list[Expected]:
+    """One expectation that any of the pieces of source satisfies."""
+    return [Expected(code, at)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What an expert says about one program.
+
+    Attributes:
+        must: What has to be found.
+        may: What is right to report and right not to.
+    """
+
+    must: list[Expected]
+    may: list[Expected] = dataclasses.field(default_factory=list)
+
+
+READINGS = {
+    "kfold_images/as_found.py": Reading(
+        must=[
+            *must("XLA701", 'os.environ["XLA_USE_BF16"]', 'os.environ["XRT_TPU_CONFIG"]'),
+            *must("XLA303", "clip_grad_norm_(model.parameters(), Config.max_norm)"),
+            *must("XLA101", "running_loss += loss.item()", "correct += (outputs.argmax(1)"),
+            *must("XLA401", 'print(f"fold {fold}'),
+            *must("XLA801", "trn_sampler = Distr", "val_sampler = Distr", "lr=Config.lr * xm.xrt"),
+            *must("XLA802", "device = xm.xla_device()"),
+            *either("XLA403", "for epoch in range(Config.epochs)", "trn_sampler = Distr"),
+            *must("XLA404", "nprocs=8"),
+            *must("XLA405", 'xm.mesh_reduce("val_acc"'),
+            *must("XLA406", "torch.save(model.state_dict()"),
+        ],
+        may=[
+            # Reads in an evaluation loop: fewer, but waits all the same.
+            *must("XLA101", "all_preds.append(", "all_targets.append("),
+            # Eight lines, and none says whose; but each core's time is its own.
+            *must("XLA401", 'print("epoch took"'),
+            # The last batch of an evaluation is another shape, once.
+            *must("XLA203", "val_loader = DataLoader("),
+        ],
+    ),
+    "unet_mask_depth/as_found_1core.py": Reading(
+        must=[
+            *must("XLA802", "device = xm.xla_device()"),
+            *either("XLA301", "for image, mask, depth in train_loader", "optimizer.step()"),
+            *must("XLA203", "train_loader = DataLoader("),
+        ],
+        # The backward pass of bilinear upsampling runs on the host; hard to see before the run.
+        may=must("XLA501", "nn.Upsample("),
+    ),
+    "unet_mask_depth/as_found.py": Reading(
+        must=[
+            *must("XLA801", "print(f'[{xm.get_ordinal()}]"),
+            *must("XLA802", "device = xm.xla_device()"),
+            *must("XLA202", "F.l1_loss(pred_depth[known]"),
+            *must("XLA501", "torch.bincount("),
+            *must("XLA104", "if torch.isnan(loss)"),
+            *must("XLA302", "optimizer.step()"),
+            *must("XLA102", "total_loss += float(loss)"),
+            *must("XLA103", "bar.set_postfix("),
+            *must("XLA402", "train_loader = DataLoader("),
+            *must("XLA203", "train_loader = DataLoader("),
+            *must("XLA401", "print('nan loss"),
+            *must("XLA404", "nprocs=8"),
+            *must("XLA405", "xm.mesh_reduce('valid_loss'", "xm.rendezvous('saved')"),
+        ],
+        may=[
+            *must("XLA501", "nn.Upsample("),
+            *must("XLA101", "losses.append(criterion("),
+            *must("XLA402", "valid_loader = DataLoader("),
+            *must("XLA203", "valid_loader = DataLoader("),
+            # Since torch_xla 2.1 xm.save holds no barrier, but only core 0 decides and writes.
+            *must("XLA405", "xm.save(model.state_dict()"),
+            # It says which core speaks, so speaking on every core is on purpose.
+            *must("XLA401", "print(f'[{xm.get_ordinal()}]"),
+            *must("XLA401", "bar = tqdm(loader)", "print(met.metrics_report())"),
+        ],
+    ),
+    "ct_slices/as_found.py": Reading(
+        must=[
+            *must("XLA701", "os.environ['XLA_USE_BF16']", "os.environ['XLA_TENSOR_ALLOCATOR"),
+            *must("XLA101", "trn_loss_meter.update(loss.detach().item()"),
+            *must("XLA401", "print(f'epoch {epoch} batch", "print(f'epoch {epoch} valid"),
+            *must("XLA401", "print('train batches'"),
+            *must("XLA801", "train_ds, num_replicas=xm.xrt", "valid_ds, num_replicas=xm.xrt"),
+            *must("XLA802", "device = xm.xla_device()"),
+            *must("XLA203", "train_dl = DataLoader("),
+            *must("XLA404", "nprocs=8"),
+            *must("XLA405", "xm.save(model.state_dict()"),
+            *must("XLA406", "np.save('trn_losses.npy'", "np.save('val_losses.npy'"),
+        ],
+        may=[
+            *must("XLA101", "val_loss_meter.update(", "preds = torch.sigmoid(", "hits += ("),
+            *must("XLA203", "valid_dl = DataLoader("),
+            *must("XLA802", "torch_xla.distributed.data_parallel"),
+        ],
+    ),
+    "lightning_tpu/as_found.py": Reading(
+        must=[
+            *must("XLA701", "os.environ['XLA_USE_BF16']"),
+            *must("XLA802", "device = xm.xla_device()"),
+            *must("XLA203", "return DataLoader(GestureDataset(CFG.n_train, 1)"),
+            *must("XLA101", "acc = (logits.argmax(1)"),
+            *must("XLA104", "if torch.isnan(loss)"),
+            *must("XLA401", "print('step', batch_idx"),
+            *must("XLA406", "np.save('val_preds.npy'"),
+            *either("XLA901", "precision=16", "trainer = pl.Trainer("),
+            *either("XLA901", "progress_bar_refresh_rate=1", "trainer = pl.Trainer("),
+            *either("XLA901", "weights_summary='top'", "trainer = pl.Trainer("),
+            *either("XLA901", "checkpoint_callback=True", "trainer = pl.Trainer("),
+        ],
+        may=[
+            *must("XLA101", "print('step', batch_idx", "return {'val_loss'"),
+            *must("XLA401", "print('train loss'"),
+            *must("XLA203", "return DataLoader(GestureDataset(CFG.n_valid, 2)"),
+            *must("XLA901", "import ModelCheckpoint, EarlyStopping, XLAStatsMonitor"),
+        ],
+    ),
+    "ct_slices/runnable.py": Reading(
+        must=[
+            *must("XLA101", "trn_loss_meter.update(loss.detach().item()"),
+            *must("XLA101", "positive_meter.update("),
+            *must("XLA202", "positive_meter.update("),
+            *must("XLA501", "torch.bincount("),
+            *must("XLA401", "print(f'epoch {epoch} batch"),
+            *must("XLA203", "train_dl = DataLoader("),
+        ],
+        may=[
+            *must("XLA101", "val_loss_meter.update(", "preds = torch.sigmoid(", "hits += ("),
+            *must("XLA203", "valid_dl = DataLoader("),
+        ],
+    ),
+}
+
+TREATED = ["kfold_images", "unet_mask_depth", "ct_slices", "lightning_tpu"]
+
+
+def lint(*paths: str) -> list[dict]:
+    """Findings of ``xladoctor lint`` on paths below ``sample_runs``, in the promised JSON form."""
+    command = [sys.executable, "-m", "xladoctor", "lint", "--isolated", "--output-format", "json"]
+    done = subprocess.run(
+        [*command, *(f"sample_runs/{path}" for path in paths)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+def rows(source: str, expected: Expected) -> set[int]:
+    """The rows on which a finding may be put; each piece must be in the file."""
+    lines = source.splitlines()
+    found = {
+        piece: {row for row, line in enumerate(lines, 1) if piece in line} for piece in expected.at
+    }
+    missing = [piece for piece, where in found.items() if not where]
+    assert not missing, f"the sample does not hold {missing}: correct this test"
+    return set().union(*found.values())
+
+
+@pytest.mark.parametrize("path", READINGS)
+def test_lint_finds_what_an_expert_sees(path: str) -> None:
+    source = (SAMPLES / path).read_text()
+    reading = READINGS[path]
+    found = {(finding["code"], finding["location"]["row"]) for finding in lint(path)}
+    missed = [
+        (expected.code, expected.at)
+        for expected in reading.must
+        if not any((expected.code, row) in found for row in rows(source, expected))
+    ]
+    allowed = {
+        (expected.code, row)
+        for expected in reading.must + reading.may
+        for row in rows(source, expected)
+    }
+    lines = source.splitlines()
+    unexpected = [(code, row, lines[row - 1].strip()) for code, row in sorted(found - allowed)]
+    assert (missed, unexpected) == ([], [])
+
+
+@pytest.mark.parametrize("sample", TREATED)
+def test_lint_has_nothing_against_a_treated_program(sample: str) -> None:
+    findings = lint(f"{sample}/treated.py")
+    assert [(f["code"], f["location"]["row"]) for f in findings if f["severity"] != "info"] == []
+
+
+@pytest.fixture(scope="module")
+def run_dirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the runs of this module are recorded."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.mark.xla
+@pytest.mark.skipif(importlib.util.find_spec("torch_xla") is None, reason="needs the xla extra")
+@pytest.mark.parametrize("sample", ["kfold_images", "unet_mask_depth", "ct_slices"])
+def test_a_treated_program_trains_on_eight_simulated_cores(sample: str, run_dirs: Path) -> None:
+    """It runs to its end, its loss falls, and after the first steps nothing is compiled."""
+    report_file = run_dirs / f"{sample}.json"
+    command = [sys.executable, "-m", "xladoctor", "profile", "--simulate-cores", "8"]
+    command += ["--output", str(run_dirs / sample), "--output-format", "json"]
+    command += ["--output-file", str(report_file), "--"]
+    command += [sys.executable, f"sample_runs/{sample}/treated.py", "--small"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    losses: dict[str, list[float]] = {}
+    for run, loss in re.findall(r"^(.*)epoch \d+ loss (\d+\.\d+)", done.stdout, re.MULTILINE):
+        losses.setdefault(run, []).append(float(loss))
+    assert losses
+    for values in losses.values():
+        assert values[-1] < 0.95 * values[0]
+
+    summary = json.loads(report_file.read_text())["summary"]
+    assert summary["cores"] == 8
+    assert summary["compilations_after_warmup"] == 0
+    assert summary["fallbacks"] == {}

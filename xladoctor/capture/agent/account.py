@@ -1,0 +1,217 @@
+"""What one core does, added up between two step boundaries."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+PARTS = ("compile", "execute", "input_wait", "host_sync", "trace", "fallback", "other")
+
+#: Rows of one step each; after these, a row covers more and more steps, so that a run of
+#: 100,000 steps writes about 3,000 rows for a core.
+SINGLE_STEPS = 1000
+
+#: A row that covers several steps is still written this often (seconds), for a run that is killed.
+LONGEST_WAIT = 10.0
+
+
+class Account:
+    """The books of one core: where its time goes and what it counts.
+
+    Time is always booked to the innermost open span, or to "trace" (Python and the tracing that
+    it does) when none is open. So the parts add up to the wall time by construction.
+    """
+
+    def __init__(self, core: int, owner: int) -> None:
+        self.core = core
+        self.owner = owner
+        self.ended = False
+        self.began = self._mark = self.row_began = time.monotonic()
+        self._spans: list[str] = ["trace"]
+        self.steps = 0
+        self.pending = 0  # optimizer steps since the last boundary
+        self.read_since_step = False  # a read has ended a graph since the last optimizer step
+        self.reads: list[list[Any]] = []  # open reads, innermost last: [part, new graphs]
+        self.in_rendezvous = 0
+        self.runs: dict[int, int] = {}  # site -> graphs that ended there
+        self.seen: set[str] = set()  # graphs this core has run
+        self._first_unwritten = 1
+        self._clear()
+
+    def _clear(self) -> None:
+        self._parts = dict.fromkeys((*PARTS, "launch"), 0.0)
+        self._syncs: dict[tuple[int, str], list[float]] = {}
+        self._fallbacks: dict[tuple[int, str], list[float]] = {}
+        self._launches: dict[tuple[int, str], list[float]] = {}
+        self._transfers = {"to_device": 0, "from_device": 0}
+
+    # -- time ---------------------------------------------------------------------------------
+    def enter(self, part: str) -> int:
+        """Open a span; returns what :meth:`leave` needs to close it."""
+        self.book()
+        self._spans.append(part)
+        return len(self._spans) - 1
+
+    def leave(self, depth: int) -> None:
+        """Close the span, and any inside it that a failed hook left open."""
+        self.book()
+        del self._spans[depth:]
+
+    @property
+    def waits_for_input(self) -> bool:
+        """Whether a loader is open."""
+        return "input_wait" in self._spans
+
+    def book(self) -> None:
+        """Book the time up to now to the innermost open span."""
+        now = time.monotonic()
+        self._parts[self._spans[-1]] += now - self._mark
+        self._mark = now
+
+    def divide_launch(
+        self, compiling: float, executing: float, simulation: float, rest: str = "trace"
+    ) -> None:
+        """Give the time of the launch that is about to close to its parts.
+
+        Each is cut to what is left, so the sum stays the measured one.
+
+        Args:
+            compiling: Seconds of compilation.
+            executing: Seconds that the launch waited for the graph before it to be executed.
+            simulation: Seconds that only the simulation of several cores cost.
+            rest: The part that gets what is left: "trace" for a step's end, the part of the read
+                if the launch is part of one.
+        """
+        self.book()
+        left = self._parts["launch"]
+        self._parts["launch"] = 0.0
+        for part, wanted in (("compile", compiling), ("execute", executing), ("other", simulation)):
+            share = min(left, max(0.0, wanted))
+            self._parts[part] += share
+            left -= share
+        self._parts[rest] += left
+
+    def move(self, source: str, target: str, seconds: float) -> None:
+        """Give a share of one part to another, at most what the part has."""
+        self.book()
+        share = min(self._parts[source], max(0.0, seconds))
+        self._parts[source] -= share
+        self._parts[target] += share
+
+    # -- counts -------------------------------------------------------------------------------
+    def add_sync(self, site: int, what: str, seconds: float, compiled: int) -> None:
+        """One read by the user's program."""
+        entry = self._syncs.setdefault((site, what), [0, 0.0, 0])
+        entry[0] += 1
+        entry[1] += seconds
+        entry[2] += compiled
+        self._transfers["from_device"] += 1
+
+    def add_fallback(self, site: int, operation: str, seconds: float, count: int = 1) -> None:
+        """One run of an operation on the CPU."""
+        entry = self._fallbacks.setdefault((site, operation), [0, 0.0])
+        entry[0] += count
+        entry[1] += seconds
+        self._transfers["from_device"] += 1
+
+    def add_fallback_time(self, site: int, seconds: float) -> None:
+        """Time of a fallback that has been counted already."""
+        for (place, _), entry in self._fallbacks.items():
+            if place == site:
+                entry[1] += seconds
+                return
+
+    def add_launch(self, site: int, trigger: str, seconds: float) -> int:
+        """One graph that ended; returns how many had ended at this site before."""
+        entry = self._launches.setdefault((site, trigger), [0, 0.0])
+        entry[0] += 1
+        entry[1] += seconds
+        before = self.runs.get(site, 0)
+        self.runs[site] = before + 1
+        return before
+
+    def add_upload(self, count: int = 1) -> None:
+        """Tensors that went to the device."""
+        self._transfers["to_device"] += count
+
+    # -- steps --------------------------------------------------------------------------------
+    @property
+    def current_step(self) -> int:
+        """The step that is under way, from 1; after an optimizer step it is still that step."""
+        return self.steps + 1 if self.pending == 0 else self.steps + self.pending
+
+    def row_due(self) -> bool:
+        """Whether the steps that are done should be written now."""
+        done = self.steps - self._first_unwritten + 1
+        if done <= 0:
+            return False
+        digits = len(str(max(1, (self.steps - 1) // SINGLE_STEPS)))
+        batch = 1 if self.steps <= SINGLE_STEPS else 10**digits
+        return done >= batch or self._mark - self.row_began > LONGEST_WAIT
+
+    def take_row(self, *, after_last: bool = False) -> dict[str, Any] | None:
+        """The row of what was booked since the last one, which starts anew; None if nothing was."""
+        self.book()
+        first: int | None = self._first_unwritten
+        last: int | None = self.steps
+        if self.steps < self._first_unwritten:
+            if not after_last:
+                return None
+            first = last = None
+        else:
+            self._first_unwritten = self.steps + 1
+        self._parts["trace"] += self._parts.pop("launch")
+        row = {
+            "e": "step",
+            "core": self.core,
+            "first": first,
+            "last": last,
+            "t0": self.row_began,
+            "t1": self._mark,
+            "parts": {part: round(self._parts[part], 7) for part in PARTS},
+            "syncs": _entries(self._syncs),
+            "fallbacks": _entries(self._fallbacks),
+            "launches": _entries(self._launches),
+            "transfers": self._transfers,
+        }
+        self.row_began = self._mark
+        self._clear()
+        return row
+
+
+def _entries(table: dict[tuple[int, str], list[float]]) -> list[list[Any]]:
+    return [
+        [site, what, *(round(value, 7) if isinstance(value, float) else value for value in values)]
+        for (site, what), values in table.items()
+    ]
+
+
+class Accounts:
+    """The accounts of all cores of one process, by core and by thread."""
+
+    def __init__(self) -> None:
+        self.by_core: dict[int, Account] = {}
+        self._lock = threading.Lock()
+
+    def of(self, core: int, owner: int) -> tuple[Account, bool]:
+        """The core's account, and whether it is new (the core starts now)."""
+        account = self.by_core.get(core)
+        if account is not None and not account.ended:
+            return account, False
+        with self._lock:
+            account = self.by_core.get(core)
+            if account is not None and not account.ended:
+                return account, False
+            account = self.by_core[core] = _continued(account, core, owner)
+            return account, True
+
+
+def _continued(before: Account | None, core: int, owner: int) -> Account:
+    """A core that starts again (a second launch in one process) goes on counting its steps."""
+    account = Account(core, owner)
+    if before is not None:
+        account.steps = before.steps
+        account._first_unwritten = before.steps + 1
+        account.runs, account.seen = before.runs, before.seen
+    return account

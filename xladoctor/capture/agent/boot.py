@@ -1,0 +1,69 @@
+"""Starts the agent in a process that has just imported torch_xla."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from . import measure, xla
+from .points import Points
+from .recorder import Recorder
+from .writer import Writer
+
+#: What the launcher tells the agent.
+RUN_DIR = "XLADOCTOR_RUN_DIR"
+SIMULATE = "XLADOCTOR_SIMULATE_CORES"
+
+_started: dict[int, Recorder] = {}
+
+
+def boot() -> Recorder | None:
+    """Put the recorder, the simulation and the meter around the points of this process.
+
+    Called once per process by the bootstrap. Nothing is written before the process uses a device.
+
+    Returns:
+        The recorder; None outside a profiled command.
+    """
+    run_dir = os.environ.get(RUN_DIR)
+    if not run_dir or os.getpid() in _started:
+        return None
+    cores = _simulated_cores(os.environ.get(SIMULATE))
+    recorder = Recorder(Writer(run_dir), simulated_cores=cores)
+    points = Points(on_failure=recorder.process.hook_off)
+    for missing in xla.install(points):
+        recorder.process.hook_off(missing, None)
+    recorder.install(points)
+    meter = measure.Meter(simulated=cores is not None, note=recorder.process.note)
+    meter.install(points)
+    if cores is not None:
+        _simulate(points, cores, recorder)
+    _started[os.getpid()] = recorder
+    os.register_at_fork(after_in_child=lambda: _after_fork(recorder, meter))
+    return recorder
+
+
+def _simulate(points: Points, cores: int, recorder: Recorder) -> None:
+    from .. import simulate
+
+    missing = simulate.install(points, cores=cores, on_event=recorder.on_event)
+    if missing:
+        recorder.process.note(
+            f"this torch_xla cannot run on simulated cores, it has no {', '.join(missing)}: "
+            'pip install "xladoctor[xla]"'
+        )
+
+
+def _simulated_cores(value: str | None) -> int | None:
+    return int(value) if value else None
+
+
+def _after_fork(recorder: Recorder, meter: Any) -> None:
+    """A forked child is a process of its own: its own folder, its own counts."""
+    try:
+        recorder.start_over()
+        meter.start_over()
+        _started.clear()
+        _started[os.getpid()] = recorder
+    except Exception:
+        pass

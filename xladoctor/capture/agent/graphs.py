@@ -1,0 +1,103 @@
+"""Which graphs ended, which of them were new for their core, and why."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from .causes import Causes, shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .account import Account
+    from .points import Call
+    from .sites import Sites
+
+#: The user's frames whose tensors may explain a new graph.
+EXPLAINING_FRAMES = 3
+
+
+class Graphs:
+    """The graphs of one process.
+
+    Args:
+        write: Takes one row for the run directory.
+        sites: The process's program points.
+        simulated: Whether several cores share this process, and so its compiled graphs.
+    """
+
+    def __init__(
+        self, write: Callable[[dict[str, Any]], None], sites: Sites, simulated: bool
+    ) -> None:
+        self._write = write
+        self._sites = sites
+        self._simulated = simulated
+        self._causes: dict[int, Causes] = {}
+        self._compile_seconds: dict[str, float] = {}
+
+    def ended(
+        self, account: Account, call: Call, trigger: str, site: int, seconds: float
+    ) -> tuple[int, float]:
+        """Count the graphs that a call has ended; write a row for each that was new.
+
+        Args:
+            account: The core's books.
+            call: With the meter's facts.
+            trigger: What ended them.
+            site: The program point.
+            seconds: How long the call took.
+
+        Returns:
+            How many were new for this core, and how long (seconds) other cores had taken to
+            compile those that this core found compiled.
+        """
+        new = 0
+        by_others = 0.0
+        for graph in call.facts.get("graphs", ()):
+            before = account.add_launch(site, trigger, seconds)
+            seconds = 0.0
+            if self._new_for(account, graph):
+                new += 1
+                if not graph["compiled"]:
+                    by_others += self._compile_seconds.get(graph["graph"], 0.0)
+                self._compilation(account, graph, trigger, site, before)
+        return new, by_others
+
+    def _new_for(self, account: Account, graph: dict[str, Any]) -> bool:
+        """Whether this core's own process would have compiled the graph."""
+        name = graph["graph"]
+        new = bool(graph["compiled"])
+        if name is not None:
+            if self._simulated and name not in account.seen:
+                new = True
+            account.seen.add(name)
+            if graph["seconds"] is not None:
+                self._compile_seconds[name] = graph["seconds"]
+        return new
+
+    def _compilation(
+        self, account: Account, graph: dict[str, Any], trigger: str, site: int, before: int
+    ) -> None:
+        frame = sys._getframe(1)
+        if threading.get_ident() != account.owner:
+            frame = sys._current_frames().get(account.owner, frame)
+        named = shapes(self._sites.users(frame, EXPLAINING_FRAMES))
+        causes = self._causes.setdefault(account.core, Causes())
+        self._write(
+            {
+                "e": "compilation",
+                "core": account.core,
+                "step": account.current_step,
+                "site": site,
+                "trigger": trigger,
+                "seconds": graph["seconds"],
+                "graph": graph["graph"],
+                "reused": not graph["compiled"],
+                "executions": before,
+                "inputs": graph["inputs"],
+                "outputs": graph["outputs"],
+                "cause": causes.of(site, trigger, graph, named),
+            }
+        )

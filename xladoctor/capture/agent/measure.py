@@ -1,0 +1,225 @@
+"""Looks at torch_xla's own counters before and after a graph ends: what was compiled, which graph.
+
+The meter sits innermost (MEASURE), so on simulated cores it runs inside the launch lock and the
+difference belongs to one core's launch alone.
+
+The hash of a graph comes from torch_xla's debug record (``PT_XLA_DEBUG_LEVEL``), written into an
+anonymous file in memory. torch_xla reads those variables once, at its first graph; so they are
+set just before it and taken away again, and no child process ever inherits them. Level 1 writes
+a record for each compilation; level 2 also one for each execution (25 to 80 us each), which only
+simulated cores need: there a core's graph may be new to it although another core compiled it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from . import xla
+from .points import FALLBACK, LAUNCH, MEASURE, READ, Call, Points
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_VARIABLES = ("PT_XLA_DEBUG", "PT_XLA_DEBUG_LEVEL", "PT_XLA_DEBUG_FILE", "PT_XLA_DEBUG_MAX_FRAME")
+
+#: A launch that returned faster than this (seconds) did not wait for anything worth 0.1 ms to know.
+WORTH_ASKING = 0.002
+
+_RECORD = re.compile(
+    rb"(?P<kind>Compilation|Execution) Analysis:   Graph Hash: (?P<hash>[0-9a-f]+)\n"
+    rb".*?Number of Graph Inputs: (?P<inputs>\d+)\n"
+    rb".*?Number of Graph Outputs: (?P<outputs>\d+)\n"
+)
+
+
+class DebugRecords:
+    """torch_xla's debug records of this process, in memory.
+
+    Args:
+        level: 1 for compilations only, 2 for executions too.
+
+    Raises:
+        OSError: This system has no anonymous files in memory.
+    """
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        if not hasattr(os, "memfd_create"):
+            raise OSError("no memfd_create on this system")
+        self._fd = os.memfd_create("xladoctor-debug", os.MFD_CLOEXEC)
+        self._armed = self._read_once = False
+
+    def arm(self) -> None:
+        """Show torch_xla the variables; to be called before a graph ends, cheap after the first."""
+        if self._read_once or self._armed:
+            return
+        self._armed = True
+        os.environ["PT_XLA_DEBUG_LEVEL"] = str(self._level)
+        os.environ["PT_XLA_DEBUG_FILE"] = f"/proc/self/fd/{self._fd}"
+        os.environ["PT_XLA_DEBUG_MAX_FRAME"] = "1"
+
+    def disarm(self) -> None:
+        """Take the variables away again."""
+        if self._armed:
+            for name in _VARIABLES:
+                os.environ.pop(name, None)
+            self._armed = False
+
+    def take(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The graphs compiled and the graphs executed since the last time, as records."""
+        size = os.fstat(self._fd).st_size
+        if not size:
+            return [], []
+        self._read_once = True
+        text = os.pread(self._fd, size, 0)
+        os.ftruncate(self._fd, 0)
+        found: dict[bytes, list[dict[str, Any]]] = {b"Compilation": [], b"Execution": []}
+        for match in _RECORD.finditer(text):
+            found[match["kind"]].append(
+                {
+                    "graph": match["hash"].decode(),
+                    "inputs": int(match["inputs"]),
+                    "outputs": int(match["outputs"]),
+                }
+            )
+        return found[b"Compilation"], found[b"Execution"]
+
+
+class Meter:
+    """Puts into ``call.facts`` what a launch did.
+
+    ``compiled`` (int), ``compile_seconds`` (float), ``executed`` (graphs that ran, int) and
+    ``graphs``: one record for each of them with ``graph``, ``inputs``, ``outputs`` (None when
+    not known), ``compiled`` (bool) and ``seconds`` (None when not compiled here).
+
+    Args:
+        simulated: Whether several cores share this process.
+        note: Takes a sentence about what cannot be measured.
+    """
+
+    def __init__(self, *, simulated: bool, note: Callable[[str], None]) -> None:
+        self._simulated = simulated
+        self._note = note
+        self._lock_wait = 0.0
+        self._thread = threading.local()
+        self._debug: DebugRecords | None = None
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Begin again in a forked child, which must not share the parent's file."""
+        if any(name in os.environ for name in _VARIABLES):
+            self._debug = None
+            self._note(
+                "PT_XLA_DEBUG is set by the program or its environment: graphs have no hash here"
+            )
+            return
+        try:
+            self._debug = DebugRecords(2 if self._simulated else 1)
+        except OSError as error:
+            self._debug = None
+            self._note(f"graphs have no hash here ({error})")
+
+    def install(self, points: Points) -> None:
+        """Put the meter around launches, and around reads, which may launch unseen."""
+        points.around(LAUNCH, MEASURE, self.around)
+        points.around(READ, MEASURE, self.around_read)
+        points.around(FALLBACK, MEASURE, self.around_read)
+
+    def around_read(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Measure a read that launches by itself.
+
+        Cores that share the process do not: the simulation launches for them, inside its lock,
+        and outside of it the counters would show what other cores do.
+        """
+        if getattr(self._thread, "inside", False) or (self._simulated and _cores_here() > 1):
+            return proceed()
+        return self.around(call, proceed)
+
+    def around(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Measure one call."""
+        self._thread.inside = True
+        try:
+            return self._measured(call, proceed)
+        finally:
+            self._thread.inside = False
+
+    def _measured(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        compiled, cached = _compilations()
+        began = time.monotonic()
+        if self._debug is not None:
+            self._debug.arm()
+        try:
+            return proceed()
+        finally:
+            if self._debug is not None:
+                self._debug.disarm()
+            after, cached_after = _compilations()
+            self._put(call.facts, after - compiled, cached_after - cached)
+            if call.point == LAUNCH and not self._simulated:
+                self._put_wait(call.facts, time.monotonic() - began)
+
+    def _put(self, facts: dict[str, Any], compiled: int, cached: int) -> None:
+        compilations, executions = self._debug.take() if self._debug is not None else ([], [])
+        seconds = _last_compile_seconds(compiled)
+        facts["compiled"] = compiled
+        facts["compile_seconds"] = sum(seconds)
+        facts["executed"] = compiled + cached
+        graphs: list[dict[str, Any]] = []
+        for at in range(compiled):
+            record = compilations[at] if len(compilations) == compiled else _UNKNOWN
+            taken = seconds[at] if len(seconds) == compiled else None
+            graphs.append({**record, "compiled": True, "seconds": taken})
+        fresh = {record["graph"] for record in compilations}
+        reused = [record for record in executions if record["graph"] not in fresh]
+        for at in range(cached):
+            record = reused[at] if len(reused) == cached else _UNKNOWN
+            graphs.append({**record, "compiled": False, "seconds": None})
+        facts["graphs"] = graphs
+
+    def _put_wait(self, facts: dict[str, Any], seconds: float) -> None:
+        """How long a launch waited for the one before it to be executed, if it took long at all."""
+        if seconds < WORTH_ASKING:
+            return
+        metric = _metric("DeviceLockWait")
+        if metric is not None:
+            total = metric[1] / 1e9
+            facts["execute_seconds"] = max(0.0, min(seconds, total - self._lock_wait))
+            self._lock_wait = total
+
+
+_UNKNOWN: dict[str, Any] = {"graph": None, "inputs": None, "outputs": None}
+
+
+def _cores_here() -> int:
+    """How many cores' main functions run in this process; 0 in a program on one device."""
+    count = xla.binding("_xla_get_replication_devices_count")
+    return int(count()) if count is not None else 0
+
+
+def _compilations() -> tuple[int, int]:
+    """Graphs compiled and graphs found in the cache, by this process up to now."""
+    return xla.counter("UncachedCompile"), xla.counter("CachedCompile")
+
+
+def _last_compile_seconds(count: int) -> list[float]:
+    """How long each of the last ``count`` compilations took."""
+    if count == 0:
+        return []
+    metric = _metric("CompileTime")
+    if metric is None:
+        return []
+    return [nanoseconds / 1e9 for _, nanoseconds in metric[2][-count:]]
+
+
+def _metric(name: str) -> Any:
+    """A metric as (count, sum, [(when, value), ...]), times in nanoseconds; None if there is none.
+
+    With 1024 samples this costs 0.1 ms. XLA_METRICS_SAMPLES would make it cheaper and the
+    percentiles of the user's own metrics report wrong, so it stays as it is and is asked rarely.
+    """
+    read = xla.binding("_xla_metric_data")
+    return read(name) if read is not None else None

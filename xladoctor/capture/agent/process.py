@@ -1,0 +1,143 @@
+"""What is written about the process itself, apart from what its cores do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from . import xla
+from .writer import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .writer import Writer
+
+
+class Process:
+    """One process of the command, from its first use of a device on.
+
+    Args:
+        writer: Its folder.
+        simulated_cores: How many cores are simulated; None on real devices.
+    """
+
+    def __init__(self, writer: Writer, simulated_cores: int | None) -> None:
+        self._writer = writer
+        self._simulated_cores = simulated_cores
+        self._lock = threading.Lock()
+        self._early: list[dict[str, Any]] = []
+        self.started = False
+
+    def start_over(self) -> None:
+        """Become the log of a forked child."""
+        self._writer.start_over()
+        self._lock = threading.Lock()
+        self.started = False
+
+    def write(self, *rows: dict[str, Any]) -> None:
+        """Append rows."""
+        self._writer.rows(rows)
+
+    def say(self, row: dict[str, Any]) -> None:
+        """Write now, or with the first row of a process that has not used a device yet."""
+        with self._lock:
+            if not self.started:
+                self._early.append(row)
+                return
+        self.write(row)
+
+    def note(self, text: str) -> None:
+        """A sentence for the report."""
+        self.say({"e": "note", "text": text})
+
+    def hook_off(self, hook: str, error: BaseException | None) -> None:
+        """Something cannot be measured from here on (``error`` None: it is not there at all)."""
+        reason = f"{type(error).__name__}: {error}" if error is not None else "not in this version"
+        self.say({"e": "hook-off", "hook": hook, "error": reason})
+
+    def start(self) -> bool:
+        """Write the first row; returns False if that has been done."""
+        with self._lock:
+            if self.started:
+                return False
+            process = {
+                "e": "process",
+                "version": VERSION,
+                "pid": os.getpid(),
+                "ppid": os.getppid(),
+                "argv": list(sys.orig_argv),
+                "python": ".".join(str(part) for part in sys.version_info[:3]),
+                "torch": _version("torch"),
+                "torch_xla": _version("torch_xla"),
+                "device": _device_type(),
+                "simulated_cores": self._simulated_cores,
+                "t": time.monotonic(),
+                "time": time.time(),
+            }
+            self.write(process, *self._early)
+            self._early.clear()
+            self.started = True
+            return True
+
+    def write_metrics(self) -> None:
+        """Write torch_xla's metrics report; takes about 1 ms."""
+        try:
+            report = xla.binding("_xla_metrics_report")
+            if report is not None:
+                self._writer.replace("metrics.txt", report())
+        except Exception:
+            pass
+
+    def note_unattributed(self, counted: Mapping[str, int]) -> None:
+        """Say which fallbacks torch_xla counted and no hook has seen.
+
+        Args:
+            counted: Operation to the runs that were recorded.
+        """
+        names = xla.binding("_get_executed_fallback_ops")
+        for name in names() if names is not None else ():
+            missed = xla.counter(name) - counted.get(name, 0)
+            if missed > 0 and name != "aten::_local_scalar_dense":
+                self.note(f"{missed} runs of {name} on the CPU could not be given to a line")
+
+
+def _version(name: str) -> str | None:
+    version = getattr(sys.modules.get(name), "__version__", None)
+    return None if version is None else str(version)
+
+
+def _device_type() -> str | None:
+    try:
+        from torch_xla import runtime
+
+        kind = runtime.device_type()
+    except Exception:
+        kind = None
+    return kind or os.environ.get("PJRT_DEVICE")
+
+
+def at_end_of_child(close: Callable[[], None]) -> None:
+    """Children of multiprocessing that were forked end without atexit; this one they run."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    util = sys.modules.get("multiprocessing.util")
+    if util is None or multiprocessing is None or multiprocessing.parent_process() is None:
+        return
+    util.Finalize(None, close, exitpriority=-100)
+
+
+def see_uncaught(tell: Callable[[BaseException], None]) -> None:
+    """Have uncaught exceptions of the main thread told, before Python shows them as ever."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if isinstance(error, Exception):
+            with contextlib.suppress(Exception):
+                tell(error)
+        before(kind, error, trace)
+
+    sys.excepthook = hook

@@ -1,0 +1,403 @@
+"""Listens at the points of one process and writes what each core does.
+
+It sits outermost (RECORD): it notes the user's line, times the whole passage and books it to the
+core's account. See ``account.py`` for the books, ``sites.py`` for the lines, ``writer.py`` for
+the files.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from .account import Account, Accounts
+from .graphs import Graphs
+from .points import (
+    CORE,
+    FALLBACK,
+    LAUNCH,
+    LOADER,
+    READ,
+    RECORD,
+    RENDEZVOUS,
+    STEP,
+    UPLOAD,
+    WAIT,
+    Call,
+    Points,
+)
+from .process import Process, at_end_of_child, see_uncaught
+from .sites import Sites
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .writer import Writer
+
+#: Seconds between two writings of the metrics report (1 ms each) at step boundaries.
+METRICS_EVERY = 5.0
+
+#: What a read or a fallback books its time to, by what it triggers.
+_PARTS = {"read": "host_sync", "fallback": "fallback"}
+
+
+class Recorder:
+    """What one process records.
+
+    Args:
+        writer: The process's folder.
+        simulated_cores: How many cores are simulated; None on real devices.
+    """
+
+    def __init__(self, writer: Writer, *, simulated_cores: int | None) -> None:
+        self.process = Process(writer, simulated_cores)
+        self._simulated_cores = simulated_cores
+        self._begin()
+        atexit.register(self.close)
+
+    def _begin(self) -> None:
+        self._accounts = Accounts()
+        self._sites = Sites(self.process.write)
+        self._graphs = Graphs(self.process.write, self._sites, self._simulated_cores is not None)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._metrics_written = 0.0
+        self._told: list[BaseException] = []
+        self._stopped: list[str] = []  # what the simulation said when it stopped the cores
+        self._fallbacks_counted: dict[str, int] = {}
+
+    def start_over(self) -> None:
+        """Become the recorder of a forked child."""
+        self.process.start_over()
+        self._begin()
+
+    def install(self, points: Points) -> None:
+        """Put the recorder around the points."""
+        for point, function in (
+            (CORE, self._core),
+            (LAUNCH, self._launch),
+            (READ, self._read),
+            (FALLBACK, self._fallback),
+            (WAIT, self._wait),
+            (RENDEZVOUS, self._rendezvous),
+            (LOADER, self._loader),
+            (UPLOAD, self._upload),
+            (STEP, self._step),
+        ):
+            points.around(point, RECORD, function)
+
+    # -- what the simulation tells ------------------------------------------------------------
+    def on_event(self, kind: str, facts: dict[str, Any]) -> None:
+        """What the simulation tells (see ``simulate.install``), as rows of the run directory."""
+        try:
+            if kind == "core-failed":
+                self._core_failed(facts["core"], facts["error"])
+            elif kind == "process-ended":
+                self.close()
+            else:
+                self._stopped.append(str(facts.get("message", kind)))
+                if kind == "graphs-differ":
+                    self.process.say(_plain({"e": "divergence", "t": time.monotonic(), **facts}))
+                    self.process.note(self._stopped[-1])
+                else:
+                    self._all_stand_still(kind)
+        except Exception:
+            pass
+
+    def _core_failed(self, core: int, error: BaseException) -> None:
+        account = self._accounts.by_core.get(core)
+        if account is not None and isinstance(error, Exception):
+            self._error(account, error)
+
+    def _all_stand_still(self, kind: str) -> None:
+        """One row for each core: where it stands while no core can go on."""
+        frames = sys._current_frames()
+        for core, account in sorted(self._accounts.by_core.items()):
+            row: dict[str, Any] = {"e": "hang", "core": core, "t": time.monotonic()}
+            frame = frames.get(account.owner)
+            if account.ended or frame is None:
+                row |= {"site": None, "state": "has ended", "waits_for": None}
+            else:
+                row |= {"site": self._sites.here(frame), "state": kind, "waits_for": None}
+            self.process.say(row)
+
+    def _start(self) -> None:
+        if self.process.start():
+            at_end_of_child(self.close)
+            see_uncaught(self._uncaught)
+
+    # -- accounts -----------------------------------------------------------------------------
+    def _account(self, call: Call) -> tuple[Account, bool] | None:
+        """The core's account, and whether this thread may open spans in it.
+
+        Threads that only help a core (loaders) run at the same time as the core itself: what they
+        do is counted, but their time is not the core's. Autograd's threads are different: the
+        core waits for them.
+        """
+        core = call.core
+        if core is None:
+            if threading.current_thread() is not threading.main_thread():
+                return None
+            core = 0
+        thread = threading.get_ident()
+        account, new = self._accounts.of(core, thread)
+        if new:
+            self._start()
+            self.process.write({"e": "core-start", "core": core, "t": account.began})
+        return account, thread == account.owner or _in_autograd_thread()
+
+    def _site(self, account: Account, frame: Any) -> int:
+        waiting = account.owner if threading.get_ident() != account.owner else None
+        return self._sites.here(frame, waiting)
+
+    @contextlib.contextmanager
+    def _span(self, account: Account, part: str) -> Iterator[None]:
+        depth = account.enter(part)
+        try:
+            yield
+        finally:
+            account.leave(depth)
+
+    # -- points -------------------------------------------------------------------------------
+    def _core(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        core = call.core if call.core is not None else 0
+        self._start()
+        account, new = self._accounts.of(core, threading.get_ident())
+        if new:
+            self.process.write({"e": "core-start", "core": core, "t": account.began})
+        account.owner = threading.get_ident()
+        failed = True
+        try:
+            result = proceed()
+            failed = False
+        except SystemExit as error:
+            failed = error.code not in (None, 0)
+            raise
+        except Exception as error:
+            self._error(account, error)
+            raise
+        else:
+            return result
+        finally:
+            self._end_core(account, failed=failed)
+
+    def _launch(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        found = self._account(call)
+        if found is None:
+            return proceed()
+        account, own = found
+        if not own:
+            return proceed()
+        began = time.monotonic()
+        with self._span(account, "launch"):
+            try:
+                return proceed()
+            finally:
+                self._graphs_ended(account, call, _trigger(account, call), began)
+
+    def _read(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        return self._to_host(call, proceed, "read")
+
+    def _fallback(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        return self._to_host(call, proceed, "fallback")
+
+    def _to_host(self, call: Call, proceed: Callable[[], Any], trigger: str) -> Any:
+        found = self._account(call)
+        if found is None:
+            return proceed()
+        account, own = found
+        if account.in_rendezvous:
+            return proceed()  # torch_xla's own exchange, or the simulation's
+        site = self._site(account, sys._getframe(1))
+        began = time.monotonic()
+        part = _PARTS[trigger]
+        depth = account.enter(part) if own else None
+        account.reads.append([part, 0])
+        try:
+            return proceed()
+        finally:
+            _, compiled = account.reads.pop()
+            if call.facts.get("executed"):
+                compiled += self._graphs_ended(account, call, trigger, began, of_launch=False)
+            if depth is not None:
+                account.leave(depth)
+            seconds = time.monotonic() - began
+            if trigger == "read":
+                account.add_sync(site, call.what, seconds, compiled)
+            else:
+                self._count_fallback(account, site, call.what, seconds)
+
+    def _count_fallback(self, account: Account, site: int, what: str, seconds: float) -> None:
+        if what == "?":
+            # A further tensor list of an operation that has been counted already.
+            account.add_fallback_time(site, seconds)
+            return
+        account.add_fallback(site, what, seconds)
+        with self._lock:
+            self._fallbacks_counted[what] = self._fallbacks_counted.get(what, 0) + 1
+
+    def _wait(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        return self._timed(call, proceed, "execute")
+
+    def _loader(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        return self._timed(call, proceed, "input_wait")
+
+    def _upload(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        found = self._account(call)
+        if found is not None and not found[0].in_rendezvous:
+            found[0].add_upload()
+        return self._timed(call, proceed, "other")
+
+    def _rendezvous(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        found = self._account(call)
+        if found is None:
+            return proceed()
+        found[0].in_rendezvous += 1
+        try:
+            return self._timed(call, proceed, "other")
+        finally:
+            found[0].in_rendezvous -= 1
+
+    def _timed(self, call: Call, proceed: Callable[[], Any], part: str) -> Any:
+        found = self._account(call)
+        if found is None or not found[1]:
+            return proceed()
+        with self._span(found[0], part):
+            return proceed()
+
+    def _step(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        found = self._account(call)
+        if found is not None:
+            account = found[0]
+            if account.pending and account.read_since_step:
+                self._boundary(account)  # this loop's graphs end at reads only
+            account.pending += 1
+            account.read_since_step = False
+        return proceed()
+
+    def _graphs_ended(
+        self, account: Account, call: Call, trigger: str, began: float, *, of_launch: bool = True
+    ) -> int:
+        """Book what the meter saw; returns how many graphs were new for this core."""
+        site = self._site(account, sys._getframe(1))
+        new, waited = self._graphs.ended(account, call, trigger, site, time.monotonic() - began)
+        compiling = call.facts.get("compile_seconds", 0.0)
+        if not of_launch:
+            account.move(_PARTS[trigger], "compile", compiling)
+        else:
+            # A core that waited while another compiled the same graph would have compiled it
+            # itself in a process of its own.
+            simulation = call.facts.get("waited", 0.0)
+            compiling += min(simulation, waited)
+            if account.reads:
+                account.divide_launch(compiling, 0.0, simulation, rest=account.reads[-1][0])
+                account.reads[-1][1] += new
+            else:
+                executing = call.facts.get("execute_seconds", 0.0)
+                account.divide_launch(compiling, executing, simulation)
+        if trigger in _PARTS:
+            account.read_since_step = True
+        elif account.pending and call.what == "_xla_step_marker":
+            self._boundary(account)
+        return new
+
+    def _boundary(self, account: Account) -> None:
+        account.steps += account.pending
+        account.pending = 0
+        account.read_since_step = False
+        account.book()
+        if account.row_due():
+            row = account.take_row()
+            if row is not None:
+                self.process.write(row)
+        now = time.monotonic()
+        if now - self._metrics_written > METRICS_EVERY:
+            self._metrics_written = now
+            self.process.write_metrics()
+
+    # -- the end ------------------------------------------------------------------------------
+    def _end_core(self, account: Account, *, failed: bool) -> None:
+        if account.ended:
+            return
+        account.ended = True
+        if account.pending:
+            account.steps += account.pending
+            account.pending = 0
+        rows = [account.take_row()]
+        if rows[0] is None:
+            rows = [account.take_row(after_last=True)]
+        end = {
+            "e": "core-end",
+            "core": account.core,
+            "t": time.monotonic(),
+            "steps": account.steps,
+            "failed": failed,
+        }
+        self.process.write(*[row for row in rows if row is not None] + [end])
+        self.process.write_metrics()
+
+    def _error(self, account: Account, error: BaseException) -> None:
+        """One row for one exception, however many cores it ends."""
+        try:
+            if any(error is other for other in self._told) or str(error) in self._stopped:
+                return
+            self._told.append(error)
+            self.process.write(
+                {
+                    "e": "error",
+                    "core": account.core,
+                    "step": account.current_step,
+                    "type": type(error).__name__,
+                    "message": str(error),
+                    "traceback": self._sites.traceback_of(error),
+                    "site": self._sites.at_error(error),
+                }
+            )
+        except Exception:
+            pass
+
+    def _uncaught(self, error: BaseException) -> None:
+        """The main thread dies; cores that have a main function of their own have told already."""
+        for account in list(self._accounts.by_core.values()):
+            if not account.ended and account.owner == threading.get_ident():
+                self._error(account, error)
+                self._end_core(account, failed=True)
+
+    def close(self) -> None:
+        """End the cores that are still open and write the last rows; never raises."""
+        try:
+            if not self.process.started or self._closed:
+                return
+            self._closed = True
+            self.process.note_unattributed(self._fallbacks_counted)
+            for account in list(self._accounts.by_core.values()):
+                self._end_core(account, failed=False)
+            self.process.write_metrics()
+            self.process.write({"e": "end", "t": time.monotonic()})
+        except Exception:
+            pass
+
+
+def _trigger(account: Account, call: Call) -> str:
+    if account.reads:
+        return "read" if account.reads[-1][0] == "host_sync" else "fallback"
+    if call.what != "_xla_step_marker":
+        return "library"
+    if account.pending:
+        return "step"
+    return "library" if account.waits_for_input else "sync"
+
+
+def _in_autograd_thread() -> bool:
+    """Whether this thread was started by torch's C++ and runs a backward pass."""
+    return isinstance(threading.current_thread(), threading._DummyThread)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Whatever JSON cannot take, as text."""
+    plain = (str, int, float, bool, type(None), list)
+    return {key: value if isinstance(value, plain) else str(value) for key, value in row.items()}

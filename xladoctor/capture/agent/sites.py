@@ -1,0 +1,140 @@
+"""Program points: which line of the user's program an event belongs to, as small numbers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import CodeType, FrameType
+
+#: How many of the user's frames are kept, innermost first: enough to tell two loops that call one
+#: helper apart, and not so many that a recursion makes every call a point of its own.
+DEPTH = 8
+
+#: From here on new places are all called the same, so that no program can fill the disk with them.
+MOST = 5000
+
+
+class Sites:
+    """Numbers the program points of one process; each is written once, when it is first seen.
+
+    Args:
+        write: Takes one row for the run directory.
+    """
+
+    def __init__(self, write: Callable[[dict[str, Any]], None]) -> None:
+        self._write = write
+        self._lock = threading.Lock()
+        self._library: dict[CodeType, bool] = {}
+        self._by_address: dict[tuple[Any, ...], int] = {}
+        self._by_frames: dict[tuple[tuple[str, int, str], ...], int] = {}
+        self._prefixes = _library_folders()
+
+    def here(self, frame: FrameType | None, waiting_thread: int | None = None) -> int:
+        """The number of the program point in which ``frame`` is.
+
+        Args:
+            frame: Where to start looking outward.
+            waiting_thread: A thread that waits for this one (autograd runs the backward pass in
+                threads of its own, which have no frame of the user): its place is taken when
+                nothing of the user's is found here.
+
+        Returns:
+            The site's number; its row has been written.
+        """
+        kept = list(self.users(frame))
+        if not kept and waiting_thread is not None:
+            kept = list(self.users(sys._current_frames().get(waiting_thread)))
+        if not kept:
+            kept = [found for found in _outward(frame) if not self._is_ours(found)][:DEPTH]
+        address = tuple((found.f_code, found.f_lasti) for found in kept)
+        number = self._by_address.get(address)
+        return self._number(address, kept) if number is None else number
+
+    def at_error(self, error: BaseException) -> int | None:
+        """The number of the innermost line of the user in an exception's traceback."""
+        frames: list[tuple[str, int, str]] = []
+        for frame, row in traceback.walk_tb(error.__traceback__):
+            if next(self.users(frame, most=1), None) is frame:
+                frames.insert(0, (frame.f_code.co_filename, row, frame.f_code.co_name))
+        return self._number_of(tuple(frames[:DEPTH])) if frames else None
+
+    def traceback_of(self, error: BaseException) -> str:
+        """An exception's traceback as text, without the frames of this package."""
+        whole = traceback.TracebackException.from_exception(error)
+        ours = self._prefixes[1][0]
+        kept = [entry for entry in whole.stack if not entry.filename.startswith(ours)]
+        whole.stack = traceback.StackSummary.from_list(kept)
+        return "".join(whole.format())
+
+    def users(self, frame: FrameType | None, most: int = DEPTH) -> Iterator[FrameType]:
+        """The user's frames, innermost first: none of torch, torch_xla, Python itself or ours."""
+        count = 0
+        for found in _outward(frame):
+            code = found.f_code
+            library = self._library.get(code)
+            if library is None:
+                library = self._library[code] = self._is_library(code.co_filename)
+            if not library:
+                yield found
+                count += 1
+                if count == most:
+                    return
+
+    def _is_library(self, filename: str) -> bool:
+        if filename.startswith("<"):
+            # "<string>" and "<stdin>" are the user's; frozen modules and torch.fx code are not.
+            return filename.startswith(("<frozen", "<eval_with_key"))
+        path = os.path.abspath(filename)
+        standard, others = self._prefixes
+        if path.startswith(others):
+            return True
+        return path.startswith(standard) and not any(
+            part in path
+            for part in (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+        )
+
+    def _is_ours(self, frame: FrameType) -> bool:
+        return os.path.abspath(frame.f_code.co_filename).startswith(self._prefixes[1][0])
+
+    def _number(self, address: tuple[Any, ...], kept: list[FrameType]) -> int:
+        frames = tuple(
+            (found.f_code.co_filename, found.f_lineno or 0, found.f_code.co_name) for found in kept
+        )
+        number = self._number_of(frames)
+        if len(self._by_address) < 4 * MOST:
+            self._by_address[address] = number
+        return number
+
+    def _number_of(self, frames: tuple[tuple[str, int, str], ...]) -> int:
+        with self._lock:
+            if len(self._by_frames) >= MOST and frames not in self._by_frames:
+                frames = (("<other places>", 0, "?"),)
+            number = self._by_frames.get(frames)
+            if number is None:
+                number = len(self._by_frames)
+                self._write({"e": "site", "id": number, "frames": [list(f) for f in frames]})
+                self._by_frames[frames] = number
+            return number
+
+
+def _outward(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _library_folders() -> tuple[str, tuple[str, ...]]:
+    """The standard library's folder, and those of torch, torch_xla and this package."""
+    folders = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+    for name in ("torch", "torch_xla"):
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if path:
+            folders.append(os.path.dirname(os.path.abspath(path)))
+    standard = os.path.dirname(os.path.abspath(os.__file__))
+    return standard + os.sep, tuple(folder + os.sep for folder in folders)

@@ -1,0 +1,99 @@
+"""Writes one process's folder of the run directory; what is written survives any death.
+
+Rows go out with one ``os.write`` each to a file opened for appending, so a killed process loses
+at most the row it was writing. A failing disk ends the writing, never the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import threading
+import time
+from typing import Any
+
+VERSION = 1
+
+
+class Writer:
+    """The files of one process; created when the first row comes.
+
+    Args:
+        run_dir: The run directory, absolute.
+    """
+
+    def __init__(self, run_dir: str) -> None:
+        self._run_dir = run_dir
+        self._lock = threading.Lock()
+        self._fd: int | None = None
+        self._stacks: int | None = None
+        self._broken = False
+        self.folder: str | None = None
+
+    @property
+    def working(self) -> bool:
+        """Whether rows are being written: something came, and the disk takes it."""
+        return self._fd is not None and not self._broken
+
+    def start_over(self) -> None:
+        """Forget the parent's files after a fork; the descriptor stays the parent's."""
+        fd, self._fd, self.folder = self._fd, None, None
+        self._lock = threading.Lock()
+        if fd is not None:
+            os.close(fd)
+
+    def row(self, row: dict[str, Any]) -> None:
+        """Append one row; it is on its way to the disk when this returns."""
+        self.rows((row,))
+
+    def rows(self, rows: Any) -> None:
+        """Append several rows with one write."""
+        if self._broken:
+            return
+        try:
+            text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+            data = text.encode("ascii")  # json.dumps escapes whatever is not
+            with self._lock:
+                if self._fd is None:
+                    self._open()
+                self._write(data)
+        except OSError:
+            # A full or vanished disk: measuring ends here, the program goes on. The reader sees
+            # that no end row came.
+            self._broken = True
+
+    def replace(self, name: str, text: str) -> None:
+        """Write a whole file of this process's folder, so that a reader never sees half of it."""
+        if not self.working or self.folder is None:
+            return
+        path = os.path.join(self.folder, name)
+        try:
+            with open(path + ".new", "w", encoding="utf-8") as out:
+                out.write(text)
+            os.replace(path + ".new", path)
+        except OSError:
+            pass
+
+    def _write(self, data: bytes) -> None:
+        assert self._fd is not None
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+    def _open(self) -> None:
+        self.folder = f"{self._run_dir}/p{os.getpid()}-{time.time_ns() // 1_000_000}"
+        os.makedirs(self.folder, exist_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._fd = os.open(f"{self.folder}/events.jsonl", flags, 0o644)
+        self._catch_fatal_signals()
+
+    def _catch_fatal_signals(self) -> None:
+        """Have the stacks of all threads written when the runtime aborts, unless the user has."""
+        if faulthandler.is_enabled() and self._stacks is None:
+            return
+        # A bare descriptor: a file object would warn at the program's end that nobody closed it.
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._stacks = os.open(f"{self.folder}/stacks.txt", flags, 0o644)
+            faulthandler.enable(self._stacks, all_threads=True)

@@ -1,0 +1,218 @@
+"""Starts the user's command with the agent in its environment and waits for it.
+
+The command runs as it would without xladoctor: its own stdin, stdout and stderr, its exit code,
+its signals. Away from a terminal it gets a process group of its own, so that what it leaves
+behind can be ended; at a terminal it stays in ours, so that Ctrl-C, Ctrl-Z and reading from the
+keyboard work as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xladoctor.capture import simulate
+from xladoctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType
+
+BOOTSTRAP = Path(__file__).resolve().parent / "agent" / "bootstrap"
+
+#: Forwarded to the command alone, as if it had been sent to the command itself.
+_TO_COMMAND = ("SIGTERM", "SIGUSR1", "SIGUSR2")
+#: Forwarded to the command's whole group, as a terminal does.
+_TO_GROUP = ("SIGINT", "SIGQUIT", "SIGHUP")
+
+#: How long (seconds) what the command leaves behind may take to end by itself.
+GRACE = 3.0
+
+
+class CommandError(UsageError):
+    """The command cannot be started."""
+
+
+def environment(
+    base: Mapping[str, str],
+    run_dir: Path,
+    *,
+    cores: int | None = None,
+    hang_timeout: float | None = None,
+) -> dict[str, str]:
+    """The environment in which the command runs.
+
+    Args:
+        base: The user's environment; kept, with our folder put before ``PYTHONPATH``.
+        run_dir: Absolute path of the run directory.
+        cores: Number of simulated cores; None to use the devices that are there.
+        hang_timeout: Seconds without progress after which the simulation calls it a hang.
+    """
+    result = dict(base)
+    result["PYTHONPATH"] = os.pathsep.join(
+        [str(BOOTSTRAP), *filter(None, [base.get("PYTHONPATH", "")])]
+    )
+    result["XLADOCTOR_RUN_DIR"] = str(run_dir)
+    result.pop("XLADOCTOR_SIMULATE_CORES", None)
+    if cores is not None:
+        result.update(simulate.environment(cores))
+        result["XLADOCTOR_SIMULATE_CORES"] = str(cores)
+    if hang_timeout is not None:
+        result["XLADOCTOR_HANG_TIMEOUT"] = f"{hang_timeout:g}"
+    return result
+
+
+def find(command: str, environ: Mapping[str, str]) -> str:
+    """The file that a command's first word names.
+
+    Raises:
+        CommandError: There is none, or it cannot be executed.
+    """
+    found = shutil.which(command, path=environ.get("PATH"))
+    if found is not None:
+        return found
+    path = Path(command)
+    if path.is_file():
+        hint = f"; did you mean 'python {command}'?" if path.suffix == ".py" else ""
+        raise CommandError(f"cannot run {command}: it is not executable{hint}")
+    if path.is_dir():
+        raise CommandError(f"cannot run {command}: it is a folder")
+    raise CommandError(f"cannot run {command}: no such command; check the spelling and PATH")
+
+
+def run(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    while_running: Callable[[], None] | None = None,
+    every: float = 0.25,
+) -> int:
+    """Run the command to its end.
+
+    Args:
+        command: Words of the command; the first is looked up in ``PATH``.
+        environ: Its whole environment.
+        while_running: Called now and then while it runs (for a progress line).
+        every: Seconds between two calls.
+
+    Returns:
+        Its exit code; minus the signal's number if a signal ended it (as ``subprocess`` says it).
+
+    Raises:
+        CommandError: It cannot be started.
+    """
+    find(command[0], environ)
+    own_group = not _at_terminal()
+    with _forwarding(own_group) as started:
+        try:
+            process = subprocess.Popen(list(command), env=dict(environ), **_group(own_group))
+        except OSError as error:
+            raise CommandError(f"cannot run {command[0]}: {error.strerror}") from error
+        started(process)
+        code = _wait(process, while_running, every)
+    if own_group:
+        _end_group(process.pid)
+    return code
+
+
+def _group(own: bool) -> dict[str, Any]:
+    """How to ask for a process group of its own."""
+    if not own:
+        return {}
+    if sys.version_info >= (3, 11):
+        return {"process_group": 0}
+    return {"preexec_fn": os.setpgrp}
+
+
+def shell_code(code: int) -> int:
+    """An exit code as a shell tells it: 128 plus the number of the signal."""
+    return 128 - code if code < 0 else code
+
+
+def signal_name(code: int) -> str | None:
+    """The name of the signal that ended the command; None if none did."""
+    if code >= 0:
+        return None
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _wait(
+    process: subprocess.Popen[bytes], while_running: Callable[[], None] | None, every: float
+) -> int:
+    if while_running is None:
+        return process.wait()
+    while process.poll() is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(every)
+        while_running()
+    return process.returncode
+
+
+def _at_terminal() -> bool:
+    """Whether we are the foreground of a terminal from which the command may read."""
+    try:
+        return os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _forwarding(own_group: bool) -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Pass on the signals that we get; those that come before the start are kept for it."""
+    processes: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
+
+    def send(number: int) -> None:
+        process = processes[0]
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if signal.Signals(number).name in _TO_COMMAND:
+                process.send_signal(number)
+            elif own_group:
+                os.killpg(process.pid, number)
+            # In one group the terminal has sent it to the command already.
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if processes:
+            send(number)
+        else:
+            early.append(number)
+
+    def started(process: subprocess.Popen[bytes]) -> None:
+        processes.append(process)
+        for number in early:
+            send(number)
+
+    before = {}
+    for name in (*_TO_COMMAND, *_TO_GROUP):
+        number = getattr(signal, name, None)
+        # Whoever started us with a signal ignored (nohup) wants the command to ignore it too.
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, handle)
+    try:
+        yield started
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_group(group: int) -> None:
+    """End what the command has left behind in its group: politely, then not."""
+    deadline = time.monotonic() + GRACE
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGTERM)
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(0.02)
+        os.killpg(group, signal.SIGKILL)

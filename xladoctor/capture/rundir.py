@@ -1,0 +1,210 @@
+"""The run directory: made before the command starts, read back row by row.
+
+Its form is described in ``ARCHITECTURE.md``. Reading tolerates what a killed run leaves: a cut
+last line, a missing manifest, a process folder without rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xladoctor.errors import SourceError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SCHEMA_VERSION = 1
+
+#: Where runs go when no directory is named.
+RUNS = Path(".xladoctor") / "runs"
+
+_PYTHON = re.compile(r"(python|pypy)[\d.]*$")
+
+
+@dataclasses.dataclass(slots=True)
+class Manifest:
+    """What is known about the command itself; see ``ARCHITECTURE.md``."""
+
+    xladoctor: str
+    command: list[str]
+    cwd: str
+    started: float
+    simulated_cores: int | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    complete: bool = False
+    schema_version: int = SCHEMA_VERSION
+
+
+def default_directory(command: Sequence[str], now: float, base: Path = RUNS) -> Path:
+    """A name for a new run: time (UTC) and script.
+
+    Args:
+        command: The command of the run.
+        now: Unix seconds.
+        base: Folder that holds the runs.
+    """
+    time = datetime.fromtimestamp(now, tz=timezone.utc).strftime("%Y%m%d-%H%M%S")
+    name = f"{time}-{_script_name(command)}"
+    path = base / name
+    number = 2
+    while path.exists():
+        path = base / f"{name}-{number}"
+        number += 1
+    return path
+
+
+def _script_name(command: Sequence[str]) -> str:
+    words = [word for word in command if not word.startswith("-")]
+    if words and _PYTHON.match(Path(words[0]).name) and len(words) > 1:
+        words = words[1:]
+    stem = Path(words[0]).stem if words else "run"
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", stem).strip("-.")[:40] or "run"
+
+
+def create(path: Path, *, force: bool) -> Path:
+    """Make a run directory.
+
+    Args:
+        path: Where; parents are made.
+        force: Whether what an earlier run left there may be thrown away.
+
+    Returns:
+        Its absolute path.
+
+    Raises:
+        UsageError: It exists and is not empty, it is no run directory, or cannot be written.
+    """
+    try:
+        if path.exists():
+            _clear(path, force=force)
+        path.mkdir(parents=True, exist_ok=True)
+        # Whoever commits the folder around it by "git add ." should not commit runs.
+        (path / ".gitignore").write_text("*\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the run directory {path} ({error.strerror}): "
+            "name another place with --output"
+        ) from error
+    return path.resolve()
+
+
+def _clear(path: Path, *, force: bool) -> None:
+    if not path.is_dir():
+        raise UsageError(f"{path} is not a folder: name another place with --output")
+    entries = [entry for entry in path.iterdir() if entry.name != ".gitignore"]
+    if not entries:
+        return
+    if not force:
+        raise UsageError(
+            f"{path} is not empty: name another place with --output, or overwrite it with --force"
+        )
+    if not is_run_directory(path):
+        raise UsageError(
+            f"{path} is not a run directory, so --force will not empty it: "
+            "name another place with --output"
+        )
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write ``manifest.json``, so that a reader never sees half of it.
+
+    Raises:
+        UsageError: The disk does not take it.
+    """
+    text = json.dumps(dataclasses.asdict(manifest), indent=1)
+    beside = path / "manifest.json.new"
+    try:
+        beside.write_text(text + "\n", encoding="utf-8")
+        beside.replace(path / "manifest.json")
+    except OSError as error:
+        raise UsageError(f"cannot write to the run directory {path} ({error.strerror})") from error
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read ``manifest.json``; keys it does not know are left out.
+
+    Raises:
+        SourceError: It is missing, cut, or of a later form.
+    """
+    try:
+        raw = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SourceError(f"{path} is not a run directory: it has no manifest.json") from error
+    except (OSError, ValueError) as error:
+        raise SourceError(f"the manifest of {path} cannot be read ({error})") from error
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if version != SCHEMA_VERSION:
+        raise SourceError(
+            f"{path} was written in form {version}, this xladoctor reads form {SCHEMA_VERSION}: "
+            "update xladoctor"
+        )
+    known = {field.name for field in dataclasses.fields(Manifest)}
+    try:
+        return Manifest(**{key: value for key, value in raw.items() if key in known})
+    except TypeError as error:
+        raise SourceError(f"the manifest of {path} is incomplete ({error})") from error
+
+
+def is_run_directory(path: Path) -> bool:
+    """Whether a folder looks like a run directory of ours."""
+    return (path / "manifest.json").is_file() or any(path.glob("p*/events.jsonl"))
+
+
+def processes(path: Path) -> list[Path]:
+    """The folders of the processes that used a device, in the order in which they started."""
+    return sorted(
+        (events.parent for events in path.glob("p*/events.jsonl")),
+        key=lambda folder: (folder.name.rpartition("-")[2].zfill(20), folder.name),
+    )
+
+
+def rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows of one process, in order; what is cut or not an object is left out."""
+    try:
+        with (folder / "events.jsonl").open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(row, dict):
+                    yield row
+    except FileNotFoundError:
+        return
+
+
+def not_started(path: Path) -> list[str]:
+    """Why the agent could not start in processes that imported torch_xla, one line each."""
+    reasons = []
+    for file in sorted(path.glob("not-started-*.txt")):
+        lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        reasons.append(lines[-1] if lines else file.name)
+    return reasons
+
+
+def latest(base: Path = RUNS) -> Path:
+    """The newest run directory.
+
+    Raises:
+        SourceError: There is none.
+    """
+    runs = [entry for entry in base.glob("*") if entry.is_dir() and is_run_directory(entry)]
+    if not runs:
+        raise SourceError(
+            f"there is no run under {base}: make one with 'xladoctor profile -- python train.py'"
+        )
+    return max(runs, key=lambda entry: (entry / "manifest.json").stat().st_mtime
+               if (entry / "manifest.json").exists() else entry.stat().st_mtime)  # fmt: skip

@@ -1,0 +1,89 @@
+"""Which core builds another graph than the rest, and what differs: said before the run hangs.
+
+Two signs are used (torch_xla 2.9.0):
+
+* The hash of what the optimizers' parameters wait for. Each core brings it to the meeting before a
+  launch, so a difference is found before anything is launched. 0.03 to 0.5 ms for each step.
+* A core that has to compile after another has launched its graph of the same meeting. That also
+  sees what no parameter depends on, such as a loss that one core alone has read before the launch.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: How many differing operations of each graph a message shows.
+_SHOWN = 3
+_NODE = re.compile(r"%\d+ = (?P<shape>[^ ]+?)(?:\{[\d,]*\})? (?P<operation>[\w:]+)\(.*")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pending:
+    """What a core is about to launch.
+
+    Attributes:
+        graph: Hash of the graph above the optimizers' parameters; None when none has stepped.
+        text: Gives the text of that graph.
+        reads: The reads since the core's last meeting, as names ("cpu", "item").
+    """
+
+    graph: str | None
+    text: Callable[[], str]
+    reads: tuple[str, ...] = ()
+
+
+def odd_ones(values: Mapping[int, Any]) -> tuple[list[int], list[int]] | None:
+    """Split the cores into those that are like most and those that are not.
+
+    Args:
+        values: Core to what is compared.
+
+    Returns:
+        The odd cores and the others; None if all are alike. With two equal halves the one without
+        core 0 counts as odd.
+    """
+    groups: dict[Any, list[int]] = {}
+    for core in sorted(values):
+        groups.setdefault(values[core], []).append(core)
+    if len(groups) < 2:
+        return None
+    most = max(groups.values(), key=lambda cores: (len(cores), -cores[0]))
+    return sorted(set(values) - set(most)), most
+
+
+def difference(odd: str, other: str) -> str:
+    """What differs between two graphs.
+
+    Args:
+        odd: Text of the one, as ``_get_xla_tensors_text`` gives it.
+        other: Text of the other.
+
+    Returns:
+        "it has aten::sin f32[4,4]; the others have ...", or "" if the operations are the same.
+    """
+    mine, theirs = _operations(odd), _operations(other)
+    parts = []
+    for words, extra in (("it has", mine - theirs), ("the others have", theirs - mine)):
+        if extra:
+            shown = [
+                f"{operation} {shape}" + (f" ({count} times)" if count > 1 else "")
+                for (operation, shape), count in list(extra.items())[:_SHOWN]
+            ]
+            more = len(extra) - len(shown)
+            parts.append(f"{words} {', '.join(shown)}" + (f" and {more} more" if more else ""))
+    return "; ".join(parts)
+
+
+def _operations(text: str) -> collections.Counter[tuple[str, str]]:
+    found: collections.Counter[tuple[str, str]] = collections.Counter()
+    for line in text.splitlines():
+        match = _NODE.match(line.strip())
+        if match:
+            found[match["operation"], match["shape"]] += 1
+    return found

@@ -1,0 +1,172 @@
+"""Exchanges between cores that the CPU cannot run as torch_xla builds them.
+
+``xm.xla_rendezvous`` (so also ``rendezvous``, ``mesh_reduce`` and ``do_on_ordinals``) and
+``xm.all_gather`` pad by the core's ordinal, so that on the CPU every core compiles a graph of its
+own, and collectives of different graphs never meet. The first becomes an exchange in memory; the
+second a graph that is equal on all cores: the ordinal comes in as data.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import TYPE_CHECKING, Any
+
+from ..agent import xla
+from ..agent.points import COLLECTIVE, RENDEZVOUS, SIMULATE, Call, Points
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .cores import Core, Crew
+
+
+class Exchange:
+    """Replaces rendezvous and all-gather while several cores run.
+
+    Args:
+        points: The process's points.
+        crew_of: Gives the crew and the core for a core's number; None when no cores run.
+    """
+
+    def __init__(
+        self, points: Points, crew_of: Callable[[int | None], tuple[Crew, Core] | None]
+    ) -> None:
+        self._points = points
+        self._crew_of = crew_of
+
+    def install(self) -> None:
+        """Put the exchange around its points."""
+        self._points.around(RENDEZVOUS, SIMULATE, self.rendezvous, "exchange")
+        self._points.around(COLLECTIVE, SIMULATE, self.collective, "exchange")
+
+    def rendezvous(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around RENDEZVOUS: bytes go from core to core in memory."""
+        found = self._crew_of(call.core)
+        if found is None:
+            return proceed()
+        crew, core = found
+        payload, ordinals, tag = _rendezvous_arguments(*call.args, **call.kwargs)
+        # The same refusals as torch_xla's own.
+        if ordinals and len(ordinals) != crew.size:
+            raise ValueError("Only global rendezvous is supported")
+        if not isinstance(payload, bytes):
+            raise TypeError(f"`payload` must be bytes, not {type(payload)}")
+        import torch_xla
+
+        torch_xla.sync()
+        # Tags may differ: torch_xla ignores them too.
+        words = f"rendezvous {tag!r}" if tag else "a rendezvous"
+        meeting = crew.meet(core, "rendezvous", words, payload)
+        return [meeting.brought[number] for number in sorted(meeting.brought)]
+
+    def collective(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around COLLECTIVE: what XLA cannot run on the CPU, as a graph equal on every core."""
+        found = self._crew_of(call.core)
+        if found is None:
+            return proceed()
+        number, size = found[1].number, found[0].size
+        if call.what == "all_gather":
+            return _all_gather(number, size, *call.args, **call.kwargs)
+        if call.what == "all_reduce" and call.args and call.args[0] in _BITWISE:
+            return _all_reduce_bits(number, size, proceed, *call.args, **call.kwargs)
+        return proceed()
+
+
+#: Reductions that XLA runs on the CPU for booleans only, and the operator for whole numbers.
+_BITWISE = {"and": operator.and_, "or": operator.or_}
+
+
+def _all_reduce_bits(
+    core: int,
+    cores: int,
+    proceed: Callable[[], Any],
+    reduce_type: str,
+    inputs: Any,
+    scale: float = 1.0,
+    groups: list[list[int]] | None = None,
+    pin_layout: bool = True,  # noqa: ARG001  (signature of xm.all_reduce)
+) -> Any:
+    """``xm.all_reduce`` with "and" or "or": gather, then reduce."""
+    import torch
+
+    values = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+    if all(value.dtype == torch.bool for value in values):
+        return proceed()
+    results = []
+    for value in values:
+        parts = _gather(core, cores, value.unsqueeze(0), 0, groups).unbind(0)
+        reduced = functools.reduce(_BITWISE[reduce_type], parts)
+        results.append(reduced if scale == 1.0 else reduced * scale)
+    if isinstance(inputs, torch.Tensor):
+        return results[0]
+    for value, result in zip(values, results, strict=True):
+        value.copy_(result)
+    return inputs
+
+
+def _rendezvous_arguments(
+    payload: bytes = b"", ordinals: list[int] | None = None, tag: str | None = None
+) -> tuple[bytes, list[int] | None, str | None]:
+    return payload, ordinals, tag
+
+
+def _all_gather(
+    core: int,
+    cores: int,
+    value: Any,
+    dim: int = 0,
+    groups: list[list[int]] | None = None,
+    output: Any = None,
+    pin_layout: bool = True,
+    channel_id: Any = None,  # noqa: ARG001  (signature of xm.all_gather)
+    use_global_device_ids: Any = None,  # noqa: ARG001
+) -> Any:
+    """``xm.all_gather`` with the same arguments, results and refusals."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        result = _gather(core, cores, value, dim, groups)
+        if output is None:
+            return result
+        output.copy_(result)
+        return output
+    if not (isinstance(value, list) and all(isinstance(one, torch.Tensor) for one in value)):
+        raise TypeError(
+            f"`value` needs to be a Tensor or a list of Tensors, but given {type(value)}."
+        )
+    if pin_layout:
+        raise RuntimeError(
+            "For xm.all_gather with list of tensors input, pin_layout=True is not yet supported."
+        )
+    results = [_gather(core, cores, one, dim, groups) for one in value]
+    if output is None:
+        return results
+    if not isinstance(output, list) or any(not isinstance(one, torch.Tensor) for one in output):
+        raise TypeError(f"`output` needs to be a list of Tensors, but given {type(output)}.")
+    if len(output) != len(value):
+        raise ValueError(
+            f"`output` length doesn't match `input` length: {len(output)} vs {len(value)}."
+        )
+    for target, result in zip(output, results, strict=True):
+        target.copy_(result)
+    return output
+
+
+def _gather(core: int, cores: int, value: Any, dim: int, groups: list[list[int]] | None) -> Any:
+    import torch
+
+    if dim < 0:
+        dim += value.dim()
+    group = next((one for one in groups if core in one), None) if groups else list(range(cores))
+    if group is None:
+        raise ValueError(f"core {core} is in none of the groups {groups}")
+    mine = torch.zeros([len(group)] + [1] * value.dim(), dtype=torch.bool)
+    mine[group.index(core)] = True
+    boolean = value.dtype == torch.bool
+    payload = (value.to(torch.uint8) if boolean else value).unsqueeze(0)
+    # where() and not a product: 0 * inf would spread nan to all cores.
+    spread = torch.where(mine.to(value.device), payload, torch.zeros_like(payload))
+    summed = xla.originals["all_reduce"]("sum", spread, groups=groups)
+    gathered = torch.cat(list(summed.unbind(0)), dim)
+    return gathered.to(torch.bool) if boolean else gathered

@@ -1,0 +1,247 @@
+"""The gate before the device: who may launch when, so that N cores in one process never deadlock.
+
+Why each rule (torch_xla 2.9.0, native stacks and logs):
+
+* *One launch at a time.* A collective without channel id is matched by the identity of its
+  compiled module. If two cores compiled the same new graph at once they would hold two modules
+  that never meet; so one compiles and the others find it in the cache.
+* *Wait for this core's device before taking the lock.* A launch waits for the device's previous
+  execution; if that holds a collective, it needs cores that wait for the lock.
+* *All cores meet before a graph with a collective.* XLA ends the process if the cores arrive at a
+  collective more than 10 seconds apart, which a compilation or a slow core easily makes them.
+* *A read runs inside the lock*, since it compiles and launches too; unless its graph holds a
+  collective: then the graph is launched first and the value fetched outside.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..agent import xla
+from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, SIMULATE, STEP, WAIT, Call, Points
+from .divergence import Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .cores import Core, Crew, Meeting
+
+#: How the text of a pending graph names collectives.
+_COLLECTIVE_NODE = re.compile(
+    r"xla::(cross_replica_sum|all_reduce|all_gather|all_to_all|collective_permute"
+    r"|reduce_scatter|send|recv)"
+)
+#: Bindings that take ``wait``; position of the argument in both.
+_WAITING = {"_xla_step_marker", "_xla_sync_multi"}
+_WAIT_POSITION = 2
+
+
+class Gate:
+    """Lets the launches, reads and waits of the cores through in an order that cannot deadlock.
+
+    Args:
+        points: The process's points.
+        crew_of: Gives the crew and the core for a core's number; None when no cores run.
+    """
+
+    def __init__(
+        self, points: Points, crew_of: Callable[[int | None], tuple[Crew, Core] | None]
+    ) -> None:
+        self._points = points
+        self._crew_of = crew_of
+        self._lock = threading.Lock()
+        self._wait_device = xla.binding("_xla_wait_device_ops")
+        self._graph_text = xla.binding("_get_xla_tensors_text")
+        self._graph_hash = xla.binding("_get_graph_hash")
+        self._sync = xla.binding("_xla_sync_multi")
+        #: Core, meeting and count of compilations at the start of the launch that runs now.
+        self.launching: tuple[Core, Meeting, int] | None = None
+
+    def install(self) -> None:
+        """Put the gate around its points."""
+        self._points.around(LAUNCH, SIMULATE, self.launch, "gate")
+        self._points.around(READ, SIMULATE, self.read, "gate")
+        self._points.around(FALLBACK, SIMULATE, self.read, "gate")
+        self._points.around(WAIT, SIMULATE, self.wait, "gate")
+        self._points.around(STEP, SIMULATE, self.step, "gate")
+        self._points.around(COLLECTIVE, SIMULATE, self.collective, "gate")
+
+    @property
+    def busy(self) -> bool:
+        """Whether a launch (perhaps a long compilation) is under way."""
+        return self._lock.locked()
+
+    def launch(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around LAUNCH."""
+        found = self._crew_of(call.core)
+        if found is None:
+            return proceed()
+        crew, core = found
+        crew.check()
+        waits = call.what in _WAITING and _take_wait(call)
+        began = time.perf_counter()
+        self._finish(core)
+        started = time.perf_counter()
+        # A launch in a process of its own waits for the execution before it as well.
+        call.facts["execute_seconds"] = started - began
+        meeting = self._meet_before(crew, core, call)
+        if call.what == "_xla_step_marker":
+            core.roots.clear()
+            core.reads.clear()
+        with self._lock:
+            call.facts["waited"] = call.facts.get("waited", 0.0) + time.perf_counter() - started
+            if meeting is None:  # else the cores that have launched already need this one
+                crew.check()
+            result = self._launch(crew, core, meeting, proceed)
+        if waits:
+            began = time.perf_counter()
+            self._wait_device([f"CPU:{core.number}"])
+            call.facts["execute_seconds"] += time.perf_counter() - began
+        return result
+
+    def _launch(
+        self, crew: Crew, core: Core, meeting: Meeting | None, proceed: Callable[[], Any]
+    ) -> Any:
+        core.launches += 1
+        crew.progress = time.monotonic()
+        if meeting is None:
+            return proceed()
+        before = xla.counter("UncachedCompile")
+        self.launching = (core, meeting, before)
+        try:
+            result = proceed()
+        finally:
+            self.launching = None
+        if meeting.launched and xla.counter("UncachedCompile") > before:
+            crew.differ(core, meeting)
+        meeting.launched += 1
+        crew.progress = time.monotonic()
+        return result
+
+    def _meet_before(self, crew: Crew, core: Core, call: Call) -> Meeting | None:
+        """Meet the other cores if the graph about to be launched holds a collective."""
+        if not core.collectives:
+            return None
+        if call.what == "_xla_sync_multi":
+            roots = list(call.args[0] if call.args else call.kwargs["tensors"])
+            if not self._holds_collective(roots):
+                return None
+            purpose = "part"
+        elif call.what == "_xla_step_marker":
+            roots = [one for parameters in core.roots.values() for one in parameters]
+            purpose = repr(core.collectives)
+        else:
+            return None  # a read without collective, see read()
+        words = "a graph with " + _summary(core.collectives)
+        pending = self._pending(core, roots)
+        meeting = crew.meet(core, f"{purpose} {pending.graph}", words, pending)
+        if call.what == "_xla_step_marker":
+            core.collectives = []
+        return meeting
+
+    def _pending(self, core: Core, roots: list[Any]) -> Pending:
+        graph = None
+        if roots and self._graph_hash is not None:
+            graph = self._graph_hash(roots).hex()
+        return Pending(graph, lambda: self._graph_text(roots), tuple(core.reads))
+
+    def step(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around STEP: the optimizer's parameters are what the pending graph is for."""
+        found = self._crew_of(call.core)
+        if found is not None:
+            optimizer = call.args[0]
+            found[1].roots[id(optimizer)] = [
+                parameter
+                for group in optimizer.param_groups
+                for parameter in group["params"]
+                if parameter.grad is not None and parameter.is_xla
+            ]
+        return proceed()
+
+    def _finish(self, core: Core) -> None:
+        """Wait until the core's device has run what was launched before."""
+        self._wait_device([f"CPU:{core.number}"])
+        core.tokens.clear()
+
+    def _holds_collective(self, tensors: Any) -> bool:
+        return _COLLECTIVE_NODE.search(self._graph_text(list(tensors))) is not None
+
+    def read(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around READ and FALLBACK: the launch that the read needs passes through LAUNCH."""
+        found = self._crew_of(call.core)
+        if found is None:
+            return proceed()
+        crew, core = found
+        crew.check()
+        core.reads.append(call.what)
+        kind = "read" if call.point == READ else "fallback"
+        launch = Call(LAUNCH, call.what, call.core, facts={"kind": kind})
+        tensors = _xla_tensors(call.args)
+        if core.collectives and tensors and self._holds_collective(tensors):
+            launch.what = "_xla_sync_multi"
+            launch.args = (tensors, [])
+            launch.kwargs = {"wait": False, "sync_xla_data": True}
+            self._points.run(launch, self._sync)
+            result = proceed()
+        else:
+            result = self._points.run(launch, proceed)
+        call.facts["waited"] = launch.facts.get("waited", 0.0)
+        return result
+
+    def wait(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around WAIT: a core waits for its own device, as it would in a process of its own."""
+        if self._crew_of(call.core) is not None:
+            call.args, call.kwargs = ([f"CPU:{call.core}"],), {}
+        return proceed()
+
+    def collective(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around COLLECTIVE: note what the pending graph of this core now holds."""
+        found = self._crew_of(call.core)
+        if found is not None:
+            found[1].collectives.append((call.what, _detail(call)))
+        return proceed()
+
+
+def _take_wait(call: Call) -> bool:
+    """Make the launch return at once; says whether it was to wait for the execution."""
+    args = list(call.args)
+    if len(args) > _WAIT_POSITION:
+        wait, args[_WAIT_POSITION] = bool(args[_WAIT_POSITION]), False
+        call.args = tuple(args)
+        return wait
+    wait = bool(call.kwargs.get("wait", True))  # the default of both bindings
+    call.kwargs = {**call.kwargs, "wait": False}
+    return wait
+
+
+def _xla_tensors(values: Any) -> list[Any]:
+    """The XLA tensors among the arguments of a read, also inside a list."""
+    found = []
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            found += _xla_tensors(value)
+        elif getattr(value, "is_xla", False):
+            found.append(value)
+    return found
+
+
+def _detail(call: Call) -> str:
+    """What must be equal on all cores for a collective: shapes, kind of reduction, groups."""
+    parts = []
+    for value in (*call.args, *call.kwargs.values()):
+        tensors = _xla_tensors(value if isinstance(value, (list, tuple)) else (value,))
+        if tensors:
+            parts += [f"{one.dtype}{tuple(one.shape)}" for one in tensors]
+        elif value is not None:
+            parts.append(repr(value))
+    return " ".join(parts)
+
+
+def _summary(collectives: list[tuple[str, str]]) -> str:
+    """Collectives in words: "all_reduce" or "all_reduce, all_gather and 3 more"."""
+    shown = [name for name, _ in collectives[:2]]
+    more = len(collectives) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

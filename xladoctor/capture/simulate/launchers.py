@@ -1,0 +1,190 @@
+"""The life of the cores: begin, end, failure; and what their sharing one process would break."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from ..agent import xla
+from ..agent.points import CORE, SIMULATE, Call, Points
+from . import randomness
+from .cores import CoreStopped, Crew, names
+from .gate import Gate
+from .places import user_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .cores import Core
+
+#: How often the watch looks.
+_POLL_SECONDS = 0.2
+
+
+class Launcher:
+    """Knows the crew that runs now, and ends the run if one of its cores fails.
+
+    Args:
+        points: The process's points.
+        size: Number of simulated cores.
+        hang_timeout: Seconds without progress of any core after which the run is stopped.
+        on_event: Told what the run directory should know.
+    """
+
+    def __init__(
+        self,
+        points: Points,
+        size: int,
+        hang_timeout: float,
+        on_event: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        self._points = points
+        self._size = size
+        self._hang_timeout = hang_timeout
+        self._on_event = on_event
+        self._crew: Crew | None = None
+        self._origin: Any = None
+        self._lock = threading.Lock()
+        self.gate = Gate(points, self.crew_of)
+
+    def install(self) -> None:
+        """Put the launcher around the cores' main functions."""
+        self._points.around(CORE, SIMULATE, self.core, "launcher")
+
+    def crew_of(self, number: int | None) -> tuple[Crew, Core] | None:
+        """The running crew and its core of that number; None when no cores run."""
+        crew = self._crew
+        if crew is None or number is None:
+            return None
+        core = crew.cores.get(number)
+        return None if core is None else (crew, core)
+
+    def core(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around CORE."""
+        try:
+            return self._core(call, proceed)
+        finally:
+            randomness.use(None)  # the thread may serve another core
+
+    def _core(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        if call.core is None or xla.binding("_xla_get_replication_devices_count")() != self._size:
+            return proceed()  # a program on one device (nprocs=1): nobody to wait for
+        crew, origin = self._join()
+        crew.enter(call.core)
+        randomness.use(origin.generators())
+        try:
+            result = proceed()
+        except CoreStopped:
+            crew.leave(call.core)
+            assert crew.failure is not None
+            number, error = crew.failure
+            if number is None and crew.first_to_show():
+                sys.stderr.write(f"{error}\n")
+            raise error from None
+        except SystemExit:
+            crew.leave(call.core)
+            raise
+        except BaseException as error:
+            if crew.fail(call.core, error):
+                crew.tell("core-failed", core=call.core, error=error)
+                _show(call.core, self._size, error)
+            crew.leave(call.core)
+            raise
+        crew.leave(call.core)
+        return result
+
+    def _join(self) -> tuple[Crew, randomness.Origin]:
+        """The crew of this launch; the first core to come makes it."""
+        with self._lock:
+            crew = self._crew
+            if crew is None or crew.over or len(crew.cores) == self._size:
+                crew = self._crew = Crew(self._size, self._on_event)
+                self._origin = randomness.Origin()
+                watch = threading.Thread(
+                    target=self._watch, args=(crew,), name="xladoctor-watch", daemon=True
+                )
+                watch.start()
+            return crew, self._origin
+
+    def _watch(self, crew: Crew) -> None:
+        """Ends what cannot end by itself; runs in a thread of its own until the crew is over."""
+        while not crew.over or crew.stuck:
+            time.sleep(_POLL_SECONDS)
+            if crew.failure is not None:
+                late = time.monotonic() - crew.failed_at > crew.grace
+                if late and (crew.stuck or not crew.over):
+                    self._end_process(crew)
+                continue
+            launching = self.gate.launching
+            if launching is not None:
+                core, meeting, before = launching
+                if meeting.launched and xla.counter("UncachedCompile") > before:
+                    crew.differ(core, meeting)
+            if self.gate.busy:
+                crew.progress = time.monotonic()  # a long compilation is no hang
+            elif time.monotonic() - crew.progress > self._hang_timeout:
+                self._call_hang(crew)
+
+    def _call_hang(self, crew: Crew) -> None:
+        lines = []
+        for core in sorted(crew.cores.values(), key=lambda one: one.number):
+            if core.ended:
+                lines.append(f"core {core.number} has ended")
+            else:
+                state = f"waits in {core.waits_for}" if core.waits_for else "does not answer"
+                lines.append(f"core {core.number} {state}{user_place(core.thread)}")
+        message = (
+            f"xladoctor: no core has made progress for {self._hang_timeout:.0f} s: "
+            + "; ".join(lines)
+        )
+        if crew.fail(None, RuntimeError(message)):
+            crew.tell("hang", message=message, cores=lines)
+
+    def _end_process(self, crew: Crew) -> None:
+        """The cores that are left sit where no exception can reach them."""
+        assert crew.failure is not None
+        number, error = crew.failure
+        left = sorted(core.number for core in crew.cores.values() if not core.ended)
+        if number is None and crew.first_to_show():
+            sys.stderr.write(f"{error}\n")
+        if left:
+            sys.stderr.write(
+                f"xladoctor: {names(left)} did not stop within {crew.grace:.0f} s; "
+                "ending the process\n"
+            )
+        crew.tell("process-ended", core=number, error=error, left=left)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _show(core: int, size: int, error: BaseException) -> None:
+    """The failing core's own traceback, before whatever its end makes others print."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    sys.stderr.write(f"xladoctor: core {core} of {size} failed:\n{text}")
+    sys.stderr.flush()
+
+
+def give_each_core_its_model() -> None:
+    """Make ``xmp.MpModelWrapper.to`` give every core a model of its own.
+
+    It moves the one model that it wraps, which is right when every core is a process. Cores that
+    are threads would move it from device to device under each other.
+    """
+    import torch_xla.distributed.xla_multiprocessing as xmp
+
+    original = xmp.MpModelWrapper.to
+
+    def to(self: Any, device: Any) -> Any:
+        if xla.binding("_xla_get_replication_devices_count")() <= 1:
+            return original(self, device)
+        with self._lock:
+            model = copy.deepcopy(self._model)
+        return model.to(device)
+
+    xmp.MpModelWrapper.to = to

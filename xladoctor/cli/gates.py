@@ -1,0 +1,150 @@
+"""The limits that a run must keep to for CI: from options and from a budget file."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from xladoctor.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from xladoctor.results import Report
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gates:
+    """Limits; None (or False) where there is none.
+
+    Attributes:
+        max_compilations: New graphs of one core.
+        max_compilations_after_step: (step, number): new graphs of one core in later steps.
+        forbid_fallbacks: No operation may run on the CPU.
+        max_syncs_per_step: Host syncs of one core, per step.
+    """
+
+    max_compilations: int | None = None
+    max_compilations_after_step: tuple[int, int] | None = None
+    forbid_fallbacks: bool = False
+    max_syncs_per_step: float | None = None
+
+    def __bool__(self) -> bool:
+        return self != Gates()
+
+    def override(self, other: Gates) -> Gates:
+        """These limits, replaced by those that ``other`` has."""
+        changed = {
+            field.name: getattr(other, field.name)
+            for field in dataclasses.fields(other)
+            if getattr(other, field.name) not in (None, False)
+        }
+        return dataclasses.replace(self, **changed)
+
+
+def read_budget(path: Path) -> Gates:
+    """Read a budget file (TOML): the options' names without the dashes in front.
+
+    Raises:
+        UsageError: It cannot be read, or says something that is no limit.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"the budget {path} cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"the budget {path} is not TOML: {error}") from error
+    known = {field.name.replace("_", "-"): field.name for field in dataclasses.fields(Gates)}
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        name = known.get(key.replace("_", "-"))
+        if name is None:
+            raise UsageError(f"{path}: {key} is not a limit; there are {', '.join(sorted(known))}")
+        values[name] = _checked(path, key, name, value)
+    return Gates(**values)
+
+
+def _checked(path: Path, key: str, name: str, value: Any) -> Any:
+    def number(item: Any, *, whole: bool = True) -> bool:
+        kinds = int if whole else (int, float)
+        return isinstance(item, kinds) and not isinstance(item, bool) and item >= 0
+
+    if name == "forbid_fallbacks":
+        if isinstance(value, bool):
+            return value
+        raise UsageError(f"{path}: {key} must be true or false")
+    if name == "max_compilations_after_step":
+        if isinstance(value, list) and len(value) == 2 and all(number(item) for item in value):
+            return tuple(value)
+        raise UsageError(f"{path}: {key} must be [step, number], for example [3, 0]")
+    if name == "max_syncs_per_step":
+        if number(value, whole=False):
+            return float(value)
+        raise UsageError(f"{path}: {key} must be a number, 0 or more")
+    if number(value):
+        return value
+    raise UsageError(f"{path}: {key} must be a whole number, 0 or more")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the gates say: sentences for limits that were broken, and for those nobody can judge."""
+
+    broken: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+def judge(gates: Gates, report: Report) -> Verdict:
+    """Hold a run against its limits. What was not measured is never taken for 0."""
+    broken: list[str] = []
+    unknown: list[str] = []
+
+    def check(option: str, what: str, measured: float | None, limit: float) -> None:
+        if measured is None:
+            unknown.append(f"{option}: {what} could not be measured")
+        elif measured > limit:
+            broken.append(f"{option}: {measured:g} {what}, at most {limit:g} allowed")
+
+    summary = report.summary
+    if gates.max_compilations is not None:
+        check("--max-compilations", "compilations", summary.compilations, gates.max_compilations)
+    if gates.max_compilations_after_step is not None:
+        step, limit = gates.max_compilations_after_step
+        later = None if summary.compilations is None else _compilations_after(report, step)
+        check("--max-compilations-after-step", f"compilations after step {step}", later, limit)
+    if gates.forbid_fallbacks:
+        total = None if summary.fallbacks is None else sum(summary.fallbacks.values())
+        check("--forbid-fallbacks", "operations run on the CPU", total, 0)
+    if gates.max_syncs_per_step is not None:
+        check(
+            "--max-syncs-per-step",
+            "host syncs per step and core",
+            _syncs_per_step(report),
+            gates.max_syncs_per_step,
+        )
+    return Verdict(tuple(broken), tuple(unknown))
+
+
+def _compilations_after(report: Report, step: int) -> int | None:
+    """New graphs of one core in steps after ``step``: the largest number over the cores."""
+    counts: Counter[int] = Counter()
+    for item in report.compilations:
+        if item.step is None:
+            return None
+        if item.step > step:
+            counts.update(item.cores)
+    return max(counts.values(), default=0)
+
+
+def _syncs_per_step(report: Report) -> float | None:
+    summary = report.summary
+    if summary.host_syncs is None or not summary.steps or not summary.cores:
+        return None
+    return summary.host_syncs / (summary.steps * summary.cores)

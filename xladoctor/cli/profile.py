@@ -1,0 +1,313 @@
+"""``xladoctor profile``: run a command unchanged, watch it from inside, say what was seen."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from xladoctor import __version__, diagnosis, readings
+from xladoctor.capture import command as commands
+from xladoctor.capture import launch, rundir
+from xladoctor.capture.simulate import MAX_CORES
+from xladoctor.cli import gates as gating
+from xladoctor.cli.progress import Progress
+from xladoctor.cli.report import terminal_options, write
+from xladoctor.errors import UsageError, XladoctorError
+from xladoctor.report import FORMATS, render
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from xladoctor.findings import Finding
+    from xladoctor.results import Report
+
+_EPILOG = """\b
+Examples:
+  xladoctor profile --simulate-cores 8 -- python train.py --epochs 1
+  xladoctor profile -- torchrun --nproc-per-node=4 train.py
+  xladoctor profile --max-compilations-after-step 3 0 -- python -m my.train
+
+'profile train.py' and 'profile -m my.train' use this Python.
+"""
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+    epilog=_EPILOG,
+)
+@click.option(
+    "--simulate-cores",
+    type=click.IntRange(1, MAX_CORES),
+    metavar="N",
+    help=f"Run on N (1 to {MAX_CORES}) simulated XLA cores on this machine's CPU.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Run directory.  [default: a new one under .xladoctor/runs/]",
+)
+@click.option("--force", is_flag=True, help="Overwrite the run that --output holds.")
+@click.option(
+    "--output-format", type=click.Choice(FORMATS), default="full", show_default=True,
+    help="Form of the report that is printed when the command ends.",
+)  # fmt: skip
+@click.option(
+    "--output-file", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write the report there instead of printing it.",
+)  # fmt: skip
+@click.option(
+    "--html", type=click.Path(path_type=Path), metavar="FILE",
+    help="Also write the report as one self-contained HTML page.",
+)  # fmt: skip
+@click.option(
+    "--budget", type=click.Path(path_type=Path), metavar="FILE",
+    help="TOML file with limits, named like the options below.",
+)  # fmt: skip
+@click.option(
+    "--max-compilations", type=click.IntRange(0), metavar="N",
+    help="Fail if one core compiles more graphs.",
+)  # fmt: skip
+@click.option(
+    "--max-compilations-after-step", type=(click.IntRange(0), click.IntRange(0)), metavar="STEP N",
+    default=None, help="Fail if one core compiles more than N graphs after STEP.",
+)  # fmt: skip
+@click.option("--forbid-fallbacks", is_flag=True, help="Fail if an operation runs on the CPU.")
+@click.option(
+    "--max-syncs-per-step", type=click.FloatRange(0), metavar="X",
+    help="Fail if a core waits for the device more often.",
+)  # fmt: skip
+@click.option(
+    "--hang-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="How long no core may make progress before it is called a hang.",
+)  # fmt: skip
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def profile(ctx: click.Context, /, **options: Any) -> None:
+    """Run COMMAND unchanged and find out what slows it down on XLA devices.
+
+    Its stdout, stderr and signals pass through. The exit code is its own if it is not 0, else 1
+    if a limit was broken, 2 if xladoctor failed.
+    """
+    ctx.exit(_profile(**options))
+
+
+def _profile(
+    *,
+    command: Sequence[str],
+    simulate_cores: int | None,
+    output: Path | None,
+    force: bool,
+    output_format: str,
+    output_file: Path | None,
+    html: Path | None,
+    budget: Path | None,
+    max_compilations: int | None,
+    max_compilations_after_step: tuple[int, int] | None,
+    forbid_fallbacks: bool,
+    max_syncs_per_step: float | None,
+    hang_timeout: float | None,
+) -> int:
+    limits = gating.read_budget(budget) if budget is not None else gating.Gates()
+    limits = limits.override(
+        gating.Gates(
+            max_compilations, max_compilations_after_step, forbid_fallbacks, max_syncs_per_step
+        )
+    )
+    words = _command(command)
+    _check(words, simulate_cores)
+    _check_writable(html, output_file)
+    console = Console(stderr=True, highlight=False)
+    run_dir, code = _run(words, simulate_cores, output, force, hang_timeout, console)
+    own = launch.shell_code(code)
+    if own:
+        ended = launch.signal_name(code)
+        how = f"was ended by {ended}" if ended else f"ended with exit code {own}"
+        console.print(f"xladoctor: the command {how}", soft_wrap=True)
+    try:
+        verdict = _show(run_dir, words, limits, output_format, output_file, html, console)
+    except XladoctorError as error:
+        # The command's own failure is what its caller has to know first.
+        click.echo(f"xladoctor: {error}", err=True)
+        return own or error.exit_code
+    return own or verdict
+
+
+def _command(words: Sequence[str]) -> list[str]:
+    if not words:
+        raise UsageError(
+            "no command given: write it behind '--', for example "
+            "'xladoctor profile --simulate-cores 8 -- python train.py'"
+        )
+    return commands.expand(words)
+
+
+def _check(words: Sequence[str], cores: int | None) -> None:
+    """Refuse what cannot work before anything is started or written."""
+    launch.find(words[0], os.environ)
+    commands.missing_script(words)
+    if cores is None:
+        return
+    device = os.environ.get("PJRT_DEVICE", "")
+    if device.upper() not in ("", "CPU"):
+        raise UsageError(
+            f"--simulate-cores runs on the CPU, but PJRT_DEVICE={device} is set: "
+            "leave out --simulate-cores, or unset PJRT_DEVICE"
+        )
+    python = commands.interpreter(words, os.environ)
+    found = commands.versions(python, os.environ) if python is not None else None
+    problem = found.problem() if found is not None else None
+    if problem is not None:
+        raise UsageError(f"--simulate-cores needs torch and torch_xla in {python}; {problem}")
+
+
+def _check_writable(*files: Path | None) -> None:
+    """A long run must not end in a report that has no place to go."""
+    for file in files:
+        if file is None:
+            continue
+        if file.is_dir():
+            raise UsageError(f"cannot write {file}: it is a folder")
+        if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+            raise UsageError(f"cannot write {file}: no such folder, or no right to write there")
+
+
+def _run(
+    words: list[str],
+    cores: int | None,
+    output: Path | None,
+    force: bool,
+    hang_timeout: float | None,
+    console: Console,
+) -> tuple[Path, int]:
+    """Run the command with the agent; returns the run directory and how the command ended."""
+    now = time.time()
+    shown = output if output is not None else rundir.default_directory(words, now)
+    run_dir = rundir.create(shown, force=force)
+    manifest = rundir.Manifest(
+        xladoctor=__version__,
+        command=words,
+        cwd=str(Path.cwd()),
+        started=now,
+        simulated_cores=cores,
+    )
+    rundir.write_manifest(run_dir, manifest)
+    on = f" on {cores} simulated core{'s' if cores > 1 else ''}" if cores is not None else ""
+    console.print(f"xladoctor: profiling{on}; the run is kept in {shown}", soft_wrap=True)
+    environ = launch.environment(os.environ, run_dir, cores=cores, hang_timeout=hang_timeout)
+    progress = Progress(console, run_dir, shared=sys.stdout.isatty())
+    try:
+        code = launch.run(words, environ, while_running=progress)
+    finally:
+        progress.stop()
+    manifest.ended = time.time()
+    manifest.exit_code = launch.shell_code(code)
+    manifest.signal = launch.signal_name(code)
+    manifest.complete = code == 0
+    rundir.write_manifest(run_dir, manifest)
+    return run_dir, code
+
+
+def _show(
+    run_dir: Path,
+    words: Sequence[str],
+    limits: gating.Gates,
+    output_format: str,
+    output_file: Path | None,
+    html: Path | None,
+    console: Console,
+) -> int:
+    """Report on the run; returns 1 if a limit was broken, else 0.
+
+    Raises:
+        XladoctorError: Nothing was recorded, or the report cannot be written.
+    """
+    if not rundir.processes(run_dir):
+        raise XladoctorError(_why_nothing(run_dir, words))
+    report = diagnosis.diagnose(readings.load([run_dir]), static_findings=_lint(run_dir, words))
+    width, color = terminal_options(output_file)
+    write(render(report, output_format, width=width, color=color), output_file)
+    if output_file is not None:
+        console.print(f"xladoctor: the report is in {output_file}", soft_wrap=True)
+    if html is not None:
+        write(render(report, "html"), html)
+        console.print(f"xladoctor: the page is {html}", soft_wrap=True)
+    _say_next(run_dir, html, console)
+    return _judge(limits, report)
+
+
+def _say_next(run_dir: Path, html: Path | None, console: Console) -> None:
+    """The report itself says what to do about the program; this says what to do with the run."""
+    if html is None:
+        console.print(
+            f"xladoctor: see it as a page: xladoctor report {_shown(run_dir)} "
+            "--output-format html --output-file report.html",
+            soft_wrap=True,
+        )
+
+
+def _shown(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _judge(limits: gating.Gates, report: Report) -> int:
+    if not limits:
+        return 0
+    verdict = gating.judge(limits, report)
+    for sentence in verdict.broken:
+        click.echo(f"xladoctor: limit broken: {sentence}", err=True)
+    for sentence in verdict.unknown:
+        click.echo(f"xladoctor: limit not judged: {sentence}", err=True)
+    if verdict.broken:
+        return 1
+    return 2 if verdict.unknown else 0
+
+
+def _why_nothing(run_dir: Path, words: Sequence[str]) -> str:
+    """Why there is nothing to report, as one sentence."""
+    reasons = rundir.not_started(run_dir)
+    if reasons:
+        return f"nothing was recorded, the agent could not start in the program ({reasons[0]})"
+    blind = commands.why_blind(words)
+    if blind is not None:
+        return f"nothing was recorded: {blind}; run the command without it"
+    return (
+        "nothing was recorded: no process of the command used torch_xla on a device, or the ones "
+        "that did were started with an environment of their own (without PYTHONPATH)"
+    )
+
+
+def _lint(run_dir: Path, words: Sequence[str]) -> list[Finding]:
+    """The linter's findings on the user's files that the run went through."""
+    from xladoctor.lint import engine, sources, suppressions
+
+    found: list[Finding] = []
+    for name in _files(run_dir, words):
+        source = sources.read(Path(name), name)
+        found.extend(suppressions.apply(engine.lint(source).findings, source))
+    return found
+
+
+def _files(run_dir: Path, words: Sequence[str]) -> list[str]:
+    """Files below the current folder that the run went through, as paths relative to it."""
+    here = Path.cwd()
+    seen = {word for word in words if word.endswith(".py")}
+    for folder in rundir.processes(run_dir):
+        for row in rundir.rows(folder):
+            if row.get("e") == "site":
+                seen |= {frame[0] for frame in row.get("frames", ())}
+    files = set()
+    for name in seen:
+        path = (here / name).resolve()
+        if path.suffix == ".py" and path.is_file() and path.is_relative_to(here):
+            relative = path.relative_to(here)
+            if "site-packages" not in relative.parts and "dist-packages" not in relative.parts:
+                files.add(str(relative))
+    return sorted(files)

@@ -1,0 +1,102 @@
+"""``xladoctor report``: recorded runs, pasted metrics reports and debug output, diagnosed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from xladoctor import diagnosis, readings
+from xladoctor.errors import SourceError, UsageError
+from xladoctor.report import FORMATS, render
+
+#: Where ``profile`` puts run directories by default.
+RUNS = Path(".xladoctor") / "runs"
+
+
+@click.command(short_help="Diagnose a recorded run or a pasted metrics report.")
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@click.option("--last", is_flag=True, help=f"Take the newest run directory under {RUNS}.")
+@click.option(
+    "--output-format",
+    type=click.Choice(FORMATS),
+    default="full",
+    show_default=True,
+    help="How to show the result.",
+)
+@click.option(
+    "-o",
+    "--output-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to this file instead of standard output.",
+)
+def report(
+    sources: tuple[str, ...], last: bool, output_format: str, output_file: Path | None
+) -> int:
+    """Diagnose recorded runs and pasted text.
+
+    SOURCE is a run directory, a text with torch_xla metrics reports or PT_XLA_DEBUG output (logs
+    and notebooks too), or - for standard input. Several sources are the cores of one run.
+    """
+    if last:
+        sources = (*sources, str(newest_run()))
+    if not sources:
+        raise UsageError("no source given: name a run directory or a text, or use --last")
+    stdin = _read_stdin() if readings.STDIN in sources else None
+    result = diagnosis.diagnose(readings.load(sources, stdin))
+    width, color = terminal_options(output_file)
+    write(render(result, output_format, width=width, color=color), output_file)
+    return 0
+
+
+def newest_run(runs: Path = RUNS) -> Path:
+    """The newest run directory.
+
+    Raises:
+        SourceError: There is none.
+    """
+    found = [path for path in runs.glob("*") if (path / "manifest.json").is_file()]
+    if not found:
+        raise SourceError(
+            f"{runs}: there is no run here yet: record one with "
+            "'xladoctor profile --simulate-cores 8 -- python train.py'"
+        )
+    return max(found, key=lambda path: ((path / "manifest.json").stat().st_mtime, path.name))
+
+
+def terminal_options(output_file: Path | None = None) -> tuple[int, bool]:
+    """Width and colour for :func:`xladoctor.report.render`: NO_COLOR, FORCE_COLOR and tty count."""
+    to_terminal = output_file is None and sys.stdout.isatty()
+    color = bool(os.environ.get("FORCE_COLOR")) or (
+        to_terminal and os.environ.get("TERM") != "dumb"
+    )
+    if os.environ.get("NO_COLOR"):
+        color = False
+    width = shutil.get_terminal_size((100, 24)).columns
+    return max(60, min(width, 120)), color
+
+
+def write(text: str, output_file: Path | None) -> None:
+    """Write a rendered report to a file, or to standard output.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    if output_file is None:
+        click.echo(text, nl=False, color=True)  # whether there is colour is decided above
+        return
+    try:
+        output_file.parent.mkdir(parents=True, exist_ok=True)
+        output_file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{output_file}: this cannot be written ({error.strerror})") from error
+
+
+def _read_stdin() -> str:
+    raw = sys.stdin.buffer.read()
+    if b"\0" in raw[:8192]:
+        raise SourceError("standard input: this is binary, not text: pipe the report's text in")
+    return raw.decode("utf-8", errors="replace")

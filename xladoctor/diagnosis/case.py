@@ -1,0 +1,278 @@
+"""What a diagnosis is given: all readings of one run, counted once.
+
+A ``Case`` has ``run`` (a recorded run: lines are known) or ``pasted`` (metrics reports and debug
+text: only names are known), or both. A diagnosis takes the better knowledge that is there.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import statistics
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
+from xladoctor.readings.run import location
+from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from xladoctor.diagnosis.pasted import Pasted
+    from xladoctor.findings import Location
+    from xladoctor.readings.tables import (
+        CompilationRow,
+        DivergenceRow,
+        ErrorRow,
+        FallbackRow,
+        Frame,
+        HangRow,
+        LaunchRow,
+        Run,
+        StepRow,
+        SyncRow,
+    )
+
+#: Names of the parts of a step, in the order in which they are shown.
+PARTS = ("compile", "execute", "input_wait", "host_sync", "trace", "fallback", "other")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Case:
+    """One run, as far as it is known."""
+
+    run: RunFacts | None
+    pasted: Pasted | None
+
+
+class RunFacts:
+    """One or several run directories as the cores of one run.
+
+    Rows are re-numbered where two processes name their cores alike (several hosts, or several
+    single-core programs); a process that never took a step (the parent of the cores) is the same
+    core as its namesake.
+    """
+
+    def __init__(self, runs: tuple[Run, ...]) -> None:
+        self.runs = runs
+        self._stepping = {
+            (index, row.process, row.core)
+            for index, run in enumerate(runs)
+            for row in run.steps
+            if row.last is not None
+        }
+        taken: set[int] = set()
+        self._numbers: dict[tuple[int, str, int], int] = {}
+        for index, run in enumerate(runs):
+            for row in sorted(run.cores, key=lambda row: (row.core, row.process)):
+                key = (index, row.process, row.core)
+                number = row.core
+                if key in self._stepping:
+                    while number in taken:
+                        number += 1
+                    taken.add(number)
+                self._numbers[key] = number
+        self.cores: tuple[int, ...] = tuple(sorted(set(self._numbers.values())))
+
+    def _number(self, index: int, process: str, core: int) -> int:
+        return self._numbers.get((index, process, core), core)
+
+    def place(self, frames: tuple[Frame, ...]) -> Location | None:
+        """The user's line of some frames, relative to where the command ran."""
+        return location(frames, self.runs[0].manifest.cwd)
+
+    @functools.cached_property
+    def steps(self) -> list[StepRow]:
+        """Step rows of all cores; the parent that only waits for its cores is left out."""
+        return [
+            dataclasses.replace(row, core=self._number(i, row.process, row.core))
+            for i, run in enumerate(self.runs)
+            for row in run.steps
+            if not self._stepping or (i, row.process, row.core) in self._stepping
+        ]
+
+    @functools.cached_property
+    def syncs(self) -> list[SyncRow]:
+        """Reads of all cores."""
+        return [
+            dataclasses.replace(row, core=self._number(i, row.process, row.core))
+            for i, run in enumerate(self.runs)
+            for row in run.syncs
+        ]
+
+    @functools.cached_property
+    def fallbacks(self) -> list[FallbackRow]:
+        """Fallbacks of all cores."""
+        return [
+            dataclasses.replace(row, core=self._number(i, row.process, row.core))
+            for i, run in enumerate(self.runs)
+            for row in run.fallbacks
+        ]
+
+    @functools.cached_property
+    def launches(self) -> list[LaunchRow]:
+        """Launches of all cores."""
+        return [
+            dataclasses.replace(row, core=self._number(i, row.process, row.core))
+            for i, run in enumerate(self.runs)
+            for row in run.launches
+        ]
+
+    @property
+    def launches_recorded(self) -> bool:
+        """Whether launches were measured at all: then none means that nothing was executed."""
+        return any(row.parts.get("execute") is not None for row in self.steps)
+
+    @functools.cached_property
+    def compilation_rows(self) -> list[CompilationRow]:
+        """New graphs, one row a core."""
+        return [
+            dataclasses.replace(row, core=self._number(i, row.process, row.core))
+            for i, run in enumerate(self.runs)
+            for row in run.compilations
+        ]
+
+    @functools.cached_property
+    def errors(self) -> list[ErrorRow]:
+        """Exceptions that ended cores, in the order in which they were recorded."""
+        return [row for run in self.runs for row in run.errors]
+
+    @functools.cached_property
+    def hangs(self) -> list[HangRow]:
+        """Where the cores stood when none made progress."""
+        return [row for run in self.runs for row in run.hangs]
+
+    @property
+    def divergences(self) -> list[DivergenceRow]:
+        """Cores that were about to run another graph than the others."""
+        return [row for run in self.runs for row in run.divergences]
+
+    @functools.cached_property
+    def steps_by_core(self) -> dict[int, int]:
+        """Optimizer steps per core."""
+        counts = dict.fromkeys(self.cores, 0)
+        for i, run in enumerate(self.runs):
+            for row in run.cores:
+                core = self._number(i, row.process, row.core)
+                counts[core] = max(counts[core], row.steps or 0)
+        for step in self.steps:
+            counts[step.core] = max(counts.get(step.core, 0), step.last or 0)
+        return counts
+
+    @property
+    def step_count(self) -> int:
+        """The largest number of steps over the cores."""
+        return max(self.steps_by_core.values(), default=0)
+
+    @functools.cached_property
+    def compilations(self) -> tuple[Compilation, ...]:
+        """One entry a graph, with all the cores for which it was new.
+
+        Rows of several cores are the same graph if they have the same hash; without a hash, if
+        they are the same-numbered new graph of the same program point.
+        """
+        groups: dict[object, list[CompilationRow]] = {}
+        seen: collections.Counter[object] = collections.Counter()
+        for row in self.compilation_rows:
+            identity = row.graph or (row.frames[:1], row.trigger)
+            seen[(row.core, identity)] += 1
+            groups.setdefault((identity, seen[(row.core, identity)]), []).append(row)
+        return tuple(self._compilation(rows) for rows in groups.values())
+
+    def _compilation(self, rows: list[CompilationRow]) -> Compilation:
+        first = rows[0]
+        seconds = [row.seconds for row in rows if row.seconds is not None]
+        cause = next((row.cause for row in rows if row.cause is not None), None)
+        after = [row.executions >= WARMUP_EXECUTIONS for row in rows if row.executions is not None]
+        return Compilation(
+            cores=tuple(sorted({row.core for row in rows})),
+            step=min((row.step for row in rows if row.step is not None), default=None),
+            seconds=max(seconds, default=None),
+            graph=first.graph,
+            location=self.place(first.frames),
+            cause=cause or Cause("unknown"),
+            after_warmup=any(after) if after else None,
+        )
+
+    def compilations_of(self, core: int) -> int:
+        """New graphs of one core."""
+        return sum(row.core == core for row in self.compilation_rows)
+
+    @property
+    def compilation_count(self) -> int:
+        """New graphs of one core, the largest number over the cores."""
+        return max((self.compilations_of(core) for core in self.cores), default=0)
+
+    @property
+    def after_warmup_count(self) -> int | None:
+        """Of these, the ones after the first three executions of their program point."""
+        rows = self.compilation_rows
+        if rows and all(row.executions is None for row in rows):
+            return None
+        late = collections.Counter(
+            row.core for row in rows if (row.executions or 0) >= WARMUP_EXECUTIONS
+        )
+        return max(late.values(), default=0)
+
+    @functools.cached_property
+    def fallback_counts(self) -> dict[str, int]:
+        """Runs on the CPU by operation, summed over the cores, the most frequent first."""
+        counts: collections.Counter[str] = collections.Counter()
+        for row in self.fallbacks:
+            counts[row.operation] += row.count
+        return dict(counts.most_common())
+
+    @property
+    def sync_count(self) -> int:
+        """Reads, summed over the cores."""
+        return sum(row.count for row in self.syncs)
+
+    def per_core(self, seconds: Iterable[float | None]) -> float | None:
+        """Mean per core of seconds that were measured on any core; None if none was measured."""
+        known = [value for value in seconds if value is not None]
+        return sum(known) / max(1, len(self.cores)) if known else None
+
+    @functools.cached_property
+    def time(self) -> TimeParts:
+        """Where the wall time of a core went (mean); the parts add up to the total."""
+        if not self.steps:
+            return TimeParts()
+        totals: dict[str, float] = {}
+        for row in self.steps:
+            for part, seconds in row.parts.items():
+                name = part if part in PARTS else "other"
+                totals[name] = totals.get(name, 0.0) + seconds
+        count = len({row.core for row in self.steps})
+        parts = {part: totals[part] / count if part in totals else None for part in PARTS}
+        total = sum(row.t1 - row.t0 for row in self.steps) / count
+        return TimeParts(total=total, **parts)
+
+    @functools.cached_property
+    def step_seconds(self) -> Mapping[int, tuple[float, ...]]:
+        """Wall seconds of each step by core; a stretch of several steps counts with its mean."""
+        out: dict[int, list[float]] = {}
+        for row in sorted(self.steps, key=lambda row: (row.core, row.t0)):
+            if row.first is not None and row.last is not None:
+                count = row.last - row.first + 1
+                out.setdefault(row.core, []).extend([(row.t1 - row.t0) / count] * count)
+        return {core: tuple(seconds) for core, seconds in out.items()}
+
+    @functools.cached_property
+    def core_summaries(self) -> tuple[CoreSummary, ...]:
+        """Counts by core."""
+        return tuple(
+            CoreSummary(
+                core=core,
+                compilations=self.compilations_of(core),
+                steps=self.steps_by_core.get(core),
+                step_seconds_median=self._median_step(core),
+                host_syncs=sum(row.count for row in self.syncs if row.core == core),
+                fallbacks=sum(row.count for row in self.fallbacks if row.core == core),
+            )
+            for core in self.cores
+        )
+
+    def _median_step(self, core: int) -> float | None:
+        settled = self.step_seconds.get(core, ())[WARMUP_EXECUTIONS:]
+        return statistics.median(settled) if settled else None

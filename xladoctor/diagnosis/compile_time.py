@@ -1,0 +1,96 @@
+"""XLA211 long-compilation: single compilations that take minutes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.words import duration, finding, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.diagnosis.case import Case, RunFacts
+    from xladoctor.diagnosis.pasted import Pasted, State
+    from xladoctor.findings import Finding
+
+_SUGGESTION = (
+    "keep compiled graphs on disk (xr.initialize_cache), and use scan for loops over layers: "
+    "the graph and its compilation get smaller"
+)
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """At most one."""
+    if case.run is not None:
+        yield from _from_run(case.run)
+    if case.pasted is not None:
+        found = next((f for state in case.pasted.states for f in _from_state(state)), None)
+        if found is not None:
+            yield found
+        else:
+            yield from _from_profiler(case.pasted)
+
+
+def _from_run(run: RunFacts) -> Iterator[Finding]:
+    long = [
+        item
+        for item in run.compilations
+        if item.seconds is not None and item.seconds >= limits.LONG_COMPILATION_SECONDS
+    ]
+    total = sum(item.seconds or 0.0 for item in long)
+    executed = run.time.execute
+    if not long or (executed is not None and executed > limits.AMORTISED * total):
+        return
+    longest = max(long, key=lambda item: item.seconds or 0.0)
+    yield finding(
+        "XLA211",
+        f"{plural(len(long), 'compilation')} took a minute or more, the longest "
+        f"{duration(longest.seconds or 0.0)}",
+        _SUGGESTION,
+        at=longest.location,
+        count=sum(len(item.cores) for item in long),
+        seconds=total,
+        cores=[core for item in long for core in item.cores],
+    )
+
+
+def _from_state(state: State) -> Iterator[Finding]:
+    compile_time = state.metric("CompileTime")
+    if compile_time is None:
+        return
+    known = list(compile_time.percentiles.values())
+    if compile_time.total_samples == 1 and compile_time.accumulator is not None:
+        known.append(compile_time.accumulator)
+    longest = max(known, default=0.0)
+    total = compile_time.accumulator
+    executed = state.execute_seconds
+    if longest < limits.LONG_COMPILATION_SECONDS:
+        return
+    if executed is not None and executed > limits.AMORTISED * (total or longest):
+        return
+    against = "" if executed is None else f", all executions {duration(executed)}"
+    every = "" if total is None else f"; all of them took {duration(total)}{against}"
+    yield finding(
+        "XLA211",
+        f"the longest compilation took {duration(longest)}{every}",
+        _SUGGESTION,
+        count=compile_time.total_samples,
+        seconds=total,
+        by="report",
+    )
+
+
+def _from_profiler(pasted: Pasted) -> Iterator[Finding]:
+    slow = [
+        line.seconds
+        for line in pasted.profiler
+        if line.kind == "too-slow" and line.metric == "CompileTime" and line.seconds is not None
+    ]
+    if slow:
+        yield finding(
+            "XLA211",
+            f"the longest compilation took {duration(max(slow))} (pt-xla-profiler)",
+            _SUGGESTION,
+            by="report",
+        )

@@ -1,0 +1,148 @@
+"""What goes wrong between cores: XLA410 different graphs, XLA411 a core failed, XLA413 hang."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis.words import at, cores_text, finding, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.diagnosis.case import Case, RunFacts
+    from xladoctor.diagnosis.pasted import Pasted
+    from xladoctor.findings import Finding
+    from xladoctor.readings.tables import ErrorRow, HangRow
+    from xladoctor.results import Compilation
+
+#: What the other cores raise because one has failed; never the reason itself.
+_CONSEQUENCES = frozenset({"BrokenBarrierError", "threading.BrokenBarrierError"})
+
+_SAME_GRAPHS = "let all cores run the same operations in a step; only the host's work may differ"
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """Failures first; after a failure different graphs are a consequence and not reported."""
+    if case.run is not None:
+        failed = list(_failures(case.run))
+        yield from failed
+        yield from _hangs(case.run)
+        stopped = list(_divergences(case.run))
+        yield from stopped
+        if not failed and not stopped:
+            yield from _different_graphs(case.run)
+    if case.pasted is not None:
+        yield from _from_reports(case.pasted)
+
+
+def _failures(run: RunFacts) -> Iterator[Finding]:
+    groups: dict[object, list[ErrorRow]] = {}
+    for row in run.errors:
+        groups.setdefault((row.type, row.message, row.frames[:1]), []).append(row)
+    reasons = [rows for rows in groups.values() if rows[0].type not in _CONSEQUENCES]
+    for rows in reasons or groups.values():
+        first = rows[0]
+        cores = [row.core for row in rows if row.core is not None]
+        place = run.place(first.frames)
+        who = cores_text(cores, run.cores) if cores else "the program"
+        when = f" in step {first.step}" if first.step else ""
+        message = first.message.strip().partition("\n")[0][:200]
+        yield finding(
+            "XLA411",
+            f"{who} failed{when}: {first.type}{': ' if message else ''}{message}",
+            "mend this first; what the other cores report may be a consequence",
+            at=place,
+            count=len(rows),
+            cores=cores,
+        )
+
+
+def _hangs(run: RunFacts) -> Iterator[Finding]:
+    if not run.hangs:
+        return
+    groups: dict[object, list[HangRow]] = {}
+    for row in run.hangs:
+        groups.setdefault((run.place(row.frames), row.state, row.waits_for), []).append(row)
+    # Fewest cores first: who stands elsewhere is the one that the others wait for.
+    ordered = sorted(groups.values(), key=len)
+    texts = []
+    for rows in ordered:
+        cores = [row.core for row in rows if row.core is not None]
+        who = cores_text(cores, run.cores) if cores else "a process"
+        what = rows[0].waits_for or rows[0].state
+        texts.append(f"{who} at {at(run.place(rows[0].frames))}" + (f" ({what})" if what else ""))
+    place = run.place(ordered[0][0].frames)
+    others = [run.place(rows[0].frames) for rows in ordered[1:]]
+    yield finding(
+        "XLA413",
+        f"the run hung: {'; '.join(texts)}",
+        "let all cores reach the same collectives and step ends, in the same order and number",
+        at=place,
+        cores=[row.core for row in run.hangs if row.core is not None],
+        related=[place for place in others if place is not None],
+    )
+
+
+def _divergences(run: RunFacts) -> Iterator[Finding]:
+    """The simulation stopped the run because a core came with another graph."""
+    for row in run.divergences:
+        last = [c for c in run.compilation_rows if c.core == row.core][-1:]
+        place = run.place(last[0].frames) if last else None
+        yield finding(
+            "XLA410",
+            row.message.removeprefix("xladoctor: ").partition("\n")[0],
+            _SAME_GRAPHS,
+            at=place,
+            cores=[row.core] if row.core is not None else (),
+        )
+
+
+def _different_graphs(run: RunFacts) -> Iterator[Finding]:
+    """Only what the record itself calls a divergence.
+
+    A graph that is new for some cores only is no proof: reads on one core are harmless, and shapes
+    that depend on a core's data are another problem.
+    """
+    points: dict[object, list[Compilation]] = {}
+    for item in run.compilations:
+        if item.cause.kind == "core-divergence":
+            points.setdefault(item.location, []).append(item)
+    for items in points.values():
+        first = items[0]
+        detail = f": {first.cause.detail}" if first.cause.detail else ""
+        yield finding(
+            "XLA410",
+            f"{cores_text(first.cores, run.cores)} built a graph that the other cores did not build"
+            f"{detail}",
+            _SAME_GRAPHS,
+            at=first.location,
+            count=sum(len(item.cores) for item in items),
+            cores=[core for item in items for core in item.cores],
+            related=[first.cause.location] if first.cause.location else (),
+        )
+
+
+def _from_reports(pasted: Pasted) -> Iterator[Finding]:
+    """Several cores' reports of one run: the numbers of new graphs must agree."""
+    known = {
+        state.core: (state.new_graphs, state.steps)
+        for state in pasted.states
+        if state.core is not None and state.new_graphs is not None
+    }
+    if len(known) < 2 or len({steps for _, steps in known.values()}) > 1:
+        return  # taken at different steps, the numbers say nothing
+    counts = collections.Counter(new for new, _ in known.values())
+    if len(counts) == 1:
+        return
+    usual = counts.most_common(1)[0][0]
+    others = [core for core, (new, _) in known.items() if new != usual]
+    yield finding(
+        "XLA410",
+        f"{cores_text(others, known)} built another number of graphs than the rest "
+        f"({', '.join(str(known[core][0]) for core in sorted(others))} against {usual}, of "
+        f"{plural(len(known), 'core')})",
+        "let all cores run the same operations in a step; the next collective may wait for ever",
+        cores=others,
+        by="report",
+    )

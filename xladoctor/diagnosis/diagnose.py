@@ -1,0 +1,166 @@
+"""From readings to a report: count, ask every diagnosis, sort by cost, give the verdict."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shlex
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis import (
+    compile_time,
+    cores,
+    dynamic_shapes,
+    fallbacks,
+    host_sync,
+    input_pipeline,
+    memory,
+    recompilation,
+    step_boundary,
+    tracing,
+)
+from xladoctor.diagnosis.case import PARTS, Case, RunFacts
+from xladoctor.diagnosis.pasted import pasted
+from xladoctor.diagnosis.verdict import verdict
+from xladoctor.findings import by_cost, merge
+from xladoctor.results import Report, Summary, TimeParts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from xladoctor.diagnosis.pasted import Pasted
+    from xladoctor.findings import Finding
+    from xladoctor.readings.tables import Readings
+
+_DIAGNOSES = (
+    cores.find,
+    step_boundary.find,
+    recompilation.find,
+    dynamic_shapes.find,
+    compile_time.find,
+    host_sync.find,
+    fallbacks.find,
+    input_pipeline.find,
+    tracing.find,
+    memory.find,
+)
+
+
+def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> Report:
+    """Say what is wrong with a run, where, why and what it costs.
+
+    Args:
+        readings: What :func:`xladoctor.readings.load` gave.
+        static_findings: The linter's findings on the run's sources, with file names relative to
+            where the command ran; they are joined with what was measured.
+    """
+    case = Case(
+        run=RunFacts(readings.runs) if readings.runs else None,
+        pasted=pasted(readings.reports, readings.debug, readings.profiler),
+    )
+    measured = [found for find in _DIAGNOSES for found in find(case)]
+    findings = by_cost(merge(static_findings, measured))
+    metrics = [report for run in readings.runs for report in run.metrics]
+    return Report(
+        summary=_summary(case, findings),
+        cores=case.run.core_summaries if case.run else (),
+        compilations=case.run.compilations if case.run else (),
+        metrics=(*metrics, *readings.reports),
+        findings=tuple(findings),
+        about=_about(case, readings),
+        notes=tuple(_notes(case, readings)),
+        steps=dict(case.run.step_seconds) if case.run else {},
+    )
+
+
+def _summary(case: Case, findings: list[Finding]) -> Summary:
+    answer = verdict(case, findings)
+    if case.run is not None:
+        run = case.run
+        return Summary(
+            *answer,
+            cores=len(run.cores),
+            steps=run.step_count,
+            compilations=run.compilation_count,
+            compilations_after_warmup=run.after_warmup_count,
+            fallbacks=run.fallback_counts,
+            host_syncs=run.sync_count,
+            seconds=run.time,
+        )
+    assert case.pasted is not None
+    return _summary_of_text(answer, case.pasted)
+
+
+def _summary_of_text(answer: tuple[str, str, str], text: Pasted) -> Summary:
+    state = text.main
+    if state is None:
+        return Summary(*answer)
+    fallbacks: dict[str, int] = {}
+    for each in text.states:
+        for operation, count in each.fallbacks.items():
+            fallbacks[operation] = fallbacks.get(operation, 0) + count
+    # Counters are sorted: with some before and some after "aten::" the report was not cut there.
+    whole = any(n < "aten" for n in state.counters) and any(n > "aten:;" for n in state.counters)
+    reads = [each.reads for each in text.states if each.reads is not None]
+    reads = reads or [each.scalar_reads for each in text.states if each.scalar_reads is not None]
+    return Summary(
+        *answer,
+        cores=len(text.states) if len(text.states) > 1 else None,
+        steps=max((s.steps for s in text.states if s.steps is not None), default=None),
+        compilations=max(
+            (s.new_graphs for s in text.states if s.new_graphs is not None), default=None
+        ),
+        fallbacks=fallbacks if fallbacks or whole else None,
+        host_syncs=sum(reads) if reads else None,
+        seconds=TimeParts(compile=state.seconds("CompileTime"), execute=state.execute_seconds),
+    )
+
+
+def _about(case: Case, readings: Readings) -> dict[str, str]:
+    if case.run is None:
+        about = {"Sources": ", ".join(readings.sources)}
+        if readings.reports:
+            about["Metrics reports"] = str(len(readings.reports))
+        return about
+    manifest = case.run.runs[0].manifest
+    about = {}
+    if manifest.command:
+        about["Command"] = shlex.join(manifest.command)
+    about["Run"] = ", ".join(run.manifest.path for run in case.run.runs)
+    if manifest.started is not None:
+        started = dt.datetime.fromtimestamp(manifest.started, tz=dt.timezone.utc)
+        about["Started"] = f"{started:%Y-%m-%d %H:%M:%S} UTC"
+    processes = [row for run in case.run.runs for row in run.processes]
+    versions = {"xladoctor": manifest.xladoctor}
+    if processes:
+        first = processes[0]
+        versions |= {"torch": first.torch, "torch_xla": first.torch_xla, "Python": first.python}
+    known = [f"{name} {version}" for name, version in versions.items() if version]
+    if known:
+        about["Versions"] = ", ".join(known)
+    devices = sorted({row.device for row in processes if row.device})
+    if manifest.simulated_cores:
+        about["Device"] = f"{manifest.simulated_cores} simulated cores on the CPU"
+    elif devices:
+        about["Device"] = ", ".join(devices)
+    if manifest.signal:
+        about["Ended"] = f"by {manifest.signal}"
+    elif manifest.exit_code:
+        about["Ended"] = f"with exit code {manifest.exit_code}"
+    return about
+
+
+def _notes(case: Case, readings: Readings) -> list[str]:
+    notes = list(readings.notes)
+    if case.run is not None:
+        if any(run.manifest.simulated_cores for run in case.run.runs):
+            notes.append(
+                "These cores are simulated on the CPU: counts are those of a real device, seconds "
+                "are not."
+            )
+        missing = [part for part in PARTS if getattr(case.run.time, part) is None]
+        if not case.run.steps:
+            notes.append("No step was completed, so the time is not divided into parts.")
+        elif missing:
+            names = ", ".join(part.replace("_", " ") for part in missing)
+            notes.append(f"Not measured: time spent in {names}.")
+    return notes

@@ -1,0 +1,179 @@
+"""XLA101 host-sync-in-step: the host reads device values while it should run ahead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.words import (
+    cores_text,
+    duration,
+    finding,
+    plural,
+    rate,
+    size,
+)
+from xladoctor.readings.run import location
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.diagnosis.case import Case, RunFacts
+    from xladoctor.diagnosis.pasted import Pasted, State
+    from xladoctor.findings import Finding, Location
+    from xladoctor.readings.tables import SyncRow
+
+_SUGGESTION = (
+    "keep it a tensor and read it every 10 to 30 steps, or print it from xm.add_step_closure, "
+    "which runs after the step"
+)
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """One finding a line (recorded run) or one for the program (pasted report)."""
+    if case.run is not None:
+        yield from _from_run(case.run)
+    if case.pasted is not None:
+        found = next((f for s in case.pasted.states for f in _from_state(s)), None)
+        if found is not None:
+            yield found
+        else:
+            yield from _from_profiler(case.pasted)
+        yield from _from_blocks(case.pasted)
+
+
+def _from_run(run: RunFacts) -> Iterator[Finding]:
+    lines: dict[object, list[SyncRow]] = {}
+    for row in run.syncs:
+        if row.first is not None:  # a read after the last step holds up no step
+            lines.setdefault(run.place(row.frames), []).append(row)
+    for rows in lines.values():
+        cores = {row.core for row in rows}
+        count = sum(row.count for row in rows)
+        steps = sum(run.steps_by_core.get(core, 0) for core in cores)
+        if steps == 0 or count < limits.FEWEST_READS_OF_A_LINE * len(cores):
+            continue
+        if count / steps < limits.READS_PER_STEP:
+            continue
+        place = run.place(rows[0].frames)
+        seconds = run.per_core(row.seconds for row in rows)
+        whats = " and ".join(sorted({row.what for row in rows}))
+        included = ", compilations included" if any(row.compiled for row in rows) else ""
+        cost = (
+            "" if seconds is None else f"; the host waited {duration(seconds)} per core{included}"
+        )
+        yield finding(
+            "XLA101",
+            f"a device value is read ({whats}) {rate(count / steps)} per step on "
+            f"{cores_text(cores, run.cores)}, {plural(count, 'time')} in all{cost}",
+            _SUGGESTION,
+            at=place,
+            count=count,
+            seconds=seconds,
+            cores=cores,
+        )
+
+
+def _from_state(state: State) -> Iterator[Finding]:
+    if state.too_early:
+        return
+    scalars = _scalar_reads(state)
+    if scalars is not None:
+        yield scalars
+        return
+    reads = state.reads
+    runs = state.executions or state.samples("TensorsGraphSize", "SyncTensorsGraphSize")
+    if reads is None or runs is None or min(reads, runs) < limits.FEWEST_SAMPLES:
+        return
+    if reads / runs < limits.READS_PER_EXECUTION:
+        return
+    inbound = state.metric("InboundData")
+    typical = inbound.percentiles.get("50") if inbound else None
+    large = inbound.percentiles.get("90", 0.0) if inbound else 0.0
+    seconds = state.seconds("TransferFromDeviceTime", "TransferFromServerTime")
+    if typical is not None and max(typical, large) <= limits.SCALAR_BYTES:
+        what, remedy = "single values", _SUGGESTION
+    elif inbound is not None and inbound.accumulator is not None:
+        what = f"{size(inbound.accumulator)} in all, up to {size(large)} at a time"
+        remedy = (
+            "whole tensors come back to the host: look for .cpu(), operations that fall back to "
+            "the CPU (aten:: counters) and predictions that are gathered each step"
+        )
+    else:
+        what, remedy = "of unknown size", _SUGGESTION
+    yield finding(
+        "XLA101",
+        f"the host read from the device {reads:,} times ({what}), {rate(reads / runs)} per "
+        f"execution",
+        remedy,
+        count=reads,
+        seconds=seconds,
+        by="report",
+    )
+
+
+def _scalar_reads(state: State) -> Finding | None:
+    """By the counter of ``item()``, the surest sign; growth within a series before totals."""
+    reads, steps = state.grown("aten::_local_scalar_dense"), state.grown("MarkStep")
+    if reads is None or not steps:
+        reads, steps = state.scalar_reads, state.steps
+    if not reads or not steps or steps < limits.EARLY_STEPS:
+        return None
+    if reads / steps < limits.READS_PER_STEP or reads < limits.FEWEST_SAMPLES:
+        return None
+    return finding(
+        "XLA101",
+        f"single values are read from the device {rate(reads / steps)} per step "
+        f"({reads:,} reads in {plural(steps, 'step')}): item(), print or if on a tensor",
+        _SUGGESTION,
+        count=reads,
+        seconds=state.seconds("TransferFromDeviceTime", "TransferFromServerTime"),
+        by="report",
+    )
+
+
+def _from_blocks(pasted: Pasted) -> Iterator[Finding]:
+    """Lines that PT_XLA_DEBUG itself says read a value before the step's end."""
+    lines: dict[Location | None, int] = {}
+    for block in pasted.debug:
+        if block.kind == "execution" and "access tensor value" in (block.cause or ""):
+            place = location(block.frames)
+            lines[place] = lines.get(place, 0) + 1
+    for place, count in lines.items():
+        if count >= limits.FEWEST_READS_OF_A_LINE:
+            yield finding(
+                "XLA101",
+                f"a device value was read before the step's end {plural(count, 'time')} "
+                "(PT_XLA_DEBUG)",
+                _SUGGESTION,
+                at=place,
+                count=count,
+                by="report",
+            )
+
+
+def _from_profiler(pasted: Pasted) -> Iterator[Finding]:
+    lines = [
+        line
+        for line in pasted.profiler
+        if line.kind == "too-frequent" and (line.metric or "").startswith("TransferFrom")
+    ]
+    if not lines or lines[-1].count is None or not lines[-1].steps:
+        return
+    reads, steps = lines[-1].count, lines[-1].steps
+    first = lines[0]
+    if first.count is not None and first.steps is not None and steps > first.steps:
+        # The line is cumulative and counts set-up too: what matters is how it grows.
+        grown = (reads - first.count) / (steps - first.steps)
+        if grown < limits.READS_PER_STEP:
+            return
+        text = f"{rate(grown)} per step between steps {first.steps} and {steps}"
+    else:
+        text = f"{reads:,} reads during {plural(steps, 'step')}, those of set-up included"
+    yield finding(
+        "XLA101",
+        f"the host reads from the device: {text} (pt-xla-profiler)",
+        _SUGGESTION,
+        count=reads,
+        by="report",
+    )

@@ -1,0 +1,198 @@
+"""Metrics reports and debug text, reduced to the numbers that diagnoses ask for.
+
+Server values (Xrt*) are never related to steps here: they cover the life of the TPU worker.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis import thresholds as limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from xladoctor.readings.tables import DebugBlock, ProfilerLine
+    from xladoctor.results import Metric, MetricsReport
+
+#: ``item()`` and implicit bool: a read, not a missing lowering. U.
+SCALAR_READ = "aten::_local_scalar_dense"
+
+_FALLBACK_SPACES = ("aten::", "torchvision::", "torchaudio::", "quantized::")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pasted:
+    """What was pasted: the state of each source's process, and debug text."""
+
+    states: tuple[State, ...]
+    debug: tuple[DebugBlock, ...] = ()
+    profiler: tuple[ProfilerLine, ...] = ()
+
+    @property
+    def main(self) -> State | None:
+        """The state that shows most; the sources are the cores of one run and much alike."""
+        return max(
+            self.states,
+            key=lambda state: len(state.metrics) + len(state.counters),
+            default=None,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """One process's metrics: the last report of its series, and the one it began with.
+
+    Attributes:
+        metrics, counters: Cumulative, as of the last report.
+        before: The first report of a series, if there is one; then differences are known.
+        first_step: Step of ``[MetricsData; step=N]`` of the last report.
+    """
+
+    source: str
+    core: int | None
+    metrics: Mapping[str, Metric]
+    counters: Mapping[str, int]
+    before: MetricsReport | None = None
+    step: int | None = None
+
+    def metric(self, *names: str) -> Metric | None:
+        """The first of some metrics (new name, old name) that is there."""
+        return next((self.metrics[name] for name in names if name in self.metrics), None)
+
+    def samples(self, *names: str) -> int | None:
+        """Number of samples of a metric; None when it is not in the report."""
+        metric = self.metric(*names)
+        return metric.total_samples if metric else None
+
+    def seconds(self, *names: str) -> float | None:
+        """Accumulated seconds of a time metric."""
+        metric = self.metric(*names)
+        return metric.accumulator if metric else None
+
+    def counter(self, *names: str) -> int | None:
+        """The first of some counters that is there."""
+        return next((self.counters[name] for name in names if name in self.counters), None)
+
+    @property
+    def steps(self) -> int | None:
+        """``MarkStep``; None when the counter is missing (cut off, or never called)."""
+        return self.counter("MarkStep")
+
+    @property
+    def new_graphs(self) -> int | None:
+        """Graph-cache misses, else compile calls."""
+        count = self.counter("UncachedCompile", "UncachedSyncTensors")
+        return self.samples("CompileTime") if count is None else count
+
+    @property
+    def reused_graphs(self) -> int | None:
+        """Graph-cache hits."""
+        return self.counter("CachedCompile", "CachedSyncTensors")
+
+    @property
+    def executions(self) -> int | None:
+        """Graphs that ran, on one device or replicated."""
+        counts = [self.samples("ExecuteTime"), self.samples("ExecuteReplicatedTime")]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
+    @property
+    def execute_seconds(self) -> float | None:
+        """Seconds of all executions."""
+        known = [
+            seconds
+            for seconds in (self.seconds("ExecuteTime"), self.seconds("ExecuteReplicatedTime"))
+            if seconds is not None
+        ]
+        return sum(known) if known else None
+
+    @property
+    def scalar_reads(self) -> int | None:
+        """Runs of ``item()`` and the like, by counter."""
+        return self.counters.get(SCALAR_READ)
+
+    @property
+    def reads(self) -> int | None:
+        """Reads of device values, by metric."""
+        inbound = self.samples("InboundData")
+        if inbound is not None:
+            return inbound
+        return self.samples("TransferFromDeviceTime", "TransferFromServerTime")
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Operations that ran on the CPU, the most frequent first."""
+        found = {
+            name: count
+            for name, count in self.counters.items()
+            if name.startswith(_FALLBACK_SPACES) and name != SCALAR_READ and count > 0
+        }
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    @property
+    def too_early(self) -> bool:
+        """Whether only set-up has run: few steps, and no graph has been needed twice."""
+        few_steps = self.steps is None or self.steps <= limits.EARLY_STEPS
+        if not few_steps or self.reused_graphs is not None or self.step is not None:
+            return False
+        graphs, executions = self.new_graphs, self.executions
+        if graphs is None or executions is None or executions > graphs:
+            return False
+        compile_seconds = self.seconds("CompileTime") or 0.0
+        return (
+            executions < limits.FEWEST_SAMPLES
+            or compile_seconds / graphs < limits.REAL_GRAPH_SECONDS
+        )
+
+    def grown(self, *names: str) -> int | None:
+        """By how much a counter or a metric's samples grew since the first report of the series."""
+        if self.before is None:
+            return None
+        old = State(self.source, self.core, self.before.metrics, self.before.counters)
+        now, then = self.counter(*names), old.counter(*names)
+        if now is None:
+            now, then = self.samples(*names), old.samples(*names)
+        return None if now is None else now - (then or 0)
+
+
+def pasted(
+    reports: Iterable[MetricsReport],
+    debug: tuple[DebugBlock, ...],
+    profiler: tuple[ProfilerLine, ...],
+) -> Pasted | None:
+    """Gather what was pasted; None if nothing was."""
+    series: dict[tuple[str, int | None], list[MetricsReport]] = {}
+    for report in reports:
+        series.setdefault((report.source, report.core), []).append(report)
+    states = tuple(_state(items) for items in series.values())
+    if not states and not debug and not profiler:
+        return None
+    return Pasted(states, debug, profiler)
+
+
+def _state(reports: list[MetricsReport]) -> State:
+    """The last report; parts that were pasted one by one complement each other."""
+    last = reports[-1]
+    before = reports[0] if len(reports) > 1 and _is_series(reports[0], last) else None
+    metrics, counters = dict(last.metrics), dict(last.counters)
+    if before is None:
+        for report in reversed(reports[:-1]):
+            metrics = {**report.metrics, **metrics}
+            counters = {**report.counters, **counters}
+    return State(last.source, last.core, metrics, counters, before, last.step)
+
+
+def _is_series(first: MetricsReport, last: MetricsReport) -> bool:
+    """Whether the last report continues the first: names in common, and nothing has shrunk."""
+    pairs: list[tuple[int, int]] = [
+        (first.counters[name], last.counters[name])
+        for name in first.counters
+        if name in last.counters
+    ]
+    for name in first.metrics:
+        old, new = first.metrics[name], last.metrics.get(name)
+        if new is not None and old.total_samples is not None and new.total_samples is not None:
+            pairs.append((old.total_samples, new.total_samples))
+    return bool(pairs) and all(old <= new for old, new in pairs)

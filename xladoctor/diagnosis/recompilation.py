@@ -1,0 +1,256 @@
+"""XLA210 recompilation-after-warmup, and XLA203 where it is only the smaller last batch."""
+
+from __future__ import annotations
+
+import collections
+import re
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.dynamic_shapes import DATA_DEPENDENT
+from xladoctor.diagnosis.words import at, duration, finding, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.diagnosis.case import Case, RunFacts
+    from xladoctor.diagnosis.pasted import Pasted, State
+    from xladoctor.findings import Finding, Location
+    from xladoctor.results import Compilation
+
+_SHAPES = re.compile(r"\w+\[(?P<old>[\d,]*)\](?:\{[^}]*\})? -> \w+\[(?P<new>[\d,]*)\]")
+
+#: What the cause means and what to do, by kind of cause.
+_ADVICE = {
+    "input-shape": (
+        "an input changed its shape",
+        "pad to a few fixed sizes (or bucket by length), so that the same graphs come again",
+    ),
+    "op-changed": (
+        "the operations differ from those of the graph before",
+        "look for a Python branch that depends on data or on the step, and use torch.where",
+    ),
+    "constant-changed": (
+        "a Python number in the graph changed",
+        "give the number as a tensor on the device, so that it is an input and not a constant",
+    ),
+    "live-tensors-changed": (
+        "other tensors were alive when the graph ended",
+        "drop or detach tensors that are kept across steps (lists of losses, metrics)",
+    ),
+    "host-sync-split": (
+        "a read cut the graph at another place",
+        "read device values only after the step's end, every 10 to 30 steps",
+    ),
+    "core-divergence": (
+        "this core built another graph than the others",
+        "let all cores run the same operations; do per-core work after the step on the host",
+    ),
+    "unknown": (
+        "why is not known",
+        "compare the shapes and Python values of this step with those of the step before",
+    ),
+}
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """One finding a program point (recorded run) or one for the program (pasted report)."""
+    if case.run is not None:
+        yield from _from_run(case.run)
+    if case.pasted is not None:
+        found = next((f for s in case.pasted.states for f in _from_state(s)), None)
+        if found is not None:
+            yield found
+        else:
+            yield from _from_profiler(case.pasted)
+
+
+def is_smaller_batch(compilation: Compilation) -> bool:
+    """Whether only the first dimension of inputs shrank, as a data set's rest makes it."""
+    if compilation.cause.kind != "input-shape":
+        return False
+    changes = list(_SHAPES.finditer(compilation.cause.detail))
+    if not changes:
+        return False
+    for change in changes:
+        old, new = change["old"].split(","), change["new"].split(",")
+        if len(old) != len(new) or not old[0] or old[1:] != new[1:] or int(new[0]) >= int(old[0]):
+            return False
+    return True
+
+
+def _from_run(run: RunFacts) -> Iterator[Finding]:
+    points: dict[object, list[Compilation]] = {}
+    for item in run.compilations:
+        points.setdefault(item.location, []).append(item)
+    last_batches: dict[str, list[Compilation]] = {}
+    remaining: list[list[Compilation]] = []
+    for items in points.values():
+        late = [item for item in items if item.after_warmup and item.cause.kind != "graph-grew"]
+        smaller = [item for item in items if is_smaller_batch(item)]
+        shapes = [item for item in late if item.cause.kind == "input-shape"]
+        # One or two other sizes of a line are the rest of its data; more are varying inputs.
+        if len(smaller) <= 2 and all(item in smaller for item in shapes):
+            for item in smaller:
+                change = item.cause.detail.partition(";")[0]
+                last_batches.setdefault(change, []).append(item)
+            late = [item for item in late if item not in smaller]
+        remaining.append(late)
+    for late in remaining:
+        _join_last_batches(run, late, last_batches)
+    # One short batch passes through all lines of its loop: that is one problem.
+    yield from (_last_batch(change, items) for change, items in last_batches.items())
+    yield from (_recompilation(run, late) for late in remaining if late)
+
+
+def _join_last_batches(
+    run: RunFacts, late: list[Compilation], last_batches: dict[str, list[Compilation]]
+) -> None:
+    """Move what a step with a short batch had to compile besides, for reasons not known, to it.
+
+    All graphs of that step that depend on the batch are new, the optimizer's included, although
+    nothing in sight of their own line has changed its shape.
+    """
+    for batch in last_batches.values():
+        steps = {item.step for item in batch if item.step is not None}
+        for item in list(late):
+            unexplained = item.cause.kind == "unknown" and not _data_dependent(run, item.location)
+            if unexplained and item.step in steps:
+                batch.append(item)
+                late.remove(item)
+
+
+def _last_batch(change: str, items: list[Compilation]) -> Finding:
+    count = len(items)
+    seconds = _wall(items)
+    cost = "" if seconds is None else f" in {duration(seconds)}"
+    return finding(
+        "XLA203",
+        f"the smaller last batch is compiled for itself: {plural(count, 'graph')}{cost} ({change})",
+        "give the data loader drop_last=True, or pad the last batch",
+        at=[item.location for item in items],
+        count=sum(len(item.cores) for item in items),
+        seconds=seconds,
+        cores=[core for item in items for core in item.cores],
+    )
+
+
+def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
+    kind = collections.Counter(item.cause.kind for item in items).most_common(1)[0][0]
+    meaning, advice = _ADVICE.get(kind, _ADVICE["unknown"])
+    example = next(item for item in items if item.cause.kind == kind)
+    detail = f": {example.cause.detail}" if example.cause.detail else ""
+    if kind == "unknown" and detail:
+        detail = f" ({example.cause.detail})"
+    sized = _data_dependent(run, example.location) if kind == "unknown" else None
+    if sized is not None:
+        meaning, detail = f"the size of what {sized} gives here depends on the data", ""
+        advice = "keep the size: use torch.where or a multiplication by the mask"
+    place = example.cause.location
+    made = f", made at {at(place)}" if place and place != example.location else ""
+    most = max(
+        (sum(core in item.cores for item in items) for core in run.cores),
+        default=len(items),
+    )
+    seconds = _wall(items)
+    cost = "" if seconds is None else f" in {duration(seconds)}"
+    return finding(
+        "XLA210",
+        f"{plural(most, 'new graph')} compiled after warm-up{cost}: {meaning}{detail}{made}",
+        advice,
+        at=example.location,
+        count=sum(len(item.cores) for item in items),
+        seconds=seconds,
+        cores=[core for item in items for core in item.cores],
+        related=[place] if made and place else (),
+    )
+
+
+def _data_dependent(run: RunFacts, place: Location | None) -> str | None:
+    """An operation of this line that ran on the CPU and whose result has a size of its own."""
+    for row in run.fallbacks:
+        name = row.operation.partition("::")[2].partition(".")[0]
+        if name in DATA_DEPENDENT and place is not None and run.place(row.frames) == place:
+            return row.operation
+    return None
+
+
+def _wall(items: list[Compilation]) -> float | None:
+    """Wall seconds of compilations: while one core compiles a graph, the others wait for it."""
+    known = [item.seconds for item in items if item.seconds is not None]
+    return sum(known) if known else None
+
+
+def _from_state(state: State) -> Iterator[Finding]:
+    if state.too_early:
+        return
+    steps = state.steps
+    text: str | None = None
+    new, reused = state.new_graphs, state.reused_graphs
+    grown, grown_steps = state.grown("UncachedCompile"), state.grown("MarkStep")
+    if grown is None:
+        grown = state.grown("CompileTime")
+    if grown is not None and grown_steps:
+        # Two reports tell more than any total: a settled program compiles nothing in between.
+        if grown / grown_steps >= limits.READS_PER_STEP and grown > 1:
+            text = f"{plural(grown, 'new graph')} in the last {plural(grown_steps, 'step')}"
+    elif state.step is not None and state.step <= 1 and (new or 0) > limits.SETTLED_GRAPHS:
+        text = (
+            f"{new} graphs were compiled in the first step, where 2 to {limits.SETTLED_GRAPHS} "
+            "are normal"
+        )
+    elif new is not None:
+        text = _from_totals(state, new, reused, steps)
+    if text is not None:
+        yield finding(
+            "XLA210",
+            f"the program compiles again and again: {text}",
+            "find what changes: input shapes (last batch, variable length), Python numbers in the "
+            "graph, branches on data; PT_XLA_DEBUG_LEVEL=1 names the line of each compilation",
+            count=new,
+            seconds=state.seconds("CompileTime"),
+            by="report",
+        )
+
+
+def _from_totals(state: State, new: int, reused: int | None, steps: int | None) -> str | None:
+    executions = state.executions
+    if reused is not None:
+        total = new + reused
+        share = new / total if total else 0.0
+        nearly_all = total >= limits.FEWEST_SAMPLES and share >= limits.NEW_GRAPHS_SHARE
+        many = new > limits.SETTLED_GRAPHS and share >= limits.MANY_NEW_GRAPHS_SHARE
+        if nearly_all or many:
+            return f"{new} new graphs against {reused} that were used again"
+        return None
+    if steps is not None and steps > limits.EARLY_STEPS and new / steps >= limits.NEW_GRAPHS_SHARE:
+        return f"{plural(new, 'new graph')} in {plural(steps, 'step')}, and none was used again"
+    if executions is not None and executions >= limits.FEWEST_SAMPLES:
+        many = new > limits.SETTLED_GRAPHS and new / executions >= limits.MANY_NEW_GRAPHS_SHARE
+        if new / executions >= limits.NEW_GRAPHS_SHARE or many:
+            return f"{plural(new, 'compilation')} for {plural(executions, 'execution')}"
+    return None
+
+
+def _from_profiler(pasted: Pasted) -> Iterator[Finding]:
+    lines = [
+        line
+        for line in pasted.profiler
+        if line.kind == "too-frequent" and line.metric == "CompileTime"
+    ]
+    if not lines:
+        return
+    first, last = lines[0], lines[-1]
+    if first is last or first.count is None or last.count is None:
+        return  # one cumulative line cannot tell warm-up from trouble
+    if first.steps is None or last.steps is None:
+        return
+    if last.steps > first.steps and last.count > first.count:
+        yield finding(
+            "XLA210",
+            f"the program still compiles: {plural(last.count - first.count, 'compilation')} "
+            f"between steps {first.steps} and {last.steps} (pt-xla-profiler)",
+            "find what changes: PT_XLA_DEBUG_LEVEL=1 names the line of each compilation",
+            count=last.count,
+            by="report",
+        )

@@ -1,0 +1,206 @@
+"""The answer in three lines: verdict, why, next. Healthy and too early are answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis.thresholds import CAUSED_BY_FALLBACKS, EARLY_STEPS
+from xladoctor.diagnosis.words import at, duration, plural
+from xladoctor.findings import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from xladoctor.diagnosis.case import Case, RunFacts
+    from xladoctor.diagnosis.pasted import Pasted, State
+    from xladoctor.findings import Finding
+
+#: What a finding means for the run, by code; the most telling first.
+_MEANING = {
+    "XLA411": "The run failed",
+    "XLA413": "The run hung: its cores wait for each other",
+    "XLA410": "The cores build different graphs",
+    "XLA301": "The graph is never ended where a step ends",
+    "XLA210": "The program compiles again and again",
+    "XLA201": "Shapes depend on the data, so graphs cannot be used again",
+    "XLA702": "Device memory is short",
+    "XLA212": "The graph is too large",
+    "XLA211": "Compilation takes too long",
+    "XLA203": "The last batch of the loader is compiled for itself",
+    "XLA501": "Operations run on the CPU in the middle of the step",
+    "XLA601": "The device waits for its input",
+    "XLA602": "The host cannot trace steps fast enough for the device",
+}
+
+Answer = tuple[str, str, str]
+
+
+def verdict(case: Case, findings: Sequence[Finding]) -> Answer:
+    """Verdict, why and next, each one sentence.
+
+    Args:
+        case: What is known.
+        findings: The dearest first.
+    """
+    early = _early(case)
+    measured = [f for f in findings if f.confirmed_by != ("lint",)]
+    serious = [f for f in measured if f.severity is not Severity.INFO]
+    if serious:
+        return _problem(case, _reason(case, serious), serious, early)
+    if early is not None:
+        return early
+    if case.run is not None:
+        return _healthy_run(case.run)
+    assert case.pasted is not None
+    return _healthy_report(case.pasted)
+
+
+def _reason(case: Case, findings: Sequence[Finding]) -> Finding:
+    """The dearest finding, or what brings it about: fallbacks read their inputs from the device."""
+    dearest = findings[0]
+    state = case.pasted.main if case.pasted is not None else None
+    if dearest.code != "XLA101" or case.run is not None or state is None:
+        return dearest
+    fallbacks = [finding for finding in findings if finding.code == "XLA501"]
+    runs = sum(finding.count or 0 for finding in fallbacks)
+    caused = fallbacks and runs >= CAUSED_BY_FALLBACKS * (dearest.count or 0)
+    return fallbacks[0] if caused else dearest
+
+
+def _problem(
+    case: Case, worst: Finding, findings: Sequence[Finding], early: Answer | None
+) -> Answer:
+    meaning = _MEANING.get(worst.code)
+    if meaning is None:
+        meaning = (
+            "The host waits for the device in every step"
+            if worst.code.startswith("XLA1")
+            else f"{worst.name.replace('-', ' ').capitalize()} ({worst.code})"
+        )
+    total = case.run.time.total if case.run is not None else None
+    if worst.seconds and total and worst.seconds / total >= 0.01:
+        meaning += f": {min(1.0, worst.seconds / total):.0%} of the time of the run"
+    others = len(findings) - 1
+    more = f" {plural(others, 'more finding')} below." if others else ""
+    place = f"{at(worst.locations[0])}: " if worst.locations else ""
+    why = place + worst.message + ("" if worst.message.endswith((".", "?", "!")) else ".")
+    if early is not None and worst.severity.rank != 0:
+        more = " The run is short: numbers are those of its start." + more
+    suggestion = worst.suggestion or f"read 'xladoctor explain {worst.code}'"
+    return f"{meaning}.{more}", _capital(why), _capital(suggestion) + "."
+
+
+def _early(case: Case) -> Answer | None:
+    run, pasted = case.run, case.pasted
+    if run is not None:
+        if not run.cores:
+            return (
+                "Nothing was recorded.",
+                "No process of the command used an XLA device.",
+                "Check that the program imports torch_xla and gets its device from it.",
+            )
+        manifest = run.runs[0].manifest
+        if manifest.signal or manifest.exit_code:
+            how = manifest.signal or f"exit code {manifest.exit_code}"
+            return (
+                f"The command did not finish: it ended with {how}.",
+                f"{plural(run.step_count, 'optimizer step')} per core had been recorded by then.",
+                "Mend what its own output names, then profile again.",
+            )
+        if run.step_count <= EARLY_STEPS:
+            steps = plural(run.step_count, "optimizer step") if run.step_count else "no step"
+            return (
+                "It is too early to tell.",
+                f"Of each core {steps} was seen, and the first {EARLY_STEPS} are warm-up.",
+                "Let the program take some 20 steps and profile again.",
+            )
+        return None
+    assert pasted is not None
+    state = pasted.main
+    if state is not None and all(state.too_early for state in pasted.states):
+        ran = state.executions
+        seen = f"{plural(ran, 'graph')} ran and none was needed twice" if ran else "nothing ran yet"
+        return (
+            "It is too early to tell.",
+            f"This report is of the start of the program: {seen}.",
+            "Print metrics_report() at two steps some 20 apart and give both.",
+        )
+    return None
+
+
+def _healthy_run(run: RunFacts) -> Answer:
+    late, syncs, fallbacks = (
+        run.after_warmup_count,
+        run.sync_count,
+        sum(run.fallback_counts.values()),
+    )
+    facts = [
+        f"{plural(run.compilation_count, 'compilation')} in {plural(run.step_count, 'step')}",
+        "how many after warm-up is not known" if late is None else f"{late} after warm-up",
+        f"{plural(fallbacks, 'CPU fallback')}",
+        f"{plural(syncs, 'host sync')} on all cores",
+    ]
+    shares = {
+        "execution": run.time.execute,
+        "tracing": run.time.trace,
+        "compilation": run.time.compile,
+        "waiting for input": run.time.input_wait,
+    }
+    known = {name: value for name, value in shares.items() if value}
+    most = max(known, key=lambda name: known[name]) if known and run.time.total else None
+    where = (
+        f" Most of the time went into {most} ({duration(known[most])} per core)." if most else ""
+    )
+    return (
+        "The XLA side of this run is sound.",
+        f"It had {', '.join(facts)}.{where}",
+        "Nothing to mend here: go on to the real device, or to a larger batch.",
+    )
+
+
+def _healthy_report(pasted: Pasted) -> Answer:
+    state = pasted.main
+    if state is None:
+        return (
+            "Nothing wrong is visible in this debug output.",
+            f"It has {plural(len(pasted.debug), 'analysis block')} and no complaint.",
+            "For counts and times give metrics_report() as well.",
+        )
+    facts = list(_facts(state))
+    if not facts:
+        return (
+            "This report shows too little to tell.",
+            "It has neither compilations nor executions nor steps; it may be cut.",
+            "Give the whole text of metrics_report(), at two steps some 20 apart.",
+        )
+    settled = state.reused_graphs or (state.executions or 0) > (state.new_graphs or 0) > 0
+    longest = state.metric("ExecuteTime", "ExecuteReplicatedTime")
+    typical = longest.percentiles.get("50") if longest else None
+    left = f" (typically {duration(typical)} an execution)" if typical else ""
+    return (
+        "The XLA side is sound." if settled else "Nothing wrong is visible in this report.",
+        f"It shows {', '.join(facts)}.",
+        f"What is left is the time on the device{left} and the input pipeline.",
+    )
+
+
+def _facts(state: State) -> list[str]:
+    facts = []
+    if state.new_graphs is not None:
+        facts.append(plural(state.new_graphs, "compilation"))
+    if state.reused_graphs is not None:
+        facts.append(f"{state.reused_graphs:,} graphs used again")
+    if state.executions is not None:
+        facts.append(plural(state.executions, "execution"))
+    if state.steps is not None:
+        facts.append(plural(state.steps, "step"))
+    reads = state.scalar_reads if state.scalar_reads is not None else state.reads
+    if facts and reads is not None:
+        facts.append(plural(reads, "read"))
+    return facts
+
+
+def _capital(text: str) -> str:
+    """A sentence with its capital, unless it begins with a name ("aten::silu", "train.py:3")."""
+    first = text.partition(" ")[0]
+    return text if set(first[:-1]) & set(":._/") else text[:1].upper() + text[1:]

@@ -1,0 +1,123 @@
+"""The words that diagnoses share: how a finding is made, how numbers and places are written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor import catalogue
+from xladoctor.errors import XladoctorError
+from xladoctor.findings import Finding, Location, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Name and severity of the codes that diagnoses use, for an installation whose page is missing.
+_CODES = {
+    "XLA101": ("host-sync-in-step", Severity.WARNING),
+    "XLA201": ("data-dependent-shape", Severity.WARNING),
+    "XLA203": ("drop-last-missing", Severity.WARNING),
+    "XLA210": ("recompilation-after-warmup", Severity.WARNING),
+    "XLA211": ("long-compilation", Severity.WARNING),
+    "XLA212": ("huge-graph", Severity.WARNING),
+    "XLA301": ("no-step-boundary", Severity.ERROR),
+    "XLA410": ("cores-build-different-graphs", Severity.ERROR),
+    "XLA411": ("core-failed", Severity.ERROR),
+    "XLA413": ("hang", Severity.ERROR),
+    "XLA501": ("cpu-fallback-operation", Severity.WARNING),
+    "XLA601": ("input-bound", Severity.WARNING),
+    "XLA602": ("tracing-bound", Severity.WARNING),
+    "XLA702": ("device-memory-short", Severity.WARNING),
+}
+
+
+def finding(
+    code: str,
+    message: str,
+    suggestion: str,
+    *,
+    at: Location | Iterable[Location | None] | None = None,
+    count: int | None = None,
+    seconds: float | None = None,
+    cores: Iterable[int] = (),
+    related: Iterable[Location] = (),
+    by: str = "runtime",
+) -> Finding:
+    """A finding with the name and severity that the catalogue gives its code.
+
+    ``at`` is one place or several; places that are not known are left out.
+    """
+    places = [at] if at is None or isinstance(at, Location) else list(dict.fromkeys(at))
+    name, severity = _CODES[code]
+    try:
+        page = catalogue.page(code)
+    except XladoctorError:
+        pass
+    else:
+        name, severity = page.name, page.severity
+    return Finding(
+        code=code,
+        name=name,
+        severity=severity,
+        message=message,
+        suggestion=suggestion,
+        locations=tuple(place for place in places if place is not None),
+        related=tuple(related),
+        count=count,
+        seconds=seconds,
+        cores=tuple(sorted(set(cores))),
+        confirmed_by=(by,),
+    )
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """``1 step``, ``1,200 steps``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def rate(value: float) -> str:
+    """How often, short: ``0.3 times``, ``once``, ``twice``, ``12 times``."""
+    whole = value >= 9.95 or abs(value - round(value)) < 0.05
+    text = f"{value:,.0f}" if whole else f"{value:.1f}"
+    return {"1": "once", "2": "twice"}.get(text, f"{text} times")
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: ``3.1 s``, ``45 ms``, ``4 min 19 s``."""
+    if seconds >= 3600:
+        return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
+    if seconds >= 60:
+        return f"{seconds // 60:.0f} min {seconds % 60 // 1:.0f} s"
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "under 1 ms"
+
+
+def size(count: float) -> str:
+    """Bytes for people, 1024-based as torch_xla prints them."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TB"
+
+
+def at(place: Location | None) -> str:
+    """``train.py:52``, or what to say when the line is not known."""
+    return f"{place.filename}:{place.row}" if place else "an unknown line"
+
+
+def cores_text(cores: Iterable[int], all_cores: Iterable[int]) -> str:
+    """``all 8 cores``, ``core 3``, ``cores 0-6``."""
+    some, every = sorted(set(cores)), sorted(set(all_cores))
+    if len(some) > 1 and some == every:
+        return f"all {len(some)} cores"
+    if len(some) == 1:
+        return f"core {some[0]}"
+    ranges: list[list[int]] = []
+    for core in some:
+        if ranges and core == ranges[-1][1] + 1:
+            ranges[-1][1] = core
+        else:
+            ranges.append([core, core])
+    texts = [str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a}, {b}" for a, b in ranges]
+    return "cores " + ", ".join(texts)

@@ -1,0 +1,363 @@
+"""A run directory as tables. The form of the directory is described in ``ARCHITECTURE.md``.
+
+A run may have been killed at any time: a cut last line, a missing manifest end or process end are
+normal and become notes. Rows and keys that are not known are left alone.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+from pathlib import Path
+from typing import Any
+
+from xladoctor.errors import SourceError
+from xladoctor.findings import Location
+from xladoctor.readings import tables
+from xladoctor.readings.metrics_text import parse_reports
+from xladoctor.results import CAUSE_KINDS, Cause
+
+#: Numbers from here on are no measurement: a damaged record.
+_LARGEST = 2**63
+#: More steps than any row covers: the recorder writes one at least every few seconds.
+_STEPS_OF_A_ROW = 1_000_000
+
+#: The version of the run directory that this reader knows.
+VERSION = 1
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder looks like a run directory, complete or cut."""
+    return (path / "manifest.json").is_file() or any(path.glob("p*/events.jsonl"))
+
+
+def read_run(path: Path) -> tables.Run:
+    """Read a run directory.
+
+    Raises:
+        SourceError: It is not one, or was written in a form that this version does not know.
+    """
+    if not is_run(path):
+        raise SourceError(
+            f"{path}: this folder is not a run directory (it has no manifest.json): "
+            "give the folder that 'xladoctor profile' named at its end"
+        )
+    notes: list[str] = []
+    manifest = _manifest(path, notes)
+    rows = collections.defaultdict[str, list[Any]](list)
+    for folder in sorted(path.glob("p*/")):
+        _read_process(folder, manifest, rows, notes)
+    if not rows["process"]:
+        notes.append("no process of the command used torch_xla, so nothing was recorded")
+    return tables.Run(
+        manifest=manifest,
+        processes=tuple(rows["process"]),
+        cores=tuple(rows["core"]),
+        steps=tuple(rows["step"]),
+        compilations=tuple(rows["compilation"]),
+        syncs=tuple(rows["sync"]),
+        fallbacks=tuple(rows["fallback"]),
+        launches=tuple(rows["launch"]),
+        errors=tuple(rows["error"]),
+        hangs=tuple(rows["hang"]),
+        divergences=tuple(rows["divergence"]),
+        metrics=tuple(rows["metrics"]),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def location(frames: tuple[tables.Frame, ...], cwd: str | None = None) -> Location | None:
+    """The first frame of the user's own code, with a path relative to where the command ran.
+
+    Args:
+        frames: Innermost first.
+        cwd: The command's working directory.
+
+    Returns:
+        None without frames; the innermost frame if all of them are in installed packages.
+    """
+    if not frames:
+        return None
+    own = (frame for frame in frames if "-packages/" not in frame[0])
+    file, row, function = next(own, frames[0])
+    return Location(_relative(file, cwd), row, function=function)
+
+
+def _relative(file: str, cwd: str | None) -> str:
+    path = Path(file)
+    if cwd is not None and path.is_absolute() and path.is_relative_to(cwd):
+        return str(path.relative_to(cwd))
+    return file
+
+
+def _manifest(path: Path, notes: list[str]) -> tables.Manifest:
+    file = path / "manifest.json"
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        notes.append("manifest.json is missing: the command and its end are not known")
+        return tables.Manifest(str(path))
+    except (ValueError, OSError):
+        notes.append("manifest.json cannot be read: the command and its end are not known")
+        return tables.Manifest(str(path))
+    if not isinstance(data, dict):
+        raise SourceError(f"{file}: this is not the manifest of a run directory; profile again")
+    version = data.get("schema_version")
+    if version != VERSION:
+        raise SourceError(
+            f"{file}: this run was written in form {version!r} and this version of xladoctor reads "
+            f"form {VERSION}: read it with the version that wrote it"
+        )
+    command = data.get("command")
+    manifest = tables.Manifest(
+        path=str(path),
+        command=tuple(str(word) for word in command) if isinstance(command, list) else (),
+        cwd=_text(data.get("cwd")),
+        xladoctor=_text(data.get("xladoctor")),
+        started=_number(data.get("started")),
+        ended=_number(data.get("ended")),
+        exit_code=_integer(data.get("exit_code")),
+        signal=_text(data.get("signal")),
+        simulated_cores=_integer(data.get("simulated_cores")),
+        complete=data.get("complete") is True,
+    )
+    if manifest.ended is None:
+        notes.append("the run was cut short: what is shown is what was recorded until then")
+    return manifest
+
+
+def _read_process(
+    folder: Path, manifest: tables.Manifest, rows: dict[str, list[Any]], notes: list[str]
+) -> None:
+    reader = _EventReader(folder.name, manifest.cwd, rows, notes)
+    events = folder / "events.jsonl"
+    if events.is_file():
+        with events.open(encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(lines, 1):
+                reader.feed(line, f"{events}:{number}")
+    reader.finish()
+    metrics = folder / "metrics.txt"
+    if metrics.is_file():
+        cores = reader.core_numbers
+        core = next(iter(cores)) if len(cores) == 1 else None
+        with metrics.open(encoding="utf-8", errors="replace") as lines:
+            rows["metrics"] += parse_reports(lines, f"{folder.name}/metrics.txt", core)
+
+
+class _EventReader:
+    """Turns the events of one process into rows."""
+
+    def __init__(
+        self, process: str, cwd: str | None, rows: dict[str, list[Any]], notes: list[str]
+    ) -> None:
+        self._process = process
+        self._cwd = cwd
+        self._rows = rows
+        self._notes = notes
+        self._sites: dict[Any, tuple[tables.Frame, ...]] = {}
+        self._facts: dict[str, Any] = {}
+        self._cores: dict[int, dict[str, Any]] = {}
+        self._ended = False
+
+    @property
+    def core_numbers(self) -> list[int]:
+        """The cores that this process ran."""
+        return sorted(self._cores)
+
+    def feed(self, line: str, where: str) -> None:
+        """Take one line; a line that is no row (cut by a kill) becomes a note."""
+        try:
+            event = json.loads(line)
+            handler = getattr(self, f"_on_{str(event['e']).replace('-', '_')}", None)
+            if handler is not None:
+                handler(event)
+        except SourceError as error:
+            raise SourceError(f"{where}: {error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            if line.endswith("\n"):
+                self._notes.append(f"{where}: this line could not be read and was left out")
+
+    def finish(self) -> None:
+        """Write the rows that are gathered from several events."""
+        if self._facts:
+            self._rows["process"].append(
+                tables.ProcessRow(
+                    process=self._process,
+                    pid=_integer(self._facts.get("pid")),
+                    argv=tuple(str(word) for word in self._facts.get("argv") or ()),
+                    python=_text(self._facts.get("python")),
+                    torch=_text(self._facts.get("torch")),
+                    torch_xla=_text(self._facts.get("torch_xla")),
+                    device=_text(self._facts.get("device")),
+                    simulated_cores=_integer(self._facts.get("simulated_cores")),
+                    ended=self._ended,
+                )
+            )
+            if not self._ended:
+                self._notes.append(
+                    f"process {self._facts.get('pid')} ended without its last record: it was killed"
+                )
+        for core, facts in sorted(self._cores.items()):
+            self._rows["core"].append(tables.CoreRow(self._process, core, **facts))
+
+    def _core(self, event: dict[str, Any]) -> int:
+        """The row's core; a process that says none is the one core of itself."""
+        core = event.get("core")
+        number = core if isinstance(core, int) else 0
+        self._cores.setdefault(number, {})
+        return number
+
+    def _site(self, number: Any) -> tuple[tables.Frame, ...]:
+        return self._sites.get(number, ())
+
+    def _on_process(self, event: dict[str, Any]) -> None:
+        if event.get("version") != VERSION:
+            raise SourceError(
+                f"this record has form {event.get('version')!r} and this version of xladoctor "
+                f"reads form {VERSION}: read it with the version that wrote it"
+            )
+        self._facts = event
+
+    def _on_site(self, event: dict[str, Any]) -> None:
+        self._sites[event["id"]] = tuple(
+            (str(file), int(row), str(function)) for file, row, function in event["frames"]
+        )
+
+    def _on_core_start(self, event: dict[str, Any]) -> None:
+        self._cores.setdefault(self._core(event), {})["started"] = _number(event.get("t"))
+
+    def _on_core_end(self, event: dict[str, Any]) -> None:
+        self._cores[self._core(event)].update(
+            ended=_number(event.get("t")),
+            steps=_integer(event.get("steps")),
+            failed=event.get("failed") is True,
+        )
+
+    def _on_step(self, event: dict[str, Any]) -> None:
+        core = self._core(event)
+        first, last = _integer(event.get("first")), _integer(event.get("last"))
+        if first is not None and last is not None and not 0 <= last - first < _STEPS_OF_A_ROW:
+            raise ValueError(f"steps {first} to {last} are no stretch of steps")
+        place = (self._process, core, first, last)
+        transfers = event.get("transfers") or {}
+        parts = (event.get("parts") or {}).items()
+        step = tables.StepRow(
+            *place,
+            t0=_required(event["t0"]),
+            t1=_required(event["t1"]),
+            parts={str(part): _required(value) for part, value in parts if value is not None},
+            to_device=_integer(transfers.get("to_device")),
+            from_device=_integer(transfers.get("from_device")),
+        )
+        syncs = [
+            tables.SyncRow(
+                *place, self._site(site), str(what), round(_required(count)), _number(seconds),
+                _integer(compiled),
+            )
+            for site, what, count, seconds, compiled in event.get("syncs") or ()
+        ]  # fmt: skip
+        fallbacks = [
+            tables.FallbackRow(
+                *place, self._site(site), str(what), round(_required(count)), _number(seconds)
+            )
+            for site, what, count, seconds in event.get("fallbacks") or ()
+        ]
+        launches = [
+            tables.LaunchRow(
+                *place, self._site(site), str(what), round(_required(count)), _number(seconds)
+            )
+            for site, what, count, seconds in event.get("launches") or ()
+        ]
+        # Only now: a damaged row is left out as a whole.
+        self._rows["step"].append(step)
+        self._rows["sync"] += syncs
+        self._rows["fallback"] += fallbacks
+        self._rows["launch"] += launches
+
+    def _on_compilation(self, event: dict[str, Any]) -> None:
+        self._rows["compilation"].append(
+            tables.CompilationRow(
+                process=self._process,
+                core=self._core(event),
+                step=_integer(event.get("step")),
+                frames=self._site(event.get("site")),
+                trigger=_text(event.get("trigger")),
+                seconds=_number(event.get("seconds")),
+                graph=_text(event.get("graph")),
+                reused=event.get("reused") is True,
+                executions=_integer(event.get("executions")),
+                inputs=_integer(event.get("inputs")),
+                outputs=_integer(event.get("outputs")),
+                cause=self._cause(event.get("cause")),
+            )
+        )
+
+    def _cause(self, data: Any) -> Cause | None:
+        if not isinstance(data, dict):
+            return None
+        kind = data.get("kind")
+        return Cause(
+            kind if kind in CAUSE_KINDS else "unknown",
+            _text(data.get("detail")) or "",
+            location(self._site(data.get("site")), self._cwd),
+        )
+
+    def _on_error(self, event: dict[str, Any]) -> None:
+        self._rows["error"].append(
+            tables.ErrorRow(
+                self._process, _integer(event.get("core")), _integer(event.get("step")),
+                _text(event.get("type")) or "exception", _text(event.get("message")) or "",
+                _text(event.get("traceback")) or "", self._site(event.get("site")),
+            )
+        )  # fmt: skip
+
+    def _on_hang(self, event: dict[str, Any]) -> None:
+        self._rows["hang"].append(
+            tables.HangRow(
+                self._process, _integer(event.get("core")), _number(event.get("t")),
+                self._site(event.get("site")), _text(event.get("state")),
+                _text(event.get("waits_for")),
+            )
+        )  # fmt: skip
+
+    def _on_divergence(self, event: dict[str, Any]) -> None:
+        self._rows["divergence"].append(
+            tables.DivergenceRow(
+                self._process, _integer(event.get("core")), _text(event.get("message")) or ""
+            )
+        )
+
+    def _on_hook_off(self, event: dict[str, Any]) -> None:
+        self._notes.append(
+            f"not measured from there on: {event.get('hook')} ({event.get('error')})"
+        )
+
+    def _on_note(self, event: dict[str, Any]) -> None:
+        self._notes.append(str(event["text"]))
+
+    def _on_end(self, event: dict[str, Any]) -> None:  # noqa: ARG002
+        self._ended = True
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, as a float; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < _LARGEST else None
+
+
+def _required(value: Any) -> float:
+    number = _number(value)
+    if number is None:
+        raise ValueError(f"{value!r} is not a number")
+    return number
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if abs(value) < _LARGEST else None

@@ -1,0 +1,150 @@
+"""What the user names on the command line: run directories, texts, notebooks, standard input."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xladoctor.errors import SourceError, UsageError
+from xladoctor.readings.debug_text import parse_debug
+from xladoctor.readings.metrics_text import parse_reports
+from xladoctor.readings.run import read_run
+from xladoctor.readings.tables import Readings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from xladoctor.readings.tables import DebugBlock, ProfilerLine, Run
+    from xladoctor.results import MetricsReport
+
+#: The source that means standard input.
+STDIN = "-"
+
+_ORDINAL = re.compile(r"\.(\d{1,4})$")  # XLA_METRICS_FILE and PT_XLA_DEBUG_FILE add the core
+
+
+@dataclasses.dataclass(slots=True)
+class _Found:
+    runs: list[Run] = dataclasses.field(default_factory=list)
+    reports: list[MetricsReport] = dataclasses.field(default_factory=list)
+    debug: list[DebugBlock] = dataclasses.field(default_factory=list)
+    profiler: list[ProfilerLine] = dataclasses.field(default_factory=list)
+
+
+def load(sources: Sequence[str | Path], stdin: str | None = None) -> Readings:
+    """Read run directories, texts that hold metrics reports or PT_XLA_DEBUG output, and notebooks.
+
+    Args:
+        sources: Paths, or ``-`` for ``stdin``. Several are the cores of one run.
+        stdin: The text of standard input, for ``-``.
+
+    Raises:
+        SourceError: A source cannot be read or holds nothing that xladoctor knows.
+        UsageError: No source at all.
+    """
+    if not sources:
+        raise UsageError("no source given: name a run directory or a file with a metrics report")
+    found = _Found()
+    names = [str(source) for source in sources]
+    for index, name in enumerate(names):
+        path = Path(name)
+        if name != STDIN and path.is_dir():
+            found.runs.append(read_run(path))
+            continue
+        core = _core_of(name, index if len(names) > 1 else None)
+        _read_text(name, stdin, core, found)
+    return Readings(
+        runs=tuple(found.runs),
+        reports=tuple(found.reports),
+        debug=tuple(found.debug),
+        profiler=tuple(found.profiler),
+        notes=tuple(note for run in found.runs for note in run.notes),
+        sources=tuple(_shown(name) for name in names),
+    )
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == STDIN else name
+
+
+def _core_of(name: str, default: int | None) -> int | None:
+    match = _ORDINAL.search(name)
+    return int(match[1]) if match else default
+
+
+def _read_text(name: str, stdin: str | None, core: int | None, found: _Found) -> None:
+    shown = _shown(name)
+    reports = parse_reports(_lines(name, stdin), shown, core)
+    blocks, complaints = parse_debug(_lines(name, stdin), shown)
+    if not reports and not blocks and not complaints:
+        if next(_lines(name, stdin), None) is None:
+            raise SourceError(f"{shown}: this is empty: put the output of metrics_report() there")
+        raise SourceError(
+            f"{shown}: no torch_xla metrics report and no PT_XLA_DEBUG output was found in it: "
+            "give the text that torch_xla.debug.metrics.metrics_report() returns at the run's end"
+        )
+    found.reports += reports
+    found.debug += blocks
+    found.profiler += complaints
+
+
+def _lines(name: str, stdin: str | None) -> Iterator[str]:
+    """The lines of a source; of a notebook, the lines of its outputs."""
+    if name == STDIN:
+        yield from (stdin or "").splitlines(keepends=True)
+        return
+    path = Path(name)
+    try:
+        with path.open("rb") as raw:
+            start = raw.read(8192)
+        encoding = _encoding(start, name)
+        with path.open(encoding=encoding, errors="replace", newline=None) as text:
+            if path.suffix == ".ipynb":
+                yield from _notebook_lines(text.read(), name)
+            else:
+                yield from text
+    except FileNotFoundError:
+        raise SourceError(f"{name}: there is no such file or folder") from None
+    except OSError as error:
+        raise SourceError(f"{name}: this cannot be read ({error.strerror})") from error
+
+
+def _encoding(start: bytes, name: str) -> str:
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"  # a PowerShell redirection
+    if b"\0" in start:
+        raise SourceError(
+            f"{name}: this is a binary file, not text: give the text that metrics_report() returned"
+        )
+    return "utf-8-sig"
+
+
+def _notebook_lines(text: str, name: str) -> Iterator[str]:
+    try:
+        notebook = json.loads(text)
+        cells = notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"]
+        outputs = itertools.chain.from_iterable(cell.get("outputs", ()) for cell in cells)
+        for output in outputs:
+            for part in _output_texts(output):
+                yield from _joined(part).splitlines(keepends=True)
+                yield "\n"
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        raise SourceError(
+            f"{name}: this is not a notebook that can be read: save it again"
+        ) from None
+
+
+def _output_texts(output: dict[str, Any]) -> Iterable[Any]:
+    yield output.get("text", "")
+    data = output.get("data") or {}
+    yield data.get("text/plain", "")
+    yield output.get("traceback", "")
+
+
+def _joined(value: Any) -> str:
+    return value if isinstance(value, str) else "".join(str(part) for part in value)

@@ -1,0 +1,264 @@
+"""The tidy tables that readings are: one frozen row type per kind of row.
+
+None always means "not measured". Durations are seconds; times ``t*`` are seconds of the monotonic
+clock of the machine that recorded them. ``process`` names the process's folder in its run
+directory, which makes rows of several processes and runs distinct.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from xladoctor.results import Cause, MetricsReport
+
+#: A frame as recorded: file, row, function.
+Frame = tuple[str, int, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the launcher knows of the command; ``started`` and ``ended`` are unix seconds."""
+
+    path: str
+    command: tuple[str, ...] = ()
+    cwd: str | None = None
+    xladoctor: str | None = None
+    started: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    simulated_cores: int | None = None
+    complete: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """A process that used torch_xla; ``ended`` tells whether its record has its last row."""
+
+    process: str
+    pid: int | None = None
+    argv: tuple[str, ...] = ()
+    python: str | None = None
+    torch: str | None = None
+    torch_xla: str | None = None
+    device: str | None = None
+    simulated_cores: int | None = None
+    ended: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CoreRow:
+    """One core's share of the run."""
+
+    process: str
+    core: int
+    started: float | None = None
+    ended: float | None = None
+    steps: int | None = None
+    failed: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StepRow:
+    """A stretch of one core's time that covers the optimizer steps ``first`` to ``last``.
+
+    Both are None for what came after the last step. ``parts`` are seconds by kind of work.
+    """
+
+    process: str
+    core: int
+    first: int | None
+    last: int | None
+    t0: float
+    t1: float
+    parts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    to_device: int | None = None
+    from_device: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SyncRow:
+    """Reads from one line in one stretch of steps: the host waited for the device."""
+
+    process: str
+    core: int
+    first: int | None
+    last: int | None
+    frames: tuple[Frame, ...]
+    what: str
+    count: int
+    seconds: float | None
+    compiled: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FallbackRow:
+    """Runs of one operation on the CPU, from one line in one stretch of steps."""
+
+    process: str
+    core: int
+    first: int | None
+    last: int | None
+    frames: tuple[Frame, ...]
+    operation: str
+    count: int
+    seconds: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LaunchRow:
+    """Graphs that one line ended and ran in one stretch of steps."""
+
+    process: str
+    core: int
+    first: int | None
+    last: int | None
+    frames: tuple[Frame, ...]
+    trigger: str
+    count: int
+    seconds: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CompilationRow:
+    """A graph that was new for one core.
+
+    Attributes:
+        seconds: None if this core reused what another had compiled.
+        executions: How often this core had run this program point before.
+        cause: Why it was new, with the place already a location.
+    """
+
+    process: str
+    core: int
+    step: int | None
+    frames: tuple[Frame, ...]
+    trigger: str | None
+    seconds: float | None
+    graph: str | None
+    reused: bool = False
+    executions: int | None = None
+    inputs: int | None = None
+    outputs: int | None = None
+    cause: Cause | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """An exception that left a core's main function."""
+
+    process: str
+    core: int | None
+    step: int | None
+    type: str
+    message: str
+    traceback: str
+    frames: tuple[Frame, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HangRow:
+    """What one core did when no core made progress any more."""
+
+    process: str
+    core: int | None
+    t: float | None
+    frames: tuple[Frame, ...]
+    state: str | None
+    waits_for: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DivergenceRow:
+    """A core was about to run another graph than those that it shares a collective with."""
+
+    process: str
+    core: int | None
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """A run directory as tables; ``notes`` are sentences on what is missing."""
+
+    manifest: Manifest
+    processes: tuple[ProcessRow, ...] = ()
+    cores: tuple[CoreRow, ...] = ()
+    steps: tuple[StepRow, ...] = ()
+    compilations: tuple[CompilationRow, ...] = ()
+    syncs: tuple[SyncRow, ...] = ()
+    fallbacks: tuple[FallbackRow, ...] = ()
+    launches: tuple[LaunchRow, ...] = ()
+    errors: tuple[ErrorRow, ...] = ()
+    hangs: tuple[HangRow, ...] = ()
+    divergences: tuple[DivergenceRow, ...] = ()
+    metrics: tuple[MetricsReport, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DebugBlock:
+    """One analysis block of PT_XLA_DEBUG.
+
+    Attributes:
+        kind: "compilation", "execution", "post-compilation" or "unexpected-execution".
+        cause: The cause as printed, without backquotes.
+        sizes: Bytes by label of a post compilation block ("Graph input size").
+    """
+
+    kind: str
+    source: str
+    cause: str | None = None
+    graph: str | None = None
+    inputs: int | None = None
+    outputs: int | None = None
+    frames: tuple[Frame, ...] = ()
+    sizes: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProfilerLine:
+    """A complaint of torch_xla's own analyzer (``pt-xla-profiler:``).
+
+    Attributes:
+        kind: "too-frequent", "too-slow" or "not-lowered".
+        metric: The metric's name; None for operations.
+        count, steps: Of "too-frequent": cumulative since the start of the process.
+        seconds: Of "too-slow": the longest instance.
+        operations: Of "not-lowered".
+    """
+
+    kind: str
+    source: str
+    metric: str | None = None
+    count: int | None = None
+    steps: int | None = None
+    seconds: float | None = None
+    operations: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Readings:
+    """All that the given sources hold.
+
+    Attributes:
+        runs: Run directories.
+        reports: Metrics reports from text, in the order in which they stand. Server metrics (Xrt*)
+            are in them: they cover the life of the TPU worker and all cores, so a diagnosis never
+            relates them to this process's steps.
+        debug: PT_XLA_DEBUG blocks.
+        profiler: Lines of torch_xla's own analyzer.
+        notes: What is cut or could not be read, in sentences.
+        sources: The sources' names as given.
+    """
+
+    runs: tuple[Run, ...] = ()
+    reports: tuple[MetricsReport, ...] = ()
+    debug: tuple[DebugBlock, ...] = ()
+    profiler: tuple[ProfilerLine, ...] = ()
+    notes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()

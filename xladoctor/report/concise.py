@@ -1,0 +1,31 @@
+"""One line a finding and one line with the verdict, for logs and greps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xladoctor.findings import Finding
+    from xladoctor.results import Report
+
+
+def render(report: Report) -> str:
+    """``train.py:52: XLA101 [960x, 3.1 s] message`` for each finding, then the verdict."""
+    lines = [_line(finding) for finding in report.findings]
+    lines.append(f"verdict: {report.summary.verdict}")
+    return "\n".join(lines) + "\n"
+
+
+def _line(finding: Finding) -> str:
+    place = "-"
+    if finding.locations:
+        first = finding.locations[0]
+        cell = "" if first.cell is None else f":cell {first.cell}"
+        place = f"{first.filename}{cell}:{first.row}"
+    costs = []
+    if finding.count is not None:
+        costs.append(f"{finding.count}x")
+    if finding.seconds is not None:
+        costs.append(f"{finding.seconds:.1f} s")
+    cost = f" [{', '.join(costs)}]" if costs else ""
+    return f"{place}: {finding.code}{cost} {finding.message}"

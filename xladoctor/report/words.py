@@ -1,0 +1,158 @@
+"""How the formats for people write numbers, times and places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from xladoctor.findings import Location
+    from xladoctor.results import Compilation, Report, TimeParts
+
+#: Parts of the time by field name: what they are called, in the order in which they are shown.
+PARTS = {
+    "execute": "running on the device",
+    "compile": "compiling",
+    "host_sync": "waiting for reads",
+    "fallback": "operations on the CPU",
+    "input_wait": "waiting for input",
+    "trace": "Python and tracing",
+    "other": "other",
+}
+
+#: Causes of a compilation by kind.
+CAUSES = {
+    "first-graph": "first graph of its line",
+    "input-shape": "an input changed its shape",
+    "op-changed": "the operations changed",
+    "constant-changed": "a Python number changed",
+    "live-tensors-changed": "other tensors were alive",
+    "host-sync-split": "a read cut the graph",
+    "graph-grew": "the graph grew",
+    "core-divergence": "this core differs from the others",
+    "unknown": "cause not known",
+}
+
+NOT_MEASURED = "not measured"
+
+
+def number(value: int | None) -> str:
+    """``1,200``, or "not measured"."""
+    return NOT_MEASURED if value is None else f"{value:,}"
+
+
+def seconds(value: float | None) -> str:
+    """``3.1 s``, ``45 ms``; a dash for what was not measured."""
+    if value is None:
+        return "-"
+    if value >= 60:
+        return f"{value // 60:.0f} min {value % 60 // 1:.0f} s"
+    if value >= 0.9995:
+        return f"{value:.1f} s"
+    return f"{value * 1000:.0f} ms" if value >= 0.0005 or value == 0 else "<1 ms"
+
+
+def dash(value: int | None) -> str:
+    """``1,200``, or a dash for what was not measured."""
+    return "-" if value is None else f"{value:,}"
+
+
+def capital(text: str) -> str:
+    """A sentence with its capital, unless it begins with a name ("aten::silu", "train.py:3")."""
+    first = text.partition(" ")[0]
+    return text if set(first[:-1]) & set(":._/") else text[:1].upper() + text[1:]
+
+
+def amount(value: float | None, unit: str) -> str:
+    """A metric's value in its unit: a duration, a size or a plain number."""
+    if value is None:
+        return "-"
+    if unit == "s":
+        return seconds(value)
+    if unit != "B":
+        return f"{value:,.0f}"
+    for name in ("B", "KB", "MB", "GB"):
+        if value < 1024:
+            return f"{value:.0f} B" if name == "B" else f"{value:.1f} {name}"
+        value /= 1024
+    return f"{value:,.1f} TB"
+
+
+def place(location: Location | None) -> str:
+    """``train.py:52``, or "line not known"."""
+    if location is None:
+        return "line not known"
+    cell = "" if location.cell is None else f" cell {location.cell}"
+    return f"{location.filename}{cell}:{location.row}"
+
+
+def cores(numbers: Iterable[int], total: int | None = None) -> str:
+    """``all 8``, ``0-3, 7``; "" for none."""
+    known = sorted(set(numbers))
+    if len(known) > 1 and total is not None and len(known) == total:
+        return f"all {total}"
+    ranges: list[list[int]] = []
+    for core in known:
+        if ranges and core == ranges[-1][1] + 1:
+            ranges[-1][1] = core
+        else:
+            ranges.append([core, core])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+def cause(compilation: Compilation, *, short: bool = False) -> str:
+    """Why a graph was new, in words; ``short`` names the first of several changes only."""
+    text = CAUSES.get(compilation.cause.kind, compilation.cause.kind)
+    if compilation.cause.detail:
+        first, _, rest = compilation.cause.detail.partition("; ")
+        text += f": {first} ..." if short and rest else f": {compilation.cause.detail}"
+    made = compilation.cause.location
+    if made is not None and made != compilation.location:
+        text += f" ({place(made)})"
+    return text
+
+
+def shares(time: TimeParts) -> list[tuple[str, str, float, float]]:
+    """The parts of the time that are above 0: field, name, seconds, share of the total."""
+    if not time.total:
+        return []
+    known = [(part, name, getattr(time, part)) for part, name in PARTS.items()]
+    return [(part, name, value, value / time.total) for part, name, value in known if value]
+
+
+def counts(report: Report) -> list[tuple[str, str]]:
+    """The small table of counts: label and text."""
+    summary = report.summary
+    after = summary.compilations_after_warmup
+    compilations = number(summary.compilations)
+    if summary.compilations is not None and after is not None:
+        compilations += f" ({after:,} after warm-up)"
+    fallbacks = NOT_MEASURED
+    if summary.fallbacks is not None:
+        total = sum(summary.fallbacks.values())
+        names = ", ".join(
+            f"{name} {count:,}" for name, count in list(summary.fallbacks.items())[:3]
+        )
+        more = len(summary.fallbacks) - 3
+        fallbacks = f"{total:,}" + (
+            f" ({names}{f', {more} more' if more > 0 else ''})" if names else ""
+        )
+    steps = number(summary.steps)
+    medians = [c.step_seconds_median for c in report.cores if c.step_seconds_median is not None]
+    if medians:
+        steps += f" (typically {seconds(sorted(medians)[len(medians) // 2])} each)"
+    return [
+        ("Cores", number(summary.cores)),
+        ("Steps per core", steps),
+        ("Compilations per core", compilations),
+        ("CPU fallbacks, all cores", fallbacks),
+        ("Host syncs, all cores", number(summary.host_syncs)),
+    ]
+
+
+def cores_differ(report: Report) -> bool:
+    """Whether a table of the cores tells more than the summary: counts differ, or one is slow."""
+    counted = {(c.compilations, c.steps, c.host_syncs, c.fallbacks) for c in report.cores}
+    medians = [c.step_seconds_median for c in report.cores if c.step_seconds_median]
+    return len(counted) > 1 or (len(medians) > 1 and max(medians) > 1.2 * min(medians))
