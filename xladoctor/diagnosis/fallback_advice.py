@@ -28,7 +28,7 @@ def advice(operation: str) -> str:
     name = name.partition(".")[0]
     name = table["renamed"].get(name, name)
     since = lowered_since(name) if space in {"aten", ""} else None
-    condition = table["conditional"].get(name)
+    condition: str | None = table["conditional"].get(name)
     if condition is not None:
         newer = f" (torch_xla lowers the rest of it since {since})" if since != _OLDEST else ""
         return condition + newer

@@ -101,10 +101,13 @@ def _from_state(state: State) -> Iterator[Finding]:
         )
     else:
         what, remedy = "of unknown size", _SUGGESTION
+    waited = ""
+    if what == "single values" and seconds and seconds / reads >= limits.WAITED_READ_SECONDS:
+        waited = f"; a read takes {duration(seconds / reads)}, which is the wait for the graph"
     yield finding(
         "XLA101",
         f"the host read from the device {reads:,} times ({what}), {rate(reads / runs)} per "
-        f"execution",
+        f"execution{waited}",
         remedy,
         count=reads,
         seconds=seconds,

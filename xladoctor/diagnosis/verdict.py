@@ -24,6 +24,11 @@ _MEANING = {
     "XLA210": "The program compiles again and again",
     "XLA201": "Shapes depend on the data, so graphs cannot be used again",
     "XLA702": "Device memory is short",
+    "XLA710": "Device memory grows from step to step",
+    "XLA414": "One core comes late and the others wait for it",
+    "XLA215": "torch.compile captures its graphs again and again",
+    "XLA214": "Compiled graphs are not found on disk",
+    "XLA610": "The host sends constants to the device in every step",
     "XLA212": "The graph is too large",
     "XLA211": "Compilation takes too long",
     "XLA203": "The last batch of the loader is compiled for itself",
@@ -177,6 +182,9 @@ def _healthy_report(pasted: Pasted) -> Answer:
     longest = state.metric("ExecuteTime", "ExecuteReplicatedTime")
     typical = longest.percentiles.get("50") if longest else None
     left = f" (typically {duration(typical)} an execution)" if typical else ""
+    covered, executed = state.covered_seconds, state.execute_seconds
+    if covered and executed and executed <= covered:
+        facts.append(f"{duration(executed)} of execution in {duration(covered)} of run time")
     return (
         "The XLA side is sound." if settled else "Nothing wrong is visible in this report.",
         f"It shows {', '.join(facts)}.",
