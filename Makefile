@@ -51,8 +51,9 @@ format: $(VENV)/.installed-dev  ## put the code into form
 	$(BIN)/ruff format
 
 .PHONY: bench
-bench: $(VENV)/.installed-dev  ## what watching costs, as a ratio
+bench: $(VENV)/.installed-dev  ## what watching costs, as a ratio; how fast a large log is read
 	$(BIN)/python tests/benchmarks/cost_of_watching.py
+	$(BIN)/python tests/benchmarks/read_reports.py
 
 .PHONY: accuracy-reports
 accuracy-reports: $(VENV)/.installed-dev  ## check report against labelled reports: REPORTS=folder

@@ -25,7 +25,7 @@ _FIELDS = (
     "TotalSamples", "Accumulator", "ValueRate", "Rate", "Mean", "StdDev", "Percentiles", "Value",
 )  # fmt: skip
 _PLAIN = frozenset({*_HEADS, *_FIELDS})
-_KEY = re.compile(rf"(?<![\w:.])(?P<key>{'|'.join((*_HEADS, *_FIELDS))}):(?=\s|$)")
+_KEY = re.compile(rf"(?<![\w.])(?<!::)(?P<key>{'|'.join((*_HEADS, *_FIELDS))}):(?=\s|$)")
 #: Every key ends like one of these: a quick look before the expression is tried.
 _ENDINGS = ("Metric:", "Counter:", "Samples:", "Accumulator:", "Rate:", "Mean:", "StdDev:",
             "Percentiles:", "Value:")  # fmt: skip
