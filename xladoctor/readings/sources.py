@@ -130,9 +130,9 @@ def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _
         )
     if reports and not any(_is_own(report) for report in reports):
         found.notes.append(
-            f"{shown}: none of the names in this report is one of torch_xla's: it may be the "
-            "report of another tool (Ratex, a TensorFlow program). Its values are shown as they "
-            "are and not judged."
+            f"{shown}: the names in this report are not those of torch_xla: it may be the report "
+            "of another tool (Ratex, a TensorFlow program). Its values are shown as they are; what "
+            "is said of them holds only as far as its names mean the same."
         )
     found.reports += reports
     found.debug += blocks
@@ -141,10 +141,12 @@ def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _
 
 
 def _is_own(report: MetricsReport) -> bool:
-    return any(
-        name in _OWN_NAMES or name.startswith(_OWN_SPACES)
-        for name in (*report.metrics, *report.counters)
-    )
+    """Whether a report's names are torch_xla's: its operations, or, if it shows none, any other."""
+    names = (*report.metrics, *report.counters)
+    operations = [name for name in names if "::" in name]
+    if operations:
+        return any(name.startswith(_OWN_SPACES) for name in operations)
+    return any(name in _OWN_NAMES or name.startswith(_OWN_SPACES) for name in names)
 
 
 def _json_reports(name: str, shown: str, core: int | None) -> list[MetricsReport]:
