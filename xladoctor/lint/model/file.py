@@ -12,14 +12,13 @@ import libcst as cst
 from xladoctor.findings import Applicability, Edit, Fix, Position
 from xladoctor.lint.model import edits
 from xladoctor.lint.model.loops import LoopKind
-from xladoctor.lint.model.program import Program, Unit
+from xladoctor.lint.model.program import Part, Program, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from xladoctor.lint.model.calls import CallSite
     from xladoctor.lint.model.loops import Entry, Guard, Loop
-    from xladoctor.lint.model.program import Part
     from xladoctor.lint.model.syntax import Binding, Class, Function
     from xladoctor.lint.model.values import Value
 
@@ -74,7 +73,7 @@ class FileModel:
         of: tuple[Program, Part] | None = None,
     ) -> None:
         if of is None:
-            program = Program([Unit(text, shell=shell)])
+            program = Program([Part(Unit(text, shell=shell))])
             of = (program, program.parts[0])
         self._program, self._part = of
         self.text = self._part.unit.text

@@ -81,15 +81,12 @@ class Program:
     """The model of files that import each other.
 
     Args:
-        units: The files.
-
-    Raises:
-        libcst.ParserSyntaxError: The text of one of them is not Python.
+        parts: The files.
     """
 
-    def __init__(self, units: Sequence[Unit]) -> None:
-        by_name = {unit.filename: Part(unit) for unit in units}
-        self.parts = tuple(by_name.values())
+    def __init__(self, parts: Sequence[Part]) -> None:
+        by_name = {part.unit.filename: part for part in parts}
+        self.parts = tuple(parts)
         for part in self.parts:
             linked = {
                 module: by_name[name]
