@@ -10,6 +10,7 @@ the agent, so that they do not:
 ``divergence``   which core builds another graph, and what differs
 ``exchange``     rendezvous and all-gather
 ``randomness``   each core its own random numbers
+``workers``      processes of data loaders that start quickly
 ``launchers``    begin, end and failure of the cores
 """
 
@@ -51,7 +52,7 @@ def install(
         was installed.
     """
     from ..agent import xla
-    from . import randomness
+    from . import randomness, workers
     from .exchange import Exchange
     from .launchers import Launcher, give_each_core_its_model
 
@@ -63,6 +64,7 @@ def install(
     launcher.gate.install()
     Exchange(points, launcher.crew_of).install()
     randomness.install()
+    workers.install()
     give_each_core_its_model()
     return []
 
