@@ -93,7 +93,7 @@ def _fork_server() -> None:
     import socket
     from multiprocessing import connection, forkserver, resource_tracker, util
 
-    known: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    known: Any = forkserver._forkserver
     if known._forkserver_pid is not None:
         return
     resource_tracker.ensure_running()
