@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Frame,
         HangRow,
         LaunchRow,
+        PartingRow,
         Run,
         StepRow,
         SyncRow,
@@ -147,6 +148,11 @@ class RunFacts:
     def divergences(self) -> list[DivergenceRow]:
         """Cores that were about to run another graph than the others."""
         return [row for run in self.runs for row in run.divergences]
+
+    @functools.cached_property
+    def partings(self) -> list[PartingRow]:
+        """Cores whose weights part."""
+        return [row for run in self.runs for row in run.partings]
 
     @functools.cached_property
     def steps_by_core(self) -> dict[int, int]:

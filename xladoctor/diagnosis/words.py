@@ -22,6 +22,7 @@ _CODES = {
     "XLA301": ("no-step-boundary", Severity.ERROR),
     "XLA410": ("cores-build-different-graphs", Severity.ERROR),
     "XLA411": ("core-failed", Severity.ERROR),
+    "XLA412": ("cores-train-different-models", Severity.ERROR),
     "XLA413": ("hang", Severity.ERROR),
     "XLA501": ("cpu-fallback-operation", Severity.WARNING),
     "XLA601": ("input-bound", Severity.WARNING),

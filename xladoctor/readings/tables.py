@@ -179,6 +179,23 @@ class DivergenceRow:
     process: str
     core: int | None
     message: str
+    cores: tuple[int, ...] = ()
+    step: int | None = None
+    frames: tuple[Frame, ...] = ()
+    cause_frames: tuple[Frame, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartingRow:
+    """Cores whose weights were found to be different after a step (0: before the first)."""
+
+    process: str
+    message: str
+    suggestion: str
+    cores: tuple[int, ...]
+    step: int | None
+    frames: tuple[Frame, ...]
+    cause_frames: tuple[Frame, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -196,6 +213,7 @@ class Run:
     errors: tuple[ErrorRow, ...] = ()
     hangs: tuple[HangRow, ...] = ()
     divergences: tuple[DivergenceRow, ...] = ()
+    partings: tuple[PartingRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()
 
