@@ -13,6 +13,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis.causes import explain
+from xladoctor.diagnosis.pasted import states_of
 from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
 from xladoctor.readings.run import location
 from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
@@ -20,7 +21,7 @@ from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from xladoctor.diagnosis.pasted import Pasted
+    from xladoctor.diagnosis.pasted import Pasted, State
     from xladoctor.findings import Location
     from xladoctor.readings.tables import (
         CompilationRow,
@@ -46,6 +47,12 @@ class Case:
 
     run: RunFacts | None
     pasted: Pasted | None
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """Metrics by process, pasted or recorded: for what only metrics tell."""
+        recorded = [report for run in self.run.runs for report in run.metrics] if self.run else []
+        return (*states_of(recorded, live=True), *(self.pasted.states if self.pasted else ()))
 
 
 class RunFacts:
