@@ -20,6 +20,7 @@ from xladoctor.lint.engine import UNPARSABLE, LintOptions, Result
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from xladoctor.findings import Finding
     from xladoctor.lint.sources import Source
 
 #: Starting a process costs as much as linting about so many files.
@@ -35,12 +36,14 @@ class Plan:
         per_file_ignores: Pattern to beginnings of codes, relative to ``root``.
         root: Folder of the patterns.
         fix: Apply fixes: "no", "safe" or "unsafe".
+        fixable: Codes whose fixes are applied; None for all.
     """
 
     options: LintOptions
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
     root: Path = dataclasses.field(default_factory=Path)
     fix: str = "no"
+    fixable: frozenset[str] | None = None
 
     def lint(self, source: Source) -> Result:
         """Lint one source with what this plan says about its name."""
@@ -55,8 +58,14 @@ class Plan:
         """Lint, or fix and lint, the bytes of one file."""
         if self.fix == "no":
             return FileResult(filename, self.lint(sources.from_bytes(data, filename)), data)
-        fixed = fixes.fix(data, filename, self.lint, unsafe=self.fix == "unsafe")
-        return FileResult(filename, fixed.result, data, fixed.data, fixed.applied, fixed.stable)
+        fixed = fixes.fix(
+            data,
+            filename,
+            self.lint,
+            unsafe=self.fix == "unsafe",
+            fixable=lambda finding: self.fixable is None or finding.code in self.fixable,
+        )
+        return FileResult(filename, fixed.result, data, fixed.data, fixed.made, fixed.stable)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,8 +76,13 @@ class FileResult:
     result: Result
     before: bytes = b""
     fixed: bytes | None = None
-    applied: int = 0
+    made: tuple[Finding, ...] = ()
     stable: bool = True
+
+    @property
+    def applied(self) -> int:
+        """How many fixes were made."""
+        return len(self.made)
 
 
 def lint_file(path: str, plan: Plan) -> FileResult:
