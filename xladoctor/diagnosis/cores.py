@@ -1,4 +1,7 @@
-"""What goes wrong between cores: XLA410 different graphs, XLA411 a core failed, XLA413 hang."""
+"""What goes wrong between cores.
+
+XLA410 different graphs, XLA411 a core failed, XLA412 different models, XLA413 hang.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,11 @@ _CONSEQUENCES = frozenset({"BrokenBarrierError", "threading.BrokenBarrierError"}
 
 _SAME_GRAPHS = "let all cores run the same operations in a step; only the host's work may differ"
 
+_SAME_WEIGHTS = (
+    "let every core apply the same update to its weights; if they are to differ, say so with "
+    "xladoctor.cores_differ_on_purpose()"
+)
+
 
 def find(case: Case) -> Iterator[Finding]:
     """Failures first; after a failure different graphs are a consequence and not reported."""
@@ -26,6 +34,7 @@ def find(case: Case) -> Iterator[Finding]:
         failed = list(_failures(case.run))
         yield from failed
         yield from _hangs(case.run)
+        yield from _partings(case.run)
         stopped = list(_divergences(case.run))
         yield from stopped
         if not failed and not stopped:
@@ -84,13 +93,31 @@ def _divergences(run: RunFacts) -> Iterator[Finding]:
     """The simulation stopped the run because a core came with another graph."""
     for row in run.divergences:
         last = [c for c in run.compilation_rows if c.core == row.core][-1:]
-        place = run.place(last[0].frames) if last else None
+        place = run.place(row.frames or (last[0].frames if last else ()))
+        cause = run.place(row.cause_frames)
+        cores = row.cores or (() if row.core is None else (row.core,))
+        when = f" (step {row.step})" if row.step else ""
         yield finding(
             "XLA410",
-            row.message.removeprefix("xladoctor: ").partition("\n")[0],
+            row.message.removeprefix("xladoctor: ").partition("\n")[0] + when,
             _SAME_GRAPHS,
-            at=place,
-            cores=[row.core] if row.core is not None else (),
+            at=cause or place,
+            cores=cores,
+            related=[place] if cause is not None and place is not None else (),
+        )
+
+
+def _partings(run: RunFacts) -> Iterator[Finding]:
+    """The simulation has compared the weights, and they are not the same."""
+    for row in run.partings:
+        place, cause = run.place(row.frames), run.place(row.cause_frames)
+        yield finding(
+            "XLA412",
+            row.message,
+            row.suggestion or _SAME_WEIGHTS,
+            at=cause or place,
+            cores=row.cores,
+            related=[place] if cause is not None and place is not None else (),
         )
 
 

@@ -26,6 +26,7 @@ _CODES = {
     "XLA310": ("step-end-without-work", Severity.INFO),
     "XLA410": ("cores-build-different-graphs", Severity.ERROR),
     "XLA411": ("core-failed", Severity.ERROR),
+    "XLA412": ("cores-train-different-models", Severity.ERROR),
     "XLA413": ("hang", Severity.ERROR),
     "XLA414": ("core-lags-behind", Severity.WARNING),
     "XLA501": ("cpu-fallback-operation", Severity.WARNING),

@@ -130,7 +130,10 @@ class CompilationRow:
     Attributes:
         seconds: None if this core reused what another had compiled.
         executions: How often this core had run this program point before.
-        cause: Why it was new, with the place already a location.
+        cause: Why it was new as the agent saw it, with the place already a location.
+        hlo: Name under which the graph itself was kept in the process's folder.
+        named: Variables of the user's frames to the shapes of their tensors.
+        cuts: Where reads and fallbacks had cut this step's graph before.
     """
 
     process: str
@@ -145,6 +148,9 @@ class CompilationRow:
     inputs: int | None = None
     outputs: int | None = None
     cause: Cause | None = None
+    hlo: str | None = None
+    named: dict[str, str] | None = None
+    cuts: tuple[tuple[Frame, ...], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -179,6 +185,23 @@ class DivergenceRow:
     process: str
     core: int | None
     message: str
+    cores: tuple[int, ...] = ()
+    step: int | None = None
+    frames: tuple[Frame, ...] = ()
+    cause_frames: tuple[Frame, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartingRow:
+    """Cores whose weights were found to be different after a step (0: before the first)."""
+
+    process: str
+    message: str
+    suggestion: str
+    cores: tuple[int, ...]
+    step: int | None
+    frames: tuple[Frame, ...]
+    cause_frames: tuple[Frame, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -196,6 +219,7 @@ class Run:
     errors: tuple[ErrorRow, ...] = ()
     hangs: tuple[HangRow, ...] = ()
     divergences: tuple[DivergenceRow, ...] = ()
+    partings: tuple[PartingRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()
 
