@@ -63,6 +63,14 @@ def test_several_sources_are_the_cores_of_one_run(tmp_path: Path) -> None:
     assert [report.core for report in reports] == [0, 3]
 
 
+def test_cores_of_several_hosts_do_not_take_each_others_numbers(tmp_path: Path) -> None:
+    paths = [tmp_path / host / "m.txt.0" for host in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(REPORT)
+    assert [report.core for report in load(paths).reports] == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
