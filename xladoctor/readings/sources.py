@@ -118,8 +118,10 @@ def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _
     reports_of, debug_of = ReportReader(shown, core), DebugReader(shown)
     empty, document = True, _Document()
     for line in _lines(name, stdin):
-        empty = empty and not line.strip()
-        document.feed(line)
+        if empty:
+            empty = not line.strip()
+        if document.open:
+            document.feed(line)
         reports_of.feed(line)
         debug_of.feed(line)
     reports = reports_of.finish()
@@ -160,6 +162,11 @@ class _Document:
     def __init__(self) -> None:
         self._lines: list[str] | None = []
         self._length = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether the text may still be such a document."""
+        return self._lines is not None
 
     def feed(self, line: str) -> None:
         """Take one line."""
