@@ -23,6 +23,7 @@ from xladoctor.lint.linking import Group
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from xladoctor.findings import Finding
     from xladoctor.lint.sources import Source
 
 #: Starting a process costs as much as linting about so many files.
@@ -38,12 +39,14 @@ class Plan:
         per_file_ignores: Pattern to beginnings of codes, relative to ``root``.
         root: Folder of the patterns.
         fix: Apply fixes: "no", "safe" or "unsafe".
+        fixable: Codes whose fixes are applied; None for all.
     """
 
     options: LintOptions
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
     root: Path = dataclasses.field(default_factory=Path)
     fix: str = "no"
+    fixable: frozenset[str] | None = None
 
     def options_for(self, filename: str) -> LintOptions:
         """What the rules are asked for a file of that name."""
@@ -53,6 +56,10 @@ class Plan:
                 known = codes if codes is not None else chosen_codes(None, (), ())
                 codes = frozenset(code for code in known if not code.startswith(ignored))
         return dataclasses.replace(self.options, codes=codes)
+
+    def wants(self, finding: Finding) -> bool:
+        """Whether fixes of this finding's code are to be made."""
+        return self.fixable is None or finding.code in self.fixable
 
     def run(self, data: bytes, filename: str) -> FileResult:
         """Lint, or fix and lint, the bytes of one file by itself."""
@@ -68,8 +75,13 @@ class FileResult:
     result: Result
     before: bytes = b""
     fixed: bytes | None = None
-    applied: int = 0
+    made: tuple[Finding, ...] = ()
     stable: bool = True
+
+    @property
+    def applied(self) -> int:
+        """How many fixes were made."""
+        return len(self.made)
 
 
 def lint_group(group: Group, plans: Mapping[str, Plan]) -> list[FileResult]:
@@ -102,8 +114,10 @@ def _lint_group(
     for name in group.given:
         first = FileResult(name, results[name], data.get(name, b""))
         how = plan(name).fix
+        wanted = plan(name).wants
         applicable = any(
-            fixes.is_applicable(item, unsafe=how == "unsafe") for item in first.result.findings
+            fixes.is_applicable(item, unsafe=how == "unsafe") and wanted(item)
+            for item in first.result.findings
         )
         if how == "no" or not applicable or name not in data:
             found.append(first)
@@ -114,9 +128,9 @@ def _lint_group(
             done = engine.lint_together(list(changed.values()))
             return done[list(changed).index(name)]
 
-        fixed = fixes.fix(data[name], name, again, unsafe=how == "unsafe")
+        fixed = fixes.fix(data[name], name, again, unsafe=how == "unsafe", fixable=wanted)
         found.append(
-            FileResult(name, fixed.result, data[name], fixed.data, fixed.applied, fixed.stable)
+            FileResult(name, fixed.result, data[name], fixed.data, fixed.made, fixed.stable)
         )
     return found
 
