@@ -23,6 +23,7 @@ _COMMANDS = {
     "report": "xladoctor.cli.report:report",
     "explain": "xladoctor.cli.explain:explain",
     "rules": "xladoctor.cli.rules:rules",
+    "probe": "xladoctor.cli.probe:probe",
     "env": "xladoctor.cli.env:env",
 }
 
