@@ -41,8 +41,11 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
 
 def _moves(model: FileModel, loop: Loop, call: CallSite) -> bool:
     """``images.to(device)`` of a part of the loop's batch, directly in the loop."""
-    target = call.argument(0, "device")
-    if target is None or call.receiver is None or model.loop(call.node) is not loop:
+    if call.receiver is None or model.loop(call.node) is not loop:
         return False
-    moved = model.value(call.receiver)
-    return model.value(target).kind is Kind.DEVICE and moved.kind is Kind.CPU_TENSOR
+    moved = model.value(call.node)
+    return (
+        moved.is_device_tensor
+        and moved.origin is call.node
+        and model.value(call.receiver).kind is Kind.CPU_TENSOR
+    )
