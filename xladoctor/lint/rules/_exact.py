@@ -54,7 +54,7 @@ def made_by(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
         return model.call(node)
     if not isinstance(node, cst.Name):
         return None
-    bindings = model.names.lookup(node.value, model.tree.scopes[node]) or []
+    bindings = model.bindings(node.value, node)
     if len(bindings) != 1 or bindings[0].kind != "assign":
         return None
     made = bindings[0].node

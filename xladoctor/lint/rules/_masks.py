@@ -47,7 +47,7 @@ def _is_mask(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> bool
     if isinstance(node, cst.Call):
         return _call_makes_mask(model, node)
     if isinstance(node, cst.Name):
-        bindings = model.names.lookup(node.value, model.tree.scopes[node]) or []
+        bindings = model.bindings(node.value, node)
         return bool(bindings) and all(
             item.kind == "assign"
             and isinstance(item.node, cst.BaseExpression)
