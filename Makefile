@@ -53,6 +53,7 @@ format: $(VENV)/.installed-dev  ## put the code into form
 .PHONY: bench
 bench: $(VENV)/.installed-dev  ## what watching costs, as a ratio
 	$(BIN)/python tests/benchmarks/cost_of_watching.py
+	$(BIN)/python tests/benchmarks/simulated_cores.py
 
 .PHONY: accuracy-reports
 accuracy-reports: $(VENV)/.installed-dev  ## check report against labelled reports: REPORTS=folder

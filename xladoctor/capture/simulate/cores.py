@@ -55,6 +55,7 @@ class Core:
         since: Monotonic time since when it waits.
         launches: Number of graphs it has launched.
         ended: Whether its main function has returned.
+        pinned: Whether its newest reduction pins the layout.
         reductions: Collectives put into its graph since the last optimizer step.
         clipped: Where gradients were clipped since then.
     """
@@ -71,6 +72,7 @@ class Core:
     since: float = 0.0
     launches: int = 0
     ended: bool = False
+    pinned: bool = True
     reductions: int = 0
     clipped: Place | None = None
 
