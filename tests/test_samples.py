@@ -128,6 +128,7 @@ READINGS = {
             *must("XLA404", "nprocs=8"),
             *must("XLA405", "xm.save(model.state_dict()"),
             *must("XLA406", "np.save('trn_losses.npy'", "np.save('val_losses.npy'"),
+            *must("XLA111", "gc.collect()"),
         ],
         may=[
             *must("XLA101", "val_loss_meter.update(", "preds = torch.sigmoid(", "hits += ("),
@@ -259,3 +260,59 @@ def test_a_treated_program_trains_on_eight_simulated_cores(sample: str, run_dirs
     assert summary["cores"] == 8
     assert summary["compilations_after_warmup"] == 0
     assert summary["fallbacks"] == {}
+
+
+RECORDED = sorted(path.parent for path in SAMPLES.glob("*/recorded/*/manifest.json"))
+
+
+def test_there_are_recorded_runs() -> None:
+    assert [path.relative_to(SAMPLES).as_posix() for path in RECORDED] == [
+        "ct_slices/recorded/runnable",
+        "ct_slices/recorded/treated",
+        "kfold_images/recorded/treated",
+        "unet_mask_depth/recorded/treated",
+    ]
+
+
+@pytest.mark.parametrize("folder", RECORDED, ids=lambda path: path.relative_to(SAMPLES).as_posix())
+def test_a_recorded_run_is_small_and_says_nothing_of_its_machine(folder: Path) -> None:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 200_000
+    paths = re.findall(r'"(/[^"]*)"', "".join(path.read_text() for path in files))
+    assert [path for path in paths if not path.startswith("/project")] == []
+
+
+def report(run: str) -> dict:
+    """What ``xladoctor report`` says about a recorded run, in the promised JSON form."""
+    command = [sys.executable, "-m", "xladoctor", "report", "--output-format", "json"]
+    done = subprocess.run(
+        [*command, f"sample_runs/{run}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_recorded_slow_run_shows_its_faults() -> None:
+    """The counts follow from the program: 8 cores, 2 epochs of 7 steps and 2 validation steps."""
+    result = report("ct_slices/recorded/runnable")
+    summary = result["summary"]
+    assert (summary["cores"], summary["steps"]) == (8, 14)
+    assert summary["fallbacks"] == {"aten::bincount": 8 * 14, "aten::nonzero": 8 * 14}
+    # Two reads in a training step, three in a validation step, one at the end of an epoch.
+    assert summary["host_syncs"] == 8 * (14 * 2 + 2 * 2 * 3 + 2)
+    assert summary["compilations_after_warmup"] > 0
+    assert {"XLA101", "XLA201", "XLA203", "XLA501"} <= {f["code"] for f in result["findings"]}
+
+
+@pytest.mark.parametrize("sample", ["kfold_images", "unet_mask_depth", "ct_slices"])
+def test_a_recorded_treated_run_has_nothing_to_complain_about(sample: str) -> None:
+    result = report(f"{sample}/recorded/treated")
+    summary = result["summary"]
+    assert (summary["cores"], summary["fallbacks"]) == (8, {})
+    assert summary["compilations_after_warmup"] == 0
+    assert [f["code"] for f in result["findings"] if f["severity"] != "info"] == []

@@ -106,3 +106,91 @@ def test_sixteen_bit_switches_do_what_the_table_says(variable, acts):
     assert done.stdout.splitlines()[-1] == f"torch.float32 {acts}"
     row = next(r for r in catalogue.table("environment")["variable"] if r["name"] == variable)
     assert (row["status"] == "deprecated") is acts
+
+
+@pytest.mark.xla
+@pytest.mark.filterwarnings("ignore")
+def test_replacements_of_fallback_operations_compute_the_same():
+    torch = pytest.importorskip("torch")
+    functional = torch.nn.functional
+    torch.manual_seed(0)
+    x, y = torch.randn(4, 6), torch.randn(4, 6)
+    labels = torch.randint(0, 5, (20,))
+    edges = torch.tensor([-1.0, 0.0, 0.5])
+    image = torch.randn(2, 6, 3, 3)
+    same = {
+        "bincount": (
+            torch.bincount(labels, minlength=5),
+            (labels[:, None] == torch.arange(5)).sum(0),
+        ),
+        "isin": (
+            torch.isin(labels, labels[:2]),
+            (labels[..., None] == labels[:2]).any(-1),
+        ),
+        "bucketize": (torch.bucketize(x, edges), (x[..., None] > edges).sum(-1)),
+        "searchsorted": (torch.searchsorted(edges, x), (x[..., None] > edges).sum(-1)),
+        "median": (
+            torch.median(x, -1).values,
+            torch.sort(x).values[..., (x.size(-1) - 1) // 2],
+        ),
+        "huber": (
+            functional.huber_loss(x, y, delta=0.3),
+            0.3 * functional.smooth_l1_loss(x, y, beta=0.3),
+        ),
+        "hypot": (torch.hypot(x, y), torch.sqrt(x * x + y * y)),
+        "logaddexp": (torch.logaddexp(x, y), torch.logsumexp(torch.stack((x, y)), 0)),
+        "channel shuffle": (
+            functional.channel_shuffle(image, 2),
+            image.view(2, 2, 3, 3, 3).transpose(1, 2).reshape(2, 6, 3, 3),
+        ),
+    }
+    for name, (operation, replacement) in same.items():
+        torch.testing.assert_close(replacement, operation, msg=name)
+
+
+@pytest.mark.xla
+def test_what_the_installed_torch_xla_warns_about_and_refuses():
+    pytest.importorskip("torch_xla")
+    program = """
+        import warnings
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.xla_multiprocessing as xmp
+
+        for call in (xm.xla_device, xm.mark_step, xm.get_local_ordinal, torch_xla.sync):
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                call()
+            print(call.__name__, any(w.category is DeprecationWarning for w in seen))
+        try:
+            xmp.spawn(print, nprocs=8)
+        except ValueError as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, "PJRT_DEVICE": "CPU"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[:4] == [
+        "xla_device True",
+        "mark_step True",
+        "get_local_ordinal False",
+        "sync False",
+    ]
+    assert lines[4].startswith("Unsupported nprocs")
+
+
+@pytest.mark.xla
+@pytest.mark.filterwarnings("ignore")
+def test_operations_that_fall_back_are_spelled_as_torch_spells_them():
+    torch = pytest.importorskip("torch")
+    for call in catalogue.table("ops")["call"]:
+        for name in [*call.get("functions", ()), *call.get("modules", ())]:
+            assert _has(name), name
+        for name in call.get("methods", ()):
+            assert hasattr(torch.Tensor, name), name

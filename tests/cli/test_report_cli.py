@@ -107,7 +107,7 @@ def test_standard_input_and_colour_in_a_pipe(environment: dict[str, str], colore
         [sys.executable, "-m", "xladoctor", "report", "-"],
         input=REPORT.encode(),
         capture_output=True,
-        env=clean | environment,
+        env=clean | environment | {"COLUMNS": "200"},
         cwd=Path(__file__).parents[2],
         check=True,
     )

@@ -252,3 +252,30 @@ def test_old_names_follow_the_target_version(target, expected):
     found = codes(program, target=target)
     # xm.get_ordinal warns from 2.5 to 2.6, which is XLA802 there.
     assert [code for code in found if (target, code) != ((2, 6), "XLA802")] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("train_loader", "sampler=sampler", True),
+        ("train_device_loader", "sampler=sampler", True),
+        ("loader", "shuffle=True", True),
+        ("valid_loader", "shuffle=True", False),
+        ("val_loader", "sampler=sampler", False),
+        ("test_dl", "shuffle=True", False),
+        ("loader", "sampler=sampler", False),
+        ("train_loader", "shuffle=True, drop_last=True", False),
+        ("train_loader", "shuffle=True, drop_last=args.drop_last", False),
+        ("train_loader", "shuffle=True, **options", False),
+    ],
+)
+def test_a_loader_whose_loop_is_elsewhere_is_judged_by_its_name(name, arguments, expected):
+    program = f"""
+        import torch_xla
+        from torch.utils.data import DataLoader
+
+        def loaders(dataset, sampler, options, args):
+            {name} = DataLoader(dataset, batch_size=32, {arguments})
+            return {name}
+    """
+    assert (rows(program, "XLA203") != []) is expected

@@ -5,16 +5,14 @@ XLA410 different graphs, XLA411 a core failed, XLA412 different models, XLA413 h
 
 from __future__ import annotations
 
-import collections
 from typing import TYPE_CHECKING
 
-from xladoctor.diagnosis.words import at, cores_text, finding, plural
+from xladoctor.diagnosis.words import at, cores_text, finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.diagnosis.case import Case, RunFacts
-    from xladoctor.diagnosis.pasted import Pasted
     from xladoctor.findings import Finding
     from xladoctor.readings.tables import ErrorRow, HangRow
     from xladoctor.results import Compilation
@@ -41,8 +39,6 @@ def find(case: Case) -> Iterator[Finding]:
         yield from stopped
         if not failed and not stopped:
             yield from _different_graphs(case.run)
-    if case.pasted is not None:
-        yield from _from_reports(case.pasted)
 
 
 def _failures(run: RunFacts) -> Iterator[Finding]:
@@ -148,28 +144,3 @@ def _different_graphs(run: RunFacts) -> Iterator[Finding]:
             cores=[core for item in items for core in item.cores],
             related=[first.cause.location] if first.cause.location else (),
         )
-
-
-def _from_reports(pasted: Pasted) -> Iterator[Finding]:
-    """Several cores' reports of one run: the numbers of new graphs must agree."""
-    known = {
-        state.core: (state.new_graphs, state.steps)
-        for state in pasted.states
-        if state.core is not None and state.new_graphs is not None
-    }
-    if len(known) < 2 or len({steps for _, steps in known.values()}) > 1:
-        return  # taken at different steps, the numbers say nothing
-    counts = collections.Counter(new for new, _ in known.values())
-    if len(counts) == 1:
-        return
-    usual = counts.most_common(1)[0][0]
-    others = [core for core, (new, _) in known.items() if new != usual]
-    yield finding(
-        "XLA410",
-        f"{cores_text(others, known)} built another number of graphs than the rest "
-        f"({', '.join(str(known[core][0]) for core in sorted(others))} against {usual}, of "
-        f"{plural(len(known), 'core')})",
-        "let all cores run the same operations in a step; the next collective may wait for ever",
-        cores=others,
-        by="report",
-    )

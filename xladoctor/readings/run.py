@@ -290,6 +290,9 @@ class _EventReader:
                 inputs=_integer(event.get("inputs")),
                 outputs=_integer(event.get("outputs")),
                 cause=self._cause(event.get("cause")),
+                hlo=_text(event.get("hlo")),
+                named=event["named"] if isinstance(event.get("named"), dict) else None,
+                cuts=tuple(self._site(site) for site in event.get("cuts") or ()),
             )
         )
 

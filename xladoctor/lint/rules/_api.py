@@ -218,28 +218,31 @@ def _write(model: FileModel, node: cst.BaseExpression, new: str) -> tuple[str, E
     if module not in _IMPORTS:
         return None
     statement, bound = _IMPORTS[module]
-    if model.names.lookup(bound, model.tree.scopes[node]) is not None:
+    if model.bindings(bound, node):
         return None
     added = _import_beside(model, statement, node)
     return None if added is None else (f"{bound}.{last}", added)
 
 
-def _import_beside(model: FileModel, statement: str, node: cst.CSTNode) -> Edit | None:
-    """Add an import after the file's last import of torch_xla that stands before the node.
+def _import_beside(model: FileModel, statement: str, node: cst.BaseExpression) -> Edit | None:
+    """Add an import after the one through which the node gets its meaning, in the same block.
 
     Not before it: what the file does until then (set environment variables) may be meant for the
     import of torch_xla.
     """
-    last = None
-    for line in model.tree.module.body:
-        if isinstance(line, cst.SimpleStatementLine) and model.row(line) < model.row(node):
-            imports = [part for part in line.body if isinstance(part, cst.Import | cst.ImportFrom)]
-            if any("torch_xla" in model.tree.text(part) for part in imports):
-                last = line
-    if last is None:
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    if not isinstance(node, cst.Name):
         return None
-    place = Position(model.tree.range(last).end.line + 1, 1)
-    return Edit(f"{statement}\n", place, place)
+    bindings = model.names.lookup(node.value, model.tree.scopes[node]) or []
+    imports = [item.node for item in bindings if item.kind == "import"]
+    line = model.parent(imports[-1]) if imports else None
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    found = model.tree.range(line)
+    place = Position(found.end.line + 1, 1)
+    indent = model.text.splitlines()[found.start.line - 1][: found.start.column]
+    return Edit(f"{indent}{statement}\n", place, place)
 
 
 def _arguments(model: FileModel, call: cst.Call, how: str) -> str | None:

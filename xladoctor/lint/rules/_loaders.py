@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 DATA_LOADER = "torch.utils.data.DataLoader"
 SAMPLER = "torch.utils.data.DistributedSampler"
 
-_EVAL_WORDS = ("val", "test", "eval", "dev", "infer", "pred")
+#: Words that say "not for training", and beginnings that do ("device" and "values" do not).
+_EVAL_WORDS = frozenset({"val", "dev"})
+_EVAL_BEGINNINGS = ("valid", "valload", "valset", "valdata", "test", "eval", "infer", "pred")
 _DEEPEST = 6
 
 
@@ -39,7 +41,8 @@ def says_evaluation(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether names say that a loader or sampler is not for training."""
     function = model.function_of(node)
     words = [bound_name(model, node), function.name.lower() if function else ""]
-    return any(part.startswith(_EVAL_WORDS) for word in words for part in word.split("_"))
+    parts = [part for word in words for part in word.split("_")]
+    return any(part in _EVAL_WORDS or part.startswith(_EVAL_BEGINNINGS) for part in parts)
 
 
 def loops_over(model: FileModel, call: CallSite) -> Sequence[Loop]:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._loaders import DATA_LOADER, loops_over, says_evaluation
+from xladoctor.lint.rules._loaders import DATA_LOADER, bound_name, loops_over, says_evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
             continue
         loops = loops_over(model, call)
         training = next((loop for loop in loops if loop.kind is LoopKind.STEP), None)
-        if training is None and (loops or not _shuffles(model, call)):
+        if training is None and (loops or not _for_training(model, call)):
             continue
         if training is None and says_evaluation(model, call.node):
             continue
@@ -64,9 +64,12 @@ def _keeps_short_batch(model: FileModel, call: CallSite) -> bool:
     return drop is None or model.literal(drop) is False
 
 
-def _shuffles(model: FileModel, call: CallSite) -> bool:
+def _for_training(model: FileModel, call: CallSite) -> bool:
+    """Whether a loader whose loop is not in sight says that it is for training."""
     shuffle = call.argument(2, "shuffle")
-    return shuffle is not None and model.literal(shuffle) is True
+    if shuffle is not None and model.literal(shuffle) is True:
+        return True
+    return "train" in bound_name(model, call.node)
 
 
 def _divides(model: FileModel, call: CallSite) -> bool:
@@ -77,7 +80,7 @@ def _divides(model: FileModel, call: CallSite) -> bool:
     size = model.literal(batch)
     made = dataset
     if isinstance(dataset, cst.Name):
-        bindings = model.names.lookup(dataset.value, model.tree.scopes[dataset]) or []
+        bindings = model.bindings(dataset.value, dataset)
         if len(bindings) != 1 or not isinstance(bindings[0].node, cst.BaseExpression):
             return False
         made = bindings[0].node

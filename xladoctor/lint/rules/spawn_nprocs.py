@@ -31,20 +31,23 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
         if given is None:
             continue
         value = constant(model, given)
-        flag = isinstance(given, cst.Attribute)  # args.cores: whoever starts it may choose
-        if not isinstance(value, int) or (value == 1 and not flag):
+        # args.cores: whoever starts the program chooses, and it is there to be chosen.
+        flag = isinstance(given, cst.Attribute) and isinstance(value, int)
+        unseen = value is NotImplemented and isinstance(given, cst.Attribute | cst.Subscript)
+        if not unseen and (not isinstance(value, int) or (value == 1 and not flag)):
             continue
         yield model.problem(
             given,
             _message(model, given, value),
             suggestion="leave nprocs out, or use torch_xla.launch(fn, args=...); "
             "limit the cores with TPU_NUM_DEVICES",
-            fix=None if flag else _fix(model, call, given),
+            fix=None if flag or unseen else _fix(model, call, given),
         )
 
 
-def _message(model: FileModel, given: cst.BaseExpression, value: int) -> str:
-    what = f"nprocs={value}" if value != 1 else f"{snippet(model, given)} other than 1"
+def _message(model: FileModel, given: cst.BaseExpression, value: object) -> str:
+    known = isinstance(value, int) and value != 1
+    what = f"nprocs={value}" if known else f"{snippet(model, given)} other than 1"
     if model.target < _RAISES:
         return f"{what} is ignored: with PJRT spawn starts one process per device"
     return (
