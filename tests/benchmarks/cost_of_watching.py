@@ -112,9 +112,9 @@ def main() -> None:
             imports.append(watched["import"] - plain["import"])
     print(f"--detail {options.detail}; ratio of medians, with xladoctor to without")
     for kind in ("short", "long"):
-        print(
-            f"  steps of {1000 * statistics.median(plain_steps[kind]):5.1f} ms {spread(ratios[kind])}"
-        )
+        step = 1000 * statistics.median(plain_steps[kind])
+        print(f"  steps of {step:5.1f} ms    {spread(ratios[kind])}")
+        print(f"    more work of the host, ms {spread([1000 * more for more in work[kind]])}")
     print(f"  first step (compiles) {spread(ratios['first'])}")
     print("seconds later")
     print(f"  Python without torch_xla {spread(delays)}")
