@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from xladoctor import catalogue
+from xladoctor.cli import lint_command
 from xladoctor.cli.app import main
 from xladoctor.lint import rules as registry
 
@@ -218,6 +219,58 @@ def test_fix_writes_and_diff_does_not(lint, project):
     assert path.read_text() == CODE.replace(", nprocs=8", "")
     assert lint("--fix") == (0, "", "All checks passed!\n")
     assert lint("--diff") == (0, "", "No fixes.\n")
+
+
+def test_fix_only_says_what_it_did_and_nothing_else(lint, project):
+    path = project / "a.py"
+    path.write_text(CODE)
+    code, out, err = lint("--fix-only", "--show-fixes")
+    assert (code, out) == (0, "")
+    assert err.splitlines() == [
+        "a.py:",
+        "  1 x XLA001 unparsable-source: Remove nprocs",
+        "Fixed 1 finding.",
+    ]
+    assert path.read_text() == CODE.replace(", nprocs=8", "")
+
+
+def test_unfixable_findings_stay_and_are_reported(lint, project):
+    path = project / "a.py"
+    path.write_text(CODE)
+    code, out, _ = lint("--fix", "--unfixable", "XLA0")
+    assert code == 1
+    assert "XLA001" in out
+    assert path.read_text() == CODE
+    assert lint("--fix", "--fixable", "XLA001")[0] == 0
+    assert lint("--fix", "--unfixable", "XLA9999")[0] == 2
+
+
+def test_a_file_that_changes_meanwhile_is_left_alone(lint, project, monkeypatch):
+    path = project / "a.py"
+    path.write_text(CODE)
+    (project / "b.py").write_text(CODE)
+    files = lint_command.runner.lint_files
+
+    def slow(*arguments):
+        results = list(files(*arguments))
+        path.write_text(CODE + "# typed just now\n")
+        return results
+
+    monkeypatch.setattr(lint_command.runner, "lint_files", slow)
+    code, _, err = lint("--fix")
+    assert code == 2
+    assert "a.py: changed while it was linted" in err
+    assert path.read_text() == CODE + "# typed just now\n"
+    assert "nprocs=8" not in (project / "b.py").read_text()
+
+
+def test_a_read_only_file_is_left_alone(lint, project):
+    path = project / "a.py"
+    path.write_text(CODE)
+    path.chmod(0o444)
+    code, _, err = lint("--fix")
+    assert (code, path.read_text()) == (2, CODE)
+    assert err == "xladoctor: a.py: the fixes cannot be written: the file is read-only\n"
 
 
 def test_stdin(lint, monkeypatch):

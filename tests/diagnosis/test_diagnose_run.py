@@ -110,7 +110,7 @@ def test_a_fallback_in_the_steps_is_found_and_one_of_set_up_is_not(tmp_path: Pat
     )  # fmt: skip
     (found,) = report(run, tmp_path).findings
     assert (found.code, found.count, found.locations[0].row) == ("XLA501", 20, 44)
-    assert "one_hot" in found.suggestion
+    assert "torch.arange(classes" in found.suggestion
 
 
 SMALLER = {

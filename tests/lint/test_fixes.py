@@ -2,11 +2,14 @@
 
 import json
 import stat
+import time
 
 import libcst as cst
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xladoctor import catalogue
 from xladoctor.findings import Edit, Position
 from xladoctor.lint import engine, fixes, sources
 
@@ -211,3 +214,100 @@ def test_an_edit_changes_only_its_range(text, row, column):
     place = Position(row + 1, column + 1)
     after = fixes.apply(text, [Edit("XY", place, place)])
     assert after.replace("XY", "", 1) == text
+
+
+def test_one_fix_that_breaks_the_file_does_not_stop_the_others():
+    def both(model):
+        yield from rename(model)
+        for call in model.calls():
+            if model.tree.text(call.node.func) == "odd":
+                yield model.problem(
+                    call.node, "x", fix=model.fix("x", model.replace(call.node, "(("))
+                )
+
+    def linted(source):
+        return engine.lint(source, rules={"XLA001": both})
+
+    done = fixes.fix(b"import torch_xla\nodd(2)\nold(1)\n", "x.py", linted)
+    assert done.data == b"import torch_xla\nimport somewhere\nodd(2)\nnew(1)\n"
+    assert [item.message for item in done.made] == ["old is old"]
+
+
+def test_a_notebook_keeps_every_byte_outside_the_lines_that_change():
+    # Invented: escapes, numbers, repeated keys and spacing that no JSON writer would give back.
+    text = """{ "metadata":{"a" : 1.00e5,"kernelspec":{"language":"python"}}, "cells" : [
+  {"cell_type":"code", "outputs":[{"text":"\\u00fc\\/ old(1)"}],"source" :[
+      "import torch_xla  # \\u00fc\\n",
+      "x = '\\/'; old(1)\\n", "y = 2"
+  ] , "execution_count":null},
+  {"cell_type":"code","source":"old(2) # \\u00e9","outputs":[]},
+  {"cell_type":"code","source":[],"outputs":[]}
+ ], "nbformat":4 }  """
+    done = fixed(text, name="n.ipynb")
+    assert done.data.decode() == text.replace(
+        '"x = \'\\/\'; old(1)\\n", "y = 2"',
+        '"import somewhere\\n",\n      "x = \'/\'; new(1)\\n",\n      "y = 2"',
+    ).replace('"old(2) # \\u00e9"', '"new(2) # \\u00e9"')
+
+
+def test_a_big_notebook_is_fixed_in_a_few_seconds():
+    picture = "A" * 50_000_000
+    cells = [
+        {"cell_type": "code", "source": "import torch_xla\nold(1)", "outputs": [{"x": picture}]}
+    ]
+    data = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}).encode()
+    start = time.monotonic()
+    done = fixed(data, name="n.ipynb")
+    assert time.monotonic() - start < 20
+    assert done.data == data.replace(b"\\nold(1)", b"\\nimport somewhere\\nnew(1)")
+
+
+def test_a_file_that_is_read_only_is_left_alone(tmp_path):
+    path = tmp_path / "run.py"
+    path.write_text("x")
+    path.chmod(0o444)
+    with pytest.raises(PermissionError, match="read-only"):
+        fixes.write(path, b"y")
+    assert path.read_text() == "x"
+
+
+WINDOWS = (
+    "# -*- coding: windows-1252 -*-\r\nimport torch_xla\r\nif 1:\r\n\ts = '\u20ac'; old(1)\r\n"
+)
+
+
+def test_windows_1252_tabs_and_crlf_stay():
+    after = WINDOWS.replace("old(1)", "new(1)").replace(
+        "torch_xla\r\n", "torch_xla\r\nimport somewhere\r\n"
+    )
+    assert fixed(WINDOWS.encode("cp1252")).data == after.encode("cp1252")
+
+
+def examples():
+    """The faulty code of all rule pages: what the real fixes are for."""
+    return [
+        example.source
+        for page in catalogue.pages().values()
+        for example in page.examples
+        if example.kind == "bad"
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_the_real_fixes_end_parse_and_leave_nothing_fixable(data, newline, unsafe):
+    """Any two pages' code in one file, so that the fixes of several rules meet."""
+    pieces = data.draw(st.lists(st.sampled_from(examples()), min_size=1, max_size=2))
+    text = "\n".join(pieces).replace("\n", newline)
+
+    def every_rule(source):
+        return engine.lint(source)
+
+    once = fixes.fix(text.encode(), "x.py", every_rule, unsafe=unsafe)
+    assert once.stable
+    after = once.data.decode()
+    assert sources.syntax_error(after) is None
+    assert not [x for x in once.result.findings if fixes.is_applicable(x, unsafe=unsafe)]
+    assert fixes.fix(once.data, "x.py", every_rule, unsafe=unsafe).data == once.data
+    if not once.made:
+        assert after == text

@@ -20,6 +20,10 @@ _FORMATS = click.Choice(["full", "concise", "json", "github"])
 @click.option("--fix", is_flag=True, help="Apply the safe fixes.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: apply unsafe fixes too.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
+@click.option("--fix-only", is_flag=True, help="Apply fixes and report nothing; implies --fix.")
+@click.option("--show-fixes", is_flag=True, help="List the fixes that were made.")
+@click.option("--fixable", metavar="CODES", help="Fix only these.")
+@click.option("--unfixable", metavar="CODES", help="Do not fix these.")
 @click.option("--select", metavar="CODES", help="Report only these (XLA101, or XLA1 for a family).")
 @click.option("--ignore", metavar="CODES", help="Do not report these.")
 @click.option("--extend-select", metavar="CODES", help="Report these as well.")
@@ -78,6 +82,8 @@ def lint(paths: tuple[str, ...], **flags: object) -> int:
         select=codes("select"),
         ignore=codes("ignore"),
         extend_select=codes("extend_select"),
+        fixable=codes("fixable"),
+        unfixable=codes("unfixable"),
         per_file_ignores=tuple(per_file),
         flags=flags,
     )

@@ -7,6 +7,7 @@ import difflib
 import functools
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,13 @@ class Request:
     extend_select: tuple[str, ...] | None
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...]
     flags: Mapping[str, Any]
+    fixable: tuple[str, ...] | None = None
+    unfixable: tuple[str, ...] | None = None
+
+    @property
+    def fixes(self) -> bool:
+        """Whether files are changed."""
+        return bool(self.flags["fix"] or self.flags["fix_only"]) and not self.flags["diff"]
 
     @property
     def from_stdin(self) -> bool:
@@ -94,6 +102,11 @@ def _act(request: Request, settings: config.Settings, results: Sequence[FileResu
     if flags["diff"]:
         return _diff(results)
     applied = _write(results, request)
+    if flags["show_fixes"]:
+        _show_fixes(results)
+    if flags["fix_only"]:
+        _say(f"Fixed {applied} finding{'' if applied == 1 else 's'}." if applied else "No fixes.")
+        return 1 if applied and flags["exit_non_zero_on_fix"] else 0
     findings = [finding for result in results for finding in result.result.findings]
     if flags["write_baseline"]:
         return _write_baseline(Path(flags["write_baseline"]), findings, results)
@@ -157,11 +170,14 @@ def _plan(request: Request, settings: config.Settings) -> Plan:
     if settings.target_torch_xla is not None:
         target = config.version(settings.target_torch_xla, "--target-torch-xla")  # type: ignore[assignment]
     fix = "no"
-    if flags["fix"] or flags["diff"]:
+    if request.fixes or flags["diff"]:
         fix = "unsafe" if flags["unsafe_fixes"] else "safe"
     codes = runner.chosen_codes(settings.select, settings.extend_select, settings.ignore)
+    fixable = None
+    if request.fixable is not None or request.unfixable is not None:
+        fixable = runner.chosen_codes(request.fixable, (), request.unfixable or ())
     return runner.Plan(
-        engine.LintOptions(codes, target), settings.per_file_ignores, settings.root, fix
+        engine.LintOptions(codes, target), settings.per_file_ignores, settings.root, fix, fixable
     )
 
 
@@ -212,7 +228,7 @@ def _show(
                 _render(request, settings, findings, results, stream)
         except OSError as error:
             raise UsageError(f"--output-file {output}: {error.strerror}") from error
-    elif request.from_stdin and (request.flags["fix"]):
+    elif request.from_stdin and request.fixes:
         # The fixed code takes standard output, as in ruff.
         _render(request, settings, findings, results, sys.stderr)
     else:
@@ -265,19 +281,44 @@ def _lines(results: Sequence[FileResult]) -> lint_text.Lines:
 
 
 def _write(results: Sequence[FileResult], request: Request) -> int:
+    """Write what the fixes made; the files that cannot be written do not stop the others."""
     applied = 0
+    problems = []
     for result in results:
-        if request.from_stdin and request.flags["fix"]:
+        if request.from_stdin and request.fixes:
             sys.stdout.buffer.write(result.fixed or result.before)
         elif result.fixed is not None and result.fixed != result.before:
-            try:
-                fixes.write(Path(result.filename), result.fixed)
-            except OSError as error:
-                raise UsageError(
-                    f"{result.filename}: the fixes cannot be written: {error.strerror}"
-                ) from error
+            problem = _replace(Path(result.filename), result.before, result.fixed)
+            if problem is not None:
+                problems.append(f"{result.filename}: {problem}")
+                continue
         applied += result.applied
+    if problems:
+        raise UsageError("; ".join(problems))
     return applied
+
+
+def _replace(path: Path, before: bytes, after: bytes) -> str | None:
+    """Write the fixed file; what stood in the way, if anything did."""
+    try:
+        if path.read_bytes() != before:
+            return "changed while it was linted, so it was left alone: run the command again"
+        fixes.write(path, after)
+    except OSError as error:
+        return f"the fixes cannot be written: {error.strerror or error}"
+    return None
+
+
+def _show_fixes(results: Sequence[FileResult]) -> None:
+    for result in results:
+        if not result.made:
+            continue
+        _say(f"{result.filename}:")
+        counted = Counter(
+            (item.code, item.name, item.fix.message) for item in result.made if item.fix
+        )
+        for (code, name, message), number in sorted(counted.items()):
+            _say(f"  {number} x {code} {name}: {message}")
 
 
 def _diff(results: Sequence[FileResult]) -> int:

@@ -13,6 +13,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis.causes import explain
+from xladoctor.diagnosis.pasted import states_of
 from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
 from xladoctor.readings.run import location
 from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
@@ -20,7 +21,7 @@ from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from xladoctor.diagnosis.pasted import Pasted
+    from xladoctor.diagnosis.pasted import Pasted, State
     from xladoctor.findings import Location
     from xladoctor.readings.tables import (
         CompilationRow,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         Frame,
         HangRow,
         LaunchRow,
+        PartingRow,
         Run,
         StepRow,
         SyncRow,
@@ -45,6 +47,12 @@ class Case:
 
     run: RunFacts | None
     pasted: Pasted | None
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """Metrics by process, pasted or recorded: for what only metrics tell."""
+        recorded = [report for run in self.run.runs for report in run.metrics] if self.run else []
+        return (*states_of(recorded, live=True), *(self.pasted.states if self.pasted else ()))
 
 
 class RunFacts:
@@ -148,6 +156,11 @@ class RunFacts:
     def divergences(self) -> list[DivergenceRow]:
         """Cores that were about to run another graph than the others."""
         return [row for run in self.runs for row in run.divergences]
+
+    @functools.cached_property
+    def partings(self) -> list[PartingRow]:
+        """Cores whose weights part."""
+        return [row for run in self.runs for row in run.partings]
 
     @functools.cached_property
     def steps_by_core(self) -> dict[int, int]:

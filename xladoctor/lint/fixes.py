@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
+import errno
+import functools
 import os
 import re
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xladoctor.findings import Applicability
-from xladoctor.lint import sources
+from xladoctor.lint import notebooks, sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,15 +34,20 @@ class Fixed:
 
     Attributes:
         data: The file's new bytes.
-        applied: How many fixes were made.
+        made: The findings whose fixes were made, in the order of making.
         result: What is found in the new text.
         stable: False if fixes still change the text after the last pass.
     """
 
     data: bytes
-    applied: int
+    made: tuple[Finding, ...]
     result: Result
     stable: bool = True
+
+    @property
+    def applied(self) -> int:
+        """How many fixes were made."""
+        return len(self.made)
 
 
 def fix(
@@ -49,36 +56,60 @@ def fix(
     lint: Callable[[Source], Result],
     *,
     unsafe: bool = False,
+    fixable: Callable[[Finding], bool] = lambda _: True,
 ) -> Fixed:
     """Apply the fixes of a file until its text is stable.
 
-    A pass after which the file no longer parses is thrown away with all that follows.
+    A fix after which the file no longer parses is left out, the others are made.
 
     Args:
         data: The file's bytes.
         filename: Its name; a notebook's cells are edited one by one.
         lint: Gives the findings of a source (selected and not suppressed).
         unsafe: Also apply fixes that may change the meaning.
+        fixable: Whether the user wants the fix of a finding.
     """
     source = sources.from_bytes(data, filename)
     result = lint(source)
-    applied = 0
+    made: list[Finding] = []
+
+    def wanted() -> list[Finding]:
+        found = (item for item in result.findings if is_applicable(item, unsafe=unsafe))
+        return [item for item in found if fixable(item)]
+
     for _ in range(MAX_PASSES):
-        chosen = [item for item in result.findings if is_applicable(item, unsafe=unsafe)]
-        edits, count = select(chosen)
-        if not count:
-            return Fixed(data, applied, result)
-        changed = apply_to_file(data, source, edits)
-        if changed is None or changed == data:
-            return Fixed(data, applied, result)
-        after = sources.from_bytes(changed, filename)
-        if len(after.unreadable) > len(source.unreadable) or not _parses(after, source):
-            return Fixed(data, applied, result)
-        data, source = changed, after
-        applied += count
+        step = _pass(data, source, wanted())
+        if step is None:
+            return Fixed(data, tuple(made), result)
+        data, source, fixed = step
+        made.extend(fixed)
         result = lint(source)
-    left = any(is_applicable(item, unsafe=unsafe) for item in result.findings)
-    return Fixed(data, applied, result, stable=not left)
+    return Fixed(data, tuple(made), result, stable=not wanted())
+
+
+def _pass(
+    data: bytes, source: Source, findings: Sequence[Finding]
+) -> tuple[bytes, Source, list[Finding]] | None:
+    """One pass: the new bytes, their source and what was fixed; None if nothing could be."""
+    made = _try(data, source, findings)
+    if made is None and len(findings) > 1:
+        # One of the fixes spoils the file: make those that do no harm on their own.
+        harmless = [item for item in findings if _try(data, source, [item]) is not None]
+        made = _try(data, source, harmless)
+    return made
+
+
+def _try(
+    data: bytes, source: Source, findings: Sequence[Finding]
+) -> tuple[bytes, Source, list[Finding]] | None:
+    chosen, edits = select(findings)
+    changed = apply_to_file(data, source, edits) if chosen else None
+    if changed is None or changed == data:
+        return None
+    after = sources.from_bytes(changed, source.filename)
+    if len(after.unreadable) > len(source.unreadable) or not _parses(after, source):
+        return None
+    return changed, after, chosen
 
 
 def is_applicable(finding: Finding, *, unsafe: bool) -> bool:
@@ -86,21 +117,22 @@ def is_applicable(finding: Finding, *, unsafe: bool) -> bool:
     return finding.fix is not None and (unsafe or finding.fix.applicability is Applicability.SAFE)
 
 
-def select(findings: Iterable[Finding]) -> tuple[list[Edit], int]:
-    """Edits of the fixes that do not overlap, first come first; the others wait for the next pass.
+def select(findings: Iterable[Finding]) -> tuple[list[Finding], list[Edit]]:
+    """The findings whose fixes do not overlap, first come first, and their edits.
 
-    Two fixes that insert the same text at the same place (an import) share the insertion.
+    The others wait for the next pass. Two fixes that insert the same text at the same place (an
+    import) share the insertion.
     """
+    chosen: list[Finding] = []
     taken: list[Edit] = []
-    count = 0
     for finding in findings:
         assert finding.fix is not None
         fresh = [edit for edit in dict.fromkeys(finding.fix.edits) if edit not in taken]
         if any(_overlap(edit, other) for edit in fresh for other in taken):
             continue
         taken.extend(fresh)
-        count += 1
-    return taken, count
+        chosen.append(finding)
+    return chosen, taken
 
 
 def apply(text: str, edits: Iterable[Edit]) -> str:
@@ -125,7 +157,7 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
 def apply_to_file(data: bytes, source: Source, edits: Sequence[Edit]) -> bytes | None:
     """The file's bytes after the edits; None if they cannot be written in its encoding."""
     if source.cells is not None:
-        return _apply_to_notebook(data, edits)
+        return notebooks.replace_sources(data, _by_cell(edits))
     try:
         return apply(source.text, edits).encode(source.encoding)
     except UnicodeEncodeError:
@@ -133,8 +165,15 @@ def apply_to_file(data: bytes, source: Source, edits: Sequence[Edit]) -> bytes |
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replace a file in one step: written beside it and renamed, mode kept, links followed."""
+    """Replace a file in one step: written beside it and renamed, mode kept, links followed.
+
+    Raises:
+        OSError: The file or its folder is read-only, or the disk is full; the file is as it was.
+    """
     target = Path(os.path.realpath(path))
+    if not target.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+        # Renaming over it would work where the folder allows it, against the user's will.
+        raise PermissionError(errno.EACCES, "the file is read-only", str(target))
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -167,26 +206,10 @@ def _newline(text: str) -> str:
     return found[0] if found else "\n"
 
 
-def _apply_to_notebook(data: bytes, edits: Sequence[Edit]) -> bytes | None:
-    text = data.decode("utf-8-sig")
-    document = json.loads(text)
-    cells = document.get("cells")
-    if cells is None:
-        return None  # the old form (version 3) is linted, not rewritten
-    by_cell: dict[int, list[Edit]] = {}
+def _by_cell(edits: Sequence[Edit]) -> dict[int, Callable[[str], str]]:
+    """How to edit each cell of a notebook that has edits."""
+    cells: dict[int, list[Edit]] = {}
     for edit in edits:
-        if edit.cell is None:
-            return None
-        by_cell.setdefault(edit.cell, []).append(edit)
-    for index, cell_edits in by_cell.items():
-        old = cells[index]["source"]
-        new = apply(old if isinstance(old, str) else "".join(old), cell_edits)
-        cells[index]["source"] = new if isinstance(old, str) else new.splitlines(keepends=True)
-    indent = re.match(r"\s*\{\r?\n(?P<indent>[ \t]+)", text)
-    body = json.dumps(
-        document,
-        ensure_ascii=False,
-        indent=indent["indent"] if indent else None,
-        separators=None if indent else (",", ":"),
-    )
-    return (body + ("\n" if text.endswith("\n") else "")).encode("utf-8")
+        assert edit.cell is not None, "an edit of a notebook names its cell"
+        cells.setdefault(edit.cell, []).append(edit)
+    return {index: functools.partial(apply, edits=own) for index, own in cells.items()}

@@ -193,6 +193,23 @@ class DivergenceRow:
     process: str
     core: int | None
     message: str
+    cores: tuple[int, ...] = ()
+    step: int | None = None
+    frames: tuple[Frame, ...] = ()
+    cause_frames: tuple[Frame, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartingRow:
+    """Cores whose weights were found to be different after a step (0: before the first)."""
+
+    process: str
+    message: str
+    suggestion: str
+    cores: tuple[int, ...]
+    step: int | None
+    frames: tuple[Frame, ...]
+    cause_frames: tuple[Frame, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -210,6 +227,7 @@ class Run:
     errors: tuple[ErrorRow, ...] = ()
     hangs: tuple[HangRow, ...] = ()
     divergences: tuple[DivergenceRow, ...] = ()
+    partings: tuple[PartingRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -256,6 +274,22 @@ class ProfilerLine:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class UnloweredSite:
+    """A group of the frame summary that PT_XLA_DEBUG prints when the program ends.
+
+    Attributes:
+        operation: What ran on the CPU, with its namespace; None where torch_xla prints only that
+            something did (since 2.0).
+        frames: Innermost first.
+    """
+
+    operation: str | None
+    source: str
+    count: int
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Readings:
     """All that the given sources hold.
 
@@ -266,6 +300,7 @@ class Readings:
             relates them to this process's steps.
         debug: PT_XLA_DEBUG blocks.
         profiler: Lines of torch_xla's own analyzer.
+        unlowered: Its summary of the lines whose operations ran on the CPU.
         notes: What is cut or could not be read, in sentences.
         sources: The sources' names as given.
     """
@@ -274,5 +309,6 @@ class Readings:
     reports: tuple[MetricsReport, ...] = ()
     debug: tuple[DebugBlock, ...] = ()
     profiler: tuple[ProfilerLine, ...] = ()
+    unlowered: tuple[UnloweredSite, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
