@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import simulated
 
-from xladoctor.capture.simulate.cores import names
 from xladoctor.capture.simulate.divergence import difference, odd_ones
+from xladoctor.capture.simulate.wording import names
 
 PROGRAM = """
 import sys, time

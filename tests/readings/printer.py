@@ -47,6 +47,8 @@ class Printed:
     percentiles: dict[str, str]
     rates: bool = True
     old: bool = False
+    #: Server metrics (XRT): mean and standard deviation, no value rate.
+    mean: str | None = None
 
     def lines(self) -> list[str]:
         word = "Counter" if self.old else "Accumulator"
@@ -55,10 +57,35 @@ class Printed:
             f"  TotalSamples: {self.samples}",
             f"  {word}: {self.accumulator}",
         ]
-        if self.rates:
+        if self.mean is not None:
+            out += [f"  Mean: {self.mean}", f"  StdDev: {self.mean}", "  Rate: 1.2e+06 / second"]
+        elif self.rates:
             out += [f"  ValueRate: {self.accumulator} / second", "  Rate: 1.5e-05 / second"]
         heads = "; ".join(f"{head}%={value}" for head, value in self.percentiles.items())
         return [*out, f"  Percentiles: {heads}"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Era:
+    """How torch_xla printed at a time."""
+
+    name: str
+    padded: bool = True  # microseconds, since 2020-01-28
+    old: bool = False  # "Counter:" for "Accumulator:", before 2019-09-16
+    sections: int = 1  # two of the client since 2.0
+    server: bool = False  # metrics of the XRT worker after the counters, 2020-01-28 to 2.1
+    twice: bool = False  # short_metrics_report() may print a counter twice
+
+
+ERAS = (
+    Era("2018 to 2019-09", padded=False, old=True),
+    Era("2019-09 to 2020-01", padded=False),
+    Era("1.5 to 1.13 with XRT", server=True),
+    Era("1.12 and 1.13 with PJRT"),
+    Era("2.0 and 2.1 with XRT", sections=2, server=True),
+    Era("2.0 to 2.9", sections=2),
+    Era("short report, 2.0 to 2.9", twice=True),
+)
 
 
 def print_report(metrics: list[Printed], counters: dict[str, int]) -> list[str]:

@@ -26,7 +26,7 @@ Post Compilation Analysis: {BAR}
 
 
 def test_analysis_blocks() -> None:
-    (first, second), complaints = parse_debug(COMPILATION.splitlines(), "x")
+    (first, second), complaints, _ = parse_debug(COMPILATION.splitlines(), "x")
     assert complaints == []
     assert (first.kind, first.cause) == (
         "compilation",
@@ -38,18 +38,18 @@ def test_analysis_blocks() -> None:
         ("/home/user/train.py", 73, "<module>"),
     )
     assert second.kind == "post-compilation"
-    assert second.sizes == {"Graph input size": 1.548e9}
+    assert second.sizes == {"Graph input size": 1.548 * 2**30}
 
 
 def test_the_singular_of_the_first_versions_and_a_block_that_is_cut() -> None:
     text = COMPILATION.replace("Inputs:", "Input:").partition("Number of Graph Outputs")[0]
-    ((block,), _) = parse_debug(text.splitlines(), "x")
+    ((block,), _, _) = parse_debug(text.splitlines(), "x")
     assert (block.inputs, block.outputs) == (35, None)
 
 
 def test_two_blocks_of_a_kind_stay_two() -> None:
     one = COMPILATION.partition("Post")[0]
-    blocks, _ = parse_debug((one + one).splitlines(), "x")
+    blocks, _, _ = parse_debug((one + one).splitlines(), "x")
     assert [block.graph for block in blocks] == ["c74c3b91", "c74c3b91"]
 
 
@@ -60,7 +60,47 @@ def test_analyzer_lines_glued_to_a_progress_bar() -> None:
         "Please open a GitHub issue\npt-xla-profiler: CompileTime too slow: longest instance took "
         "13m35s865ms460.010us. Please open"
     )
-    _, (frequent, lowered, slow) = parse_debug(text.splitlines(), "x")
+    _, (frequent, lowered, slow), _ = parse_debug(text.splitlines(), "x")
     assert (frequent.metric, frequent.count, frequent.steps) == ("TransferFromServerTime", 634, 4)
     assert lowered.operations == ("aten::nonzero", "torchvision::nms")
     assert slow.seconds == 754.86546001  # decoded from the right: 12 min 34.9 s
+
+
+def test_memory_complaints_of_xrt() -> None:
+    text = (
+        "pt-xla-profiler: Following metrics too frequent: XrtTryFreeMemory (40 counts), "
+        "XrtCompaction (1.2e+06 counts), during 100 steps. Note: XRT metrics follow the lifecycle"
+    )
+    _, (first, second), _ = parse_debug([text], "x")
+    assert (first.kind, first.metric, first.count, first.steps) == (
+        "too-frequent", "XrtTryFreeMemory", 40, 100,
+    )  # fmt: skip
+    assert (second.metric, second.count) == ("XrtCompaction", 1_200_000)
+
+
+SUMMARY = f"""{BAR}
+Unlowered Op usage summary (more of these ops, lower performance)
+Note: _local_scalar_dense typically indicates CPU context access
+{"-" * 80}
+FRAME (count=12):
+Unlowered Op: "_ctc_loss"
+Python Frames:
+  ctc_loss (/usr/lib/python3/site-packages/torch/nn/functional.py:2616)
+  train (/home/user/train.py:73)
+
+
+FRAME (count=3):
+Unlowered Op: "xla_fallback"
+Python Frames:
+  train (/home/user/train.py:80)
+
+{BAR}"""
+
+
+def test_the_frame_summary_with_any_prefix() -> None:
+    for prefix in ("", "pt-xla-profiler: ", "WARNING:pt-xla-profiler:", "  0%| |pt-xla-profiler: "):
+        _, _, (ctc, unknown) = parse_debug([prefix + s for s in SUMMARY.splitlines()], "x")
+        assert (ctc.operation, ctc.count) == ("aten::_ctc_loss", 12)
+        assert ctc.frames[1] == ("/home/user/train.py", 73, "train")
+        assert (unknown.operation, unknown.count) == (None, 3)
+        assert unknown.frames == (("/home/user/train.py", 80, "train"),)

@@ -1,12 +1,22 @@
 from __future__ import annotations
 
 import html
+import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.readings.printer import HEADS, Printed, ambiguous, print_bytes, print_report, print_time
+from tests.readings.printer import (
+    ERAS,
+    HEADS,
+    Era,
+    Printed,
+    ambiguous,
+    print_bytes,
+    print_report,
+    print_time,
+)
 from xladoctor.readings.metrics_text import parse_reports
 from xladoctor.readings.values import parse_value
 
@@ -94,6 +104,159 @@ def test_a_cut_report_gives_no_value_that_was_not_printed(report: tuple, cut: in
         for name, metric in read.metrics.items():
             if name in printed_values and metric.accumulator is not None and metric.unit == "s":
                 assert metric.accumulator == (printed_values[name] or ())[0]
+
+
+CLIENT = ("CompileTime", "DeviceLockWait", "ExecuteTime", "LazyTracing", "TransferFromServerTime")
+SERVER = ("XrtCompile", "XrtExecute", "XrtExecute.c_tpu_worker.0", "XrtReadLiteral")
+COUNTERS = (
+    "CachedCompile", "MarkStep", "UncachedCompile", "aten::_local_scalar_dense", "xla::add",
+    "aten::norm.ScalarOpt_dim", "torchvision::nms", "xla::_log_softmax", "XrtCompile_Empty",
+)  # fmt: skip
+SEEDS = st.integers(0, 2**32)
+
+
+def nanoseconds(rng: random.Random) -> int:
+    """Any duration that can be told from its print, of any order of magnitude."""
+    while ambiguous(ns := int(10 ** rng.uniform(0, 16))):
+        pass
+    return ns
+
+
+def report_of(era: Era, rng: random.Random) -> tuple[list[str], dict[str, tuple], dict[str, int]]:
+    """The lines of a random report of an era, and what is in it: metrics and counters."""
+    lines: list[str] = []
+    metrics: dict[str, tuple] = {}
+    counters: dict[str, int] = {}
+
+    def printed(name: str, server: bool) -> Printed:
+        samples, total = int(10 ** rng.uniform(0, 9)), nanoseconds(rng)
+        heads = {head: nanoseconds(rng) for head in rng.choice([HEADS, ("25", "99"), ("2.5",)])}
+        metrics[name] = (samples, total / 1e9, {h: ns / 1e9 for h, ns in heads.items()})
+        return Printed(
+            name, samples, print_time(total, padded=era.padded),
+            {head: print_time(ns, padded=era.padded) for head, ns in heads.items()},
+            rates=samples > 1, old=era.old,
+            mean=print_time(total // samples + 1, padded=era.padded) if server else None,
+        )  # fmt: skip
+
+    names = sorted(rng.sample(CLIENT, rng.randint(era.sections, len(CLIENT))))
+    own = rng.sample(COUNTERS, rng.randint(era.sections, len(COUNTERS)))
+    for section in range(era.sections):
+        some = {name: rng.randrange(2**63) for name in sorted(own[section :: era.sections])}
+        counters |= some
+        part = names[1:] if era.sections == 2 and section == 0 else names[: 1 if section else None]
+        lines += print_report([printed(name, False) for name in part], some)
+        if era.twice:
+            lines += lines[-2:]
+    if era.server:
+        some_names = sorted(rng.sample(SERVER, rng.randint(1, len(SERVER))))
+        lines += print_report([printed(name, True) for name in some_names], {})
+    return lines, metrics, counters
+
+
+def is_exactly(report, metrics: dict[str, tuple], counters: dict[str, int]) -> None:
+    read = {
+        name: (metric.total_samples, metric.accumulator, dict(metric.percentiles))
+        for name, metric in report.metrics.items()
+    }
+    assert read == metrics
+    assert report.counters == counters
+
+
+@pytest.mark.parametrize("era", ERAS, ids=lambda era: era.name)
+@given(seed=SEEDS)
+def test_a_report_of_any_era_is_read_back_to_the_nanosecond(era: Era, seed: int) -> None:
+    lines, metrics, counters = report_of(era, random.Random(seed))
+    (report,) = parse_reports([line + "\n" for line in lines], "x")
+    is_exactly(report, metrics, counters)
+
+
+@pytest.mark.parametrize("era", ERAS, ids=lambda era: era.name)
+@settings(max_examples=30)
+@given(seed=SEEDS, width=st.integers(60, 120))
+def test_any_era_escaped_indented_wrapped_and_after_a_progress_bar(
+    era: Era, seed: int, width: int
+) -> None:
+    lines, metrics, counters = report_of(era, random.Random(seed))
+    dressed = ["  7%|\u2588   | 22/310 [00:12<02:31,  1.90it/s]\n"]
+    for line in lines:
+        indented = "    " + html.escape(line)
+        dressed += [
+            indented[at : at + width].rstrip() + "\n" for at in range(0, len(indented), width)
+        ]
+    (report,) = parse_reports(dressed, "x")
+    is_exactly(report, metrics, counters)
+
+
+@given(seed=SEEDS)
+def test_the_mixed_lines_of_torchrun_are_read_apart(seed: int) -> None:
+    rng = random.Random(seed)
+    reports = [report_of(ERAS[5], rng) for _ in range(3)]
+    queues = [list(lines) for lines, _, _ in reports]
+    mixed = []
+    while any(queues):
+        rank = rng.choice([rank for rank, queue in enumerate(queues) if queue])
+        mixed.append(f"[rank{rank}]: {queues[rank].pop(0)}\n")
+    found = {report.core: report for report in parse_reports(mixed, "x")}
+    assert sorted(found) == [0, 1, 2]
+    for rank, (_, metrics, counters) in enumerate(reports):
+        is_exactly(found[rank], metrics, counters)
+
+
+@given(seed=SEEDS, count=st.integers(2, 4))
+def test_a_series_is_read_back_report_by_report(seed: int, count: int) -> None:
+    rng = random.Random(seed)
+    reports = [report_of(ERAS[5], rng) for _ in range(count)]
+    lines = []
+    for step, (own, _, _) in enumerate(reports):
+        lines += [f"[MetricsData; step={step}]", *own, ""]
+    found = parse_reports(lines, "x")
+    assert [report.step for report in found] == list(range(count))
+    for report, (_, metrics, counters) in zip(found, reports, strict=True):
+        is_exactly(report, metrics, counters)
+
+
+def test_the_lines_of_two_processes_without_names_are_not_put_together() -> None:
+    """Whose total belongs to whose number of samples is not known, so neither is shown."""
+    text = (
+        "Metric: CompileTime\nMetric: CompileTime\n  TotalSamples: 5\n  TotalSamples: 6\n"
+        "  Accumulator: 002.000us\n  Accumulator: 003.000us\nCounter: MarkStep\n  Value: 7\n"
+    )
+    (report,) = read(text)
+    assert report.metrics == {}
+    assert report.counters == {"MarkStep": 7}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Counter: A\n  Value: 99999999999999999999\n",
+        "Counter: A\n  Value: -5\n",
+        "Counter: A\n  Value: 1e999\n",
+        "Metric: A\n  TotalSamples: 123456789012345678901234567890\n",
+        "Metric: A\n  Accumulator: 99999999999999d00h00m00s000ms000.000us\n",
+        "Metric: A\n  Accumulator: nan\n  Percentiles: 50%=inf\n",
+    ],
+)
+def test_numbers_out_of_range_are_no_values(text: str) -> None:
+    assert read(text) == []
+
+
+def test_a_rate_that_is_no_number_is_left_out() -> None:
+    (report,) = read("Metric: A\n  TotalSamples: 2\n  Rate: 1e999 / second\n")
+    assert report.metrics["A"].rate is None
+
+
+@settings(max_examples=100)
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=400))
+def test_any_text_at_all_is_read_without_a_crash(text: str) -> None:
+    for dressed in (
+        text,
+        f"Metric: {text}",
+        f"Counter: A\n  Value: {text}",
+        f"  Percentiles: {text}",
+    ):
+        parse_reports(dressed.splitlines(keepends=True), "x")
 
 
 def read(text: str) -> list:

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ def environment(
     *,
     cores: int | None = None,
     hang_timeout: float | None = None,
+    detail: str = "normal",
+    scratch: Path | None = None,
 ) -> dict[str, str]:
     """The environment in which the command runs.
 
@@ -54,6 +57,8 @@ def environment(
         run_dir: Absolute path of the run directory.
         cores: Number of simulated cores; None to use the devices that are there.
         hang_timeout: Seconds without progress after which the simulation calls it a hang.
+        detail: How much is measured: "low", "normal" or "high".
+        scratch: Folder in which XLA may leave the graphs it compiles; None to keep none.
     """
     result = dict(base)
     result["PYTHONPATH"] = os.pathsep.join(
@@ -66,7 +71,27 @@ def environment(
         result["XLADOCTOR_SIMULATE_CORES"] = str(cores)
     if hang_timeout is not None:
         result["XLADOCTOR_HANG_TIMEOUT"] = f"{hang_timeout:g}"
+    result["XLADOCTOR_DETAIL"] = detail
+    result.pop("XLADOCTOR_SCRATCH", None)
+    if scratch is not None:
+        result["XLADOCTOR_SCRATCH"] = str(scratch)
     return result
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path | None]:
+    """A folder that is gone afterwards, in memory where the system offers that; None if none."""
+    for place in ("/dev/shm", None):  # noqa: S108
+        with contextlib.suppress(OSError):
+            folder = tempfile.mkdtemp(prefix="xladoctor-", dir=place)
+            break
+    else:
+        yield None
+        return
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def find(command: str, environ: Mapping[str, str]) -> str:

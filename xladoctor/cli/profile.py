@@ -88,6 +88,10 @@ Examples:
     "--hang-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="How long no core may make progress before it is called a hang.",
 )  # fmt: skip
+@click.option(
+    "--detail", type=click.Choice(("low", "normal", "high")), default="normal", show_default=True,
+    help="How much to measure: low leaves out why graphs are new, high notes all lines always.",
+)  # fmt: skip
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def profile(ctx: click.Context, /, **options: Any) -> None:
@@ -114,6 +118,7 @@ def _profile(
     forbid_fallbacks: bool,
     max_syncs_per_step: float | None,
     hang_timeout: float | None,
+    detail: str,
 ) -> int:
     limits = gating.read_budget(budget) if budget is not None else gating.Gates()
     limits = limits.override(
@@ -125,7 +130,7 @@ def _profile(
     _check(words, simulate_cores)
     _check_writable(html, output_file)
     console = Console(stderr=True, highlight=False)
-    run_dir, code = _run(words, simulate_cores, output, force, hang_timeout, console)
+    run_dir, code = _run(words, simulate_cores, output, force, hang_timeout, detail, console)
     own = launch.shell_code(code)
     if own:
         ended = launch.signal_name(code)
@@ -185,6 +190,7 @@ def _run(
     output: Path | None,
     force: bool,
     hang_timeout: float | None,
+    detail: str,
     console: Console,
 ) -> tuple[Path, int]:
     """Run the command with the agent; returns the run directory and how the command ended."""
@@ -201,12 +207,20 @@ def _run(
     rundir.write_manifest(run_dir, manifest)
     on = f" on {cores} simulated core{'s' if cores > 1 else ''}" if cores is not None else ""
     console.print(f"xladoctor: profiling{on}; the run is kept in {shown}", soft_wrap=True)
-    environ = launch.environment(os.environ, run_dir, cores=cores, hang_timeout=hang_timeout)
     progress = Progress(console, run_dir, shared=sys.stdout.isatty())
-    try:
-        code = launch.run(words, environ, while_running=progress)
-    finally:
-        progress.stop()
+    with launch.scratch_folder() as scratch:
+        environ = launch.environment(
+            os.environ,
+            run_dir,
+            cores=cores,
+            hang_timeout=hang_timeout,
+            detail=detail,
+            scratch=scratch,
+        )
+        try:
+            code = launch.run(words, environ, while_running=progress)
+        finally:
+            progress.stop()
     manifest.ended = time.time()
     manifest.exit_code = launch.shell_code(code)
     manifest.signal = launch.signal_name(code)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import shutil
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -45,7 +48,9 @@ def report(
         sources = (*sources, str(newest_run()))
     if not sources:
         raise UsageError("no source given: name a run directory or a text, or use --last")
-    stdin = _read_stdin() if readings.STDIN in sources else None
+    if sources.count(readings.STDIN) > 1:
+        raise UsageError("standard input (-) is given more than once: it can be read only once")
+    stdin = _open_stdin() if readings.STDIN in sources else None
     result = diagnosis.diagnose(readings.load(sources, stdin))
     width, color = terminal_options(output_file)
     write(render(result, output_format, width=width, color=color), output_file)
@@ -95,8 +100,13 @@ def write(text: str, output_file: Path | None) -> None:
         raise UsageError(f"{output_file}: this cannot be written ({error.strerror})") from error
 
 
-def _read_stdin() -> str:
-    raw = sys.stdin.buffer.read()
-    if b"\0" in raw[:8192]:
+def _open_stdin() -> TextIO:
+    """Standard input as text, however long it is: it is read line by line."""
+    stream = sys.stdin.buffer
+    start = stream.peek(8192)[:8192] if isinstance(stream, io.BufferedReader) else b""
+    encoding = "utf-8-sig"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+    elif b"\0" in start:
         raise SourceError("standard input: this is binary, not text: pipe the report's text in")
-    return raw.decode("utf-8", errors="replace")
+    return io.TextIOWrapper(stream, encoding=encoding, errors="replace")

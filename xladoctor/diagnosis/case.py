@@ -12,6 +12,8 @@ import functools
 import statistics
 from typing import TYPE_CHECKING
 
+from xladoctor.diagnosis.causes import explain
+from xladoctor.diagnosis.pasted import states_of
 from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
 from xladoctor.readings.run import location
 from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
@@ -19,7 +21,7 @@ from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from xladoctor.diagnosis.pasted import Pasted
+    from xladoctor.diagnosis.pasted import Pasted, State
     from xladoctor.findings import Location
     from xladoctor.readings.tables import (
         CompilationRow,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         Frame,
         HangRow,
         LaunchRow,
+        PartingRow,
         Run,
         StepRow,
         SyncRow,
@@ -44,6 +47,12 @@ class Case:
 
     run: RunFacts | None
     pasted: Pasted | None
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """Metrics by process, pasted or recorded: for what only metrics tell."""
+        recorded = [report for run in self.run.runs for report in run.metrics] if self.run else []
+        return (*states_of(recorded, live=True), *(self.pasted.states if self.pasted else ()))
 
 
 class RunFacts:
@@ -149,6 +158,11 @@ class RunFacts:
         return [row for run in self.runs for row in run.divergences]
 
     @functools.cached_property
+    def partings(self) -> list[PartingRow]:
+        """Cores whose weights part."""
+        return [row for run in self.runs for row in run.partings]
+
+    @functools.cached_property
     def steps_by_core(self) -> dict[int, int]:
         """Optimizer steps per core."""
         counts = dict.fromkeys(self.cores, 0)
@@ -183,7 +197,14 @@ class RunFacts:
     def _compilation(self, rows: list[CompilationRow]) -> Compilation:
         first = rows[0]
         seconds = [row.seconds for row in rows if row.seconds is not None]
-        cause = next((row.cause for row in rows if row.cause is not None), None)
+        cause = next(
+            (
+                self._causes[row.process, row.hlo]
+                for row in rows
+                if row.hlo is not None and (row.process, row.hlo) in self._causes
+            ),
+            next((row.cause for row in rows if row.cause is not None), None),
+        )
         after = [row.executions >= WARMUP_EXECUTIONS for row in rows if row.executions is not None]
         return Compilation(
             cores=tuple(sorted({row.core for row in rows})),
@@ -194,6 +215,17 @@ class RunFacts:
             cause=cause or Cause("unknown"),
             after_warmup=any(after) if after else None,
         )
+
+    @functools.cached_property
+    def step_ends(self) -> frozenset[Location | None]:
+        """The places at which the program ends its steps (torch_xla.sync, a device loader)."""
+        return frozenset(
+            self.place(row.frames) for row in self.launches if row.trigger in ("step", "sync")
+        )
+
+    @functools.cached_property
+    def _causes(self) -> dict[tuple[str, str], Cause]:
+        return {key: cause for run in self.runs for key, cause in explain(run).items()}
 
     def compilations_of(self, core: int) -> int:
         """New graphs of one core."""

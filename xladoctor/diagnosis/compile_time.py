@@ -55,7 +55,31 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
     )
 
 
+def _late(state: State) -> Iterator[Finding]:
+    """A long compilation between two reports after warm-up: a graph of a rare branch."""
+    grown, seconds = state.grown("CompileTime"), state.grown_seconds("CompileTime")
+    steps = state.grown("MarkStep")
+    if not grown or seconds is None or not steps or steps < limits.STEADY_STEPS:
+        return
+    if seconds / grown >= limits.LONG_COMPILATION_SECONDS:
+        yield finding(
+            "XLA211",
+            f"{plural(grown, 'compilation')} of {duration(seconds / grown)} in the last "
+            f"{plural(steps, 'step')}, long after warm-up: a graph of a rare branch (validation, "
+            "the last batch, sampling)",
+            "run the rare branch once before the loop and keep compiled graphs on disk "
+            "(xr.initialize_cache), or give it the shapes of the training step",
+            count=grown,
+            seconds=seconds,
+            by="report",
+        )
+
+
 def _from_state(state: State) -> Iterator[Finding]:
+    late = next(_late(state), None)
+    if late is not None:
+        yield late
+        return
     compile_time = state.metric("CompileTime")
     if compile_time is None:
         return

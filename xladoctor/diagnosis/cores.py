@@ -1,17 +1,18 @@
-"""What goes wrong between cores: XLA410 different graphs, XLA411 a core failed, XLA413 hang."""
+"""What goes wrong between cores.
+
+XLA410 different graphs, XLA411 a core failed, XLA412 different models, XLA413 hang.
+"""
 
 from __future__ import annotations
 
-import collections
 from typing import TYPE_CHECKING
 
-from xladoctor.diagnosis.words import at, cores_text, finding, plural
+from xladoctor.diagnosis.words import at, cores_text, finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.diagnosis.case import Case, RunFacts
-    from xladoctor.diagnosis.pasted import Pasted
     from xladoctor.findings import Finding
     from xladoctor.readings.tables import ErrorRow, HangRow
     from xladoctor.results import Compilation
@@ -21,6 +22,11 @@ _CONSEQUENCES = frozenset({"BrokenBarrierError", "threading.BrokenBarrierError"}
 
 _SAME_GRAPHS = "let all cores run the same operations in a step; only the host's work may differ"
 
+_SAME_WEIGHTS = (
+    "let every core apply the same update to its weights; if they are to differ, say so with "
+    "xladoctor.cores_differ_on_purpose()"
+)
+
 
 def find(case: Case) -> Iterator[Finding]:
     """Failures first; after a failure different graphs are a consequence and not reported."""
@@ -28,12 +34,11 @@ def find(case: Case) -> Iterator[Finding]:
         failed = list(_failures(case.run))
         yield from failed
         yield from _hangs(case.run)
+        yield from _partings(case.run)
         stopped = list(_divergences(case.run))
         yield from stopped
         if not failed and not stopped:
             yield from _different_graphs(case.run)
-    if case.pasted is not None:
-        yield from _from_reports(case.pasted)
 
 
 def _failures(run: RunFacts) -> Iterator[Finding]:
@@ -88,13 +93,31 @@ def _divergences(run: RunFacts) -> Iterator[Finding]:
     """The simulation stopped the run because a core came with another graph."""
     for row in run.divergences:
         last = [c for c in run.compilation_rows if c.core == row.core][-1:]
-        place = run.place(last[0].frames) if last else None
+        place = run.place(row.frames or (last[0].frames if last else ()))
+        cause = run.place(row.cause_frames)
+        cores = row.cores or (() if row.core is None else (row.core,))
+        when = f" (step {row.step})" if row.step else ""
         yield finding(
             "XLA410",
-            row.message.removeprefix("xladoctor: ").partition("\n")[0],
+            row.message.removeprefix("xladoctor: ").partition("\n")[0] + when,
             _SAME_GRAPHS,
-            at=place,
-            cores=[row.core] if row.core is not None else (),
+            at=cause or place,
+            cores=cores,
+            related=[place] if cause is not None and place is not None else (),
+        )
+
+
+def _partings(run: RunFacts) -> Iterator[Finding]:
+    """The simulation has compared the weights, and they are not the same."""
+    for row in run.partings:
+        place, cause = run.place(row.frames), run.place(row.cause_frames)
+        yield finding(
+            "XLA412",
+            row.message,
+            row.suggestion or _SAME_WEIGHTS,
+            at=cause or place,
+            cores=row.cores,
+            related=[place] if cause is not None and place is not None else (),
         )
 
 
@@ -121,28 +144,3 @@ def _different_graphs(run: RunFacts) -> Iterator[Finding]:
             cores=[core for item in items for core in item.cores],
             related=[first.cause.location] if first.cause.location else (),
         )
-
-
-def _from_reports(pasted: Pasted) -> Iterator[Finding]:
-    """Several cores' reports of one run: the numbers of new graphs must agree."""
-    known = {
-        state.core: (state.new_graphs, state.steps)
-        for state in pasted.states
-        if state.core is not None and state.new_graphs is not None
-    }
-    if len(known) < 2 or len({steps for _, steps in known.values()}) > 1:
-        return  # taken at different steps, the numbers say nothing
-    counts = collections.Counter(new for new, _ in known.values())
-    if len(counts) == 1:
-        return
-    usual = counts.most_common(1)[0][0]
-    others = [core for core, (new, _) in known.items() if new != usual]
-    yield finding(
-        "XLA410",
-        f"{cores_text(others, known)} built another number of graphs than the rest "
-        f"({', '.join(str(known[core][0]) for core in sorted(others))} against {usual}, of "
-        f"{plural(len(known), 'core')})",
-        "let all cores run the same operations in a step; the next collective may wait for ever",
-        cores=others,
-        by="report",
-    )

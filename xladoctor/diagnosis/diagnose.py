@@ -7,14 +7,23 @@ import shlex
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import (
+    compile_cache,
     compile_time,
+    constants,
+    core_reports,
     cores,
+    debug_lines,
     dynamic_shapes,
+    dynamo,
+    empty_steps,
     fallbacks,
+    graph_memory,
     host_sync,
     input_pipeline,
+    kept_tensors,
     memory,
     recompilation,
+    split_step,
     step_boundary,
     tracing,
 )
@@ -33,15 +42,24 @@ if TYPE_CHECKING:
 
 _DIAGNOSES = (
     cores.find,
+    core_reports.find,
     step_boundary.find,
+    empty_steps.find,
     recompilation.find,
     dynamic_shapes.find,
+    dynamo.find,
     compile_time.find,
+    compile_cache.find,
     host_sync.find,
+    split_step.find,
     fallbacks.find,
+    debug_lines.find,
+    constants.find,
     input_pipeline.find,
     tracing.find,
     memory.find,
+    kept_tensors.find,
+    graph_memory.find,
 )
 
 
@@ -55,7 +73,7 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
     """
     case = Case(
         run=RunFacts(readings.runs) if readings.runs else None,
-        pasted=pasted(readings.reports, readings.debug, readings.profiler),
+        pasted=pasted(readings),
     )
     measured = [found for find in _DIAGNOSES for found in find(case)]
     findings = by_cost(merge(static_findings, measured))

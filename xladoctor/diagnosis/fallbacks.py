@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.diagnosis.fallback_advice import advice
 from xladoctor.diagnosis.pasted import SCALAR_READ
 from xladoctor.diagnosis.words import cores_text, duration, finding, plural, rate
 
@@ -14,44 +15,6 @@ if TYPE_CHECKING:
     from xladoctor.diagnosis.pasted import Pasted, State
     from xladoctor.findings import Finding
     from xladoctor.readings.tables import FallbackRow
-
-#: What to write instead, for operations that have no lowering in 2.9 or only on a condition.
-#: Source: aten_xla_type.cpp of 2.9 and its list of operations.
-_INSTEAD = {
-    "nonzero": "keep sizes fixed: torch.where(mask, x, 0) or a multiplication by the mask",
-    "masked_select": "keep sizes fixed: torch.where(mask, x, 0) or a multiplication by the mask",
-    "_unique2": "compute it on CPU data in the loader, before the step",
-    "bincount": "use torch.nn.functional.one_hot(x, bins).sum(0), which has a fixed size",
-    "_ctc_loss": "there is no lowering in 2.9: compute this loss on the CPU, once a step",
-    "grid_sampler_2d": "there is no lowering in 2.9: move the augmentation into the data loader",
-    "upsample_nearest3d": "there is no lowering in 2.9: repeat_interleave along each axis does it",
-    "upsample_nearest1d": "use upsample_nearest2d on an input with one more axis",
-    "upsample_bilinear2d_backward": "give size= and no scale_factor=, so that it can be lowered",
-    "upsample_nearest2d_backward": "give size= and no scale_factor=, so that it can be lowered",
-    "adaptive_avg_pool2d": "choose an output size that divides the input size",
-    "adaptive_max_pool2d": "choose an output size that divides the input size",
-    "nms": "filter by score and keep a fixed number of boxes, or run it after the step on the CPU",
-}
-#: Seen falling back in old reports and lowered in 2.9 (the list of operations of 2.9).
-_LOWERED_NOW = frozenset(
-    {
-        "silu", "reflection_pad1d", "affine_grid_generator", "nll_loss2d_forward",
-        "nll_loss2d_backward", "_prelu_kernel_backward", "prelu_backward", "isnan", "std",
-        "native_group_norm",
-    }
-)  # fmt: skip
-
-
-def suggestion(operation: str) -> str:
-    """What to do about an operation that runs on the CPU."""
-    name = operation.partition("::")[2].partition(".")[0]
-    if name in _INSTEAD:
-        return _INSTEAD[name]
-    if name.endswith("_backward") and name.removesuffix("_backward") in _INSTEAD:
-        return _INSTEAD[name.removesuffix("_backward")]
-    if name in _LOWERED_NOW:
-        return "torch_xla 2.9 runs this operation on the device: upgrade"
-    return "replace it by operations that run on the device, or move it out of the step"
 
 
 def find(case: Case) -> Iterator[Finding]:
@@ -89,7 +52,7 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             "XLA501",
             f"{rows[0].operation} runs on the CPU{often} on {cores_text(cores, run.cores)}, "
             f"{plural(count, 'time')} in all{cost}",
-            suggestion(rows[0].operation),
+            advice(rows[0].operation),
             at=place,
             count=count,
             seconds=seconds,
@@ -110,7 +73,7 @@ def _from_state(state: State) -> Iterator[tuple[Finding, str]]:
                 "XLA501",
                 f"{operation} ran on the CPU {plural(count, 'time')}{often}: each cuts the graph, "
                 "brings its inputs to the host and sends its result back",
-                suggestion(operation),
+                advice(operation),
                 count=count,
                 by="report",
             ),
@@ -126,6 +89,6 @@ def _from_profiler(pasted: Pasted, seen: set[str]) -> Iterator[Finding]:
                 yield finding(
                     "XLA501",
                     f"{operation} has run on the CPU (pt-xla-profiler gives no count)",
-                    suggestion(operation),
+                    advice(operation),
                     by="report",
                 )

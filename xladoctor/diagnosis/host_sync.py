@@ -88,23 +88,29 @@ def _from_state(state: State) -> Iterator[Finding]:
     if reads / runs < limits.READS_PER_EXECUTION:
         return
     inbound = state.metric("InboundData")
-    typical = inbound.percentiles.get("50") if inbound else None
-    large = inbound.percentiles.get("90", 0.0) if inbound else 0.0
+    total = inbound.accumulator if inbound else None
+    mean = None if total is None else total / reads
+    typical = inbound.percentiles.get("50", mean) if inbound else None
+    large = inbound.percentiles.get("90") if inbound else None
     seconds = state.seconds("TransferFromDeviceTime", "TransferFromServerTime")
-    if typical is not None and max(typical, large) <= limits.SCALAR_BYTES:
+    if typical is not None and max(typical, large or mean or 0.0) <= limits.SCALAR_BYTES:
         what, remedy = "single values", _SUGGESTION
-    elif inbound is not None and inbound.accumulator is not None:
-        what = f"{size(inbound.accumulator)} in all, up to {size(large)} at a time"
+    elif total is not None:
+        often = f", a tenth of them {size(large)} or more" if large is not None else ""
+        what = f"{size(total)} in all{often}"
         remedy = (
             "whole tensors come back to the host: look for .cpu(), operations that fall back to "
             "the CPU (aten:: counters) and predictions that are gathered each step"
         )
     else:
         what, remedy = "of unknown size", _SUGGESTION
+    waited = ""
+    if what == "single values" and seconds and seconds / reads >= limits.WAITED_READ_SECONDS:
+        waited = f"; a read takes {duration(seconds / reads)}, which is the wait for the graph"
     yield finding(
         "XLA101",
         f"the host read from the device {reads:,} times ({what}), {rate(reads / runs)} per "
-        f"execution",
+        f"execution{waited}",
         remedy,
         count=reads,
         seconds=seconds,
@@ -133,17 +139,27 @@ def _scalar_reads(state: State) -> Finding | None:
 
 
 def _from_blocks(pasted: Pasted) -> Iterator[Finding]:
-    """Lines that PT_XLA_DEBUG itself says read a value before the step's end."""
-    lines: dict[Location | None, int] = {}
+    """Lines that PT_XLA_DEBUG itself says read a value before the step's end.
+
+    One that only happened to read is silent; one whose read made a graph of its own is not.
+    """
+    read: dict[Location | None, int] = {}
+    compiled: dict[Location | None, int] = {}
     for block in pasted.debug:
-        if block.kind == "execution" and "access tensor value" in (block.cause or ""):
+        if "access tensor value" in (block.cause or ""):
             place = location(block.frames)
-            lines[place] = lines.get(place, 0) + 1
-    for place, count in lines.items():
-        if count >= limits.FEWEST_READS_OF_A_LINE:
+            counts = {"execution": read, "compilation": compiled}.get(block.kind)
+            if counts is not None:
+                counts[place] = counts.get(place, 0) + 1
+    for place in dict.fromkeys([*read, *compiled]):
+        count, graphs = read.get(place, 0), compiled.get(place, 0)
+        if count >= limits.FEWEST_READS_OF_A_LINE or graphs:
+            times = plural(max(count, graphs), "time")
+            made = f", and {plural(graphs, 'graph was', 'graphs were')} compiled for it"
+            count = max(count, graphs)
             yield finding(
                 "XLA101",
-                f"a device value was read before the step's end {plural(count, 'time')} "
+                f"a device value was read before the step's end {times}{made if graphs else ''} "
                 "(PT_XLA_DEBUG)",
                 _SUGGESTION,
                 at=place,

@@ -13,7 +13,7 @@ from xladoctor.diagnosis import thresholds as limits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from xladoctor.readings.tables import DebugBlock, ProfilerLine
+    from xladoctor.readings.tables import DebugBlock, ProfilerLine, Readings, UnloweredSite
     from xladoctor.results import Metric, MetricsReport
 
 #: ``item()`` and implicit bool: a read, not a missing lowering. U.
@@ -29,6 +29,7 @@ class Pasted:
     states: tuple[State, ...]
     debug: tuple[DebugBlock, ...] = ()
     profiler: tuple[ProfilerLine, ...] = ()
+    unlowered: tuple[UnloweredSite, ...] = ()
 
     @property
     def main(self) -> State | None:
@@ -46,8 +47,9 @@ class State:
 
     Attributes:
         metrics, counters: Cumulative, as of the last report.
-        before: The first report of a series, if there is one; then differences are known.
-        first_step: Step of ``[MetricsData; step=N]`` of the last report.
+        before: An earlier report of the series, after warm-up; then differences are known.
+        step: Step of ``[MetricsData; step=N]`` of the last report.
+        live: Whether xladoctor recorded it, rather than somebody pasting it.
     """
 
     source: str
@@ -56,6 +58,12 @@ class State:
     counters: Mapping[str, int]
     before: MetricsReport | None = None
     step: int | None = None
+    live: bool = False
+
+    @property
+    def by(self) -> str:
+        """For ``confirmed_by`` of findings."""
+        return "runtime" if self.live else "report"
 
     def metric(self, *names: str) -> Metric | None:
         """The first of some metrics (new name, old name) that is there."""
@@ -146,46 +154,100 @@ class State:
             or compile_seconds / graphs < limits.REAL_GRAPH_SECONDS
         )
 
-    def grown(self, *names: str) -> int | None:
-        """By how much a counter or a metric's samples grew since the first report of the series."""
-        if self.before is None:
+    @property
+    def covered_seconds(self) -> float | None:
+        """Wall time between the first and the last execution, from what is printed of its rate.
+
+        Rate is the number of kept samples (1,024 at most) by the time between the first and the
+        last of them. U (metrics.cpp).
+        """
+        metric = self.metric("ExecuteTime", "ExecuteReplicatedTime")
+        if metric is None or not metric.rate or metric.total_samples is None:
             return None
-        old = State(self.source, self.core, self.before.metrics, self.before.counters)
+        if not limits.FEWEST_SAMPLES <= metric.total_samples <= limits.KEPT_SAMPLES:
+            return None
+        return metric.total_samples / metric.rate
+
+    def grown(self, *names: str) -> int | None:
+        """By how much a counter or a metric's samples grew since ``before``."""
+        old = self._old
+        if old is None:
+            return None
         now, then = self.counter(*names), old.counter(*names)
         if now is None:
             now, then = self.samples(*names), old.samples(*names)
         return None if now is None else now - (then or 0)
 
+    def grown_seconds(self, name: str) -> float | None:
+        """By how many seconds a time metric grew since ``before``."""
+        old = self._old
+        if old is None:
+            return None
+        now, then = self.seconds(name), old.seconds(name)
+        return None if now is None else now - (then or 0.0)
 
-def pasted(
-    reports: Iterable[MetricsReport],
-    debug: tuple[DebugBlock, ...],
-    profiler: tuple[ProfilerLine, ...],
-) -> Pasted | None:
+    @property
+    def _old(self) -> State | None:
+        before = self.before
+        if before is None:
+            return None
+        return State(self.source, self.core, before.metrics, before.counters)
+
+
+def pasted(readings: Readings) -> Pasted | None:
     """Gather what was pasted; None if nothing was."""
+    states = states_of(readings.reports)
+    found = Pasted(states, readings.debug, readings.profiler, readings.unlowered)
+    if not states and not found.debug and not found.profiler and not found.unlowered:
+        return None
+    return found
+
+
+def states_of(reports: Iterable[MetricsReport], *, live: bool = False) -> tuple[State, ...]:
+    """One state a process: reports of the same source and core are a series, or parts of one."""
     series: dict[tuple[str, int | None], list[MetricsReport]] = {}
     for report in reports:
         series.setdefault((report.source, report.core), []).append(report)
-    states = tuple(_state(items) for items in series.values())
-    if not states and not debug and not profiler:
-        return None
-    return Pasted(states, debug, profiler)
+    return tuple(_state(items, live) for items in series.values())
 
 
-def _state(reports: list[MetricsReport]) -> State:
-    """The last report; parts that were pasted one by one complement each other."""
+def _state(reports: list[MetricsReport], live: bool) -> State:
+    """The last report of the last program; parts that were pasted one by one are put together."""
     last = reports[-1]
-    before = reports[0] if len(reports) > 1 and _is_series(reports[0], last) else None
+    start = len(reports) - 1
+    while start > 0 and _continues(reports[start - 1], reports[start]):
+        start -= 1  # before that another program wrote to the same file
     metrics, counters = dict(last.metrics), dict(last.counters)
-    if before is None:
+    if start == len(reports) - 1:
         for report in reversed(reports[:-1]):
+            if report.metrics.keys() & metrics.keys() or report.counters.keys() & counters.keys():
+                break
             metrics = {**report.metrics, **metrics}
             counters = {**report.counters, **counters}
-    return State(last.source, last.core, metrics, counters, before, last.step)
+    before = _after_warmup(reports[start:])
+    return State(last.source, last.core, metrics, counters, before, last.step, live)
 
 
-def _is_series(first: MetricsReport, last: MetricsReport) -> bool:
-    """Whether the last report continues the first: names in common, and nothing has shrunk."""
+def _after_warmup(series: list[MetricsReport]) -> MetricsReport | None:
+    """The report against which the last is set: the newest of the first half of the steps.
+
+    One from the start of the program would count its warm-up among the differences.
+    """
+    last = series[-1].counters.get("MarkStep")
+    found = None
+    for index, report in enumerate(series[:-1]):
+        steps = report.counters.get("MarkStep")
+        if steps is None or last is None:
+            early, half = report.step is not None and report.step <= 0, index * 2 <= len(series)
+        else:
+            early, half = steps <= limits.EARLY_STEPS, steps * 2 <= last
+        if not early and (half or found is None):
+            found = report
+    return found
+
+
+def _continues(first: MetricsReport, last: MetricsReport) -> bool:
+    """Whether a report continues another: names in common, and nothing has shrunk."""
     pairs: list[tuple[int, int]] = [
         (first.counters[name], last.counters[name])
         for name in first.counters

@@ -1,4 +1,4 @@
-"""XLA210 recompilation-after-warmup, and XLA203 where it is only the smaller last batch."""
+"""XLA210 recompilation-after-warmup; XLA203 a smaller last batch, XLA201 sizes from data."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _SHAPES = re.compile(r"\w+\[(?P<old>[\d,]*)\](?:\{[^}]*\})? -> \w+\[(?P<new>[\d,]*)\]")
 
+_NAMED = re.compile(r"input \d+ \((?P<name>.+?)\): (?P<change>.*)")
+
 #: What the cause means and what to do, by kind of cause.
 _ADVICE = {
     "input-shape": (
@@ -31,20 +33,20 @@ _ADVICE = {
         "look for a Python branch that depends on data or on the step, and use torch.where",
     ),
     "constant-changed": (
-        "a Python number in the graph changed",
-        "give the number as a tensor on the device, so that it is an input and not a constant",
+        "a number that is part of the graph changed",
+        "give the number as a tensor on the device, or keep the size fixed and mask the rest",
     ),
     "live-tensors-changed": (
         "other tensors were alive when the graph ended",
         "drop or detach tensors that are kept across steps (lists of losses, metrics)",
     ),
+    "graph-grew": (
+        "the graph grows from step to step",
+        "detach() what is kept across steps (a running loss): it carries its whole history",
+    ),
     "host-sync-split": (
         "a read cut the graph at another place",
         "read device values only after the step's end, every 10 to 30 steps",
-    ),
-    "core-divergence": (
-        "this core built another graph than the others",
-        "let all cores run the same operations; do per-core work after the step on the host",
     ),
     "unknown": (
         "why is not known",
@@ -81,46 +83,101 @@ def is_smaller_batch(compilation: Compilation) -> bool:
 
 def _from_run(run: RunFacts) -> Iterator[Finding]:
     points: dict[object, list[Compilation]] = {}
+    sized: dict[tuple[Location | None, str], list[Compilation]] = {}
     for item in run.compilations:
-        points.setdefault(item.location, []).append(item)
-    last_batches: dict[str, list[Compilation]] = {}
+        maker = _maker(run, item)
+        if maker is None:
+            points.setdefault(item.location, []).append(item)
+        elif item.after_warmup:
+            sized.setdefault((item.cause.location or item.location, maker), []).append(item)
+    last_batches: dict[int | None, list[Compilation]] = {}
     remaining: list[list[Compilation]] = []
     for items in points.values():
-        late = [item for item in items if item.after_warmup and item.cause.kind != "graph-grew"]
+        # Graphs that grow where no step ends, and cores that differ, are problems of their own.
+        late = [
+            item
+            for item in items
+            if item.after_warmup
+            and item.cause.kind != "core-divergence"
+            and (item.cause.kind != "graph-grew" or item.location in run.step_ends)
+        ]
         smaller = [item for item in items if is_smaller_batch(item)]
         shapes = [item for item in late if item.cause.kind == "input-shape"]
         # One or two other sizes of a line are the rest of its data; more are varying inputs.
         if len(smaller) <= 2 and all(item in smaller for item in shapes):
             for item in smaller:
-                change = item.cause.detail.partition(";")[0]
-                last_batches.setdefault(change, []).append(item)
+                last_batches.setdefault(item.step, []).append(item)
             late = [item for item in late if item not in smaller]
         remaining.append(late)
     for late in remaining:
-        _join_last_batches(run, late, last_batches)
+        _join_last_batches(late, last_batches)
     # One short batch passes through all lines of its loop: that is one problem.
-    yield from (_last_batch(change, items) for change, items in last_batches.items())
+    yield from (_last_batch(items) for items in last_batches.values())
+    yield from (_data_sized(run, *key, items) for key, items in sized.items())
     yield from (_recompilation(run, late) for late in remaining if late)
 
 
 def _join_last_batches(
-    run: RunFacts, late: list[Compilation], last_batches: dict[str, list[Compilation]]
+    late: list[Compilation], last_batches: dict[int | None, list[Compilation]]
 ) -> None:
     """Move what a step with a short batch had to compile besides, for reasons not known, to it.
 
     All graphs of that step that depend on the batch are new, the optimizer's included, although
     nothing in sight of their own line has changed its shape.
     """
-    for batch in last_batches.values():
-        steps = {item.step for item in batch if item.step is not None}
+    for step, batch in last_batches.items():
         for item in list(late):
-            unexplained = item.cause.kind == "unknown" and not _data_dependent(run, item.location)
-            if unexplained and item.step in steps:
+            if item.cause.kind == "unknown" and step is not None and item.step == step:
                 batch.append(item)
                 late.remove(item)
 
 
-def _last_batch(change: str, items: list[Compilation]) -> Finding:
+def _maker(run: RunFacts, item: Compilation) -> str | None:
+    """The operation whose result has another size with other data, if that made the graph new."""
+    if item.cause.kind == "input-shape" and item.cause.location is not None:
+        return _data_dependent(run, item.cause.location)
+    # A core may meet a size for the first time long after the others: no earlier graph of its own.
+    if item.cause.kind in ("input-shape", "host-sync-split", "unknown"):
+        return None if is_smaller_batch(item) else _data_dependent(run, item.location)
+    return None
+
+
+def _data_sized(
+    run: RunFacts, place: Location | None, operation: str, items: list[Compilation]
+) -> Finding:
+    example = next((item for item in items if item.cause.detail), items[0])
+    change = _SHAPES.search(example.cause.detail)
+    detail = f" ({change[0]})" if change else ""
+    seconds = _wall(items)
+    cost = "" if seconds is None else f" in {duration(seconds)}"
+    return finding(
+        "XLA201",
+        f"{plural(_most(run, items), 'new graph')} compiled after warm-up{cost}: the size of what "
+        f"{operation} gives here depends on the data{detail}",
+        "keep the size: use torch.where or a multiplication by the mask",
+        at=place,
+        count=sum(len(item.cores) for item in items),
+        seconds=seconds,
+        cores=[core for item in items for core in item.cores],
+        related=[item.location for item in items[:1] if item.location not in (None, place)],
+    )
+
+
+def _most(run: RunFacts, items: list[Compilation]) -> int:
+    """How many of these graphs were new for one core, at most."""
+    return max(
+        (sum(core in item.cores for item in items) for core in run.cores),
+        default=len(items),
+    )
+
+
+def _last_batch(items: list[Compilation]) -> Finding:
+    changes = [text for item in items for text in item.cause.detail.split("; ") if text]
+    # A variable's name tells more than the number of an input.
+    change = next((text for text in changes if "(" in text), changes[0] if changes else "")
+    named = _NAMED.match(change)
+    if named:
+        change = f"{named['name']}: {named['change']}"
     count = len(items)
     seconds = _wall(items)
     cost = "" if seconds is None else f" in {duration(seconds)}"
@@ -142,21 +199,14 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
     detail = f": {example.cause.detail}" if example.cause.detail else ""
     if kind == "unknown" and detail:
         detail = f" ({example.cause.detail})"
-    sized = _data_dependent(run, example.location) if kind == "unknown" else None
-    if sized is not None:
-        meaning, detail = f"the size of what {sized} gives here depends on the data", ""
-        advice = "keep the size: use torch.where or a multiplication by the mask"
     place = example.cause.location
     made = f", made at {at(place)}" if place and place != example.location else ""
-    most = max(
-        (sum(core in item.cores for item in items) for core in run.cores),
-        default=len(items),
-    )
     seconds = _wall(items)
     cost = "" if seconds is None else f" in {duration(seconds)}"
     return finding(
         "XLA210",
-        f"{plural(most, 'new graph')} compiled after warm-up{cost}: {meaning}{detail}{made}",
+        f"{plural(_most(run, items), 'new graph')} compiled after warm-up{cost}: "
+        f"{meaning}{detail}{made}",
         advice,
         at=example.location,
         count=sum(len(item.cores) for item in items),

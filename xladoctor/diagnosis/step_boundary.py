@@ -30,7 +30,11 @@ def find(case: Case) -> Iterator[Finding]:
 
 
 def _from_run(run: RunFacts) -> Iterator[Finding]:
-    grew = [item for item in run.compilations if item.cause.kind == "graph-grew"]
+    grew = [
+        item
+        for item in run.compilations
+        if item.cause.kind == "graph-grew" and item.location not in run.step_ends
+    ]
     if len(grew) >= limits.WARMUP_EXECUTIONS:
         last = grew[-1]
         detail = f" ({last.cause.detail})" if last.cause.detail else ""

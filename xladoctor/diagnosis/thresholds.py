@@ -63,3 +63,42 @@ CAUSED_BY_FALLBACKS = 0.5
 INPUT_SHARE = 0.3
 #: Steps from which shares of time are worth stating. O.
 STEPS_FOR_SHARES = 5
+
+#: Samples that a metric keeps; percentiles and rates are of these. U (XLA_METRICS_SAMPLES).
+KEPT_SAMPLES = 1024
+#: Fewest steps from which executions per step are a habit of the program and not its set-up. O.
+STEADY_STEPS = 20
+#: Executions per step: 1 is ideal, 2 with a graph for evaluation or logging. R (3 in a report whose
+#: step was cut by reads); M #4523 (5 a step brought down to 3). The line is ours.
+GRAPHS_PER_STEP = 2.0
+#: ... below this, more step ends than graphs: most of them end nothing. O.
+EMPTY_STEP_ENDS = 0.5
+#: Compilations that are tiny in the middle and huge at the top: reads cut the graph, and what is
+#: left of the step is one big piece. M #2422 (80 % under 3 ms, three of 4 to 6 minutes).
+TINY_COMPILATION_SECONDS = 0.05
+BIG_COMPILATION_SECONDS = 10.0
+#: Constants sent to the device one by one, per step. M #6193, #2636 (a scalar a step is normal);
+#: R (2 per execution). The line is ours.
+CONSTANTS_PER_STEP = 10.0
+#: Tensors that set-up sends this way: the weights and states of a large model. R (1,046).
+SETUP_CONSTANTS = 1_000
+#: Misses of the compilation cache on disk when it has been used before: hits tell that it has. O.
+CACHE_MISSES = 3
+#: Graphs that Dynamo captured for one program: forward and backward of training and evaluation. O.
+CAPTURED_GRAPHS = 8
+#: Inputs that had to be computed first, per call of a compiled graph. M #4523.
+PENDING_INPUTS_PER_CALL = 0.5
+#: Tensors or buffers that each further step leaves alive. O; R (a difference of 823, but stable).
+TENSORS_KEPT_PER_STEP = 1.0
+#: Execution time of one core against the median of all: the others wait in its collectives. O;
+#: M #2690 compares the workers of a pod in this way.
+CORE_TIME_RATIO = 1.5
+#: Memory of one core in GiB. U (documentation of Cloud TPU).
+CORE_MEMORY_GIB = (("TPU v2", 8), ("v3 or v5e", 16), ("v4 or v6e", 32), ("v5p", 95))
+#: Share of a graph's inputs that are given back to its outputs, below which the state of training
+#: is held twice: parameters and optimizer state are most of the inputs of a step. O.
+DONATED_SHARE = 0.1
+#: Bytes of inputs from which that matters. O.
+DONATION_BYTES = 2**30
+#: A read that takes this long for a few bytes has waited for the graph. M #2296.
+WAITED_READ_SECONDS = 0.05

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.diagnosis.thresholds import CAUSED_BY_FALLBACKS, EARLY_STEPS
+from xladoctor.diagnosis.thresholds import CAUSED_BY_FALLBACKS, EARLY_STEPS, FEWEST_SAMPLES
 from xladoctor.diagnosis.words import at, duration, plural
 from xladoctor.findings import Severity
 
@@ -24,6 +24,11 @@ _MEANING = {
     "XLA210": "The program compiles again and again",
     "XLA201": "Shapes depend on the data, so graphs cannot be used again",
     "XLA702": "Device memory is short",
+    "XLA710": "Device memory grows from step to step",
+    "XLA414": "One core comes late and the others wait for it",
+    "XLA215": "torch.compile captures its graphs again and again",
+    "XLA214": "Compiled graphs are not found on disk",
+    "XLA610": "The host sends constants to the device in every step",
     "XLA212": "The graph is too large",
     "XLA211": "Compilation takes too long",
     "XLA203": "The last batch of the loader is compiled for itself",
@@ -31,6 +36,12 @@ _MEANING = {
     "XLA601": "The device waits for its input",
     "XLA602": "The host cannot trace steps fast enough for the device",
 }
+
+#: What to do with a report of a program's start; many are pasted because it seems to hang there.
+_WHEN_EARLY = (
+    "Print metrics_report() at two steps some 20 apart and give both; if the program stands still "
+    "here, it traces or compiles its first step: py-spy dump --pid shows where."
+)
 
 Answer = tuple[str, str, str]
 
@@ -71,12 +82,12 @@ def _problem(
     case: Case, worst: Finding, findings: Sequence[Finding], early: Answer | None
 ) -> Answer:
     meaning = _MEANING.get(worst.code)
-    if meaning is None:
-        meaning = (
-            "The host waits for the device in every step"
-            if worst.code.startswith("XLA1")
-            else f"{worst.name.replace('-', ' ').capitalize()} ({worst.code})"
-        )
+    if meaning is None and not worst.code.startswith("XLA1"):
+        meaning = f"{worst.name.replace('-', ' ').capitalize()} ({worst.code})"
+    elif meaning is None and case.run is None and (worst.count or 0) < FEWEST_SAMPLES:
+        meaning = "The host reads device values before the step's end"
+    elif meaning is None:
+        meaning = "The host waits for the device in every step"
     total = case.run.time.total if case.run is not None else None
     if worst.seconds and total and worst.seconds / total >= 0.01:
         meaning += f": {min(1.0, worst.seconds / total):.0%} of the time of the run"
@@ -123,7 +134,7 @@ def _early(case: Case) -> Answer | None:
         return (
             "It is too early to tell.",
             f"This report is of the start of the program: {seen}.",
-            "Print metrics_report() at two steps some 20 apart and give both.",
+            _WHEN_EARLY,
         )
     return None
 
@@ -177,6 +188,9 @@ def _healthy_report(pasted: Pasted) -> Answer:
     longest = state.metric("ExecuteTime", "ExecuteReplicatedTime")
     typical = longest.percentiles.get("50") if longest else None
     left = f" (typically {duration(typical)} an execution)" if typical else ""
+    covered, executed = state.covered_seconds, state.execute_seconds
+    if covered and executed and executed <= covered:
+        facts.append(f"{duration(executed)} of execution in {duration(covered)} of run time")
     return (
         "The XLA side is sound." if settled else "Nothing wrong is visible in this report.",
         f"It shows {', '.join(facts)}.",

@@ -19,14 +19,23 @@ _CODES = {
     "XLA210": ("recompilation-after-warmup", Severity.WARNING),
     "XLA211": ("long-compilation", Severity.WARNING),
     "XLA212": ("huge-graph", Severity.WARNING),
+    "XLA213": ("step-in-several-graphs", Severity.INFO),
+    "XLA214": ("compilation-cache-ineffective", Severity.WARNING),
+    "XLA215": ("graph-captured-again", Severity.WARNING),
     "XLA301": ("no-step-boundary", Severity.ERROR),
+    "XLA310": ("step-end-without-work", Severity.INFO),
     "XLA410": ("cores-build-different-graphs", Severity.ERROR),
     "XLA411": ("core-failed", Severity.ERROR),
+    "XLA412": ("cores-train-different-models", Severity.ERROR),
     "XLA413": ("hang", Severity.ERROR),
+    "XLA414": ("core-lags-behind", Severity.WARNING),
     "XLA501": ("cpu-fallback-operation", Severity.WARNING),
     "XLA601": ("input-bound", Severity.WARNING),
     "XLA602": ("tracing-bound", Severity.WARNING),
+    "XLA610": ("constants-sent-in-step", Severity.WARNING),
     "XLA702": ("device-memory-short", Severity.WARNING),
+    "XLA710": ("tensors-kept-alive", Severity.WARNING),
+    "XLA711": ("graph-needs-memory", Severity.INFO),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import libcst as cst
 
@@ -13,15 +13,18 @@ from xladoctor.findings import Edit, Finding, Fix, Location, Position, in_source
 from xladoctor.lint import rules as registry
 from xladoctor.lint import sources, suppressions
 from xladoctor.lint.model.file import NEWEST_TORCH_XLA, FileModel
+from xladoctor.lint.model.program import Part, Program, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from xladoctor.lint.model.file import Problem
     from xladoctor.lint.rules import Rule
     from xladoctor.lint.sources import Source, Unreadable
 
 UNPARSABLE = "XLA001"
+
+_Made = TypeVar("_Made")
 
 #: A file without any of these words cannot concern a rule: it is only checked for its syntax.
 _MARKERS = re.compile(
@@ -68,48 +71,146 @@ class Result:
 def lint(
     source: Source, options: LintOptions | None = None, rules: Mapping[str, Rule] | None = None
 ) -> Result:
-    """Lint one source. Pure: reads nothing but the rule pages.
+    """Lint one source by itself. Pure: reads nothing but the rule pages.
 
     Args:
         source: What to lint.
         options: Which rules, for which torch_xla.
         rules: The rules; all of the package by default.
     """
-    options = options or LintOptions()
+    [result] = lint_together([Member(source, options or LintOptions())], rules)
+    return result
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Member:
+    """A source that is linted together with others.
+
+    Attributes:
+        source: What to lint.
+        options: Which rules, for which torch_xla.
+        imports: Modules as its imports spell them to the file names of the other members.
+    """
+
+    source: Source
+    options: LintOptions
+    imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def lint_together(
+    members: Sequence[Member], rules: Mapping[str, Rule] | None = None
+) -> list[Result]:
+    """Lint sources that import each other; one result each, in their order. Pure.
+
+    A source that cannot be read drops out of the program and does not hinder the others.
+    """
+    rules = registry.rules() if rules is None else rules
+    linked = len(members) > 1
+    start = {member.source.filename: _read(member.source, linked=linked) for member in members}
+    results = {name: first for name, (first, unit) in start.items() if unit is None}
+    readable = [member for member in members if start[member.source.filename][1] is not None]
+    models, failed = _models(readable)
+    results.update(failed)
+    by_name = {member.source.filename: member.source for member in members}
+    done = []
+    for member in members:
+        source, options = member.source, member.options
+        first = results.get(source.filename, start[source.filename][0])
+        findings, failures = list(first.findings), list(first.failures)
+        if source.filename in models:
+            found, broken = _ask(rules, models[source.filename], member, by_name)
+            findings += found
+            failures += broken
+        done.append(Result(_chosen(source, findings, options), tuple(failures)))
+    return done
+
+
+def _read(source: Source, *, linked: bool) -> tuple[Result, Source | None]:
+    """What is wrong with a source by itself, and the source if a model can be made of it."""
     findings = [unparsable(source, item) for item in source.unreadable]
     if not source.text.strip():
-        return Result(_chosen(source, findings, options))
+        return Result(tuple(findings)), None
     problem = sources.syntax_error(source.text)
-    concerns_us = _MARKERS.search(source.text) is not None or bool(source.shell)
+    concerns_us = linked or _MARKERS.search(source.text) is not None or bool(source.shell)
     # LibCST's parser takes the process down with it on very deep nesting, so Python goes first.
     if problem is not None and (not concerns_us or problem.fatal):
         findings.append(unparsable(source, problem))
     if not concerns_us or (problem is not None and problem.fatal):
-        return Result(_chosen(source, findings, options))
+        return Result(tuple(findings)), None
+    return Result(tuple(findings)), source
+
+
+def _models(
+    members: Sequence[Member],
+) -> tuple[dict[str, FileModel], dict[str, Result]]:
+    """The models of sources, and what was found instead for those that have none."""
+    failed: dict[str, Result] = {}
+    parts: list[Part] = []
+    of: list[Member] = []
+    for member in members:
+        source = member.source
+        unit = Unit(source.text, source.filename, source.shell, member.imports)
+        part = _guarded(source, lambda unit=unit: Part(unit))  # type: ignore[misc]
+        if isinstance(part, Result):
+            failed[source.filename] = part
+        else:
+            parts.append(part)
+            of.append(member)
+    if not parts:
+        return {}, failed
+    program = _guarded(of[0].source, lambda: Program(parts))
+    if isinstance(program, Result) and len(parts) > 1:
+        # Too much, or too deep, together: each by itself then.
+        models: dict[str, FileModel] = {}
+        for member in of:
+            alone = dataclasses.replace(member, imports={})
+            made, broken = _models([alone])
+            models.update(made)
+            failed.update(broken)
+        return models, failed
+    if isinstance(program, Result):
+        return {}, failed | {of[0].source.filename: program}
+    return {
+        member.source.filename: FileModel(target=member.options.target, of=(program, part))
+        for member, part in zip(of, parts, strict=True)
+    }, failed
+
+
+def _guarded(source: Source, make: Callable[[], _Made]) -> _Made | Result:
+    """What a function makes, or what to say of the source if it cannot."""
+    origin = Result(tuple(unparsable(source, item) for item in source.unreadable))
     try:
-        model = FileModel(source.text, options.target, source.shell)
+        return make()
     except cst.ParserSyntaxError as error:
-        problem = problem or sources.Unreadable(
+        problem = sources.syntax_error(source.text) or sources.Unreadable(
             f"does not parse: {error.message}", error.raw_line, error.raw_column + 1
         )
-        findings.append(unparsable(source, problem))
-        return Result(_chosen(source, findings, options))
     except RecursionError:
         problem = sources.Unreadable("is nested too deeply to be linted")
-        findings.append(unparsable(source, problem))
-        return Result(_chosen(source, findings, options))
     except Exception as error:  # noqa: BLE001  (one file must not stop the others)
-        failure = _failure(source, "the file's model", error)
-        return Result(_chosen(source, findings, options), (failure,))
+        return Result(origin.findings, (_failure(source, "the file's model", error),))
+    return Result((*origin.findings, unparsable(source, problem)))
+
+
+def _ask(
+    rules: Mapping[str, Rule], model: FileModel, member: Member, by_name: Mapping[str, Source]
+) -> tuple[list[Finding], list[Failure]]:
+    """What the rules say of a file."""
+    findings: list[Finding] = []
     failures: list[Failure] = []
-    for code, rule in (registry.rules() if rules is None else rules).items():
-        if options.codes is not None and code not in options.codes:
+    for code, rule in rules.items():
+        if member.options.codes is not None and code not in member.options.codes:
             continue
         try:
-            findings.extend(_finding(source, code, problem) for problem in rule(model))
+            findings.extend(
+                _finding(member.source, code, problem, by_name)
+                for problem in rule(model)
+                # What stands in a linked file is found there.
+                if problem.place.filename is None
+            )
         except Exception as error:  # noqa: BLE001  (nor one rule)
-            failures.append(_failure(source, code, error))
-    return Result(_chosen(source, findings, options), tuple(failures))
+            failures.append(_failure(member.source, code, error))
+    return findings, failures
 
 
 def unparsable(source: Source, item: Unreadable) -> Finding:
@@ -142,7 +243,7 @@ def _failure(source: Source, rule: str, error: Exception) -> Failure:
     return Failure(source.filename, rule, f"{type(error).__name__}: {error}")
 
 
-def _finding(source: Source, code: str, problem: Problem) -> Finding:
+def _finding(source: Source, code: str, problem: Problem, by_name: Mapping[str, Source]) -> Finding:
     page = catalogue.page(code)
     place = problem.place
     return Finding(
@@ -153,7 +254,9 @@ def _finding(source: Source, code: str, problem: Problem) -> Finding:
         suggestion=problem.suggestion,
         locations=(source.location(place.start, place.end, function=place.function),),
         related=tuple(
-            source.location(item.start, item.end, item.note, item.function)
+            by_name.get(item.filename or "", source).location(
+                item.start, item.end, item.note, item.function
+            )
             for item in problem.related
         ),
         fix=_in_cells(source, problem.fix) if problem.fix else None,

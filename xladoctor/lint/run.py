@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import os
@@ -13,12 +14,13 @@ import pathspec
 
 from xladoctor import catalogue
 from xladoctor.errors import UsageError
-from xladoctor.lint import engine, fixes, sources
+from xladoctor.lint import engine, fixes, linking, sources
 from xladoctor.lint import rules as registry
-from xladoctor.lint.engine import UNPARSABLE, LintOptions, Result
+from xladoctor.lint.engine import UNPARSABLE, LintOptions, Member, Result
+from xladoctor.lint.linking import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from xladoctor.findings import Finding
     from xladoctor.lint.sources import Source
@@ -45,27 +47,23 @@ class Plan:
     fix: str = "no"
     fixable: frozenset[str] | None = None
 
-    def lint(self, source: Source) -> Result:
-        """Lint one source with what this plan says about its name."""
+    def options_for(self, filename: str) -> LintOptions:
+        """What the rules are asked for a file of that name."""
         codes = self.options.codes
         for pattern, ignored in self.per_file_ignores:
-            if _matches(pattern, source.filename, self.root):
+            if _matches(pattern, filename, self.root):
                 known = codes if codes is not None else chosen_codes(None, (), ())
                 codes = frozenset(code for code in known if not code.startswith(ignored))
-        return engine.lint(source, dataclasses.replace(self.options, codes=codes))
+        return dataclasses.replace(self.options, codes=codes)
+
+    def wants(self, finding: Finding) -> bool:
+        """Whether fixes of this finding's code are to be made."""
+        return self.fixable is None or finding.code in self.fixable
 
     def run(self, data: bytes, filename: str) -> FileResult:
-        """Lint, or fix and lint, the bytes of one file."""
-        if self.fix == "no":
-            return FileResult(filename, self.lint(sources.from_bytes(data, filename)), data)
-        fixed = fixes.fix(
-            data,
-            filename,
-            self.lint,
-            unsafe=self.fix == "unsafe",
-            fixable=lambda finding: self.fixable is None or finding.code in self.fixable,
-        )
-        return FileResult(filename, fixed.result, data, fixed.data, fixed.made, fixed.stable)
+        """Lint, or fix and lint, the bytes of one file by itself."""
+        [result] = _lint_group(Group((filename,), (filename,)), {filename: data}, lambda _: self)
+        return result
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,31 +83,81 @@ class FileResult:
         return len(self.made)
 
 
-def lint_file(path: str, plan: Plan) -> FileResult:
-    """Lint one file; a file that cannot be read is a finding."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError:
-        return FileResult(path, plan.lint(sources.read(Path(path))))
-    return plan.run(data, path)
+def lint_group(group: Group, plans: Mapping[str, Plan]) -> list[FileResult]:
+    """Lint files that belong together; a file that cannot be read is a finding.
+
+    Args:
+        group: The files.
+        plans: What to do with each of those that were given.
+    """
+    data: dict[str, bytes] = {}
+    for name in group.names:
+        with contextlib.suppress(OSError):
+            data[name] = Path(name).read_bytes()
+    return _lint_group(group, data, lambda name: plans.get(name, Plan(LintOptions())))
 
 
-def lint_files(paths: Sequence[Path], plan: Plan, jobs: int | None = None) -> Iterator[FileResult]:
+def _lint_group(
+    group: Group, data: Mapping[str, bytes], plan: Callable[[str], Plan]
+) -> list[FileResult]:
+    members = {
+        name: Member(
+            sources.from_bytes(data[name], name) if name in data else sources.read(Path(name)),
+            plan(name).options_for(name),
+            group.imports.get(name, {}),
+        )
+        for name in group.names
+    }
+    results = dict(zip(members, engine.lint_together(list(members.values())), strict=True))
+    found = []
+    for name in group.given:
+        first = FileResult(name, results[name], data.get(name, b""))
+        how = plan(name).fix
+        wanted = plan(name).wants
+        applicable = any(
+            fixes.is_applicable(item, unsafe=how == "unsafe") and wanted(item)
+            for item in first.result.findings
+        )
+        if how == "no" or not applicable or name not in data:
+            found.append(first)
+            continue
+
+        def again(source: Source, name: str = name) -> Result:
+            changed = members | {name: dataclasses.replace(members[name], source=source)}
+            done = engine.lint_together(list(changed.values()))
+            return done[list(changed).index(name)]
+
+        fixed = fixes.fix(data[name], name, again, unsafe=how == "unsafe", fixable=wanted)
+        found.append(
+            FileResult(name, fixed.result, data[name], fixed.data, fixed.made, fixed.stable)
+        )
+    return found
+
+
+def lint_files(
+    paths: Sequence[Path], plan: Plan | Mapping[str, Plan], jobs: int | None = None
+) -> Iterator[FileResult]:
     """Lint files in the order given, in several processes if there are enough of them.
 
     Args:
         paths: The files.
-        plan: What to do with each.
+        plan: What to do with all of them, or with each.
         jobs: How many processes; None for as many as there are processors and work for them.
     """
     names = [str(path) for path in paths]
-    work = functools.partial(lint_file, plan=plan)
+    plans = dict.fromkeys(names, plan) if isinstance(plan, Plan) else plan
+    together = linking.groups(names)
+    work = [(group, {name: plans[name] for name in group.given}) for group in together]
     processes = jobs or min(os.cpu_count() or 1, len(names) // _FILES_PER_PROCESS)
-    if processes <= 1 or len(names) <= 1:
-        yield from map(work, names)
-        return
-    with concurrent.futures.ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(work, names, chunksize=4)
+    done: dict[str, FileResult] = {}
+    if processes <= 1 or len(work) <= 1:
+        for group, wanted in work:
+            done.update((item.filename, item) for item in lint_group(group, wanted))
+    else:
+        with concurrent.futures.ProcessPoolExecutor(processes) as pool:
+            for results in pool.map(lint_group, *zip(*work, strict=True), chunksize=4):
+                done.update((item.filename, item) for item in results)
+    yield from (done[name] for name in names)
 
 
 def chosen_codes(

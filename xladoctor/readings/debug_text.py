@@ -1,12 +1,12 @@
-"""PT_XLA_DEBUG output: analysis blocks and the lines of torch_xla's own analyzer, in any text."""
+"""PT_XLA_DEBUG output in any text: analysis blocks, torch_xla's own analyzer, its frame summary."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from xladoctor.readings.metrics_text import clean
-from xladoctor.readings.tables import DebugBlock, Frame, ProfilerLine
+from xladoctor.readings.lines import clean
+from xladoctor.readings.tables import DebugBlock, Frame, ProfilerLine, UnloweredSite
 from xladoctor.readings.values import time_ns
 
 if TYPE_CHECKING:
@@ -15,43 +15,120 @@ if TYPE_CHECKING:
 _ANALYSIS = re.compile(
     r"(?P<kind>Post Compilation|Compilation|Unexpected Execution|Execution) Analysis: ?(?P<text>.*)"
 )
-_FRAME = re.compile(r"(?P<function>\S.*?) \((?P<file>.+):(?P<row>\d+)\)$")
+_FRAME = re.compile(r"(?P<function>\S.*?) \((?P<file>.+):(?P<row>\d{1,9})\)$")
 _FREQUENT = re.compile(
-    r"pt-xla-profiler: (?P<metric>\w+) too frequent: "
-    r"(?P<count>\d+) counts during (?P<steps>\d+) steps"
+    r"pt-xla-profiler: ?(?P<metric>\w+) too frequent: "
+    r"(?P<count>\d{1,19}) counts during (?P<steps>\d{1,19}) steps"
 )
+_MEMORY = re.compile(
+    r"pt-xla-profiler: ?Following metrics too frequent: (?P<all>.*?)"
+    r"during (?P<steps>\d{1,19}) steps"
+)
+_MEMORY_COUNT = re.compile(r"(?P<metric>\w+) \((?P<count>[\d.]{1,24}(?:e\+?\d{1,3})?) counts\)")
 _SLOW = re.compile(
-    r"pt-xla-profiler: (?P<metric>\w+) too slow: longest instance took (?P<time>[\d.dhmsu]+us)"
+    r"pt-xla-profiler: ?(?P<metric>\w+) too slow: longest instance took (?P<time>[\d.dhmsu]+us)"
 )
-_NOT_LOWERED = re.compile(r"pt-xla-profiler: Op\(s\) not lowered: (?P<names>.*?)(?:  Please|$)")
-_SIZE = re.compile(r"(?P<label>[A-Z][\w ]+ size): (?P<size>\d+\.\d+) GB")
+_NOT_LOWERED = re.compile(r"pt-xla-profiler: ?Op\(s\) not lowered: (?P<names>.*?)(?:  Please|$)")
+_SIZE = re.compile(r"(?P<label>[A-Z][\w ]+ size): (?P<size>\d{1,12}\.\d{1,9}) GB")
+_SUMMARY = re.compile(r"^.*?pt-xla-profiler: ?|^")
+_SUMMARY_COUNT = re.compile(r"FRAME \(count=(?P<count>\d{1,19})\):")
+_SUMMARY_OPERATION = re.compile(r'Unlowered Op: "(?P<operation>[^"]+)')
 
 
-def parse_debug(lines: Iterable[str], source: str) -> tuple[list[DebugBlock], list[ProfilerLine]]:
-    """All analysis blocks and analyzer lines of a text, in the order in which they stand.
+def parse_debug(
+    lines: Iterable[str], source: str
+) -> tuple[list[DebugBlock], list[ProfilerLine], list[UnloweredSite]]:
+    """All analysis blocks, analyzer lines and frames of a text (see :class:`DebugReader`)."""
+    reader = DebugReader(source)
+    for line in lines:
+        reader.feed(line)
+    return reader.finish()
+
+
+class DebugReader:
+    """Reads a text line by line and keeps nothing of it but what PT_XLA_DEBUG prints.
 
     Blocks that are cut at either end are kept with what is there of them.
     """
-    blocks: list[DebugBlock] = []
-    complaints: list[ProfilerLine] = []
-    kind, body = "", list[str]()
-    for line in lines:
-        if "pt-xla-profiler: " in line:
-            complaints += _complaints(clean(line), source)
-        if " Analysis: " not in line:
-            continue
-        match = _ANALYSIS.search(clean(line))
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._blocks: list[DebugBlock] = []
+        self._complaints: list[ProfilerLine] = []
+        self._sites: list[UnloweredSite] = []
+        self._kind = ""
+        self._body: list[str] = []
+        self._site: _Site | None = None
+
+    def feed(self, line: str) -> None:
+        """Take one line."""
+        if "pt-xla-profiler:" in line:
+            self._complaints += _complaints(clean(line), self._source)
+        if self._site is not None or "FRAME (count=" in line:
+            self._feed_summary(clean(line))
+        if "Analysis: " in line:
+            self._feed_analysis(clean(line))
+
+    def finish(self) -> tuple[list[DebugBlock], list[ProfilerLine], list[UnloweredSite]]:
+        """Everything that was read, in the order in which it stood."""
+        self._close_block()
+        self._close_site()
+        return self._blocks, self._complaints, self._sites
+
+    def _feed_analysis(self, line: str) -> None:
+        match = _ANALYSIS.search(line)
         if match is None:
-            continue
+            return
         name = match["kind"].lower().replace(" ", "-")
         text = match["text"].strip()
-        if name != kind or text.startswith("====="):
-            _close(blocks, kind, body, source)
-            kind, body = name, []
+        if name != self._kind or text.startswith("====="):
+            self._close_block()
+            self._kind = name
         if not text.startswith(("=====", "-----")):
-            body.append(text)
-    _close(blocks, kind, body, source)
-    return blocks, complaints
+            self._body.append(text)
+
+    def _close_block(self) -> None:
+        if self._body:
+            self._blocks.append(_block(self._kind, self._body, self._source))
+        self._body = []
+
+    def _feed_summary(self, line: str) -> None:
+        text = _SUMMARY.sub("", line, count=1).strip()
+        start = _SUMMARY_COUNT.search(text)
+        if start is not None:
+            self._close_site()
+            self._site = _Site(int(start["count"]))
+            return
+        site = self._site
+        assert site is not None
+        operation = _SUMMARY_OPERATION.match(text)
+        frame = _FRAME.match(text)
+        if operation is not None:
+            site.operation = operation["operation"]
+        elif frame is not None:
+            site.frames.append((frame["file"], int(frame["row"]), frame["function"]))
+        elif text != "Python Frames:":
+            self._close_site()
+
+    def _close_site(self) -> None:
+        site, self._site = self._site, None
+        if site is None or site.operation is None:
+            return
+        name: str | None = site.operation
+        if name == "xla_fallback":  # the one function through which all go since 2.0
+            name = None
+        elif "::" not in site.operation:
+            name = f"aten::{name}"
+        self._sites.append(UnloweredSite(name, self._source, site.count, tuple(site.frames)))
+
+
+class _Site:
+    """A group of the frame summary while it is being read."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.operation: str | None = None
+        self.frames: list[Frame] = []
 
 
 def _complaints(line: str, source: str) -> list[ProfilerLine]:
@@ -59,6 +136,15 @@ def _complaints(line: str, source: str) -> list[ProfilerLine]:
         ProfilerLine("too-frequent", source, m["metric"], int(m["count"]), int(m["steps"]))
         for m in _FREQUENT.finditer(line)
     ]
+    for match in _MEMORY.finditer(line):
+        for m in _MEMORY_COUNT.finditer(match["all"]):
+            try:
+                count = round(float(m["count"]))
+            except (ValueError, OverflowError):
+                continue
+            found.append(
+                ProfilerLine("too-frequent", source, m["metric"], count, int(match["steps"]))
+            )
     for match in _SLOW.finditer(line):
         ns = time_ns(match["time"])
         seconds = None if ns is None else ns / 1e9
@@ -70,9 +156,7 @@ def _complaints(line: str, source: str) -> list[ProfilerLine]:
     return found
 
 
-def _close(blocks: list[DebugBlock], kind: str, body: list[str], source: str) -> None:
-    if not body:
-        return
+def _block(kind: str, body: list[str], source: str) -> DebugBlock:
     cause: str | None = None
     graph: str | None = None
     numbers: dict[str, int] = {}
@@ -85,15 +169,13 @@ def _close(blocks: list[DebugBlock], kind: str, body: list[str], source: str) ->
             cause = text.replace("`", "").replace("torch_xla.sync()", "torch_xla.sync")
         elif text.startswith("Graph Hash: "):
             graph = text.removeprefix("Graph Hash: ")
-        elif match := re.match(r"Number of Graph (Input|Output)s?: (\d+)$", text):
+        elif match := re.match(r"Number of Graph (Input|Output)s?: (\d{1,19})$", text):
             numbers[match[1]] = int(match[2])
         elif size is not None:
-            sizes[size["label"]] = float(size["size"]) * 1e9
+            sizes[size["label"]] = float(size["size"]) * 2**30  # debug_util.cpp divides by 1024³
         elif frame is not None:
             frames.append((frame["file"], int(frame["row"]), frame["function"]))
-    blocks.append(
-        DebugBlock(
-            kind, source, cause, graph, numbers.get("Input"), numbers.get("Output"),
-            tuple(frames), sizes,
-        )
+    return DebugBlock(
+        kind, source, cause, graph, numbers.get("Input"), numbers.get("Output"), tuple(frames),
+        sizes,
     )  # fmt: skip

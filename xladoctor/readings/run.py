@@ -61,6 +61,7 @@ def read_run(path: Path) -> tables.Run:
         errors=tuple(rows["error"]),
         hangs=tuple(rows["hang"]),
         divergences=tuple(rows["divergence"]),
+        partings=tuple(rows["parting"]),
         metrics=tuple(rows["metrics"]),
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -289,6 +290,9 @@ class _EventReader:
                 inputs=_integer(event.get("inputs")),
                 outputs=_integer(event.get("outputs")),
                 cause=self._cause(event.get("cause")),
+                hlo=_text(event.get("hlo")),
+                named=event["named"] if isinstance(event.get("named"), dict) else None,
+                cuts=tuple(self._site(site) for site in event.get("cuts") or ()),
             )
         )
 
@@ -323,7 +327,26 @@ class _EventReader:
     def _on_divergence(self, event: dict[str, Any]) -> None:
         self._rows["divergence"].append(
             tables.DivergenceRow(
-                self._process, _integer(event.get("core")), _text(event.get("message")) or ""
+                self._process,
+                _integer(event.get("core")),
+                _text(event.get("message")) or "",
+                _integers(event.get("cores")),
+                _integer(event.get("step")),
+                self._site(event.get("site")),
+                self._site(event.get("cause_site")),
+            )
+        )
+
+    def _on_parting(self, event: dict[str, Any]) -> None:
+        self._rows["parting"].append(
+            tables.PartingRow(
+                self._process,
+                _text(event.get("message")) or "",
+                _text(event.get("suggestion")) or "",
+                _integers(event.get("cores")),
+                _integer(event.get("step")),
+                self._site(event.get("site")),
+                self._site(event.get("cause_site")),
             )
         )
 
@@ -361,3 +384,9 @@ def _integer(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if abs(value) < _LARGEST else None
+
+
+def _integers(values: Any) -> tuple[int, ...]:
+    """The whole numbers of a list; none for anything else."""
+    found = values if isinstance(values, list) else ()
+    return tuple(value for value in found if _integer(value) is not None)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import io
 import itertools
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from xladoctor.errors import SourceError, UsageError
-from xladoctor.readings.debug_text import parse_debug
-from xladoctor.readings.metrics_text import parse_reports
+from xladoctor.readings.debug_text import DebugReader
+from xladoctor.readings.lines import bounded
+from xladoctor.readings.metric_json import parse_json
+from xladoctor.readings.metrics_text import ReportReader
 from xladoctor.readings.run import read_run
 from xladoctor.readings.tables import Readings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from xladoctor.readings.tables import DebugBlock, ProfilerLine, Run
+    from xladoctor.readings.tables import DebugBlock, ProfilerLine, Run, UnloweredSite
     from xladoctor.results import MetricsReport
 
 #: The source that means standard input.
@@ -28,20 +31,48 @@ STDIN = "-"
 _ORDINAL = re.compile(r"\.(\d{1,4})$")  # XLA_METRICS_FILE and PT_XLA_DEBUG_FILE add the core
 
 
+#: Notebooks and JSON are read as a whole; larger ones are not what people save.
+_LARGEST_DOCUMENT = 256 * 2**20
+
+#: Names of which every torch_xla report has some; reports of its look-alikes have none of them.
+_OWN_NAMES = frozenset(
+    {
+        "CompileTime", "ExecuteTime", "ExecuteReplicatedTime", "MarkStep", "CreateXlaTensor",
+        "TransferToServerTime", "TransferFromServerTime", "TransferToDeviceTime",
+        "TransferFromDeviceTime", "InboundData", "OutboundData", "UncachedCompile",
+        "CachedCompile", "UncachedSyncTensors", "CachedSyncTensors", "DeviceLockWait",
+        "IrValueTensorToXlaData", "CreateDataHandles", "DestroyXlaTensor", "LazyTracing",
+        "TensorsGraphSize", "InputOutputAliasCount", "DynamoExtractCompiledGraph",
+    }
+)  # fmt: skip
+_OWN_SPACES = (
+    "xla::",
+    "aten::",
+    "Xrt",
+    "XRT",
+    "torchvision::",
+    "torch_xla::",
+    "Xla",
+    "PersistentCache",
+)
+
+
 @dataclasses.dataclass(slots=True)
 class _Found:
     runs: list[Run] = dataclasses.field(default_factory=list)
     reports: list[MetricsReport] = dataclasses.field(default_factory=list)
     debug: list[DebugBlock] = dataclasses.field(default_factory=list)
     profiler: list[ProfilerLine] = dataclasses.field(default_factory=list)
+    unlowered: list[UnloweredSite] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
 
 
-def load(sources: Sequence[str | Path], stdin: str | None = None) -> Readings:
+def load(sources: Sequence[str | Path], stdin: str | TextIO | None = None) -> Readings:
     """Read run directories, texts that hold metrics reports or PT_XLA_DEBUG output, and notebooks.
 
     Args:
         sources: Paths, or ``-`` for ``stdin``. Several are the cores of one run.
-        stdin: The text of standard input, for ``-``.
+        stdin: Standard input or its text, for ``-``.
 
     Raises:
         SourceError: A source cannot be read or holds nothing that xladoctor knows.
@@ -63,7 +94,8 @@ def load(sources: Sequence[str | Path], stdin: str | None = None) -> Readings:
         reports=tuple(found.reports),
         debug=tuple(found.debug),
         profiler=tuple(found.profiler),
-        notes=tuple(note for run in found.runs for note in run.notes),
+        unlowered=tuple(found.unlowered),
+        notes=(*(note for run in found.runs for note in run.notes), *found.notes),
         sources=tuple(_shown(name) for name in names),
     )
 
@@ -77,26 +109,60 @@ def _core_of(name: str, default: int | None) -> int | None:
     return int(match[1]) if match else default
 
 
-def _read_text(name: str, stdin: str | None, core: int | None, found: _Found) -> None:
+def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _Found) -> None:
     shown = _shown(name)
-    reports = parse_reports(_lines(name, stdin), shown, core)
-    blocks, complaints = parse_debug(_lines(name, stdin), shown)
-    if not reports and not blocks and not complaints:
-        if next(_lines(name, stdin), None) is None:
+    reports_of, debug_of = ReportReader(shown, core), DebugReader(shown)
+    empty = True
+    for line in _lines(name, stdin):
+        empty = empty and not line.strip()
+        reports_of.feed(line)
+        debug_of.feed(line)
+    reports = reports_of.finish()
+    blocks, complaints, sites = debug_of.finish()
+    if not reports and not blocks and not complaints and not sites:
+        if empty:
             raise SourceError(f"{shown}: this is empty: put the output of metrics_report() there")
+        reports = _json_reports(name, shown, core)
+    if not reports and not blocks and not complaints and not sites:
         raise SourceError(
             f"{shown}: no torch_xla metrics report and no PT_XLA_DEBUG output was found in it: "
             "give the text that torch_xla.debug.metrics.metrics_report() returns at the run's end"
         )
+    if reports and not any(_is_own(report) for report in reports):
+        found.notes.append(
+            f"{shown}: none of the names in this report is one of torch_xla's: it may be the "
+            "report of another tool (Ratex, a TensorFlow program). Its values are shown as they "
+            "are and not judged."
+        )
     found.reports += reports
     found.debug += blocks
     found.profiler += complaints
+    found.unlowered += sites
 
 
-def _lines(name: str, stdin: str | None) -> Iterator[str]:
+def _is_own(report: MetricsReport) -> bool:
+    return any(
+        name in _OWN_NAMES or name.startswith(_OWN_SPACES)
+        for name in (*report.metrics, *report.counters)
+    )
+
+
+def _json_reports(name: str, shown: str, core: int | None) -> list[MetricsReport]:
+    """Metrics that were dumped as JSON, if the source is a file of that kind."""
+    path = Path(name)
+    if name == STDIN or path.suffix == ".ipynb" or path.stat().st_size > _LARGEST_DOCUMENT:
+        return []
+    with path.open(encoding="utf-8-sig", errors="replace") as text:
+        if text.read(1024).lstrip()[:1] not in {"{", "["}:
+            return []
+        text.seek(0)
+        return parse_json(text.read(), shown, core)
+
+
+def _lines(name: str, stdin: str | TextIO | None) -> Iterator[str]:
     """The lines of a source; of a notebook, the lines of its outputs."""
     if name == STDIN:
-        yield from (stdin or "").splitlines(keepends=True)
+        yield from bounded(io.StringIO(stdin) if isinstance(stdin, str) else stdin or io.StringIO())
         return
     path = Path(name)
     try:
@@ -105,9 +171,14 @@ def _lines(name: str, stdin: str | None) -> Iterator[str]:
         encoding = _encoding(start, name)
         with path.open(encoding=encoding, errors="replace", newline=None) as text:
             if path.suffix == ".ipynb":
+                if path.stat().st_size > _LARGEST_DOCUMENT:
+                    raise SourceError(
+                        f"{name}: this notebook is larger than 256 MB: clear its images and save "
+                        "it again, or give the text of the report alone"
+                    )
                 yield from _notebook_lines(text.read(), name)
             else:
-                yield from text
+                yield from bounded(text)
     except FileNotFoundError:
         raise SourceError(f"{name}: there is no such file or folder") from None
     except OSError as error:

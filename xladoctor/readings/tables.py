@@ -130,7 +130,10 @@ class CompilationRow:
     Attributes:
         seconds: None if this core reused what another had compiled.
         executions: How often this core had run this program point before.
-        cause: Why it was new, with the place already a location.
+        cause: Why it was new as the agent saw it, with the place already a location.
+        hlo: Name under which the graph itself was kept in the process's folder.
+        named: Variables of the user's frames to the shapes of their tensors.
+        cuts: Where reads and fallbacks had cut this step's graph before.
     """
 
     process: str
@@ -145,6 +148,9 @@ class CompilationRow:
     inputs: int | None = None
     outputs: int | None = None
     cause: Cause | None = None
+    hlo: str | None = None
+    named: dict[str, str] | None = None
+    cuts: tuple[tuple[Frame, ...], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -179,6 +185,23 @@ class DivergenceRow:
     process: str
     core: int | None
     message: str
+    cores: tuple[int, ...] = ()
+    step: int | None = None
+    frames: tuple[Frame, ...] = ()
+    cause_frames: tuple[Frame, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartingRow:
+    """Cores whose weights were found to be different after a step (0: before the first)."""
+
+    process: str
+    message: str
+    suggestion: str
+    cores: tuple[int, ...]
+    step: int | None
+    frames: tuple[Frame, ...]
+    cause_frames: tuple[Frame, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -196,6 +219,7 @@ class Run:
     errors: tuple[ErrorRow, ...] = ()
     hangs: tuple[HangRow, ...] = ()
     divergences: tuple[DivergenceRow, ...] = ()
+    partings: tuple[PartingRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -242,6 +266,22 @@ class ProfilerLine:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class UnloweredSite:
+    """A group of the frame summary that PT_XLA_DEBUG prints when the program ends.
+
+    Attributes:
+        operation: What ran on the CPU, with its namespace; None where torch_xla prints only that
+            something did (since 2.0).
+        frames: Innermost first.
+    """
+
+    operation: str | None
+    source: str
+    count: int
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Readings:
     """All that the given sources hold.
 
@@ -252,6 +292,7 @@ class Readings:
             relates them to this process's steps.
         debug: PT_XLA_DEBUG blocks.
         profiler: Lines of torch_xla's own analyzer.
+        unlowered: Its summary of the lines whose operations ran on the CPU.
         notes: What is cut or could not be read, in sentences.
         sources: The sources' names as given.
     """
@@ -260,5 +301,6 @@ class Readings:
     reports: tuple[MetricsReport, ...] = ()
     debug: tuple[DebugBlock, ...] = ()
     profiler: tuple[ProfilerLine, ...] = ()
+    unlowered: tuple[UnloweredSite, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()

@@ -15,6 +15,9 @@ SINGLE_STEPS = 1000
 #: A row that covers several steps is still written this often (seconds), for a run that is killed.
 LONGEST_WAIT = 10.0
 
+#: How many places that cut the graph of one step are remembered.
+MOST_CUTS = 16
+
 
 class Account:
     """The books of one core: where its time goes and what it counts.
@@ -34,6 +37,7 @@ class Account:
         self.read_since_step = False  # a read has ended a graph since the last optimizer step
         self.reads: list[list[Any]] = []  # open reads, innermost last: [part, new graphs]
         self.in_rendezvous = 0
+        self.cuts: list[int] = []  # where reads and fallbacks have cut this step's graph
         self.runs: dict[int, int] = {}  # site -> graphs that ended there
         self.seen: set[str] = set()  # graphs this core has run
         self._first_unwritten = 1
@@ -130,6 +134,13 @@ class Account:
         before = self.runs.get(site, 0)
         self.runs[site] = before + 1
         return before
+
+    def add_cut(self, site: int, trigger: str) -> None:
+        """A graph has ended: one more piece of the step, or the last of them."""
+        if trigger not in ("read", "fallback"):
+            self.cuts.clear()
+        elif site not in self.cuts and len(self.cuts) < MOST_CUTS:
+            self.cuts.append(site)
 
     def add_upload(self, count: int = 1) -> None:
         """Tensors that went to the device."""

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from . import measure, xla
+from .hlo import Dumps
 from .points import Points
 from .recorder import Recorder
 from .writer import Writer
@@ -13,6 +14,8 @@ from .writer import Writer
 #: What the launcher tells the agent.
 RUN_DIR = "XLADOCTOR_RUN_DIR"
 SIMULATE = "XLADOCTOR_SIMULATE_CORES"
+#: "low", "normal" or "high": what is measured beyond counts and times.
+DETAIL = "XLADOCTOR_DETAIL"
 
 _started: dict[int, Recorder] = {}
 
@@ -29,18 +32,28 @@ def boot() -> Recorder | None:
     if not run_dir or os.getpid() in _started:
         return None
     cores = _simulated_cores(os.environ.get(SIMULATE))
-    recorder = Recorder(Writer(run_dir), simulated_cores=cores)
+    writer = Writer(run_dir)
+    recorder = Recorder(writer, simulated_cores=cores)
     points = Points(on_failure=recorder.process.hook_off)
     for missing in xla.install(points):
         recorder.process.hook_off(missing, None)
     recorder.install(points)
-    meter = measure.Meter(simulated=cores is not None, note=recorder.process.note)
+    meter = measure.Meter(
+        simulated=cores is not None, note=recorder.process.note, dumps=_dumps(writer)
+    )
     meter.install(points)
     if cores is not None:
         _simulate(points, cores, recorder)
     _started[os.getpid()] = recorder
     os.register_at_fork(after_in_child=lambda: _after_fork(recorder, meter))
     return recorder
+
+
+def _dumps(writer: Writer) -> Dumps | None:
+    level = os.environ.get(DETAIL, "normal")
+    if level == "low":
+        return None
+    return Dumps(writer, lines="always" if level == "high" else "settling")
 
 
 def _simulate(points: Points, cores: int, recorder: Recorder) -> None:

@@ -36,6 +36,7 @@ class Graphs:
         self._simulated = simulated
         self._causes: dict[int, Causes] = {}
         self._compile_seconds: dict[str, float] = {}
+        self._unnamed: dict[int, dict[int, str]] = {}
 
     def ended(
         self, account: Account, call: Call, trigger: str, site: int, seconds: float
@@ -58,12 +59,28 @@ class Graphs:
         for graph in call.facts.get("graphs", ()):
             before = account.add_launch(site, trigger, seconds)
             seconds = 0.0
+            if graph["graph"] is None:
+                graph["graph"] = self._name(graph, site, before)
             if self._new_for(account, graph):
                 new += 1
                 if not graph["compiled"]:
                     by_others += self._compile_seconds.get(graph["graph"], 0.0)
                 self._compilation(account, graph, trigger, site, before)
+            account.add_cut(site, trigger)
         return new, by_others
+
+    def _name(self, graph: dict[str, Any], site: int, before: int) -> str | None:
+        """A name for a graph whose hash is not known, by its place among those of its point.
+
+        Cores that run the same program compile at the same run of a program point; so a core that
+        finds a graph compiled there takes the name that the compiling core has given it.
+        """
+        if not self._simulated:
+            return None
+        names = self._unnamed.setdefault(site, {})
+        if graph["compiled"]:
+            names.setdefault(before, f"{site}.{before}")
+        return names.get(before)
 
     def _new_for(self, account: Account, graph: dict[str, Any]) -> bool:
         """Whether this core's own process would have compiled the graph."""
@@ -99,5 +116,8 @@ class Graphs:
                 "inputs": graph["inputs"],
                 "outputs": graph["outputs"],
                 "cause": causes.of(site, trigger, graph, named),
+                "hlo": graph["hlo"],
+                "named": named if graph["hlo"] is not None else None,
+                "cuts": list(account.cuts),
             }
         )

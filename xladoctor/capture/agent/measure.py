@@ -24,6 +24,8 @@ from .points import FALLBACK, LAUNCH, MEASURE, READ, Call, Points
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .hlo import Dumps
+
 _VARIABLES = ("PT_XLA_DEBUG", "PT_XLA_DEBUG_LEVEL", "PT_XLA_DEBUG_FILE", "PT_XLA_DEBUG_MAX_FRAME")
 
 #: A launch that returned faster than this (seconds) did not wait for anything worth 0.1 ms to know.
@@ -94,23 +96,35 @@ class Meter:
 
     ``compiled`` (int), ``compile_seconds`` (float), ``executed`` (graphs that ran, int) and
     ``graphs``: one record for each of them with ``graph``, ``inputs``, ``outputs`` (None when
-    not known), ``compiled`` (bool) and ``seconds`` (None when not compiled here).
+    not known), ``compiled`` (bool), ``seconds`` (None when not compiled here) and ``hlo`` (the
+    name under which the graph itself was kept, or None).
 
     Args:
         simulated: Whether several cores share this process.
         note: Takes a sentence about what cannot be measured.
+        dumps: Keeps the graphs that were compiled; None to keep none.
     """
 
-    def __init__(self, *, simulated: bool, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, *, simulated: bool, note: Callable[[str], None], dumps: Dumps | None = None
+    ) -> None:
         self._simulated = simulated
+        self._dumps = dumps
         self._note = note
         self._lock_wait = 0.0
         self._thread = threading.local()
         self._debug: DebugRecords | None = None
-        self.start_over()
+        self._begin()
 
     def start_over(self) -> None:
         """Begin again in a forked child, which must not share the parent's file."""
+        if self._dumps is not None:
+            self._dumps.start_over()
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._dumps is not None and self._dumps.problem is not None:
+            self._note(self._dumps.problem)
         if any(name in os.environ for name in _VARIABLES):
             self._debug = None
             self._note(
@@ -168,16 +182,19 @@ class Meter:
         facts["compiled"] = compiled
         facts["compile_seconds"] = sum(seconds)
         facts["executed"] = compiled + cached
+        kept: list[str | None] = [None] * compiled
+        if self._dumps is not None:
+            kept = self._dumps.launched(compiled, _cores_here()) or kept
         graphs: list[dict[str, Any]] = []
         for at in range(compiled):
             record = compilations[at] if len(compilations) == compiled else _UNKNOWN
             taken = seconds[at] if len(seconds) == compiled else None
-            graphs.append({**record, "compiled": True, "seconds": taken})
+            graphs.append({**record, "compiled": True, "seconds": taken, "hlo": kept[at]})
         fresh = {record["graph"] for record in compilations}
         reused = [record for record in executions if record["graph"] not in fresh]
         for at in range(cached):
             record = reused[at] if len(reused) == cached else _UNKNOWN
-            graphs.append({**record, "compiled": False, "seconds": None})
+            graphs.append({**record, "compiled": False, "seconds": None, "hlo": None})
         facts["graphs"] = graphs
 
     def _put_wait(self, facts: dict[str, Any], seconds: float) -> None:

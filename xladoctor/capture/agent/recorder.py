@@ -98,22 +98,37 @@ class Recorder:
                 self._core_failed(facts["core"], facts["error"])
             elif kind == "process-ended":
                 self.close()
+            elif kind == "cores-part":
+                self._told_of("parting", facts)
+            elif kind == "not-compared":
+                self.process.hook_off("comparison of the cores' weights", facts["error"])
             else:
                 self._stopped.append(str(facts.get("message", kind)))
                 if kind == "graphs-differ":
-                    self.process.say(_plain({"e": "divergence", "t": time.monotonic(), **facts}))
+                    self._told_of("divergence", facts)
                     self.process.note(self._stopped[-1])
                 else:
-                    self._all_stand_still(kind)
+                    self._all_stand_still(kind, facts.get("waits", {}))
         except Exception:
             pass
+
+    def _told_of(self, event: str, facts: dict[str, Any]) -> None:
+        """A row with two places: where it was seen, and the line that is to blame."""
+        row = {"e": event, "t": time.monotonic(), **facts}
+        for key, place in (("site", "place"), ("cause_site", "cause_place")):
+            known = row.pop(place, None)
+            row[key] = self._sites.named(known) if known is not None else None
+        account = next(iter(self._accounts.by_core.values()), None)
+        if event == "divergence" and account is not None:
+            row["step"] = account.current_step
+        self.process.say(_plain(row))
 
     def _core_failed(self, core: int, error: BaseException) -> None:
         account = self._accounts.by_core.get(core)
         if account is not None and isinstance(error, Exception):
             self._error(account, error)
 
-    def _all_stand_still(self, kind: str) -> None:
+    def _all_stand_still(self, kind: str, waits: dict[int, str]) -> None:
         """One row for each core: where it stands while no core can go on."""
         frames = sys._current_frames()
         for core, account in sorted(self._accounts.by_core.items()):
@@ -122,7 +137,8 @@ class Recorder:
             if account.ended or frame is None:
                 row |= {"site": None, "state": "has ended", "waits_for": None}
             else:
-                row |= {"site": self._sites.here(frame), "state": kind, "waits_for": None}
+                row |= {"site": self._sites.here(frame), "state": kind}
+                row["waits_for"] = waits.get(core)
             self.process.say(row)
 
     def _start(self) -> None:

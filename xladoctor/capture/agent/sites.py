@@ -56,6 +56,10 @@ class Sites:
         number = self._by_address.get(address)
         return self._number(address, kept) if number is None else number
 
+    def named(self, place: tuple[str, int, str]) -> int:
+        """The number of a place that is known by file, row and function."""
+        return self._number_of((place,))
+
     def at_error(self, error: BaseException) -> int | None:
         """The number of the innermost line of the user in an exception's traceback."""
         frames: list[tuple[str, int, str]] = []

@@ -76,6 +76,21 @@ class Writer:
         except OSError:
             pass
 
+    def keep(self, name: str, content: bytes) -> bool:
+        """Write a file of this process's folder that will not change; says whether it is there."""
+        if not self.working or self.folder is None:
+            return False
+        path = os.path.join(self.folder, name)
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as out:
+                out.write(content)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            return False
+        return True
+
     def _write(self, data: bytes) -> None:
         assert self._fd is not None
         while data:

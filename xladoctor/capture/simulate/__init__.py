@@ -8,8 +8,11 @@ the agent, so that they do not:
 ``cores``        who runs, who waits for whom, who has failed
 ``gate``         when a core may launch, read and wait
 ``divergence``   which core builds another graph, and what differs
+``agreement``    whether the cores' models are still equal; ``reductions``, ``owners`` help it
 ``exchange``     rendezvous and all-gather
 ``randomness``   each core its own random numbers
+``workers``      processes of data loaders that start quickly
+``frameworks``   what Lightning asks before it agrees to run
 ``launchers``    begin, end and failure of the cores
 """
 
@@ -51,7 +54,8 @@ def install(
         was installed.
     """
     from ..agent import xla
-    from . import randomness
+    from . import frameworks, randomness, workers
+    from .agreement import Agreement
     from .exchange import Exchange
     from .launchers import Launcher, give_each_core_its_model
 
@@ -60,10 +64,17 @@ def install(
         return missing
     launcher = Launcher(points, cores, _hang_timeout(), on_event or _ignore)
     launcher.install()
+    # Before the gate, so around it: comparing must not hold up the launches of other cores.
+    Agreement(points, launcher.crew_of).install()
     launcher.gate.install()
     Exchange(points, launcher.crew_of).install()
     randomness.install()
+    workers.install()
+    frameworks.install(cores)
     give_each_core_its_model()
+    locate = xla.binding("_set_ir_debug")
+    if locate is not None:
+        locate(True)  # graphs know the lines that made them; their hashes stay the same
     return []
 
 

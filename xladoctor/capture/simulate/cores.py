@@ -15,8 +15,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from .divergence import Pending, difference, odd_ones
-from .places import user_place
+from .divergence import Pending, difference, lines_of_difference, odd_ones
+from .places import place_named, user_frame, user_place
+from .wording import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,6 +169,15 @@ class Crew:
         """Whether every core has returned."""
         return len(self.cores) == self.size and all(core.ended for core in self.cores.values())
 
+    @property
+    def waits(self) -> dict[int, str]:
+        """What each core waits for, in words; cores that do not wait are left out."""
+        return {
+            core.number: core.waits_for
+            for core in self.cores.values()
+            if core.waits_for is not None
+        }
+
     def meet(self, core: Core, purpose: str, words: str, brings: Any = None) -> Meeting:
         """Wait until all cores are here for the same purpose.
 
@@ -234,7 +244,8 @@ class Crew:
         )
         with self._changed:
             self.grace, self.stuck = GRACE_IN_COLLECTIVE_SECONDS, True
-            self._end("graphs-differ", message, {"cores": odd[0]})
+            facts = {"cores": odd[0], "place": user_frame(core.thread)}
+            self._end("graphs-differ", message, facts)
 
     def _end(self, kind: str, message: str, facts: dict[str, Any]) -> None:
         if self.failure is None:
@@ -270,7 +281,11 @@ def describe(crew: Crew, ended: list[int]) -> tuple[str, str, dict[str, Any]]:
         kind = "cores-differ"
     message = f"xladoctor: the cores do not run the same program: {'; '.join(parts)}. "
     message += ON_A_TPU
-    facts = {"ended": ended, "waiting": [[words, cores] for words, cores in waiting.items()]}
+    facts = {
+        "ended": ended,
+        "waits": crew.waits,
+        "waiting": [[words, cores] for words, cores in waiting.items()],
+    }
     return kind, message, facts
 
 
@@ -282,23 +297,26 @@ def _describe_graphs(crew: Crew) -> tuple[str, str, dict[str, Any]] | None:
     odd = odd_ones({number: one.graph for number, one in brought.items()})
     if odd is None:
         return None
-    what = difference(brought[odd[0][0]].text(), brought[odd[1][0]].text())
+    texts = brought[odd[0][0]].text(), brought[odd[1][0]].text()
+    what = difference(*texts)
+    lines = (place_named(*line) for line in lines_of_difference(*texts))
+    thread = crew.cores[odd[0][0]].thread
     message = (
         f"xladoctor: {names(odd[0])} and {names(odd[1])} build different graphs for the same "
-        f"launch{user_place(crew.cores[odd[0][0]].thread)}"
+        f"launch{user_place(thread)}"
         + (f" (in {names(odd[0][:1])}: {what})" if what else "")
         + f". {ON_A_TPU}"
     )
-    return "graphs-differ", message, {"cores": odd[0], "difference": what}
-
-
-def names(numbers: list[int]) -> str:
-    """Cores in words: "core 3", "cores 0, 2 and 5" or "cores 0 to 6"."""
-    if len(numbers) == 1:
-        return f"core {numbers[0]}"
-    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return f"cores {numbers[0]} to {numbers[-1]}"
-    return f"cores {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+    return (
+        "graphs-differ",
+        message,
+        {
+            "cores": odd[0],
+            "difference": what,
+            "place": user_frame(thread),
+            "cause_place": next((line for line in lines if line is not None), None),
+        },
+    )
 
 
 def _ignore(kind: str, facts: dict[str, Any]) -> None:

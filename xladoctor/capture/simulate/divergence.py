@@ -16,11 +16,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 #: How many differing operations of each graph a message shows.
 _SHOWN = 3
-_NODE = re.compile(r"%\d+ = (?P<shape>[^ ]+?)(?:\{[\d,]*\})? (?P<operation>[\w:]+)\(.*")
+_NODE = re.compile(
+    r"%\d+ = (?P<shape>[^ ]+?)(?:\{[\d,]*\})? (?P<operation>[\w:]+)\("
+    r"(?:.*?, value=(?P<value>[^,]+))?"
+    r"(?:.*?location=[^ ]*?@(?P<place>[^ :@]+:\d+))?"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,6 +61,10 @@ def odd_ones(values: Mapping[int, Any]) -> tuple[list[int], list[int]] | None:
     return sorted(set(values) - set(most)), most
 
 
+#: What an operation of a graph is known by: name, shape, constant's value or "".
+Operation = tuple[str, str, str]
+
+
 def difference(odd: str, other: str) -> str:
     """What differs between two graphs.
 
@@ -65,25 +73,58 @@ def difference(odd: str, other: str) -> str:
         other: Text of the other.
 
     Returns:
-        "it has aten::sin f32[4,4]; the others have ...", or "" if the operations are the same.
+        "it has aten::sin f32[4,4] (train.py:12); the others have ...", or "" if the operations
+        are the same.
     """
     mine, theirs = _operations(odd), _operations(other)
     parts = []
-    for words, extra in (("it has", mine - theirs), ("the others have", theirs - mine)):
+    for words, extra, text in (
+        ("it has", mine - theirs, odd),
+        ("the others have", theirs - mine, other),
+    ):
         if extra:
+            places = _places(text)
             shown = [
-                f"{operation} {shape}" + (f" ({count} times)" if count > 1 else "")
-                for (operation, shape), count in list(extra.items())[:_SHOWN]
+                f"{name} {shape}"
+                + (f" {value}" if value else "")
+                + (f" ({count} times)" if count > 1 else "")
+                + (f" ({places[name, shape, value]})" if (name, shape, value) in places else "")
+                for (name, shape, value), count in list(extra.items())[:_SHOWN]
             ]
             more = len(extra) - len(shown)
             parts.append(f"{words} {', '.join(shown)}" + (f" and {more} more" if more else ""))
     return "; ".join(parts)
 
 
-def _operations(text: str) -> collections.Counter[tuple[str, str]]:
-    found: collections.Counter[tuple[str, str]] = collections.Counter()
+def lines_of_difference(odd: str, other: str) -> list[tuple[str, int]]:
+    """The lines that made what only one of the graphs has, the odd one's first.
+
+    Returns:
+        Pairs of file name (its last part only) and row.
+    """
+    mine, theirs = _operations(odd), _operations(other)
+    found: list[tuple[str, int]] = []
+    for extra, text in ((mine - theirs, odd), (theirs - mine, other)):
+        places = _places(text)
+        for operation in extra:
+            if operation in places and operation[0] != "xla::device_data":
+                file, _, row = places[operation].rpartition(":")
+                found.append((file, int(row)))
+    return found
+
+
+def _operations(text: str) -> collections.Counter[Operation]:
+    return collections.Counter(operation for operation, _ in _nodes(text))
+
+
+def _places(text: str) -> dict[Operation, str]:
+    """The line of each operation, the last one if there are several."""
+    return {operation: place for operation, place in _nodes(text) if place}
+
+
+def _nodes(text: str) -> Iterator[tuple[Operation, str]]:
     for line in text.splitlines():
         match = _NODE.match(line.strip())
         if match:
-            found[match["operation"], match["shape"]] += 1
-    return found
+            operation = match["operation"], match["shape"], match["value"] or ""
+            yield operation, match["place"] or ""

@@ -15,7 +15,6 @@ Why each rule (torch_xla 2.9.0, native stacks and logs):
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -23,17 +22,13 @@ from typing import TYPE_CHECKING, Any
 from ..agent import xla
 from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, SIMULATE, STEP, WAIT, Call, Points
 from .divergence import Pending
+from .reductions import COLLECTIVE_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .cores import Core, Crew, Meeting
 
-#: How the text of a pending graph names collectives.
-_COLLECTIVE_NODE = re.compile(
-    r"xla::(cross_replica_sum|all_reduce|all_gather|all_to_all|collective_permute"
-    r"|reduce_scatter|send|recv)"
-)
 #: Bindings that take ``wait``; position of the argument in both.
 _WAITING = {"_xla_step_marker", "_xla_sync_multi"}
 _WAIT_POSITION = 2
@@ -161,13 +156,17 @@ class Gate:
             ]
         return proceed()
 
+    def settle(self, core: Core) -> None:
+        """At a core's end: nothing may run on its device while the process is taken apart."""
+        self._finish(core)
+
     def _finish(self, core: Core) -> None:
         """Wait until the core's device has run what was launched before."""
         self._wait_device([f"CPU:{core.number}"])
         core.tokens.clear()
 
     def _holds_collective(self, tensors: Any) -> bool:
-        return _COLLECTIVE_NODE.search(self._graph_text(list(tensors))) is not None
+        return COLLECTIVE_NODE.search(self._graph_text(list(tensors))) is not None
 
     def read(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around READ and FALLBACK: the launch that the read needs passes through LAUNCH."""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call, Points
 from . import randomness
-from .cores import CoreStopped, Crew, names
+from .cores import CoreStopped, Crew
 from .gate import Gate
 from .places import user_place
+from .wording import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +80,8 @@ class Launcher:
         randomness.use(origin.generators())
         try:
             result = proceed()
+            if crew.failure is None:
+                self.gate.settle(crew.cores[call.core])
         except CoreStopped:
             crew.leave(call.core)
             assert crew.failure is not None
@@ -143,7 +146,7 @@ class Launcher:
             + "; ".join(lines)
         )
         if crew.fail(None, RuntimeError(message)):
-            crew.tell("hang", message=message, cores=lines)
+            crew.tell("hang", message=message, cores=lines, waits=crew.waits)
 
     def _end_process(self, crew: Crew) -> None:
         """The cores that are left sit where no exception can reach them."""

@@ -5,6 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+#: File, row and function.
+Place = tuple[str, int, str]
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 _LIBRARIES = tuple(
@@ -17,19 +25,53 @@ _LIBRARIES = tuple(
 )
 
 
-def user_place(thread: int) -> str:
-    """The innermost line of the user's own code in a thread.
-
-    Args:
-        thread: Identity of the thread, as ``threading.get_ident`` gives it.
-
-    Returns:
-        " at train.py:40", or "" if there is none.
-    """
+def _users(thread: int) -> Iterator[FrameType]:
     frame = sys._current_frames().get(thread)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_LIBRARIES) and not name.startswith("<"):
-            return f" at {name}:{frame.f_lineno}"
+            yield frame
         frame = frame.f_back
-    return ""
+
+
+def user_frame(thread: int) -> Place | None:
+    """The innermost line of the user's own code in a thread.
+
+    Args:
+        thread: Identity of the thread, as ``threading.get_ident`` gives it.
+    """
+    frame = next(_users(thread), None)
+    if frame is None:
+        return None
+    return frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name
+
+
+def user_place(thread: int) -> str:
+    """The same as words.
+
+    Returns:
+        " at train.py:40", or "" if there is none.
+    """
+    found = user_frame(thread)
+    return "" if found is None else f" at {found[0]}:{found[1]}"
+
+
+def place_named(file: str, row: int) -> Place | None:
+    """The place of which torch_xla knows the last part of the file's name only.
+
+    Args:
+        file: "train.py".
+        row: The line in it.
+
+    Returns:
+        The place in the one module of the user that has that name; None if it is not the user's.
+    """
+    paths = set()
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and os.path.basename(path) == file:  # noqa: PTH119
+            paths.add(os.path.abspath(path))  # noqa: PTH100
+    if len(paths) != 1:
+        return None
+    path = paths.pop()
+    return None if path.startswith(_LIBRARIES) else (path, row, "")

@@ -56,6 +56,10 @@ class CallEvaluator:
         definition = self._flow.names.definition(node.func)
         if isinstance(definition, Class):
             return self._construct(node, definition, arguments)
+        if definition is not None and isinstance(node.func, cst.Attribute):
+            # A function of a linked file, by the file's name.
+            function = Value(Kind.FUNCTION, certain=True, function=definition)
+            return self.enter(node, definition, function, arguments)
         called = (
             self._evaluator.evaluate(node.func, frame)
             if not isinstance(node.func, cst.Attribute)

@@ -84,7 +84,7 @@ class Evaluator:
 
     def guess(self, text: str) -> Value:
         """What a name says about its value, in a file for XLA devices; never certain."""
-        if not self.flow.is_xla:
+        if not self.flow.believes():
             return UNKNOWN
         last = text.rpartition(".")[2]
         if know.DEVICE_NAME.search(last):
@@ -137,6 +137,9 @@ class Evaluator:
             return UNKNOWN
         if self.flow.names.resolve(node) is not None:
             return UNKNOWN
+        imported = self.flow.imported(node)
+        if imported is not None:
+            return imported
         guessed = self.guess(node.value)
         return (
             guessed
@@ -147,6 +150,12 @@ class Evaluator:
     def _attribute(self, node: cst.Attribute, frame: Frame) -> Value:
         if self.flow.names.resolve(node) is not None:
             return UNKNOWN
+        imported = self.flow.imported(node)
+        if imported is not None:
+            definition = self.flow.names.definition(node)
+            if isinstance(definition, Function):
+                return Value(Kind.FUNCTION, certain=True, function=definition)
+            return imported
         holder = self.evaluate(node.value, frame)
         text = dotted_text(node)
         if text is not None and text in frame.env:

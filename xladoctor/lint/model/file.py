@@ -11,18 +11,15 @@ import libcst as cst
 
 from xladoctor.findings import Applicability, Edit, Fix, Position
 from xladoctor.lint.model import edits
-from xladoctor.lint.model.calls import CallSite
-from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.loops import LoopKind
-from xladoctor.lint.model.names import Names
-from xladoctor.lint.model.regions import Regions, is_xla
-from xladoctor.lint.model.syntax import Tree
+from xladoctor.lint.model.program import Part, Program, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from xladoctor.lint.model.calls import CallSite
     from xladoctor.lint.model.loops import Entry, Guard, Loop
-    from xladoctor.lint.model.syntax import Class, Function
+    from xladoctor.lint.model.syntax import Binding, Class, Function
     from xladoctor.lint.model.values import Value
 
 #: The newest torch_xla whose names and behaviour the rules know.
@@ -31,12 +28,16 @@ NEWEST_TORCH_XLA = (2, 9)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """A range of the source text with what it has to do with a problem; ``end`` is exclusive."""
+    """A range of the source text with what it has to do with a problem; ``end`` is exclusive.
+
+    ``filename`` is that of another linked file; None for the file itself.
+    """
 
     start: Position
     end: Position
     note: str = ""
     function: str | None = None
+    filename: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class FileModel:
         text: The source (for a notebook: its code cells as one text).
         target: The torch_xla version to lint for, such as ``(2, 9)``.
         shell: Magics and shell lines of a notebook as (row of the text, line as written).
+        of: The program and the part of it that is modelled, instead of a text by itself.
 
     Raises:
         libcst.ParserSyntaxError: The text is not Python.
@@ -64,45 +66,63 @@ class FileModel:
 
     def __init__(
         self,
-        text: str,
+        text: str = "",
         target: tuple[int, ...] = NEWEST_TORCH_XLA,
         shell: tuple[tuple[int, str], ...] = (),
+        *,
+        of: tuple[Program, Part] | None = None,
     ) -> None:
-        self.text = text
-        self.shell = shell
+        if of is None:
+            program = Program([Part(Unit(text, shell=shell))])
+            of = (program, program.parts[0])
+        self._program, self._part = of
+        self.text = self._part.unit.text
+        self.shell = self._part.unit.shell
         self.target = target
-        self.tree = Tree(cst.parse_module(text))
-        self.names = Names(self.tree)
-        self._flow = Flow(self.tree, self.names, is_xla=is_xla(self.tree, self.names))
-        self._regions = Regions(self.tree, self.names, self._flow)
+        self.tree = self._part.tree
+        self.names = self._part.names
+        self._flow = self._program.flow
+        self._regions = self._program.regions
 
     # What kind of file is this?
 
     @property
     def is_xla(self) -> bool:
-        """It imports torch_xla, or a framework and asks for TPU cores."""
-        return self._regions.is_xla
+        """It imports torch_xla, or a framework and asks for TPU cores; or a linked file does."""
+        return any(part.is_xla for part in (self._part, *self._linked))
 
     @property
     def multi_core(self) -> bool:
         """It starts several cores (spawn, launch, torchrun with the xla backend) without SPMD."""
-        return not self.spmd and bool(self._regions.entries)
+        mine = {part.tree.module for part in (self._part, *self._linked)}
+        return not self.spmd and bool(mine & self._regions.entry_modules())
 
     @property
     def spmd(self) -> bool:
         """It runs as one program over all devices: ``use_spmd``, ``mark_sharding``, ``Mesh``."""
-        return self._regions.spmd
+        return any(part.spmd for part in (self._part, *self._linked))
 
     @property
     def frameworks(self) -> frozenset[str]:
-        """Which of "lightning", "accelerate" and "transformers" it uses."""
-        return self._regions.frameworks
+        """Which of "lightning", "accelerate" and "transformers" it, or what imports it, uses."""
+        above = self._program.above(self._part)
+        return frozenset().union(*(part.frameworks for part in (self._part, *above)))
+
+    @functools.cached_property
+    def _linked(self) -> Sequence[Part]:
+        return self._program.linked(self._part)
+
+    @functools.cached_property
+    def linked(self) -> Sequence[FileModel]:
+        """The models of the linted files that this one imports or that import it, also in turn."""
+        return [FileModel(target=self.target, of=(self._program, part)) for part in self._linked]
 
     # Names and calls
 
     @functools.cached_property
     def _sites(self) -> dict[cst.Call, CallSite]:
-        return {node: self._call_site(node) for node in self.tree.calls}
+        sites = self._program.sites
+        return {node: sites[node] for node in self.tree.calls}
 
     def calls(self, *names: str) -> Iterator[CallSite]:
         """Calls, in source order: all, or those of dotted names (``"torch.cuda.*"``: a prefix)."""
@@ -121,15 +141,22 @@ class FileModel:
 
     def call(self, node: cst.Call) -> CallSite:
         """The call site of a call node."""
-        return self._sites[node]
+        return self._program.sites[node]
 
     def reached(self, node: cst.CSTNode) -> Sequence[CallSite]:
-        """The calls in a node (a loop, a function), and in the functions of the file they run."""
-        return [self._sites[call] for call in self._regions.reached(node)]
+        """The calls in a node (a loop, a function), and in the functions they run.
+
+        Also in functions of linked files: ``is_here`` tells whether a node is of this file.
+        """
+        return [self._program.sites[call] for call in self._regions.reached(node)]
+
+    def is_here(self, node: cst.CSTNode) -> bool:
+        """Whether a node is of this file (and not of a linked one)."""
+        return node in self.tree.scopes
 
     def name(self, node: cst.BaseExpression) -> str | None:
         """Dotted original of an expression ("torch_xla.sync", "builtins.print"), or None."""
-        return self.names.resolve(node)
+        return self._program.names.resolve(node)
 
     def spelled(self, dotted: str, node: cst.CSTNode) -> str | None:
         """How a dotted name can be written at a node with the imports the file has, or None."""
@@ -139,10 +166,15 @@ class FileModel:
         """What an expression evaluates to, as far as the model knows."""
         return self._flow.value(node)
 
+    def bindings(self, name: str, node: cst.CSTNode) -> Sequence[Binding]:
+        """The ways in which a name gets its meaning at a node, in source order."""
+        scope = self._program.tree.scopes[node]
+        return self._program.names.lookup(name, scope) or []
+
     def literal(self, node: cst.BaseExpression) -> object:
         """The Python value of a literal, of a name bound once to one, or ``NotImplemented``."""
         if isinstance(node, cst.Name):
-            bindings = self.names.lookup(node.value, self.tree.scopes[node]) or []
+            bindings = self.bindings(node.value, node)
             if (
                 len(bindings) == 1
                 and bindings[0].kind == "assign"
@@ -167,22 +199,22 @@ class FileModel:
 
     def function_of(self, node: cst.CSTNode) -> Function | None:
         """The innermost function around a node."""
-        return self.tree.function_of(node)
+        return self._program.tree.function_of(node)
 
     def callers(self, function: Function) -> Sequence[CallSite]:
-        """The calls of this file that are known to call the function."""
-        return [self._sites[node] for node in self._flow.callers(function)]
+        """The calls, here or in linked files, that are known to call the function."""
+        return [self._program.sites[node] for node in self._flow.callers(function)]
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """The node around a node."""
-        return self.tree.parents.get(node)
+        return self._program.tree.parents.get(node)
 
     # Regions
 
     @property
     def loops(self) -> Sequence[Loop]:
-        """All loops, framework methods included."""
-        return self._regions.loops
+        """All loops of the file, framework methods included."""
+        return [loop for loop in self._regions.loops if self.is_here(loop.node)]
 
     def loop(self, node: cst.CSTNode) -> Loop | None:
         """The innermost loop whose body holds the node, in the same function."""
@@ -236,9 +268,14 @@ class FileModel:
 
     def place(self, node: cst.CSTNode, note: str = "") -> Place:
         """Where a node stands, for ``related``; a loop or ``def`` is marked by its first line."""
-        start, end = edits.bounds(self.tree, node)
-        function = self.tree.function_of(node)
-        return Place(start, end, note, function.name if function else None)
+        part = self._part if self.is_here(node) else self._home(node)
+        start, end = edits.bounds(part.tree, node)
+        function = part.tree.function_of(node)
+        filename = None if part is self._part else part.unit.filename
+        return Place(start, end, note, function.name if function else None, filename)
+
+    def _home(self, node: cst.CSTNode) -> Part:
+        return next(part for part in self._program.parts if node in part.tree.scopes)
 
     def place_of_row(self, row: int, note: str = "") -> Place:
         """A whole row of the text, for what is not syntax (``shell`` lines of a notebook)."""
@@ -259,8 +296,8 @@ class FileModel:
         return Problem(place, message, suggestion, tuple(related), fix)
 
     def row(self, node: cst.CSTNode) -> int:
-        """First row of a node in the model's text (for a notebook: use ``place`` in messages)."""
-        return self.tree.row(node)
+        """First row of a node in its file's text (for a notebook: use ``place`` in messages)."""
+        return (self._part if self.is_here(node) else self._home(node)).tree.row(node)
 
     def fix(
         self, message: str, *changes: Edit | Iterable[Edit] | None, safe: bool = True
@@ -274,37 +311,32 @@ class FileModel:
         kind = Applicability.SAFE if safe else Applicability.UNSAFE
         return Fix(kind, message, tuple(flat))
 
-    def replace(self, node: cst.CSTNode, content: str) -> Edit:
+    def replace(self, node: cst.CSTNode, content: str) -> Edit | None:
         """Write something else in place of an expression."""
-        return edits.replace(self.tree, node, content)
+        return edits.replace(self.tree, node, content) if self.is_here(node) else None
 
     def remove_argument(self, call: cst.Call, value: cst.BaseExpression) -> Edit | None:
         """Remove an argument from a call, with its comma."""
+        if not self.is_here(call):
+            return None
         return edits.remove_argument(self.tree, self.text, call, value)
 
     def add_argument(self, call: cst.Call, content: str) -> Edit | None:
         """Append an argument such as ``drop_last=True`` to a call."""
+        if not self.is_here(call):
+            return None
         return edits.add_argument(self.tree, self.text, call, content)
 
     def remove_statement(self, node: cst.CSTNode) -> Edit | None:
         """Remove the whole statement that a node is; None if it does not fill its lines alone."""
-        return edits.remove_statement(self.tree, self.text, node)
+        return edits.remove_statement(self.tree, self.text, node) if self.is_here(node) else None
 
     def insert_before(self, node: cst.CSTNode, statement: str) -> Edit | None:
         """Put a statement on its own line before the one that holds the node."""
+        if not self.is_here(node):
+            return None
         return edits.insert_before(self.tree, self.text, node, statement)
 
     def add_import(self, statement: str) -> Edit | None:
         """Add an import such as ``import torch_xla.runtime as xr`` after the file's last import."""
         return edits.add_import(self.tree, self.text, statement)
-
-    def _call_site(self, node: cst.Call) -> CallSite:
-        func = node.func
-        return CallSite(
-            node,
-            self.names.resolve(func),
-            func.attr.value if isinstance(func, cst.Attribute) else None,
-            func.value if isinstance(func, cst.Attribute) else None,
-            self.tree.function_of(node),
-            self._flow.target(node),
-        )

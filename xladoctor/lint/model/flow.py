@@ -1,6 +1,6 @@
-"""Kinds of value through a file: what each expression evaluates to.
+"""Kinds of value through a file, or several linked ones: what each expression evaluates to.
 
-An abstract run of the module and of every function in it. Statements run in order, branches are
+An abstract run of the modules and of every function in them. Statements run in order, branches are
 joined, loop bodies run again while their beginning changes. A call runs the function it calls if
 its arguments say something new; what is only known later (globals, attributes that another method
 sets) is there in the next round, until nothing changes or ``_ROUNDS`` are over. Methods are
@@ -31,13 +31,14 @@ from xladoctor.lint.model.values import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xladoctor.lint.model.names import Names
+    from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.statements import Env
 
 _ROUNDS = 5
 _MOST_CONTEXTS = 8
+_LONGEST_CHAIN = 20
 
-Context: TypeAlias = tuple[Function | None, Instance | None]
+Context: TypeAlias = tuple[Function, Instance | None]
 
 
 class Facts:
@@ -47,7 +48,7 @@ class Facts:
         self.parameters: dict[Context, dict[str, Value]] = {}
         self.results: dict[Context, Value] = {}
         self.attributes: dict[tuple[Instance, str], Value] = {}
-        self.outer: dict[Function | None, Env] = {}
+        self.outer: dict[Function | cst.Module, Env] = {}
         self.instances: dict[Class, dict[Instance, None]] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -60,16 +61,17 @@ class Flow:
     """Values of expressions and targets of calls.
 
     Args:
-        tree: The file's syntax.
-        names: What its names are bound to.
-        is_xla: Whether the file is for XLA devices: only then are names such as ``device`` or the
+        tree: The syntax of the file or files.
+        names: What their names are bound to.
+        xla: The modules that are for XLA devices: only there are names such as ``device`` or the
             arguments of ``forward`` believed.
     """
 
-    def __init__(self, tree: Tree, names: Names, *, is_xla: bool) -> None:
+    def __init__(self, tree: Tree, names: Names | LinkedNames, xla: frozenset[cst.Module]) -> None:
         self.tree = tree
         self.names = names
-        self.is_xla = is_xla
+        self._xla = xla
+        self._module = tree.modules[0]  # the one whose code runs just now
         self.known = Facts()
         self.found = Facts()
         self._values: dict[cst.CSTNode, Value] = {}
@@ -78,6 +80,8 @@ class Flow:
         self.statements = Statements(self, self.evaluator)
         self._is_module: dict[Class, bool] = {}
         self._running: list[Function] = []
+        self._waiting: dict[Context, None] = {}
+        self._entered: set[Function] = set()
         for _ in range(_ROUNDS):
             self._round()
             if self.found == self.known:
@@ -107,6 +111,11 @@ class Flow:
                 target = method
             found.setdefault(target, []).append(call)
         return found
+
+    def believes(self, node: cst.CSTNode | None = None) -> bool:
+        """Whether the module of a node (or of the code that runs now) is for XLA devices."""
+        module = self._module if node is None else self.tree.module_of(node)
+        return module in self._xla
 
     # What the evaluator asks and tells
 
@@ -159,13 +168,17 @@ class Flow:
             contexts = [key for key in self.found.parameters if key[0] is function]
             if len(contexts) >= _MOST_CONTEXTS:
                 context = (function, Instance(instance.cls, None))
+        self._entered.add(function)
         first = context not in self.found.parameters
         parameters = self.found.parameters.setdefault(context, {})
         before = dict(parameters)
         for name, value in arguments.items():
             parameters[name] = join(parameters[name], value) if name in parameters else value
         if (first or parameters != before) and function not in self._running:
-            self._run(*context)
+            if len(self._running) < _LONGEST_CHAIN:
+                self._run(*context)
+            else:
+                self._waiting[context] = None
         return self.found.results.get(context) or self.known.results.get(context, UNKNOWN)
 
     def made(self, call: cst.Call, cls: Class) -> Instance:
@@ -185,7 +198,18 @@ class Flow:
             if name in env:
                 return env[name]
             outer = outer.outer
-        return self.known.outer.get(None, {}).get(name)
+        return self.known.outer.get(self._module, {}).get(name)
+
+    def imported(self, node: cst.BaseExpression) -> Value | None:
+        """What an imported name holds at the end of the linked file it is from; None if it is not.
+
+        A function or class is no such value: see ``names.definition``.
+        """
+        linked = self.names.linked(node)
+        if linked is None:
+            return None
+        names, name = linked
+        return self.known.outer.get(names.module, {}).get(name, UNKNOWN)
 
     # Rounds
 
@@ -193,13 +217,25 @@ class Flow:
         self.found = Facts()
         self._values = {}
         self._targets = {}
-        frame = Frame(None, None)
-        self.statements.run(self.tree.module.body, frame)
-        self.found.outer[None] = self._end_env(frame)
+        self._entered = set()
+        for module in self.tree.modules:
+            self._module = module
+            frame = Frame(None, None)
+            self.statements.run(module.body, frame)
+            self.found.outer[module] = self._end_env(frame)
+        self._run_waiting()
         for function in self.tree.functions.values():
-            if function not in {key[0] for key in self.found.parameters}:
+            if function not in self._entered:
                 for instance in self._contexts(function):
                     self._run(function, instance)
+        self._run_waiting()
+
+    def _run_waiting(self) -> None:
+        """Run what was called at the end of a chain of calls too long for Python's own stack."""
+        for _ in range(_ROUNDS):
+            waiting, self._waiting = self._waiting, {}
+            for context in waiting:
+                self._run(*context)
 
     def _contexts(self, function: Function) -> list[Instance | None]:
         """For a function that nothing in the file is seen to call: the objects it may belong to."""
@@ -210,6 +246,7 @@ class Flow:
 
     def _run(self, function: Function, instance: Instance | None) -> None:
         self._running.append(function)
+        before, self._module = self._module, self.tree.module_of(function.node)
         frame = Frame(function, instance)
         given = self.found.parameters.get((function, instance), {})
         self._bind_parameters(function, frame, given)
@@ -224,6 +261,7 @@ class Flow:
         end = self._end_env(frame)
         self.found.outer[function] = end if env is None else join_env(env, end)
         self._running.pop()
+        self._module = before
 
     def _end_env(self, frame: Frame) -> Env:
         return frame.left if frame.dead else {**frame.left, **frame.env}
@@ -248,7 +286,7 @@ class Flow:
 
     def _guess_parameter(self, function: Function, index: int, param: cst.Param) -> Value | None:
         """What a framework or PyTorch passes to a method of that name."""
-        if not self.is_xla or function.owner is None or index == 0:
+        if not self.believes() or function.owner is None or index == 0:
             return None
         if param.default is not None or _is_host_annotation(param):
             return None

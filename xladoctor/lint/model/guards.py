@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.names import Names
+    from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Tree
 
 _LEAVE = cst.Return | cst.Raise | cst.Continue | cst.Break
@@ -30,7 +30,7 @@ class Guards:
         flow: The values of its expressions.
     """
 
-    def __init__(self, tree: Tree, names: Names, flow: Flow) -> None:
+    def __init__(self, tree: Tree, names: Names | LinkedNames, flow: Flow) -> None:
         self._tree = tree
         self._names = names
         self._flow = flow

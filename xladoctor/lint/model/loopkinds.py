@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.names import Names
+    from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Function, LoopNode, Tree
     from xladoctor.lint.model.values import Value
 
@@ -33,7 +33,7 @@ class Loops:
         flow: The values of its expressions.
     """
 
-    def __init__(self, tree: Tree, names: Names, flow: Flow) -> None:
+    def __init__(self, tree: Tree, names: Names | LinkedNames, flow: Flow) -> None:
         self._tree = tree
         self._names = names
         self._flow = flow
@@ -194,7 +194,7 @@ class Loops:
 
     def _implicit(self, function: Function) -> LoopKind | None:
         owner = function.owner
-        if owner is None or not self._flow.is_xla:
+        if owner is None or not self._flow.believes(function.node):
             return None
         if self._flow.inherits(owner, know.LIGHTNING_MODULES):
             if function.name in know.LIGHTNING_STEPS:

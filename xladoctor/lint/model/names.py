@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
 _BUILTINS = frozenset(dir(builtins))
 
@@ -68,6 +68,8 @@ class Names:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._resolved: dict[cst.CSTNode, str | None] = {}
+        self._written: dict[cst.CSTNode, str | None] = {}
+        self._links: Mapping[str, Names] = {}
         for node, scope in tree.scopes.items():
             if isinstance(node, cst.Global | cst.Nonlocal):
                 scope.globals.update(item.name.value for item in node.names)
@@ -79,12 +81,71 @@ class Names:
 
         ``xm.mark_step`` after ``import torch_xla.core.xla_model as xm`` is
         ``torch_xla.core.xla_model.mark_step``; ``print`` is ``builtins.print`` unless shadowed.
+        What another linked file defines counts as defined here; what it imports is followed.
         """
         if node not in self._resolved:
-            self._resolved[node] = None  # breaks circles such as a = b; b = a
             raw = self._raw(node)
-            self._resolved[node] = canonical(raw) if raw else None
+            origin = self._origin(raw) if raw else None
+            self._resolved[node] = canonical(origin) if isinstance(origin, str) else None
         return self._resolved[node]
+
+    def link(self, modules: Mapping[str, Names]) -> None:
+        """Tell which imported modules are files that are known too.
+
+        Args:
+            modules: Names of modules as this file's imports spell them ("pkg.utils", ".utils").
+        """
+        self._links = modules
+        for node in self._tree.imports:
+            if isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar):
+                module = "." * len(node.relative) + (
+                    (dotted_text(node.module) or "") if node.module is not None else ""
+                )
+                if module in modules:
+                    self._bind_star(node, module, modules[module])
+
+    def linked(self, node: cst.BaseExpression) -> tuple[Names, str] | None:
+        """The file and the name in it that an imported name or attribute chain means.
+
+        ("" for the file itself.) None if it is not defined in a linked file.
+        """
+        raw = self._raw(node) if self._links else None
+        origin = self._origin(raw) if raw else None
+        if origin is None or isinstance(origin, str) or "." in origin[1]:
+            return None
+        return origin
+
+    def _origin(self, dotted: str, depth: int = 5) -> tuple[Names, str] | str:
+        """Where a dotted name leads through re-exports: to a linked file and the name in it."""
+        module, rest = dotted, ""
+        while module and module not in self._links:
+            module, _, last = module.rpartition(".")
+            rest = f"{last}.{rest}" if rest else last
+        if not module:
+            return dotted
+        names = self._links[module]
+        first, _, more = rest.partition(".")
+        bindings = names.top.bindings.get(first)
+        again = names._from_bindings(bindings) if bindings and depth else None  # noqa: SLF001
+        if again is None:
+            return names, rest
+        return names._origin(f"{again}.{more}" if more else again, depth - 1)  # noqa: SLF001
+
+    def _bind_star(self, node: cst.ImportFrom, module: str, names: Names) -> None:
+        scope = self._tree.scopes[node]
+        for name in names.top.bindings:
+            if not name.startswith("_") and name not in scope.bindings:
+                self._add(scope, name, Binding("import", node, f"{module}.{name}"))
+
+    @property
+    def module(self) -> cst.Module:
+        """The file's module."""
+        return self._tree.module
+
+    @property
+    def top(self) -> Scope:
+        """The scope of the module."""
+        return self._tree.top
 
     def spelled(self, dotted: str, scope: Scope) -> str | None:
         """How a module or object can be written at a scope ("xm"), None if it is not imported."""
@@ -114,10 +175,16 @@ class Names:
         return None
 
     def definition(self, node: cst.BaseExpression) -> Function | Class | None:
-        """The function or class of this file that a name means, if it can mean nothing else."""
+        """The function or class, here or in a linked file, that an expression surely means."""
+        linked = self.linked(node)
+        if linked is not None:
+            names, name = linked
+            return names._defined(names.top.bindings.get(name))  # noqa: SLF001
         if not isinstance(node, cst.Name):
             return None
-        bindings = self.lookup(node.value, self._tree.scopes[node])
+        return self._defined(self.lookup(node.value, self._tree.scopes[node]))
+
+    def _defined(self, bindings: list[Binding] | None) -> Function | Class | None:
         if not bindings:
             return None
         last = bindings[-1]
@@ -150,8 +217,15 @@ class Names:
         )
 
     def _raw(self, node: cst.BaseExpression) -> str | None:
+        """The dotted name as this file's imports spell it."""
+        if node not in self._written:
+            self._written[node] = None  # breaks circles such as a = b; b = a
+            self._written[node] = self._spell_out(node)
+        return self._written[node]
+
+    def _spell_out(self, node: cst.BaseExpression) -> str | None:
         if isinstance(node, cst.Attribute):
-            base = self.resolve(node.value)
+            base = self._raw(node.value)
             if base is None or base.startswith("builtins."):
                 return None
             return f"{base}.{node.attr.value}"
@@ -176,7 +250,7 @@ class Names:
                 return None
             return next((item for item in imports if item.startswith("torch_xla")), imports[0])
         meanings = {
-            self.resolve(item.node)
+            self._raw(item.node)
             if item.kind == "assign" and isinstance(item.node, cst.Name | cst.Attribute)
             else None
             for item in others
@@ -241,6 +315,38 @@ class Names:
         if name in scope.globals:
             scope = self._tree.top
         scope.bindings.setdefault(name, []).append(binding)
+
+
+class LinkedNames:
+    """The names of several files; each question goes to the file of the node it is about.
+
+    Args:
+        tree: The trees of all files.
+        files: The names of each file.
+    """
+
+    def __init__(self, tree: Tree, files: Sequence[Names]) -> None:
+        self._tree = tree
+        self._by_top = {names.top: names for names in files}
+
+    def _of(self, node: cst.CSTNode) -> Names:
+        return self._by_top[self._tree.scopes[node].top]
+
+    def resolve(self, node: cst.BaseExpression) -> str | None:
+        """See :meth:`Names.resolve`."""
+        return self._of(node).resolve(node)
+
+    def definition(self, node: cst.BaseExpression) -> Function | Class | None:
+        """See :meth:`Names.definition`."""
+        return self._of(node).definition(node)
+
+    def linked(self, node: cst.BaseExpression) -> tuple[Names, str] | None:
+        """See :meth:`Names.linked`."""
+        return self._of(node).linked(node)
+
+    def lookup(self, name: str, scope: Scope) -> list[Binding] | None:
+        """See :meth:`Names.lookup`."""
+        return self._by_top[scope.top].lookup(name, scope)
 
 
 def _from_names(node: cst.ImportFrom) -> Iterable[tuple[str, str]]:

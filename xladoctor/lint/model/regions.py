@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.loops import Guard
-    from xladoctor.lint.model.names import Names
+    from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import LoopNode, Tree
 
 _DEPTH = 3
@@ -45,38 +45,39 @@ def is_xla(tree: Tree, names: Names) -> bool:
     )
 
 
+def used_frameworks(names: Names) -> frozenset[str]:
+    """Which of "lightning", "accelerate" and "transformers" a file imports."""
+    roots = {name.partition(".")[0] for name in names.imported()}
+    return frozenset(_FRAMEWORKS[root] for root in roots if root in _FRAMEWORKS)
+
+
+def spmd_is_on(tree: Tree, names: Names) -> bool:
+    """Whether a file makes its program one over all devices."""
+    called = (names.resolve(call.func) or "" for call in tree.calls)
+    return any(
+        name.endswith((".use_spmd", ".mark_sharding", ".xla_sharding.Mesh", ".spmd.Mesh"))
+        and name.startswith("torch_xla")
+        for name in called
+    ) or any(literal.evaluated_value == "XLA_USE_SPMD" for literal in tree.strings)
+
+
 class Regions:
-    """Regions of a file.
+    """Regions of a file, or of several linked ones.
 
     Args:
-        tree: The file's syntax.
+        tree: The syntax.
         names: What its names are bound to.
         flow: The values of its expressions.
     """
 
-    def __init__(self, tree: Tree, names: Names, flow: Flow) -> None:
+    def __init__(self, tree: Tree, names: Names | LinkedNames, flow: Flow) -> None:
         self._tree = tree
         self._names = names
         self._flow = flow
         self._guards = Guards(tree, names, flow)
-        self.is_xla = flow.is_xla
-        roots = {name.partition(".")[0] for name in names.imported()}
-        self.frameworks = frozenset(_FRAMEWORKS[root] for root in roots if root in _FRAMEWORKS)
         self._home = {call: tree.function_of(call) for call in tree.calls}
         self._loops = Loops(tree, names, flow)
         self._reach: dict[cst.CSTNode, Sequence[cst.Call]] = {}
-
-    # The file
-
-    @functools.cached_property
-    def spmd(self) -> bool:
-        """Whether it runs as one program over all devices."""
-        called = (self._names.resolve(call.func) or "" for call in self._tree.calls)
-        return any(
-            name.endswith((".use_spmd", ".mark_sharding", ".xla_sharding.Mesh", ".spmd.Mesh"))
-            and name.startswith("torch_xla")
-            for name in called
-        ) or any(literal.evaluated_value == "XLA_USE_SPMD" for literal in self._tree.strings)
 
     @functools.cached_property
     def entries(self) -> Sequence[Entry]:
@@ -93,13 +94,24 @@ class Regions:
                 backend = self._argument(call, 0, "backend")
                 if isinstance(backend, cst.SimpleString) and backend.evaluated_value == "xla":
                     found.append(Entry(self._home[call], call))
-        if not found and self.is_xla:
+        if not found:
             # What transformers' and the XRT examples' launchers call on each core.
             found.extend(
                 Entry(function, None)
                 for function in self._tree.functions.values()
-                if function.name == "_mp_fn" and function.outer is None and function.parameters
+                if function.name == "_mp_fn"
+                and function.outer is None
+                and function.parameters
+                and self._flow.believes(function.node)
             )
+        return found
+
+    def entry_modules(self) -> set[cst.CSTNode]:
+        """The modules in which cores are started, and those of the functions they start in."""
+        found: set[cst.CSTNode] = set()
+        for entry in self.entries:
+            nodes = (entry.call, entry.function.node if entry.function else None)
+            found.update(self._tree.module_of(node) for node in nodes if node is not None)
         return found
 
     def _single(self, call: cst.Call) -> bool:
@@ -293,7 +305,7 @@ class Regions:
             frontier = [call for target in targets for call in self._loops.calls_in(target)]
             found.update(dict.fromkeys(frontier))
             seen.update(target for target in targets if target is not None)
-        return [call for call in self._tree.calls if call in found]
+        return sorted(found, key=self._tree.order.__getitem__)
 
     def _argument(
         self, call: cst.Call, index: int | None, keyword: str

@@ -14,7 +14,7 @@ import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _DEFINITIONS = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
 
@@ -64,6 +64,10 @@ class Scope:
     parent: Scope | None
     bindings: dict[str, list[Binding]] = dataclasses.field(default_factory=dict)
     globals: set[str] = dataclasses.field(default_factory=set)
+    top: Scope = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.top = self if self.parent is None else self.parent.top
 
     @property
     def is_class(self) -> bool:
@@ -156,6 +160,7 @@ class Tree:
         self.strings: list[cst.SimpleString] = []
         self.imports: list[cst.Import | cst.ImportFrom] = []
         self.top = Scope(module, None)
+        self.modules: tuple[cst.Module, ...] = (module,)
         self._walk(module, self.top, None, None)
 
     @functools.cached_property
@@ -190,6 +195,12 @@ class Tree:
     def function_of(self, node: cst.CSTNode) -> Function | None:
         """The innermost function that holds the node (for a definition: the one around it)."""
         return self._homes.get(node)
+
+    def module_of(self, node: cst.CSTNode) -> cst.Module:
+        """The module that holds a node."""
+        found = self.scopes[node].top.node
+        assert isinstance(found, cst.Module)
+        return found
 
     def statement(self, node: cst.CSTNode) -> Statement | None:
         """The innermost statement that holds the node, and its place in its block."""
@@ -260,6 +271,32 @@ class Tree:
         if owner is not None and isinstance(node, cst.FunctionDef):
             owner.methods[name] = function
         return function
+
+
+class Forest(Tree):
+    """The trees of several files, asked as if they were one; positions stay with each tree.
+
+    Args:
+        trees: The trees, those of imported files before those that import them.
+    """
+
+    def __init__(self, trees: Sequence[Tree]) -> None:
+        self.parents = {}
+        self.scopes = {}
+        self._homes = {}
+        self.functions = {}
+        self.classes = {}
+        for tree in trees:
+            self.parents.update(tree.parents)
+            self.scopes.update(tree.scopes)
+            self._homes.update(tree._homes)  # noqa: SLF001  (its own class)
+            self.functions.update(tree.functions)
+            self.classes.update(tree.classes)
+        self.calls = [call for tree in trees for call in tree.calls]
+        self.loops = [loop for tree in trees for loop in tree.loops]
+        self.strings = [text for tree in trees for text in tree.strings]
+        self.imports = [item for tree in trees for item in tree.imports]
+        self.modules = tuple(tree.module for tree in trees)
 
 
 @functools.cache

@@ -218,7 +218,7 @@ def _write(model: FileModel, node: cst.BaseExpression, new: str) -> tuple[str, E
     if module not in _IMPORTS:
         return None
     statement, bound = _IMPORTS[module]
-    if model.names.lookup(bound, model.tree.scopes[node]) is not None:
+    if model.bindings(bound, node):
         return None
     added = _import_beside(model, statement, node)
     return None if added is None else (f"{bound}.{last}", added)

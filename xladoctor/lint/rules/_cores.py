@@ -166,7 +166,7 @@ def _call_is_same(model: FileModel, node: cst.Call, depth: int) -> bool:
 
 
 def _name_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
-    bindings = model.names.lookup(node.value, model.tree.scopes[node]) or []
+    bindings = model.bindings(node.value, node)
     if not bindings:
         return False
     for binding in bindings:

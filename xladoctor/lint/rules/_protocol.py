@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop
+    from xladoctor.lint.model import CallSite, FileModel
 
 OPTIMIZER_STEP = "torch_xla.core.xla_model.optimizer_step"
 REDUCE = "torch_xla.core.xla_model.reduce_gradients"
@@ -85,33 +85,6 @@ def reduces_gradients(model: FileModel) -> bool:
     return any(name.startswith(_REDUCERS) for name in model.names.imported())
 
 
-def in_loop(model: FileModel, loop: Loop, call: CallSite) -> bool:
-    """Whether a call runs in iterations of the loop, in its body or through functions."""
-    if any(parent is loop.node for parent in _parents(model, call.node)):
-        return True
-    return call.function is not None and call.function in _reached(model, loop)
-
-
-def _reached(model: FileModel, loop: Loop, deepest: int = 4) -> set[Function]:
-    """The functions of the file that the loop's body calls, also in turn."""
-    found: set[Function] = set()
-    if loop.implicit and loop.function is not None:
-        found.add(loop.function)
-    frontier: list[cst.CSTNode] = [loop.node]
-    for _ in range(deepest):
-        following: list[cst.CSTNode] = []
-        for node in frontier:
-            for part in walk(node):
-                if not isinstance(part, cst.Call):
-                    continue
-                function = model.call(part).target
-                if isinstance(function, Function) and function not in found:
-                    found.add(function)
-                    following.append(function.node)
-        frontier = following
-    return found
-
-
 def steps_optimizer(model: FileModel, call: CallSite) -> bool:
     """``optimizer.step()``, however the optimizer is called."""
     return (
@@ -120,13 +93,6 @@ def steps_optimizer(model: FileModel, call: CallSite) -> bool:
         and call.receiver is not None
         and model.value(call.receiver).kind is Kind.OPTIMIZER
     )
-
-
-def _parents(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    parent = model.parent(node)
-    while parent is not None:
-        yield parent
-        parent = model.parent(parent)
 
 
 def _all_names(model: FileModel) -> Iterator[str | None]:

@@ -80,7 +80,7 @@ def _divides(model: FileModel, call: CallSite) -> bool:
     size = model.literal(batch)
     made = dataset
     if isinstance(dataset, cst.Name):
-        bindings = model.names.lookup(dataset.value, model.tree.scopes[dataset]) or []
+        bindings = model.bindings(dataset.value, dataset)
         if len(bindings) != 1 or not isinstance(bindings[0].node, cst.BaseExpression):
             return False
         made = bindings[0].node

@@ -75,7 +75,7 @@ def _fix(model: FileModel, call: CallSite, epochs: Loop) -> Fix | None:
     ):
         return None
     sampler = parent.targets[0].target.value
-    bindings = model.names.lookup(sampler, model.tree.scopes[call.node]) or []
+    bindings = model.bindings(sampler, call.node)
     around = {guard.node for guard in model.guards(loop)}
     if len(bindings) != 1 or not {guard.node for guard in model.guards(call.node)} <= around:
         return None  # on another road there may be no sampler

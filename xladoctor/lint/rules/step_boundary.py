@@ -11,13 +11,12 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._protocol import (
     OPTIMIZER_STEP,
     compiles,
-    in_loop,
     steps_optimizer,
     syncs,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
@@ -34,7 +33,7 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
     for loop in model.loops:
         if loop.implicit or loop.iterates.kind not in _PASSIVE:
             continue
-        calls = [call for call in model.calls() if in_loop(model, loop, call)]
+        calls = model.reached(loop.node)
         if any(syncs(model, call) for call in calls) or not _uses_device(model, loop):
             continue
         if loop.kind is LoopKind.STEP:
@@ -43,7 +42,7 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
             yield from _evaluation(model, loop, calls)
 
 
-def _training(model: FileModel, loop: Loop, calls: list[CallSite]) -> Iterator[Problem]:
+def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
     step = next(
         (c for c in calls if c.name == OPTIMIZER_STEP or steps_optimizer(model, c)),
         None,
@@ -76,7 +75,7 @@ def _training(model: FileModel, loop: Loop, calls: list[CallSite]) -> Iterator[P
     )
 
 
-def _evaluation(model: FileModel, loop: Loop, calls: list[CallSite]) -> Iterator[Problem]:
+def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
     if any(call.method in _READS for call in calls):
         return  # each read runs what it needs: another matter (XLA101), and the graph stays small
     yield model.problem(

@@ -64,7 +64,7 @@ def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
         return True
     seen: list[cst.CSTNode] = [dataset]
     for name in [node for node in walk(dataset) if isinstance(node, cst.Name)]:
-        bindings = model.names.lookup(name.value, model.tree.scopes[name]) or []
+        bindings = model.bindings(name.value, name)
         seen.extend(item.node for item in bindings if item.kind == "assign")
     for node in seen:
         if differs(model, node):

@@ -1,0 +1,103 @@
+"""Real runs: why each graph was new is what the programs are known to do."""
+
+from __future__ import annotations
+
+import sys
+
+import cause_programs
+import programs
+import pytest
+from test_profile_xla import profile
+
+from xladoctor import diagnosis, readings
+
+pytest.importorskip("torch_xla")
+pytestmark = pytest.mark.xla
+
+
+def line(mark: str) -> int:
+    return programs.line(cause_programs.REASONS, mark)
+
+
+def _report(folder, text, *words, **environ):
+    (folder / "train.py").write_text(text)
+    words = (*words, "-o", "run", "--output-file", "r.txt", "--", sys.executable, "train.py")
+    done = profile(folder, *words, **environ)
+    assert done.returncode == 0, done.stderr
+    return diagnosis.diagnose(readings.load([folder / "run"]))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    return _report(tmp_path_factory.mktemp("reasons"), cause_programs.REASONS, PJRT_DEVICE="CPU")
+
+
+def _graphs(report, mark):
+    """The graphs that ended at a line, after its first."""
+    found = [c for c in report.compilations if c.location and c.location.row == line(mark)]
+    assert found[0].cause.kind in ("first-graph", "host-sync-split")
+    return found[1:]
+
+
+@pytest.mark.parametrize(
+    ("mark", "kind", "made", "words"),
+    [
+        ("LAST_BATCH", "input-shape", "LAST_BATCH_MADE", "(x): f32[8,6] -> f32[3,6]"),
+        ("SEQUENCE", "input-shape", None, "(ids): s64[4,9] -> s64[4,12]"),
+        ("SLICE", "constant-changed", "SLICE_MADE", "slice={[0:8], [0:1]} -> slice={[0:8], [0:2]}"),
+        ("ARANGE", "constant-changed", "ARANGE_MADE", "s64[2] -> s64[3]"),
+        ("NUMBER", "constant-changed", "NUMBER_MADE", "exactly 1"),
+        ("MASK", "input-shape", "MASK_MADE", "s64[4,1] -> s64[6,1]"),
+        ("KEPT", "graph-grew", None, "more operations of the same lines"),
+        ("LIVE", "live-tensors-changed", "LIVE_MADE", "1 more tensor alive"),
+        ("TYPE", "input-shape", None, "(x): f32[4,6] -> f16[4,6]"),
+        ("BRANCH", "op-changed", "BRANCH_MADE", "aten::sigmoid"),
+    ],
+)
+def test_what_differs_from_the_nearest_earlier_graph(report, mark, kind, made, words):
+    causes = [item.cause for item in _graphs(report, mark)]
+    assert causes, "no further graph was compiled"
+    found = next((cause for cause in causes if cause.kind == kind and words in cause.detail), None)
+    assert found is not None, causes
+    if made is not None:
+        assert found.location is not None
+        assert found.location.row == line(made)
+
+
+def test_a_read_in_the_step_is_a_graph_of_its_own(report):
+    for mark, step_end in (("SPLIT_READ", "SPLIT"), ("PRINT", "PRINT_STEP")):
+        at = [c for c in report.compilations if c.location.row == line(mark)]
+        assert [item.cause.kind for item in at] == ["host-sync-split"]
+        # The step's own graph is not compiled again for it.
+        assert not _graphs(report, step_end)
+
+
+def test_no_graph_is_left_without_a_reason(report):
+    assert [c for c in report.compilations if c.cause.kind == "unknown"] == []
+
+
+def test_train_and_eval_in_turn_are_no_fault(report):
+    places = {place.row for found in report.findings for place in found.locations}
+    assert places.isdisjoint({line("TRAIN"), line("EVAL")})
+    for mark in ("TRAIN", "EVAL"):
+        assert len(_graphs(report, mark)) <= 1  # the first step's gradients are made, then kept
+
+
+def test_findings_name_the_problem_and_the_line_that_makes_it(report):
+    found = {(f.code, f.locations[0].row): f for f in report.findings}
+    assert ("XLA203", line("LAST_BATCH")) in found
+    assert ("XLA201", line("MASK_MADE")) in found
+    grown = found["XLA210", line("KEPT")]
+    assert "detach()" in grown.suggestion
+    assert not [f for f in report.findings if f.code == "XLA301"]
+    assert found["XLA210", line("SLICE")].related[0].row == line("SLICE_MADE")
+    assert found["XLA210", line("SLICE")].count == 4  # 7 sizes, 3 executions are warm-up
+
+
+def test_cores_that_differ(tmp_path):
+    report = _report(tmp_path, cause_programs.UNLIKE, "--simulate-cores", "2")
+    (odd,) = [c for c in report.compilations if c.cause.kind == "core-divergence"]
+    assert odd.cores == (1,)
+    assert "aten::sin" in odd.cause.detail
+    assert odd.cause.location.row == programs.line(cause_programs.UNLIKE, "ODD")
+    assert [f.code for f in report.findings] == ["XLA410"]

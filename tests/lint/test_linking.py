@@ -1,0 +1,226 @@
+"""Files that import each other are understood together."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from xladoctor.lint import linking, run
+from xladoctor.lint.engine import LintOptions
+
+PLAN = run.Plan(LintOptions())
+
+TRAIN = """
+    import torch
+    import torch_xla
+    import torch_xla.core.xla_model as xm
+    from torch.utils.data import DataLoader
+    from pkg.steps import train_epoch
+
+    device = xm.xla_device()
+    model = torch.nn.Linear(4, 4).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader([], batch_size=4, drop_last=True)
+    for epoch in range(3):
+        train_epoch(model, loader, optimizer, torch.nn.CrossEntropyLoss(), device)
+"""
+STEPS = """
+    from pkg.tools import accuracy, finish
+
+    def train_epoch(model, loader, optimizer, loss_fn, device):
+        for x, y in loader:
+            x, y = x.to(device), y.to(device)
+            out = model(x)
+            loss_fn(out, y).backward()
+            finish(optimizer)
+            accuracy(out, y)
+"""
+TOOLS = """
+    import torch_xla
+
+    def finish(optimizer):
+        optimizer.step()
+        torch_xla.sync()
+
+    def accuracy(output, target):
+        return (output.argmax(1) == target).float().mean().item()
+
+    def size(tensor):
+        return tensor.item()
+"""
+
+
+@pytest.fixture
+def lint(tmp_path, monkeypatch):
+    """Write files into a project and lint them: (file, row, code) of what is found."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+
+    def lint(given=None, **files):
+        for name, text in files.items():
+            path = Path(name.replace("__", "/") + ".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(text), encoding="utf-8")
+        paths = given or sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.py"))
+        found = []
+        for result in run.lint_files([Path(path) for path in paths], PLAN):
+            assert result.result.failures == ()
+            found += [
+                (item.locations[0].filename, item.locations[0].row, item.code)
+                for item in result.result.findings
+                if not item.code.startswith("XLA8")
+            ]
+        return found
+
+    return lint
+
+
+def test_a_helper_that_reads_what_another_file_put_on_the_device(lint):
+    found = lint(train=TRAIN, pkg__steps=STEPS, pkg__tools=TOOLS)
+    assert found == [("pkg/tools.py", 9, "XLA101")]
+
+
+def test_what_was_not_given_is_read_but_not_reported(lint):
+    # pkg/tools.py ends the graph, so the loop of pkg/steps.py lacks nothing.
+    assert lint(given=["train.py"], train=TRAIN, pkg__steps=STEPS, pkg__tools=TOOLS) == []
+
+
+def test_a_loop_without_a_boundary_in_any_file(lint):
+    tools = TOOLS.replace("        torch_xla.sync()\n", "")
+    found = lint(train=TRAIN, pkg__steps=STEPS, pkg__tools=tools)
+    assert ("pkg/steps.py", 5, "XLA301") in found
+
+
+def test_related_places_name_their_file(lint):
+    lint(train=TRAIN, pkg__steps=STEPS, pkg__tools=TOOLS)
+    paths = [Path("train.py"), Path("pkg/steps.py"), Path("pkg/tools.py")]
+    [finding] = [
+        finding
+        for result in run.lint_files(paths, PLAN)
+        for finding in result.result.findings
+        if finding.code == "XLA101"
+    ]
+    assert [(place.filename, place.row) for place in finding.related] == [
+        ("pkg/steps.py", 5),
+        ("pkg/steps.py", 6),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("imports", "call"),
+    [
+        ("from pkg import tools", "tools.accuracy"),
+        ("import pkg.tools", "pkg.tools.accuracy"),
+        ("import pkg.tools as t", "t.accuracy"),
+        ("from pkg.tools import accuracy as acc", "acc"),
+        ("from pkg.tools import *", "accuracy"),
+        ("from pkg.again import accuracy", "accuracy"),
+    ],
+)
+def test_every_way_to_import(lint, imports, call):
+    steps = STEPS.replace("accuracy, finish", "finish").replace("accuracy(", f"{call}(")
+    steps = f"    {imports}\n" + steps
+    again = "from .tools import accuracy\n"
+    found = lint(train=TRAIN, pkg__steps=steps, pkg__tools=TOOLS, pkg__again=again)
+    assert found == [("pkg/tools.py", 9, "XLA101")]
+
+
+def test_classes_and_objects_of_other_files(lint):
+    meters = """
+        class Meter:
+            def __init__(self):
+                self.total = 0.0
+
+            def update(self, value):
+                self.total += value.item()
+    """
+    shared = """
+        from pkg.meters import Meter
+
+        meter, times = Meter(), Meter()
+    """
+    steps = "    from pkg.shared import meter, times\n" + STEPS.replace(
+        "accuracy(out, y)", "meter.update(out.sum())"
+    )
+    found = lint(
+        train=TRAIN, pkg__steps=steps, pkg__tools=TOOLS, pkg__meters=meters, pkg__shared=shared
+    )
+    assert found == [("pkg/meters.py", 7, "XLA101")]
+
+
+def test_library_names_through_a_module_of_the_project(lint):
+    compat = "import torch_xla.core.xla_model as xm\nsync = xm.mark_step\n"
+    tools = TOOLS.replace("import torch_xla\n", "from pkg.compat import sync\n")
+    tools = tools.replace("torch_xla.sync()", "sync()")
+    found = lint(train=TRAIN, pkg__steps=STEPS, pkg__tools=tools, pkg__compat=compat)
+    assert found == [("pkg/tools.py", 9, "XLA101")]
+
+
+def test_cores_that_start_in_another_file(lint):
+    main = """
+        import torch_xla.distributed.xla_multiprocessing as xmp
+        from worker import run
+
+        if __name__ == "__main__":
+            xmp.spawn(run, args=())
+    """
+    worker = """
+        import torch
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+
+        def run(index):
+            device = xm.xla_device()
+            model = torch.nn.Linear(4, 4).to(device)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in pl.MpDeviceLoader([], device):
+                loss = model(x).sum()
+                loss.backward()
+                optimizer.step()
+    """
+    assert lint(worker=worker) == []
+    assert lint(main=main, worker=worker) == [("worker.py", 13, "XLA302")]
+
+
+def test_circles_end(lint):
+    one = "import torch_xla\nimport two\nfrom two import f\ndef g(x):\n    return f(x)\ng(1)\n"
+    two = "import one\nfrom one import g\ndef f(x):\n    return g(x)\nx = g\n"
+    assert lint(one=one, two=two) == []
+
+
+def test_a_file_that_does_not_parse_drops_out(lint):
+    found = lint(train=TRAIN, pkg__steps=STEPS, pkg__tools="def broken(:\n")
+    assert ("pkg/tools.py", 1, "XLA001") in found
+    assert not [item for item in found if item[2] not in {"XLA001", "XLA301"}]
+
+
+def test_fixes_of_linked_files_keep_the_others_in_mind(lint, tmp_path):
+    lint(train=TRAIN, pkg__steps=STEPS, pkg__tools=TOOLS)
+    plan = run.Plan(LintOptions(), fix="unsafe")
+    paths = [Path("train.py"), Path("pkg/steps.py"), Path("pkg/tools.py")]
+    results = {item.filename: item for item in run.lint_files(paths, plan)}
+    assert b"torch_xla.device()" in results["train.py"].fixed
+    assert results["pkg/steps.py"].fixed is None
+
+
+def test_groups_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+    names = [f"part{number}.py" for number in range(60)]
+    for number, name in enumerate(names):
+        Path(name).write_text(f"import torch_xla\nimport part{(number + 1) % 60}\n")
+    found = linking.groups(names)
+    assert max(len(group.names) for group in found) <= 40
+    assert sorted(name for group in found for name in group.given) == sorted(names)
+
+
+def test_files_without_xla_stay_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("one.py").write_text("import two\n")
+    Path("two.py").write_text("x = 1\n")
+    assert [group.names for group in linking.groups(["one.py", "two.py"])] == [
+        ("one.py",),
+        ("two.py",),
+    ]

@@ -1,0 +1,164 @@
+"""The new graphs themselves, as XLA was given them; they tell what differs from earlier ones.
+
+XLA writes each module that it compiles into a folder when ``--xla_dump_to`` is among its flags. It
+reads its flags once, when the runtime starts. So the flag is put there when torch_xla has been
+imported and taken away after the first graph; a child process puts its own there. It does not
+change the hash of a graph, and nothing happens unless something is compiled (torch_xla 2.9.0; the
+dump makes a compilation 5 to 20 % longer).
+
+The lines of the operations are in the dump only while torch_xla notes them (``_set_ir_debug``),
+which makes tracing about a third slower. So that is on while graphs are still new, and off in a
+program that has settled. Switching it does not change hashes either.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import TYPE_CHECKING
+
+from . import xla
+
+if TYPE_CHECKING:
+    from .writer import Writer
+
+#: Folder for what XLA writes; made and removed by the launcher. Without it nothing is dumped.
+SCRATCH = "XLADOCTOR_SCRATCH"
+
+#: How many graphs of one process are kept, and how many bytes of them (compressed).
+MOST_GRAPHS, MOST_BYTES = 500, 64_000_000
+
+#: Launches of one core without a new graph after which lines are no longer noted.
+SETTLED_LAUNCHES = 16
+
+_FLAGS = "XLA_FLAGS"
+_KINDS = {".before_optimizations.txt": "txt", ".before_optimizations.hlo.pb": "pb"}
+
+
+class Dumps:
+    """The modules that XLA has compiled in this process.
+
+    Args:
+        writer: Keeps them in the process's folder.
+        lines: "never", "settling" (while graphs are still new) or "always": when torch_xla is to
+            note the lines of operations.
+    """
+
+    def __init__(self, writer: Writer, *, lines: str) -> None:
+        self._writer = writer
+        self._lines = lines
+        self.problem: str | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._folder: str | None = None
+        self._before: str | None = None
+        self._armed = False
+        self._kept = self._bytes = self._quiet = 0
+        self._noting = False
+        self._arm()
+        if self._lines != "never":
+            self._note_lines(on=True)
+
+    def start_over(self) -> None:
+        """Begin again in a forked child."""
+        self.disarm()
+        self._begin()
+
+    def _arm(self) -> None:
+        scratch = os.environ.get(SCRATCH)
+        if not scratch or not os.access(scratch, os.W_OK):
+            return
+        words = [
+            word
+            for word in os.environ.get(_FLAGS, "").split()
+            if scratch not in word and word not in _OURS
+        ]
+        if any(word.startswith("--xla_dump") for word in words):
+            self.problem = "XLA_FLAGS already dumps graphs: why a graph is new is told less exactly"
+            return
+        self._folder = f"{scratch}/{os.getpid()}"
+        self._before = " ".join(words) or None
+        os.environ[_FLAGS] = " ".join([*words, f"--xla_dump_to={self._folder}", *_OURS])
+        self._armed = True
+
+    def disarm(self) -> None:
+        """Give the program's own flags back; XLA has read them by now."""
+        if self._armed:
+            self._armed = False
+            if self._before is None:
+                os.environ.pop(_FLAGS, None)
+            else:
+                os.environ[_FLAGS] = self._before
+
+    def launched(self, compiled: int, cores: int) -> list[str | None]:
+        """Take what a launch has made XLA write.
+
+        Args:
+            compiled: How many graphs it compiled.
+            cores: How many cores launch in this process.
+
+        Returns:
+            The names under which the graphs were kept, in the order in which they were compiled;
+            None for those that were not.
+        """
+        self.disarm()
+        if not compiled:
+            self._quiet += 1
+            if self._noting and self._lines == "settling":
+                self._note_lines(on=self._quiet < SETTLED_LAUNCHES * max(1, cores))
+            return []
+        self._quiet = 0
+        if self._lines != "never":
+            self._note_lines(on=True)
+        names: list[str | None] = [None] * compiled
+        if self._folder is None:
+            return names
+        modules = self._modules()
+        # Threads that compile at the same time cannot be told apart.
+        if len(modules) == compiled:
+            names = [self._keep(modules[number]) for number in sorted(modules)]
+        return names
+
+    def _note_lines(self, *, on: bool) -> None:
+        if on == self._noting:
+            return
+        switch = xla.binding("_set_ir_debug")
+        if switch is not None:
+            switch(on)
+            self._noting = on
+
+    def _modules(self) -> dict[str, dict[str, bytes]]:
+        """Read and remove all that lies in the folder: module's number to kind to content."""
+        found: dict[str, dict[str, bytes]] = {}
+        assert self._folder is not None
+        try:
+            names = os.listdir(self._folder)
+        except OSError:
+            return found
+        for name in names:
+            path = f"{self._folder}/{name}"
+            kind = next((_KINDS[end] for end in _KINDS if name.endswith(end)), None)
+            try:
+                if kind is not None:
+                    with open(path, "rb") as file:
+                        found.setdefault(name.split(".", 1)[0], {})[kind] = file.read()
+                os.unlink(path)
+            except OSError:
+                pass
+        return found
+
+    def _keep(self, module: dict[str, bytes]) -> str | None:
+        if self._kept >= MOST_GRAPHS or self._bytes >= MOST_BYTES:
+            return None
+        name = f"graphs/{self._kept:04}"
+        for kind, content in sorted(module.items()):
+            packed = zlib.compress(content, 1)
+            if not self._writer.keep(f"{name}.{kind}.z", packed):
+                return None
+            self._bytes += len(packed)
+        self._kept += 1
+        return name
+
+
+_OURS = ("--xla_dump_hlo_as_text", "--xla_dump_hlo_as_proto")

@@ -1,0 +1,374 @@
+"""Whether the cores still train one model: their optimizers' parameters are compared.
+
+After a step has been launched every core hands in its parameters; the first to come is what the
+others are compared with, bit by bit, in memory that torch and the runtime share (nothing is
+transferred, so no counter of the program moves). Cores of a healthy program run the same update on
+the same numbers and stay equal to the last bit. Differences below 1e-6 of the largest value are
+left alone. Every step is looked at while that costs less than 2 % of the time, the first ones
+always.
+
+Programs may differ on purpose: see :func:`xladoctor.cores_differ_on_purpose`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ..agent import xla
+from ..agent.points import COLLECTIVE, LAUNCH, SIMULATE, STEP, Call, Points
+from . import reductions
+from .divergence import odd_ones
+from .owners import differs_on_purpose, name_of
+from .places import Place, user_frame
+from .wording import names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .cores import Core, Crew
+
+#: Set (to anything but "0") by programs whose cores differ on purpose.
+SILENT = "XLADOCTOR_CORES_DIFFER"
+#: The first steps are always compared, later ones while it costs less than this share of the time.
+ALWAYS, SHARE = 4, 0.02
+#: Comparisons that may be open at once; more only arise when the cores never wait for each other.
+OPEN = 8
+#: Share of a parameter's largest value that is no difference.
+TOLERANCE = 1e-6
+
+
+@dataclasses.dataclass(slots=True)
+class Stepped:
+    """What one core knows of one of its optimizers.
+
+    Attributes:
+        optimizer: A weak reference.
+        index: The same on all cores: its number in the order of their first steps.
+        steps: How often it has stepped.
+        fresh: Whether it has stepped since the last comparison.
+        reduction: What became of the gradients' reduction before its first step.
+        place: Where the program stepped it.
+    """
+
+    optimizer: Any
+    index: int
+    steps: int = 0
+    fresh: bool = False
+    reduction: reductions.Reduction = dataclasses.field(default_factory=reductions.Reduction)
+    place: Place | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class Comparison:
+    """One optimizer after one step: what each core has brought.
+
+    Attributes:
+        reference: The parameters of the core that came first.
+        first: That core.
+        others: Core to its parameters if they differ, else to None.
+    """
+
+    reference: list[Any]
+    first: int
+    others: dict[int, list[Any] | None] = dataclasses.field(default_factory=dict)
+
+
+class Ledger:
+    """The comparisons of one crew."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.began = time.monotonic()
+        self.seconds = 0.0
+        self.by_core: dict[int, list[Stepped]] = {}
+        self.wanted: set[tuple[int, int]] = set()  # comparisons that not every core has made
+        self.open: dict[tuple[int, int], Comparison] = {}
+        self.decided: dict[int, int] = {}  # optimizer to the last step that was decided on
+        self.equal: dict[int, int] = {}  # optimizer to the last step after which all were equal
+        self.closed: set[int] = set()  # optimizers that need no more looking at
+
+    def due(self, index: int, step: int) -> bool:
+        """Whether to compare; the first core that asks decides for all. Holds the lock."""
+        if index in self.closed:
+            return False
+        if (index, step) in self.wanted:
+            return True
+        if step <= self.decided.get(index, -1):
+            return False
+        self.decided[index] = step
+        cheap = self.seconds < SHARE * (time.monotonic() - self.began)
+        if (step > ALWAYS and not cheap) or len(self.wanted) >= OPEN:
+            return False
+        self.wanted.add((index, step))
+        return True
+
+    def drop(self, key: tuple[int, int]) -> Comparison | None:
+        """End a comparison. Holds the lock."""
+        self.wanted.discard(key)
+        return self.open.pop(key, None)
+
+
+class Agreement:
+    """Compares the cores' parameters while several cores run.
+
+    Args:
+        points: The process's points.
+        crew_of: Gives the crew and the core for a core's number; None when no cores run.
+    """
+
+    def __init__(
+        self, points: Points, crew_of: Callable[[int | None], tuple[Crew, Core] | None]
+    ) -> None:
+        self._points = points
+        self._crew_of = crew_of
+        self._ledgers: weakref.WeakKeyDictionary[Crew, Ledger] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+        self._wait_device = xla.binding("_xla_wait_device_ops")
+
+    def install(self) -> None:
+        """Put it around its points, outside of the gate: nothing here may hold the launch lock."""
+        if xla.binding("_to_dlpack") is None:
+            return
+        self._points.around(STEP, SIMULATE, self.step, "agreement")
+        self._points.around(LAUNCH, SIMULATE, self.launch, "agreement")
+        self._points.around(COLLECTIVE, SIMULATE, self.collective, "agreement")
+        reductions.watch_clipping()
+        try:
+            from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+            register_optimizer_step_pre_hook(self.before_step)
+        except Exception:
+            return  # an older torch: only the cause is not known then
+
+    # -- points -------------------------------------------------------------------------------
+    def collective(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around COLLECTIVE: gradients may have been reduced."""
+        if self._crew_of(call.core) is not None:
+            reductions.seen(call.what)
+        return proceed()
+
+    def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+        """Before the first step of an optimizer: are the weights equal, were gradients reduced."""
+        found = self._crew_of(xla.current_core())
+        if found is None:
+            return
+        try:
+            crew, core = found
+            stepped = self._stepped(crew, core, optimizer)
+            if stepped.steps == 0:
+                stepped.reduction = reductions.before(_parameters(optimizer, with_gradient=True))
+                self._compare(crew, core, stepped)
+            reductions.forget()
+        except Exception as error:
+            self._give_up(crew, stepped, error)
+
+    def step(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around STEP: this optimizer's parameters have to be compared after the next launch."""
+        found = self._crew_of(call.core)
+        if found is not None:
+            stepped = self._stepped(*found, call.args[0])
+            stepped.steps += 1
+            stepped.fresh = True
+            stepped.place = user_frame(found[1].thread)
+        return proceed()
+
+    def launch(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around LAUNCH: all that was pending on the device has been launched now."""
+        found = self._crew_of(call.core)
+        if found is None or call.what != "_xla_step_marker":
+            return proceed()
+        result = proceed()
+        crew, core = found
+        ledger = self._ledger(crew)
+        for stepped in ledger.by_core.get(core.number, ()):
+            if stepped.fresh and crew.failure is None:
+                stepped.fresh = False
+                began = time.perf_counter()
+                try:
+                    self._compare(crew, core, stepped)
+                except Exception as error:
+                    self._give_up(crew, stepped, error)
+                spent = time.perf_counter() - began
+                call.facts["waited"] = call.facts.get("waited", 0.0) + spent
+        return result
+
+    def _give_up(self, crew: Crew, stepped: Stepped, error: Exception) -> None:
+        self._ledger(crew).closed.add(stepped.index)
+        crew.tell("not-compared", error=error)
+
+    # -- comparing ----------------------------------------------------------------------------
+    def _ledger(self, crew: Crew) -> Ledger:
+        with self._lock:
+            return self._ledgers.setdefault(crew, Ledger())
+
+    def _stepped(self, crew: Crew, core: Core, optimizer: Any) -> Stepped:
+        mine = self._ledger(crew).by_core.setdefault(core.number, [])
+        for stepped in mine:
+            if stepped.optimizer() is optimizer:
+                return stepped
+        mine.append(Stepped(weakref.ref(optimizer), len(mine)))
+        return mine[-1]
+
+    def _compare(self, crew: Crew, core: Core, stepped: Stepped) -> None:
+        ledger = self._ledger(crew)
+        with ledger.lock:
+            if not ledger.due(stepped.index, stepped.steps):
+                return
+        self._wait_device([f"CPU:{core.number}"])
+        began = time.perf_counter()
+        optimizer = stepped.optimizer()
+        values = _values(_parameters(optimizer)) if optimizer is not None else None
+        key = (stepped.index, stepped.steps)
+        with ledger.lock:
+            if values is None or key not in ledger.wanted:
+                ledger.drop(key)
+                return
+            comparison = ledger.open.setdefault(key, Comparison(values, core.number))
+        if comparison.first != core.number:
+            same = len(values) == len(comparison.reference) and all(
+                map(_equal, values, comparison.reference)
+            )
+            with ledger.lock:
+                comparison.others[core.number] = None if same else values
+        with ledger.lock:
+            ledger.seconds += time.perf_counter() - began
+            if len(comparison.others) < crew.size - 1 or ledger.drop(key) is None:
+                return
+            if not any(comparison.others.values()):
+                ledger.equal[stepped.index] = stepped.steps
+                return
+        self._tell(crew, ledger, stepped, comparison)
+
+    def _tell(self, crew: Crew, ledger: Ledger, stepped: Stepped, comparison: Comparison) -> None:
+        """Report the first parameter that differs; what differs by rounding only is equal."""
+        optimizer = stepped.optimizer()
+        if os.environ.get(SILENT, "0") not in ("", "0"):
+            ledger.closed.add(stepped.index)
+            return
+        values = {
+            core: theirs or comparison.reference for core, theirs in comparison.others.items()
+        }
+        values[comparison.first] = comparison.reference
+        if optimizer is None or len({len(theirs) for theirs in values.values()}) > 1:
+            return  # different models by design
+        equal_at = ledger.equal.get(stepped.index)
+        for at, parameter in enumerate(_parameters(optimizer)):
+            groups = _groups({core: theirs[at] for core, theirs in values.items()})
+            if groups is None or differs_on_purpose(optimizer, parameter):
+                continue
+            ledger.closed.add(stepped.index)
+            odd, others, distance = groups
+            reason = reductions.Reduction("start", reductions.START)
+            if stepped.steps:
+                # Later on, what was seen before the first step is no reason any more.
+                reason = reductions.Reduction() if equal_at else stepped.reduction
+            where = name_of(parameter)
+            place = stepped.place if stepped.steps else user_frame(threading.get_ident())
+            crew.tell(
+                "cores-part",
+                message=_sentence(stepped.steps, equal_at, where, odd, others, distance),
+                suggestion=reason.words,
+                cores=odd if len(others) > 1 else sorted(odd + others),
+                step=stepped.steps,
+                equal_at=equal_at,
+                parameter=where,
+                difference=distance,
+                cause=reason.kind,
+                place=place,
+                cause_place=reason.place,
+            )
+            return
+        ledger.equal[stepped.index] = stepped.steps
+
+
+def _parameters(optimizer: Any, *, with_gradient: bool = False) -> list[Any]:
+    return [
+        parameter
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if parameter.is_xla
+        and not getattr(parameter, "_is_sharded", False)  # FSDP: a share of the weights each
+        and (not with_gradient or parameter.grad is not None)
+    ]
+
+
+def _values(parameters: Sequence[Any]) -> list[Any] | None:
+    """The parameters as tensors on the host that share the device's memory.
+
+    Returns:
+        None if one of them has still to be computed: to read it would compile a graph.
+    """
+    import torch
+
+    if not parameters or not reductions.computed(parameters):
+        return None
+    share = xla.binding("_to_dlpack")
+    return [torch.from_dlpack(share(parameter.detach())).reshape(-1) for parameter in parameters]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    import torch
+
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(torch.equal(one.view(torch.uint8), other.view(torch.uint8)))
+
+
+def _groups(values: dict[int, Any]) -> tuple[list[int], list[int], float] | None:
+    """The odd cores, the others and the largest distance; None if all are alike.
+
+    None as well when the shapes differ: such cores differ on purpose.
+    """
+    import torch
+
+    cores = sorted(values)
+    marks: dict[int, int] = {}
+    kinds: list[Any] = []
+    largest = 0.0
+    for core in cores:
+        value = values[core]
+        if value.shape != values[cores[0]].shape or value.dtype != values[cores[0]].dtype:
+            return None
+        mark = next((at for at, kind in enumerate(kinds) if _close(value, kind)), None)
+        if mark is None:
+            mark = len(kinds)
+            kinds.append(value)
+            distance = (value.to(torch.float64) - kinds[0].to(torch.float64)).abs().max()
+            largest = max(largest, float(distance)) if mark else largest
+        marks[core] = mark
+    found = odd_ones(marks)
+    return None if found is None else (*found, largest)
+
+
+def _close(one: Any, other: Any) -> bool:
+    import torch
+
+    if _equal(one, other):
+        return True
+    first, second = one.to(torch.float64), other.to(torch.float64)
+    limit = TOLERANCE * float(first.abs().max())
+    return bool(((first - second).abs() <= limit).logical_or(first.isnan() & second.isnan()).all())
+
+
+def _sentence(
+    step: int,
+    equal_at: int | None,
+    parameter: str,
+    odd: list[int],
+    others: list[int],
+    distance: float,
+) -> str:
+    """What was found; why is said apart from it."""
+    when = f"after optimizer step {step}" if step else "before the first optimizer step"
+    if equal_at:
+        when += f" (they were equal after step {equal_at})"
+    if len(others) == 1:
+        who = f"{names(sorted(odd + others))} each train a model of their own"
+    else:
+        who = f"{names(odd)} {'train' if len(odd) > 1 else 'trains'} another model than the rest"
+    return f"{who}: {parameter} differs by up to {distance:.3g} {when}"

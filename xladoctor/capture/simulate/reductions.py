@@ -1,0 +1,135 @@
+"""What became of the gradients' reduction before an optimizer's step: made, missing or lost.
+
+In torch_xla 2.9 an in-place change through ``p.grad.data`` or ``p.grad.detach()`` leaves an alias
+behind that is out of date: ``xm.reduce_gradients`` then reduces the alias and the optimizer uses
+the gradient as it was. ``torch.nn.utils.clip_grad_norm_`` is replaced by torch_xla with a version
+that does just that. Nothing fails, the reduction is simply not part of the gradient's graph; and
+that is how it is seen here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ..agent import xla
+from .places import Place, place_named, user_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: How the text of a graph names collectives (torch_xla 2.9).
+COLLECTIVE_NODE = re.compile(
+    r"xla::(cross_replica_sum|all_reduce|all_gather|all_to_all|collective_permute"
+    r"|reduce_scatter|send|recv)"
+)
+_NODE = re.compile(r"%\d+ = [^ ]+ (?P<operation>[\w:]+)\(")
+_LOCATION = re.compile(r"location=[^ ]*?@(?P<file>[^ :@]+):(?P<row>\d+)")
+#: Operations that only look at a tensor in another way.
+_VIEWS = ("aten::permute", "aten::view", "xla::as_strided", "aten::as_strided", "xla::device_data")
+_REDUCING = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+
+START = (
+    "start with equal weights: set one seed before the model is made, or call "
+    "xm.broadcast_master_param(model) after it was moved"
+)
+_MISSING = (
+    "no collective reduces the gradients before the step: step with xm.optimizer_step, or call "
+    "xm.reduce_gradients first"
+)
+_LOST = (
+    "the reduction of the gradients is lost, because {what} before it: call "
+    "xm.reduce_gradients(optimizer) first, then change the gradients, then optimizer.step()"
+)
+
+_thread = threading.local()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reduction:
+    """What became of the reduction.
+
+    Attributes:
+        kind: "reduced", "missing", "lost" or "unknown".
+        words: Why the cores part because of it and what to do; empty if it is not the reason.
+        place: The line that is to blame, if it is known.
+    """
+
+    kind: str = "unknown"
+    words: str = ""
+    place: Place | None = None
+
+
+def seen(collective: str) -> None:
+    """This core has put a collective into its graph."""
+    if collective in _REDUCING:
+        _thread.reductions = getattr(_thread, "reductions", 0) + 1
+
+
+def forget() -> None:
+    """An optimizer steps: what was seen belongs to that step."""
+    _thread.reductions = 0
+    _thread.clipped = None
+
+
+def watch_clipping() -> None:
+    """Note where the program calls torch_xla's version of ``clip_grad_norm_``."""
+    try:
+        from torch import nn
+    except ImportError:
+        return
+    original = nn.utils.clip_grad_norm_
+    if getattr(original, "__module__", "") == "torch.nn.utils.clip_grad":
+        return  # torch's own, which leaves no alias behind
+
+    @functools.wraps(original)
+    def clip(*args: Any, **kwargs: Any) -> Any:
+        _thread.clipped = user_frame(threading.get_ident())
+        return original(*args, **kwargs)
+
+    nn.utils.clip_grad_norm_ = clip
+
+
+def computed(tensors: Sequence[Any]) -> bool:
+    """Whether all tensors have been launched, so that to read them compiles nothing."""
+    text = xla.binding("_get_xla_tensors_text")(list(tensors))
+    return all(found["operation"] == "xla::device_data" for found in _NODE.finditer(text))
+
+
+def before(parameters: Sequence[Any]) -> Reduction:
+    """Look at the gradients just before the step.
+
+    Args:
+        parameters: Those with a gradient. One of them speaks for all.
+    """
+    if not parameters:
+        return Reduction()
+    text = xla.binding("_get_xla_tensors_text")([parameters[-1].grad])
+    reduced = getattr(_thread, "reductions", 0)
+    if COLLECTIVE_NODE.search(text):
+        return Reduction("reduced")
+    if not reduced:
+        return Reduction("missing", _MISSING)
+    lines = [line for line in text.splitlines() if _NODE.search(line)]
+    if not any("xla::device_data" not in line for line in lines):
+        return Reduction()  # launched between the reduction and the step: nothing left to see
+    place = getattr(_thread, "clipped", None)
+    if place is not None:
+        what = "torch_xla's clip_grad_norm_ changed them in place"
+    else:
+        place = _changed_at(lines)
+        what = "they were changed in place through .data or .detach()"
+    return Reduction("lost", _LOST.format(what=what), place)
+
+
+def _changed_at(lines: Sequence[str]) -> Place | None:
+    """The line of the program that made the last real operation of a graph."""
+    for line in reversed(lines):
+        node, location = _NODE.search(line), _LOCATION.search(line)
+        if node is None or node["operation"] in _VIEWS or location is None:
+            continue
+        return place_named(location["file"], int(location["row"]))
+    return None

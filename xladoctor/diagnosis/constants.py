@@ -1,0 +1,43 @@
+"""XLA610 constants-sent-in-step: values of the host go to the device one by one in each step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.words import finding, plural, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.diagnosis.case import Case
+    from xladoctor.findings import Finding
+
+#: CPU tensors and numbers that a graph needs, each sent for itself. U (tensor.cpp).
+_METRICS = ("IrValueTensorToXlaData", "TensorToData")
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """At most one; what set-up sends (weights) does not count."""
+    for state in case.states:
+        name = next((name for name in _METRICS if name in state.metrics), _METRICS[0])
+        sent, steps = state.grown(name), state.grown("MarkStep")
+        if sent is None or not steps:
+            total = state.samples(name)
+            sent, steps = None if total is None else total - limits.SETUP_CONSTANTS, state.steps
+        if sent is None or steps is None or steps < limits.STEADY_STEPS:
+            continue
+        if sum(state.fallbacks.values()) >= limits.CAUSED_BY_FALLBACKS * sent:
+            continue  # these are the results of operations that ran on the CPU, on their way back
+        if sent / steps > limits.CONSTANTS_PER_STEP:
+            yield finding(
+                "XLA610",
+                f"{rate(sent / steps)} per step a tensor or number of the host is sent to the "
+                f"device for itself ({sent:,} in {plural(steps, 'step')})",
+                "make constants (masks, positions, weights of losses) once on the device, before "
+                "the loop, and bring data through MpDeviceLoader",
+                count=sent,
+                seconds=state.seconds(name) if state.before is None else None,
+                by=state.by,
+            )
+            return

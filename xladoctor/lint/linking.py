@@ -1,0 +1,245 @@
+"""Which of the linted files belong together: the import graph around the files for XLA devices.
+
+Only files that name torch_xla (or a framework and TPUs) start a group; what they import from the
+same project, and what imports them, joins it. A file that is imported but was not given is read for
+what it says, and not reported. Groups are bounded, so that a package of thousands of files is
+linted in parts.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xladoctor.lint import sources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from xladoctor.lint.sources import Source
+
+_ROOT = re.compile(r"torch_xla|\btpu_cores\b|accelerator\s*=\s*['\"]tpu['\"]")
+_MOST_FILES = 40
+_MOST_LINES = 20_000
+#: How many imports lie between a file for XLA devices and a helper that still matters.
+_DOWN = 3
+_UP = 2
+_PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+_MOST_FOLDERS = 6
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """Files that are linted together.
+
+    Attributes:
+        names: All of them, sorted.
+        given: Those whose findings are wanted.
+        imports: File name to {module as its imports spell it: file name}.
+    """
+
+    names: tuple[str, ...]
+    given: tuple[str, ...]
+    imports: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+
+
+def groups(given: Sequence[str]) -> list[Group]:
+    """Put files into groups; most of them stay alone.
+
+    Args:
+        given: Names of files, in the order in which they are linted.
+    """
+    graph = _Graph(given)
+    roots = [name for name in given if graph.is_root(name)]
+    if not roots:
+        return [Group((name,), (name,)) for name in given]
+    edges = sorted(_edges(graph, roots))
+    parent = {name: name for name in graph.known}
+    size = {name: (1, graph.lines(name)) for name in graph.known}
+
+    def find(name: str) -> str:
+        while parent[name] != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    for _, one, other in edges:
+        first, second = find(one), find(other)
+        files = size[first][0] + size[second][0]
+        lines = size[first][1] + size[second][1]
+        if first != second and files <= _MOST_FILES and lines <= _MOST_LINES:
+            parent[second] = first
+            size[first] = (files, lines)
+    members: dict[str, list[str]] = {}
+    for name in graph.known:
+        members.setdefault(find(name), []).append(name)
+    wanted = set(given)
+    found = []
+    for name in given:
+        together = members.pop(find(name), None)
+        if together is None:
+            continue
+        inside = set(together)
+        imports = {
+            one: {module: other for module, other in graph.imports(one).items() if other in inside}
+            for one in together
+            if len(together) > 1
+        }
+        mine = tuple(item for item in given if item in inside and item in wanted)
+        found.append(Group(tuple(sorted(together)), mine, imports))
+    return found
+
+
+class _Graph:
+    """The files that are known, read when they are asked for."""
+
+    def __init__(self, given: Sequence[str]) -> None:
+        self.known: dict[str, None] = dict.fromkeys(given)
+        self._names = {sources.absolute(name): name for name in given}
+        self._sources: dict[str, Source] = {}
+        self._imports: dict[str, dict[str, str]] = {}
+        self._importers: dict[str, list[str]] | None = None
+        self._given = tuple(given)
+
+    def source(self, name: str) -> Source:
+        if name not in self._sources:
+            self._sources[name] = sources.read(Path(name))
+        return self._sources[name]
+
+    def is_root(self, name: str) -> bool:
+        return _ROOT.search(self.source(name).text) is not None
+
+    def lines(self, name: str) -> int:
+        return self.source(name).text.count("\n") + 1
+
+    def imports(self, name: str) -> dict[str, str]:
+        """Modules of the project that a file imports, as it spells them, to their files."""
+        if name not in self._imports:
+            found: dict[str, str] = {}
+            for module in imported_modules(self.source(name).text):
+                path = locate(module, sources.absolute(name), self._is_file)
+                if path is not None and sources.absolute(name) != path:
+                    found[module] = self._name(path, name)
+            self._imports[name] = found
+        return self._imports[name]
+
+    def importers(self, name: str) -> list[str]:
+        """The given files that import a file."""
+        if self._importers is None:
+            self._importers = {}
+            for other in self._given:
+                for target in set(self.imports(other).values()):
+                    self._importers.setdefault(target, []).append(other)
+        return self._importers.get(name, [])
+
+    def _is_file(self, path: Path) -> bool:
+        return path in self._names or path.is_file()
+
+    def _name(self, path: Path, importer: str) -> str:
+        if path not in self._names:
+            # Spelled as the user spelled the file that imports it.
+            base = sources.absolute(importer)
+            written = Path(importer)
+            shared = next((p for p in base.parents if path.is_relative_to(p)), None)
+            ups = len(base.relative_to(shared).parts) if shared is not None else 0
+            near = ups <= len(written.parts) and shared is not None
+            name = (
+                str(Path(*written.parts[: len(written.parts) - ups]) / path.relative_to(shared))
+                if near and shared is not None
+                else str(path)
+            )
+            self._names[path] = name
+            self.known[name] = None
+        return self._names[path]
+
+
+def _edges(graph: _Graph, roots: Iterable[str]) -> Iterator[tuple[int, str, str]]:
+    """(distance from a file for XLA devices, one file, other file)."""
+    for root in roots:
+        seen = {root}
+        frontier = [root]
+        for distance in range(1, _DOWN + 1):
+            following = []
+            for name in frontier:
+                for other in graph.imports(name).values():
+                    yield distance, name, other
+                    if other not in seen:
+                        seen.add(other)
+                        following.append(other)
+            frontier = following
+        frontier, seen = [root], {root}
+        for distance in range(1, _UP + 1):
+            following = []
+            for name in frontier:
+                for other in graph.importers(name):
+                    yield distance, name, other
+                    if other not in seen:
+                        seen.add(other)
+                        following.append(other)
+            frontier = following
+
+
+def imported_modules(text: str) -> list[str]:
+    """What a text imports, as its imports spell it; names after ``from`` may be modules too."""
+    if sources.syntax_error(text) is not None:
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError):
+            return []
+    found: dict[str, None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                parts = alias.name.split(".")
+                found.update(dict.fromkeys(".".join(parts[: n + 1]) for n in range(len(parts))))
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            if node.module:
+                found[module] = None
+            joint = "" if module.endswith(".") else "."
+            found.update({f"{module}{joint}{a.name}": None for a in node.names if a.name != "*"})
+    return list(found)
+
+
+def locate(module: str, importer: Path, is_file: Callable[[Path], bool]) -> Path | None:
+    """The file of the same project that a module name means, None if there is none.
+
+    Args:
+        module: As an import spells it ("pkg.utils", ".utils").
+        importer: The importing file, absolute.
+        is_file: Whether a file exists.
+    """
+    dots = len(module) - len(module.lstrip("."))
+    parts = module[dots:].split(".")
+    if dots:
+        folders = [importer.parents[dots - 1]] if dots <= len(importer.parents) else []
+    elif parts[0] in sys.stdlib_module_names:
+        return None
+    else:
+        folders = _roots(importer)
+    for folder in folders:
+        base = folder.joinpath(*parts)
+        for path in (base.with_name(base.name + ".py"), base / "__init__.py"):
+            if is_file(path):
+                return path
+    return None
+
+
+def _roots(importer: Path) -> list[Path]:
+    """The folders of the project from which absolute imports may start, the nearest first."""
+    folders = []
+    for folder in list(importer.parents)[:_MOST_FOLDERS]:
+        # A file inside a package imports by the package's name, not from its own folder.
+        if not (folder / "__init__.py").is_file():
+            folders += [folder, folder / "src"]
+        if any((folder / mark).exists() for mark in _PROJECT_MARKS):
+            return folders
+    return folders[:2]

@@ -1,0 +1,145 @@
+"""Files that import each other, modelled together: one run of values, one set of regions.
+
+A helper module is only understood with the program that calls it: whether ``accuracy(output)``
+gets a tensor of the device, whether ``train_epoch`` is called on every core, whether what
+``finish_step`` does ends the graph. A single file is a program of one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.calls import CallSite
+from xladoctor.lint.model.flow import Flow
+from xladoctor.lint.model.names import LinkedNames, Names
+from xladoctor.lint.model.regions import Regions, is_xla, spmd_is_on, used_frameworks
+from xladoctor.lint.model.syntax import Forest, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unit:
+    """One file of a program.
+
+    Attributes:
+        text: Its source (for a notebook: its code cells as one text).
+        filename: What it is called; distinct within a program.
+        shell: Magics and shell lines of a notebook as (row of the text, line as written).
+        imports: Names of modules as its imports spell them ("pkg.utils", ".utils") to the file
+            names of the units that they are.
+    """
+
+    text: str
+    filename: str = ""
+    shell: tuple[tuple[int, str], ...] = ()
+    imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+class Part:
+    """What is known of one file of a program by itself.
+
+    Args:
+        unit: The file.
+
+    Raises:
+        libcst.ParserSyntaxError: Its text is not Python.
+    """
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        self.tree = Tree(cst.parse_module(unit.text))
+        self.names = Names(self.tree)
+        self.is_xla = is_xla(self.tree, self.names)
+        self.frameworks = used_frameworks(self.names)
+        self.imports: list[Part] = []
+
+    @functools.cached_property
+    def spmd(self) -> bool:
+        """Whether it runs as one program over all devices."""
+        return spmd_is_on(self.tree, self.names)
+
+    @functools.cached_property
+    def below(self) -> frozenset[Part]:
+        """The files that it imports, also in turn."""
+        found: set[Part] = set()
+        waiting = list(self.imports)
+        while waiting:
+            part = waiting.pop()
+            if part not in found:
+                found.add(part)
+                waiting.extend(part.imports)
+        return frozenset(found - {self})
+
+
+class Program:
+    """The model of files that import each other.
+
+    Args:
+        parts: The files.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        by_name = {part.unit.filename: part for part in parts}
+        self.parts = tuple(parts)
+        for part in self.parts:
+            linked = {
+                module: by_name[name]
+                for module, name in part.unit.imports.items()
+                if name in by_name and by_name[name] is not part
+            }
+            part.imports = list(dict.fromkeys(linked.values()))
+            part.names.link({module: other.names for module, other in linked.items()})
+        self.tree: Tree = self.parts[0].tree
+        names: Names | LinkedNames = self.parts[0].names
+        if len(self.parts) > 1:
+            self.tree = Forest([part.tree for part in _imported_first(self.parts)])
+            names = LinkedNames(self.tree, [part.names for part in self.parts])
+        self.names = names
+        self.flow = Flow(self.tree, names, frozenset(self._for_xla()))
+        self.regions = Regions(self.tree, names, self.flow)
+
+    def above(self, part: Part) -> Sequence[Part]:
+        """The files that import a file, also in turn."""
+        return [other for other in self.parts if part in other.below and other is not part]
+
+    def linked(self, part: Part) -> Sequence[Part]:
+        """The files that a file imports or that import it, also in turn."""
+        above = self.above(part)
+        return [other for other in self.parts if other in part.below or other in above]
+
+    @functools.cached_property
+    def sites(self) -> dict[cst.Call, CallSite]:
+        """All calls of all files."""
+        return {node: self._site(node) for node in self.tree.calls}
+
+    def _site(self, node: cst.Call) -> CallSite:
+        func = node.func
+        return CallSite(
+            node,
+            self.names.resolve(func),
+            func.attr.value if isinstance(func, cst.Attribute) else None,
+            func.value if isinstance(func, cst.Attribute) else None,
+            self.tree.function_of(node),
+            self.flow.target(node),
+        )
+
+    def _for_xla(self) -> set[cst.Module]:
+        """The modules whose names are believed: those for XLA, and what Lightning runs on it."""
+        found = {part.tree.module for part in self.parts if part.is_xla}
+        for part in self.parts:
+            if part.is_xla and "lightning" in part.frameworks:
+                found.update(
+                    other.tree.module for other in part.below if "lightning" in other.frameworks
+                )
+        return found
+
+
+def _imported_first(parts: Sequence[Part]) -> list[Part]:
+    """Files in an order in which the imported ones come first, as far as circles allow."""
+    return sorted(parts, key=lambda part: len(part.below))

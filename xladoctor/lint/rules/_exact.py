@@ -1,0 +1,84 @@
+"""What rules about single calls share: is this line meant for XLA at all?"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel
+
+#: Words in a condition, a function's or a variable's name that say "not for XLA".
+_ELSEWHERE = re.compile(
+    r"cuda|gpu|nvidia|nccl|mps|backend|platform|device_type|xla|tpu", re.IGNORECASE
+)
+
+
+def for_another_device(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a condition around a node may keep it from XLA devices: silence is right then."""
+    if any(_ELSEWHERE.search(model.tree.text(guard.test)) for guard in model.guards(node)):
+        return True
+    parent = model.parent(node)
+    while parent is not None:
+        if isinstance(parent, cst.Try):
+            return True
+        parent = model.parent(parent)
+    function = model.function_of(node)
+    while function is not None:
+        if re.search(r"cuda|gpu|nccl|mps", function.name, re.IGNORECASE):
+            return True
+        function = function.outer
+    return False
+
+
+def given_true(model: FileModel, call: CallSite, keyword: str) -> cst.BaseExpression | None:
+    """The argument of that name if it is the literal ``True``."""
+    value = call.keywords.get(keyword)
+    return value if value is not None and model.literal(value) is True else None
+
+
+def called(model: FileModel, node: cst.CSTNode) -> CallSite | None:
+    """The call site that an expression or an expression statement is, or None."""
+    if isinstance(node, cst.Expr):
+        node = node.value
+    return model.call(node) if isinstance(node, cst.Call) else None
+
+
+def made_by(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
+    """The call whose result a name holds, if it is bound exactly once; the call itself."""
+    if isinstance(node, cst.Call):
+        return model.call(node)
+    if not isinstance(node, cst.Name):
+        return None
+    bindings = model.bindings(node.value, node)
+    if len(bindings) != 1 or bindings[0].kind != "assign":
+        return None
+    made = bindings[0].node
+    return model.call(made) if isinstance(made, cst.Call) else None
+
+
+def same_name(one: cst.BaseExpression | None, other: cst.BaseExpression | None) -> bool:
+    """Whether both are the same plain name or chain of attributes."""
+    if isinstance(one, cst.Name) and isinstance(other, cst.Name):
+        return one.value == other.value
+    if isinstance(one, cst.Attribute) and isinstance(other, cst.Attribute):
+        return one.attr.value == other.attr.value and same_name(one.value, other.value)
+    return False
+
+
+def in_order(model: FileModel, *nodes: cst.CSTNode) -> bool:
+    """Whether the nodes stand one after the other in the file."""
+    places = [model.tree.order[node] for node in nodes]
+    return places == sorted(places)
+
+
+def around(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The nodes around a node, innermost first."""
+    parent = model.parent(node)
+    while parent is not None:
+        yield parent
+        parent = model.parent(parent)

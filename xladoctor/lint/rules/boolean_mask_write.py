@@ -1,0 +1,44 @@
+"""XLA204: ``x[mask] = value`` on a device tensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._masks import mask_of
+from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+
+@rule("XLA204")
+def boolean_mask_write(model: FileModel) -> Iterator[Problem]:
+    """Find writes into a device tensor through a boolean mask in hot loops."""
+    for node in walk(model.tree.module):
+        if isinstance(node, cst.Assign):
+            targets = [item.target for item in node.targets]
+        elif isinstance(node, cst.AugAssign):
+            targets = [node.target]
+        else:
+            continue
+        for target in targets:
+            if not isinstance(target, cst.Subscript) or mask_of(model, target) is None:
+                continue
+            value = model.value(target.value)
+            loop = costly_loop(model, node)
+            if not value.is_device_tensor or loop is None:
+                continue
+            yield model.problem(
+                target,
+                f"writing through the mask of {snippet(model, target)} looks for its true "
+                f"elements on the host {often(loop)}, and every new number of them compiles again",
+                suggestion="x = x.masked_fill(mask, value) for a number, "
+                "x = torch.where(mask, other, x) for a tensor",
+                related=[loop_place(model, loop), *why_on_device(model, value, loop)],
+            )

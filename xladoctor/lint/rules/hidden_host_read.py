@@ -1,0 +1,106 @@
+"""XLA109: a library call that reads the values of the device tensors it is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._reads import costly_loop, loop_place, often
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+#: Function to what it reads for, and what to write instead. Measured (tables/ops.toml).
+_READERS = {
+    "torch.linalg.inv": ("its error check", "torch.linalg.inv_ex(a).inverse"),
+    "torch.inverse": ("its error check", "torch.linalg.inv_ex(a).inverse"),
+    "torch.nn.functional.gaussian_nll_loss": (
+        "its check of the variance",
+        "write the loss out: 0.5 * (var.log() + (input - target) ** 2 / var)",
+    ),
+    "copy.copy": ("the copy, which goes through pickle,", "t.clone()"),
+}
+#: Measured ones, and others whose constructors check their arguments in the same base class.
+_DISTRIBUTIONS = frozenset(
+    f"torch.distributions.{name}"
+    for name in (
+        *("Normal", "Categorical", "Bernoulli", "Beta", "Gamma", "Uniform", "Laplace", "Poisson"),
+        *(
+            "Dirichlet",
+            "Exponential",
+            "LogNormal",
+            "MultivariateNormal",
+            "RelaxedOneHotCategorical",
+        ),
+    )
+)
+
+
+@rule("XLA109")
+def hidden_host_read(model: FileModel) -> Iterator[Problem]:
+    """Find calls in hot loops that were measured to read their device tensors on the host."""
+    for call in model.calls():
+        name = _short(call.name or "")
+        given = [*call.positional, *call.keywords.values()]
+        if not any(model.value(item).is_device_tensor for item in given):
+            continue
+        if name in _READERS:
+            what, instead = _READERS[name]
+        elif name in _DISTRIBUTIONS and not call.has_star:
+            checks = call.keywords.get("validate_args")
+            if checks is not None and model.literal(checks) is not True:
+                continue
+            what, instead = "the check of its arguments", "give validate_args=False"
+        elif call.method == "step" and _is_scheduler(model, call.receiver):
+            what, instead = "the scheduler", "step the scheduler once per epoch, with a number"
+        else:
+            continue
+        loop = costly_loop(model, call.node)
+        if loop is not None:
+            yield model.problem(
+                call.node,
+                f"{what} reads device values on the host {often(loop)}: the host waits and the "
+                "graph is cut there",
+                suggestion=instead,
+                related=[loop_place(model, loop)],
+            )
+    yield from _membership(model)
+
+
+def _short(name: str) -> str:
+    """``torch.distributions.normal.Normal`` is ``torch.distributions.Normal``."""
+    parts = name.split(".")
+    if name.startswith("torch.distributions.") and len(parts) == 4:
+        return f"torch.distributions.{parts[3]}"
+    return name
+
+
+def _is_scheduler(model: FileModel, node: cst.BaseExpression | None) -> bool:
+    if node is None:
+        return False
+    value = model.value(node)
+    return value.kind is Kind.SCHEDULER and (value.type_name or "").endswith("ReduceLROnPlateau")
+
+
+def _membership(model: FileModel) -> Iterator[Problem]:
+    """``label in seen`` with a tensor on the right."""
+    for node in walk(model.tree.module):
+        if not isinstance(node, cst.Comparison):
+            continue
+        for part in node.comparisons:
+            value = model.value(part.comparator)
+            if not isinstance(part.operator, cst.In | cst.NotIn) or not value.is_device_tensor:
+                continue
+            loop = costly_loop(model, node) if value.certain else None
+            if loop is not None:
+                yield model.problem(
+                    node,
+                    f"`in` compares on the device and reads the answer on the host {often(loop)}",
+                    suggestion="keep it a tensor: (x == seen).any()",
+                    related=[loop_place(model, loop)],
+                )

@@ -1,0 +1,58 @@
+"""XLA108: a 0-d device tensor used as an index becomes a Python number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+#: Without ``dim`` the result of these has no dimensions.
+_REDUCTIONS = frozenset({"argmax", "argmin", "sum", "max", "min"})
+
+
+@rule("XLA108")
+def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
+    """Find ``x[t]`` and ``x[:t]`` where ``t`` is certainly a device tensor without dimensions."""
+    for node in walk(model.tree.module):
+        if not isinstance(node, cst.Subscript) or not model.value(node.value).is_device_tensor:
+            continue
+        index = next((part for part in _indices(node) if _is_scalar(model, part)), None)
+        loop = costly_loop(model, node) if index is not None else None
+        if index is None or loop is None:
+            continue
+        yield model.problem(
+            node,
+            f"the index {snippet(model, index)} becomes a Python number: it is read on the host "
+            f"{often(loop)}, and every new value compiles again",
+            suggestion="x.index_select(0, index.view(1)).squeeze(0) keeps the index on the device",
+            related=[loop_place(model, loop), *why_on_device(model, model.value(node.value), loop)],
+        )
+
+
+def _indices(node: cst.Subscript) -> Iterator[cst.BaseExpression]:
+    for element in node.slice:
+        if isinstance(element.slice, cst.Index):
+            yield element.slice.value
+        elif isinstance(element.slice, cst.Slice):
+            parts = (element.slice.lower, element.slice.upper)
+            yield from (part for part in parts if part is not None)
+
+
+def _is_scalar(model: FileModel, node: cst.BaseExpression) -> bool:
+    call = made_by(model, node)
+    if call is None or not model.value(node).is_device_tensor or call.has_star:
+        return False
+    if call.name is not None:
+        module, _, name = call.name.rpartition(".")
+        return module == "torch" and name in _REDUCTIONS and len(call.node.args) == 1
+    return call.method in _REDUCTIONS and not call.node.args

@@ -1,0 +1,56 @@
+"""XLA105: NumPy cannot see a tensor that lives on an XLA device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.model import Kind
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._reads import snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import libcst as cst
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+#: Functions that convert their first argument with ``__array__``, as nearly all of NumPy does.
+_CONVERTS = frozenset(
+    f"numpy.{name}"
+    for name in ("array", "asarray", "mean", "sum", "max", "min", "argmax", "std", "save")
+)
+
+
+@rule("XLA105")
+def numpy_on_device_tensor(model: FileModel) -> Iterator[Problem]:
+    """Find ``t.numpy()`` and ``np.asarray(t)`` of tensors that are certainly on the device."""
+    if not model.is_xla:
+        return
+    for call in model.calls():
+        tensor = _given(call)
+        if tensor is None:
+            continue
+        value = model.value(tensor)
+        if value.kind is not Kind.DEVICE_TENSOR or not value.certain:
+            continue
+        related = []
+        if value.origin is not None:
+            related.append(model.place(value.origin, "this puts it on the device"))
+        yield model.problem(
+            call.node,
+            f"{snippet(model, tensor)} is on the XLA device, and NumPy cannot read it there: "
+            "this raises TypeError",
+            suggestion="copy it to the host first: tensor.detach().cpu().numpy(), outside of the "
+            "step loop where that is possible",
+            related=related,
+        )
+
+
+def _given(call: CallSite) -> cst.BaseExpression | None:
+    """The tensor that a call hands to NumPy."""
+    if call.name is None and call.method == "numpy" and not call.node.args:
+        return call.receiver
+    if call.name in _CONVERTS:
+        return call.argument(1 if call.name == "numpy.save" else 0, None)
+    return None

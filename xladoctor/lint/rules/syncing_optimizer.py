@@ -1,0 +1,42 @@
+"""XLA110: an optimizer that reads its state on the host in every step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.model import LoopKind
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import for_another_device
+from xladoctor.lint.rules._reads import loop_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+#: Measured with four parameters: reads per step, and new compilations in five steps.
+_MEASURED = {"LBFGS": (13, 40), "Rprop": (16, 60), "ASGD": (12, 0), "Adafactor": (8, 0)}
+
+
+@rule("XLA110")
+def syncing_optimizer(model: FileModel) -> Iterator[Problem]:
+    """Find torch optimizers that were measured to read values on the host."""
+    if not model.is_xla:
+        return
+    loop = next((loop for loop in model.loops if loop.kind is LoopKind.STEP), None)
+    if loop is None:
+        return
+    for call in model.calls(*(f"torch.optim.{name}" for name in _MEASURED)):
+        if for_another_device(model, call.node):
+            continue
+        name = (call.name or "").rpartition(".")[2]
+        reads, compilations = _MEASURED[name]
+        also = f" and compiled {compilations} graphs in five steps" if compilations else ""
+        yield model.problem(
+            call.node,
+            f"torch.optim.{name} reads values on the host in every step: with four parameters "
+            f"{reads} reads a step{also}",
+            suggestion="SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax and NAdam read "
+            "nothing",
+            related=[loop_place(model, loop)],
+        )

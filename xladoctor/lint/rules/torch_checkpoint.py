@@ -1,0 +1,32 @@
+"""XLA312: ``torch.utils.checkpoint`` does not know XLA devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import for_another_device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+_TORCH = ("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential")
+
+
+@rule("XLA312")
+def torch_checkpoint(model: FileModel) -> Iterator[Problem]:
+    """Find activation checkpointing of torch itself in files for XLA devices."""
+    if not model.is_xla:
+        return
+    for call in model.calls(*_TORCH):
+        if for_another_device(model, call.node):
+            continue
+        yield model.problem(
+            call.node,
+            "torch.utils.checkpoint looks for the module torch.xla, which does not exist: it "
+            "raises AttributeError for tensors on an XLA device",
+            suggestion="torch_xla.utils.checkpoint.checkpoint(function, *args), which also keeps "
+            "the compiler from undoing the recomputation",
+        )

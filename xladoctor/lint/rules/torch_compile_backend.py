@@ -1,0 +1,58 @@
+"""XLA314: ``torch.compile`` with a backend that has no code for XLA devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import for_another_device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+_RENAMED = frozenset({"torchxla_trace_once", "aot_torchxla_trace_once", "aot_torchxla_trivial"})
+
+
+@rule("XLA314")
+def torch_compile_backend(model: FileModel) -> Iterator[Problem]:
+    """Find ``torch.compile`` without ``backend="openxla"`` in files for XLA devices."""
+    if not model.is_xla:
+        return
+    for call in model.calls("torch.compile"):
+        if call.has_star or for_another_device(model, call.node):
+            continue
+        backend = call.keywords.get("backend")
+        name = "inductor" if backend is None else model.literal(backend)
+        if name == "inductor":
+            message = "torch.compile's default backend has no code for XLA devices: it raises"
+        elif name in _RENAMED:
+            message = f"the backend {name} was renamed to openxla: torch.compile raises"
+        else:
+            continue
+        change = (
+            model.add_argument(call.node, 'backend="openxla"')
+            if backend is None
+            else model.replace(backend, '"openxla"')
+        )
+        yield model.problem(
+            call.node,
+            message + " when the compiled code meets an XLA tensor",
+            suggestion='give backend="openxla"; for training torch_xla.compile makes one graph of '
+            "the step",
+            fix=model.fix('Give backend="openxla"', change),
+        )
+    for function in model.functions:
+        for decorator in function.decorators:
+            if isinstance(decorator, cst.Call) or model.name(decorator) != "torch.compile":
+                continue
+            if not for_another_device(model, decorator):
+                yield model.problem(
+                    decorator,
+                    "torch.compile's default backend has no code for XLA devices: it raises when "
+                    "the function is called with an XLA tensor",
+                    suggestion='write @torch.compile(backend="openxla")',
+                )
