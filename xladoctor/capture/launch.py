@@ -182,12 +182,13 @@ def signal_name(code: int) -> str | None:
 def _wait(
     process: subprocess.Popen[bytes], while_running: Callable[[], None] | None, every: float
 ) -> int:
-    if while_running is None:
-        return process.wait()
+    # Never one endless wait: a signal that comes just before it begins would be handled only when
+    # the command has ended.
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(every)
-        while_running()
+        if while_running is not None:
+            while_running()
     return process.returncode
 
 
