@@ -20,7 +20,11 @@ _COMPARISONS = frozenset({"eq", "ne", "gt", "ge", "lt", "le", "isnan", "isinf"})
 
 
 def accumulate_fix(
-    model: FileModel, read: cst.Call, tensor: cst.BaseExpression, loop: Loop
+    model: FileModel,
+    read: cst.Call,
+    tensor: cst.BaseExpression,
+    loop: Loop,
+    number: str | None = None,
 ) -> Fix | None:
     """Add a tensor up on the device instead of reading it in every iteration.
 
@@ -29,6 +33,7 @@ def accumulate_fix(
         read: ``tensor.item()`` or ``float(tensor)``.
         tensor: What is read.
         loop: The loop over batches around it.
+        number: "float" or "int", if the read says what it gives.
 
     Returns:
         None unless the read is a term or factor of ``total += ...`` directly in the loop, and the
@@ -51,7 +56,10 @@ def accumulate_fix(
     uses = [part for part in walk(outer) if isinstance(part, cst.Name)]
     if any(part is not target and part.value == target.value for part in uses):
         return None
-    behind = _behind(model, outer, f"{target.value} = {_number(model, tensor)}({target.value})")
+    if number == "int" and _number(model, tensor) != "int":
+        return None  # int() cuts off what follows the point, in every iteration
+    kind = number or _number(model, tensor)
+    behind = _behind(model, outer, f"{target.value} = {kind}({target.value})")
     written = model.replace(read, _detached(model, tensor))
     return model.fix("Add up on the device, read once after the loop", written, behind, safe=False)
 
