@@ -63,7 +63,7 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         steps = sum(run.steps_by_core.get(core, 0) for core in cores)
         if steps == 0 or count < limits.FEWEST_READS_OF_A_LINE * len(cores):
             continue
-        if count / steps < limits.READS_PER_STEP:
+        if count / steps < limits.LINE_READS_PER_STEP:
             continue
         place = run.place(rows[0].frames)
         seconds = run.per_core(row.seconds for row in rows)
