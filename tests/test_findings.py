@@ -46,6 +46,11 @@ def test_host_syncs_join_under_the_linters_more_precise_code() -> None:
     assert joined.code == "XLA102"
 
 
+def test_sizes_that_depend_on_the_data_join_under_the_linters_idiom() -> None:
+    (joined,) = merge([static("XLA202", 7)], [measured("XLA201", 7)])
+    assert (joined.code, joined.count) == ("XLA202", 960)
+
+
 def test_a_statement_over_several_lines_holds_the_measured_line() -> None:
     (joined,) = merge([static("XLA101", 5, end_row=8)], [measured("XLA101", 7)])
     assert joined.count == 960

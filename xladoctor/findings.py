@@ -148,9 +148,9 @@ def by_cost(findings: Iterable[Finding]) -> list[Finding]:
 def merge(static: Iterable[Finding], measured: Iterable[Finding]) -> list[Finding]:
     """Join what the linter says with what the run showed.
 
-    A pair joins when one line is a main place of both and the codes are equal, or both are of the
-    host-sync family (the run sees that a line waited for the device, the linter sees by which
-    idiom: the linter's code is the more precise). The joined finding keeps the measured count,
+    A pair joins when one line is a main place of both and the codes are equal or of one kin: the
+    run sees that a line waited for the device or that a size depends on the data, the linter sees
+    by which idiom, so its code is the more precise. The joined finding keeps the measured count,
     seconds and cores and the linter's columns, fix and related places.
 
     File names are compared as they stand: the caller makes them comparable first.
@@ -165,6 +165,10 @@ def merge(static: Iterable[Finding], measured: Iterable[Finding]) -> list[Findin
         waiting.remove(partner)
         joined.append(_join(finding, partner))
     return joined + waiting
+
+
+#: Beginnings of codes that name one thing the run can see: host syncs, data-dependent sizes.
+_KIN: tuple[tuple[str, ...], ...] = (("XLA1",), ("XLA201", "XLA202", "XLA204"))
 
 
 def _same_problem(static: Finding, measured: Finding) -> bool:
