@@ -55,6 +55,7 @@ bench: $(VENV)/.installed-dev  ## what watching and simulating cost, as ratios; 
 	$(BIN)/python tests/benchmarks/cost_of_watching.py
 	$(BIN)/python tests/benchmarks/read_reports.py
 	$(BIN)/python tests/benchmarks/simulated_cores.py
+	PYTHONPATH=. $(BIN)/python tests/benchmarks/lint_speed.py
 
 # The labelled places and the public files that they are in belong to others and are never committed:
 # put them into .accuracy/ (ignored), as .accuracy/lint.jsonl and .accuracy/files/owner+name/commit/path.

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._masked_mean import masked_mean_fix
 from xladoctor.lint.rules._masks import mask_of
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 @rule("XLA202")
 def boolean_mask_read(model: FileModel) -> Iterator[Problem]:
     """Find reads of a device tensor through a boolean mask in hot loops."""
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         if not isinstance(node, cst.Subscript) or _is_target(model, node):
             continue
         mask = mask_of(model, node)

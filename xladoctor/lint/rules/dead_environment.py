@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from xladoctor import catalogue
-from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def _known(name: str, target: tuple[int, ...]) -> dict[str, Any] | None:
 @rule("XLA701")
 def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
     """Find settings of environment variables that torch_xla does not read, or will not for long."""
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         for name, spot in _settings(model, node):
             row = _known(name, model.target)
             if row is not None and row["status"] != "gone":

@@ -62,7 +62,7 @@ def _only_on_master(model: FileModel, metric: cst.BaseExpression) -> Guard | Non
     if not isinstance(metric, cst.Name) or not any(w in metric.value.lower() for w in _WORDS):
         return None
     found: Guard | None = None
-    bindings = model.names.lookup(metric.value, model.tree.scopes[metric]) or []
+    bindings = model.bindings(metric.value, metric)
     for item in bindings:
         if item.kind != "assign":
             return None
