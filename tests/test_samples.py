@@ -68,6 +68,8 @@ READINGS = {
             *either("XLA403", "for epoch in range(Config.epochs)", "trn_sampler = Distr"),
             *must("XLA404", "nprocs=8"),
             *must("XLA405", 'xm.mesh_reduce("val_acc"'),
+            # What the evaluation returns comes from NumPy.
+            *must("XLA417", 'xm.mesh_reduce("val_acc"'),
             *must("XLA406", "torch.save(model.state_dict()"),
             # The accuracy of this core's shard decides its learning rate.
             *must("XLA419", "scheduler.step(acc)"),
@@ -110,6 +112,7 @@ READINGS = {
             *must("XLA401", "print('nan loss"),
             *must("XLA404", "nprocs=8"),
             *must("XLA405", "xm.mesh_reduce('valid_loss'", "xm.rendezvous('saved')"),
+            *must("XLA417", "xm.mesh_reduce('valid_loss'"),
         ],
         may=[
             *must("XLA501", "nn.Upsample("),
