@@ -225,6 +225,33 @@ def test_a_divergence_that_the_simulation_stopped(tmp_path: Path) -> None:
     assert result.findings[0].message == "core 1 builds another graph"
 
 
+def test_a_divergence_is_shown_at_the_line_that_makes_it(tmp_path: Path) -> None:
+    run = healthy(2)
+    run.rows.append(
+        {"e": "divergence", "t": 9.0, "message": "xladoctor: core 1 builds another graph",
+         "cores": [1], "step": 7, "site": run.site(40), "cause_site": run.site(33)}
+    )  # fmt: skip
+    [found] = report(run, tmp_path).findings
+    assert found.message == "core 1 builds another graph (step 7)"
+    assert [place.row for place in found.locations] == [33]
+    assert found.cores == (1,)
+
+
+def test_cores_whose_weights_part(tmp_path: Path) -> None:
+    run = healthy(2)
+    run.rows.append(
+        {"e": "parting", "t": 9.0, "message": "cores 0 and 1 train other models", "cores": [0, 1],
+         "suggestion": "reduce first", "step": 1, "equal_at": 0, "cause": "lost",
+         "site": run.site(40), "cause_site": run.site(33)}
+    )  # fmt: skip
+    [found] = report(run, tmp_path).findings
+    assert (found.code, found.severity.value) == ("XLA412", "error")
+    assert found.suggestion == "reduce first"
+    assert [place.row for place in found.locations] == [33]
+    assert [place.row for place in found.related] == [40]
+    assert found.cores == (0, 1)
+
+
 def test_a_failed_core_comes_first_and_its_consequences_not_at_all(tmp_path: Path) -> None:
     run = healthy(2)
     run.rows += [

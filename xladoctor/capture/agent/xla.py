@@ -99,6 +99,12 @@ def core_of_device(device: object) -> int | None:
     return core
 
 
+def core_of_thread() -> int | None:
+    """The core whose main function this thread runs; None outside of cores."""
+    core: int | None = getattr(_thread, "core", None)
+    return core
+
+
 def current_core() -> int | None:
     """The core whose main function this thread runs.
 
