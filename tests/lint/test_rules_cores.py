@@ -112,7 +112,7 @@ def test_spmd_is_one_program():
             mesh = xs.Mesh(np.arange(8), (8,), ("data",))
             model.to(device)
             for step in range(10):
-                x = torch.randn(8, 4).to(device)
+                x = torch.randn(8, 4, device=device)
                 xs.mark_sharding(x, mesh, ("data", None))
                 loss = model(x).sum()
                 loss.backward()

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -127,10 +127,10 @@ def _profile(
         )
     )
     words = _command(command)
-    _check(words, simulate_cores)
+    check(words, simulate_cores)
     _check_writable(html, output_file)
     console = Console(stderr=True, highlight=False)
-    run_dir, code = _run(words, simulate_cores, output, force, hang_timeout, detail, console)
+    run_dir, code = record(words, simulate_cores, output, force, hang_timeout, detail, console)
     own = launch.shell_code(code)
     if own:
         ended = launch.signal_name(code)
@@ -154,7 +154,7 @@ def _command(words: Sequence[str]) -> list[str]:
     return commands.expand(words)
 
 
-def _check(words: Sequence[str], cores: int | None) -> None:
+def check(words: Sequence[str], cores: int | None) -> None:
     """Refuse what cannot work before anything is started or written."""
     launch.find(words[0], os.environ)
     commands.missing_script(words)
@@ -184,7 +184,7 @@ def _check_writable(*files: Path | None) -> None:
             raise UsageError(f"cannot write {file}: no such folder, or no right to write there")
 
 
-def _run(
+def record(
     words: list[str],
     cores: int | None,
     output: Path | None,
@@ -192,8 +192,12 @@ def _run(
     hang_timeout: float | None,
     detail: str,
     console: Console,
+    printed: IO[bytes] | None = None,
 ) -> tuple[Path, int]:
-    """Run the command with the agent; returns the run directory and how the command ended."""
+    """Run the command with the agent; returns the run directory and how the command ended.
+
+    What the program prints passes through, or goes to the file ``printed``.
+    """
     now = time.time()
     shown = output if output is not None else rundir.default_directory(words, now)
     run_dir = rundir.create(shown, force=force)
@@ -218,7 +222,7 @@ def _run(
             scratch=scratch,
         )
         try:
-            code = launch.run(words, environ, while_running=progress)
+            code = launch.run(words, environ, while_running=progress, output=printed)
         finally:
             progress.stop()
     manifest.ended = time.time()

@@ -40,7 +40,8 @@ def report(
     """Diagnose recorded runs and pasted text.
 
     SOURCE is a run directory, a text with torch_xla metrics reports or PT_XLA_DEBUG output (logs
-    and notebooks too), or - for standard input. Several sources are the cores of one run.
+    and notebooks too, however it was wrapped or cut), JSON of metric_data(), or - for standard
+    input. Several sources are the cores of one run; several reports in one text are a series.
     """
     if last:
         sources = (*sources, str(rundir.latest()))

@@ -45,9 +45,10 @@ def find(case: Case) -> Iterator[Finding]:
         found = next((f for s in case.pasted.states for f in _from_state(s)), None)
         if found is not None:
             yield found
+            yield from _from_blocks(case.pasted)
         else:
-            yield from _from_profiler(case.pasted)
-        yield from _from_blocks(case.pasted)
+            named = list(_from_blocks(case.pasted))
+            yield from named or _from_profiler(case.pasted)
 
 
 def _from_run(run: RunFacts) -> Iterator[Finding]:
@@ -162,7 +163,7 @@ def _from_blocks(pasted: Pasted) -> Iterator[Finding]:
     read: dict[Location | None, int] = {}
     compiled: dict[Location | None, int] = {}
     for block in pasted.debug:
-        if "access tensor value" in (block.cause or ""):
+        if block.reads_value:
             place = location(block.frames)
             counts = {"execution": read, "compilation": compiled}.get(block.kind)
             if counts is not None:

@@ -251,6 +251,11 @@ class DebugBlock:
     frames: tuple[Frame, ...] = ()
     sizes: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
+    @property
+    def reads_value(self) -> bool:
+        """Whether torch_xla puts it down to code that reads a value before the step's end."""
+        return "access tensor value" in (self.cause or "")
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProfilerLine:
@@ -279,7 +284,7 @@ class UnloweredSite:
 
     Attributes:
         operation: What ran on the CPU, with its namespace; None where torch_xla prints only that
-            something did (since 2.0).
+            something did, be it an operation or the read of a value (2.9).
         frames: Innermost first.
     """
 

@@ -234,9 +234,9 @@ def _install_model(wrap: _Wrapper) -> None:
                     return original(*args, **kwargs)
                 _thread.in_collective = True
                 try:
-                    return points.run(
-                        Call(COLLECTIVE, name, current_core(), args, kwargs), original
-                    )
+                    core = _core_of_tensors(args)
+                    core = current_core() if core is None else core
+                    return points.run(Call(COLLECTIVE, name, core, args, kwargs), original)
                 finally:
                     _thread.in_collective = False
 
@@ -254,6 +254,15 @@ def _install_model(wrap: _Wrapper) -> None:
     for name in COLLECTIVES:
         wrap.replace("torch_xla.core.xla_model", name, collective(name))
     wrap.replace("torch_xla.core.xla_model", "xla_rendezvous", rendezvous)
+
+
+def _core_of_tensors(values: tuple[Any, ...]) -> int | None:
+    """The core of the first device tensor; a backward pass may run in a thread of its own."""
+    for value in values:
+        for one in value[:1] if isinstance(value, (list, tuple)) else (value,):
+            if getattr(one, "is_xla", False):
+                return core_of_device(one.device)
+    return None
 
 
 def _compiling() -> bool:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._masked_mean import masked_mean_fix
 from xladoctor.lint.rules._masks import mask_of
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
@@ -40,6 +41,7 @@ def boolean_mask_read(model: FileModel) -> Iterator[Problem]:
                 loop_place(model, loop),
                 *why_on_device(model, model.value(node.value), loop),
             ],
+            fix=masked_mean_fix(model, node),
         )
 
 

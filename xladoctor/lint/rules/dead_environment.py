@@ -134,12 +134,17 @@ def _problem(
 
 
 def _fix(model: FileModel, node: cst.CSTNode, row: dict[str, Any]) -> Fix | None:
-    """Delete an assignment that does nothing, if its value is a literal."""
+    """Delete an assignment if its value is a literal: safe where it does nothing.
+
+    Where it still does something (bfloat16 behind the program's back) the program without it
+    trains in float32.
+    """
     if (
-        row["status"] != "dead"
-        or not isinstance(node, cst.Assign)
+        not isinstance(node, cst.Assign)
         or len(node.targets) != 1
         or model.literal(node.value) is NotImplemented
     ):
         return None
-    return model.fix("Delete the setting", model.remove_statement(node))
+    dead = row["status"] == "dead"
+    message = "Delete the setting" if dead else "Delete the setting, train in float32"
+    return model.fix(message, model.remove_statement(node), safe=dead)

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._accumulate import accumulate_fix
 from xladoctor.lint.rules._reads import accumulate_advice, costly_loop, read_problem
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ def host_sync_in_step(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, call.node)
         if loop is not None:
             spelled = '.to("cpu")' if call.method == "to" else f".{call.method}()"
+            fix = accumulate_fix(model, call.node, tensor, loop) if call.method == "item" else None
             yield read_problem(
-                model, call.node, tensor, loop, f"`{spelled}` reads", accumulate_advice(loop)
+                model, call.node, tensor, loop, f"`{spelled}` reads", accumulate_advice(loop), fix
             )
     yield from _reads_in_libraries(model)
     yield from _stores_into_cpu_tensors(model)

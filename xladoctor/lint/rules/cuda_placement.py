@@ -1,0 +1,47 @@
+"""XLA706: something is put on a CUDA device in a file for XLA devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import around, for_another_device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+
+@rule("XLA706")
+def cuda_placement(model: FileModel) -> Iterator[Problem]:
+    """Find ``.cuda()``, ``.to("cuda")`` and ``torch.device("cuda")`` that no condition guards."""
+    if not model.is_xla:
+        return
+    for call in model.calls():
+        if not _to_cuda(model, call) or for_another_device(model, call.node):
+            continue
+        if any(isinstance(node, cst.IfExp) for node in around(model, call.node)):
+            continue
+        yield model.problem(
+            call.node,
+            "a machine with XLA devices has no CUDA device as a rule: this raises RuntimeError",
+            suggestion="device = torch_xla.device(), and .to(device)",
+        )
+
+
+def _to_cuda(model: FileModel, call: CallSite) -> bool:
+    if call.name == "torch.device":
+        return _is_cuda(model, call.argument(0, "type"))
+    if call.name is not None:
+        return False
+    if call.method == "cuda":
+        return call.receiver is not None and not call.has_star and len(call.node.args) <= 1
+    return call.method == "to" and _is_cuda(model, call.argument(0, "device"))
+
+
+def _is_cuda(model: FileModel, node: cst.BaseExpression | None) -> bool:
+    text = model.literal(node) if isinstance(node, cst.SimpleString) else None
+    return isinstance(text, str) and (text == "cuda" or text.startswith("cuda:"))

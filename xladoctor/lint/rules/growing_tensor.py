@@ -1,0 +1,64 @@
+"""XLA206: a tensor that grows in every iteration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import around, same_name
+from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_JOINS = frozenset(f"torch.{name}" for name in ("cat", "concat", "hstack", "vstack"))
+
+
+@rule("XLA206")
+def growing_tensor(model: FileModel) -> Iterator[Problem]:
+    """Find ``x = torch.cat([x, new])`` on device tensors in hot loops."""
+    for node in walk(model.tree.module):
+        if not isinstance(node, cst.Assign) or not isinstance(node.value, cst.Call):
+            continue
+        call = model.call(node.value)
+        if call.name not in _JOINS or not model.value(node.value).is_device_tensor:
+            continue
+        target = node.targets[0].target
+        if not any(same_name(part, target) for part in _parts(call)):
+            continue
+        loop = costly_loop(model, node)
+        if loop is None or not any(parent is loop.node for parent in around(model, node)):
+            continue  # in a function that the loop calls, a name starts anew with every call
+        if isinstance(loop.node, cst.FunctionDef) or _starts_anew(node, loop.node, target):
+            continue
+        yield model.problem(
+            node,
+            f"{snippet(model, target)} has another shape {often(loop)}: everything that uses it is "
+            "compiled again each time",
+            suggestion="collect the pieces in a list and torch.cat them once after the loop; for a "
+            "cache allocate the full size and use index_copy",
+            related=[loop_place(model, loop)],
+        )
+
+
+def _parts(call: CallSite) -> Iterator[cst.BaseExpression]:
+    given = call.argument(0, "tensors")
+    if isinstance(given, cst.List | cst.Tuple):
+        yield from (element.value for element in given.elements)
+
+
+def _starts_anew(node: cst.CSTNode, loop: cst.CSTNode, target: cst.BaseExpression) -> bool:
+    """Whether the loop's body sets the name too: then it has the same size every time."""
+    for other in walk(loop):
+        if (
+            isinstance(other, cst.Assign)
+            and other is not node
+            and any(same_name(item.target, target) for item in other.targets)
+        ):
+            return True
+    return False

@@ -1,0 +1,80 @@
+"""XLA604: a tensor is filled on the CPU and uploaded in every step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._reads import costly_loop, loop_place, often
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+#: Factories that need nothing of the host, and whether their content is the same on any device.
+_FACTORIES = {
+    **dict.fromkeys(("zeros", "ones", "full", "arange", "eye", "empty", "linspace"), True),
+    **dict.fromkeys(("rand", "randn", "randint", "randperm", "normal"), False),
+}
+
+
+@rule("XLA604")
+def host_made_tensor(model: FileModel) -> Iterator[Problem]:
+    """Find ``torch.zeros(...).to(device)`` and the like in hot loops."""
+    for move in model.methods("to"):
+        device = move.argument(0, "device")
+        if device is None or move.receiver is None or model.value(device).kind is not Kind.DEVICE:
+            continue
+        made = _factory(model, move.receiver)
+        if made is None or (loop := costly_loop(model, move.node)) is None:
+            continue
+        name = (made.name or "").rpartition(".")[2]
+        yield model.problem(
+            move.node,
+            f"torch.{name} fills this tensor on the CPU and it is uploaded {often(loop)}; the "
+            "device can make it itself, inside the graph",
+            suggestion=f"torch.{name}(..., device=device)",
+            related=[
+                loop_place(model, loop),
+                *([] if made.node is move.receiver else [model.place(made.node, "made here")]),
+            ],
+            fix=_fix(model, move, made, device) if _FACTORIES[name] else None,
+        )
+
+
+def _factory(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
+    """The factory call that made what is moved: here, or in the function of the file it calls."""
+    call = made_by(model, node)
+    for _ in range(2):
+        if call is None:
+            return None
+        module, _, name = (call.name or "").rpartition(".")
+        if module == "torch" and name in _FACTORIES:
+            return None if "device" in call.keywords or call.has_star else call
+        call = _returned(model, call)
+    return None
+
+
+def _returned(model: FileModel, call: CallSite) -> CallSite | None:
+    """The call whose result a method of the file returns, if it does nothing else with it."""
+    origin = model.value(call.node).origin
+    value = model.value(call.node)
+    if value.kind is not Kind.CPU_TENSOR or not isinstance(origin, cst.Call):
+        return None
+    return model.call(origin)
+
+
+def _fix(
+    model: FileModel, move: CallSite, made: CallSite, device: cst.BaseExpression
+) -> Fix | None:
+    if made.node is not move.receiver or len(move.node.args) != 1 or not made.node.args:
+        return None
+    text = model.tree.text(made.node).strip().removesuffix(")").rstrip().removesuffix(",")
+    written = f"{text}, device={model.tree.text(device).strip()})"
+    return model.fix("Make it on the device", model.replace(move.node, written))

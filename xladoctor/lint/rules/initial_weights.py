@@ -1,0 +1,60 @@
+"""XLA426: each core starts from weights of its own."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.model import Class, LoopKind
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import entry_places, every_core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+#: Calls after which the cores may have equal weights. A file that has one is left alone.
+_EQUAL = re.compile(
+    r"seed|broadcast|load(?!er)|pretrained|restore|resume|checkpoint|sync_module", re.IGNORECASE
+)
+
+
+@rule("XLA426")
+def initial_weights(model: FileModel) -> Iterator[Problem]:
+    """Find models that every core makes at random, in files that never make them equal."""
+    if not model.is_xla or not model.multi_core or model.frameworks:
+        return
+    if not any(loop.kind is LoopKind.STEP for loop in model.loops):
+        return
+    if any(_makes_equal(call) for call in model.calls()) or _wraps(model):
+        return
+    for call in model.calls():
+        entry = every_core(model, call.node) if _makes_model(model, call) else None
+        if entry is not None:
+            yield model.problem(
+                call.node,
+                "every core draws its own random weights here; gradients are averaged, weights "
+                "never, so the cores train different models from the first step on",
+                suggestion="xm.broadcast_master_param(model) after the move to the device, on all "
+                "cores",
+                related=entry_places(model, entry),
+            )
+
+
+def _makes_equal(call: CallSite) -> bool:
+    target = call.target.name if call.target is not None else ""
+    return _EQUAL.search(f"{call.name or ''} {call.method or ''} {target}") is not None
+
+
+def _wraps(model: FileModel) -> bool:
+    """DDP and FSDP bring the weights of the first core to the others."""
+    wrappers = ("DistributedDataParallel", "FullyShardedDataParallel", "MpModelWrapper")
+    return any((call.name or "").endswith(wrappers) for call in model.calls())
+
+
+def _makes_model(model: FileModel, call: CallSite) -> bool:
+    if not isinstance(call.target, Class):
+        return False
+    bases = {(model.name(base) or "") for base in call.target.bases}
+    return "torch.nn.Module" in bases and bool(call.target.methods)

@@ -1,0 +1,46 @@
+"""XLA720: ``torch.load`` cannot restore tensors onto an XLA device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+_LOADS = {
+    "torch.load": 1,
+    "torch.hub.load_state_dict_from_url": 2,
+    "torch.utils.model_zoo.load_url": 2,
+}
+
+
+@rule("XLA720")
+def load_onto_device(model: FileModel) -> Iterator[Problem]:
+    """Find ``map_location`` that is certainly an XLA device."""
+    if not model.is_xla:
+        return
+    for call in model.calls(*_LOADS):
+        place = call.argument(_LOADS[call.name or ""], "map_location")
+        if place is None or not _is_xla(model, place):
+            continue
+        yield model.problem(
+            place,
+            "torch.load cannot restore tensors onto an XLA device: it raises RuntimeError",
+            suggestion='map_location="cpu"; load_state_dict copies to where the parameters are',
+            fix=model.fix("Load to the CPU", model.replace(place, '"cpu"'), safe=False),
+        )
+
+
+def _is_xla(model: FileModel, node: cst.BaseExpression) -> bool:
+    if isinstance(node, cst.SimpleString):
+        text = model.literal(node)
+        return isinstance(text, str) and text.startswith("xla")
+    value = model.value(node)
+    return value.kind is Kind.DEVICE and value.certain

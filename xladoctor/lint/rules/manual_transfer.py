@@ -1,0 +1,51 @@
+"""XLA603: batches of a plain loader are moved to the device one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+
+
+@rule("XLA603")
+def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
+    """Find loops over plain loaders whose body moves the batch; one problem a loop."""
+    if not model.is_xla or model.frameworks:
+        return
+    for loop in model.loops:
+        if loop.kind not in {LoopKind.STEP, LoopKind.EVAL} or loop.implicit:
+            continue
+        if not isinstance(loop.node, cst.For) or loop.iterates.kind is not Kind.LOADER:
+            continue
+        move = next((call for call in model.methods("to") if _moves(model, loop, call)), None)
+        if move is None:
+            continue
+        what = "training step" if loop.kind is LoopKind.STEP else "evaluation batch"
+        yield model.problem(
+            move.node,
+            f"the batch is moved in the {what} itself: its upload waits for Python, and the device "
+            "waits for the upload",
+            suggestion="for batch in pl.MpDeviceLoader(loader, device): it uploads the next "
+            "batches in the background, and ends the graph of each step",
+            related=[model.place(loop.node, "the loop over the plain loader")],
+        )
+
+
+def _moves(model: FileModel, loop: Loop, call: CallSite) -> bool:
+    """``images.to(device)`` of a part of the loop's batch, directly in the loop."""
+    if call.receiver is None or model.loop(call.node) is not loop:
+        return False
+    moved = model.value(call.node)
+    return (
+        moved.is_device_tensor
+        and moved.origin is call.node
+        and model.value(call.receiver).kind is Kind.CPU_TENSOR
+    )

@@ -1,0 +1,64 @@
+"""XLA207: Python's dice decide which operations a step has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+_DICE = ("random.", "numpy.random.", "secrets.")
+_NOT_DICE = frozenset({"random.seed", "random.Random", "numpy.random.seed"})
+
+
+@rule("XLA207")
+def random_branch(model: FileModel) -> Iterator[Problem]:
+    """Find ``if random.random() < p`` around device work in hot loops."""
+    for node in walk(model.tree.module):
+        if not isinstance(node, cst.If) or not _throws(model, node.test):
+            continue
+        loop = costly_loop(model, node)
+        if loop is None or not any(_computes(model, part) for part in walk(node.body)):
+            continue
+        yield model.problem(
+            node.test,
+            f"{snippet(model, node.test)} decides which operations the step has: each combination "
+            "of such choices is a graph of its own, compiled when it first comes up",
+            suggestion="choose with data: keep = torch.rand(n, device=device) < p, then "
+            "torch.where(keep, a, b); or choose in the Dataset, on the host",
+            related=[loop_place(model, loop)],
+        )
+
+
+def _throws(model: FileModel, test: cst.BaseExpression) -> bool:
+    for part in walk(test):
+        if isinstance(part, cst.Call):
+            name = model.call(part).name or ""
+            if name.startswith(_DICE) and name not in _NOT_DICE:
+                return True
+    return False
+
+
+def _computes(model: FileModel, node: cst.CSTNode) -> bool:
+    """A call or an operator whose result is a device tensor."""
+    if isinstance(node, cst.Call | cst.BinaryOperation):
+        value = model.value(node)
+        return value.is_device_tensor and not _moves(node)
+    return False
+
+
+def _moves(node: cst.CSTNode) -> bool:
+    method = node.func.attr.value if _is_method(node) else ""  # type: ignore[attr-defined]
+    return method in {"to", "detach", "item", "cpu"}
+
+
+def _is_method(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)

@@ -1,0 +1,46 @@
+"""XLA409: a ``DistributedSampler`` that does not know the cores, or stands beside ``shuffle``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import given_true
+from xladoctor.lint.rules._loaders import DATA_LOADER, SAMPLER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+
+@rule("XLA409")
+def sampler_arguments(model: FileModel) -> Iterator[Problem]:
+    """Find samplers and loaders whose arguments raise ``ValueError``."""
+    if not model.is_xla or model.frameworks:
+        return
+    if not any(True for _ in model.methods("init_process_group")):
+        for call in model.calls(SAMPLER):
+            if call.has_star or len(call.positional) > 1:
+                continue
+            if {"num_replicas", "rank"} & set(call.keywords):
+                continue
+            yield model.problem(
+                call.node,
+                "without num_replicas and rank this sampler asks torch.distributed, which nobody "
+                "initialized: it raises ValueError",
+                suggestion="DistributedSampler(dataset, num_replicas=xr.world_size(), "
+                "rank=xr.global_ordinal())",
+            )
+    for call in model.calls(DATA_LOADER):
+        shuffle = given_true(model, call, "shuffle")
+        if shuffle is None or not {"sampler", "batch_sampler"} & set(call.keywords):
+            continue
+        given = call.keywords.get("sampler", call.keywords.get("batch_sampler"))
+        if given is None or model.value(given).origin is None:
+            continue  # may be None
+        yield model.problem(
+            shuffle,
+            "sampler and shuffle=True exclude each other: DataLoader raises ValueError",
+            suggestion="leave shuffle out of the loader, and shuffle in the sampler",
+        )

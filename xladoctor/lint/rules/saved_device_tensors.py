@@ -1,0 +1,74 @@
+"""XLA721: a checkpoint that remembers the XLA device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import in_order, made_by, same_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+
+@rule("XLA721")
+def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
+    """Find ``torch.save`` of the state of a model that is on the XLA device."""
+    if not model.is_xla or model.frameworks:
+        return
+    for call in model.calls("torch.save"):
+        data = call.argument(0, "obj")
+        if data is None:
+            continue
+        holder = next(
+            (item for item in _states(model, data) if _on_device(model, call, item)), None
+        )
+        if holder is None:
+            continue
+        yield model.problem(
+            call.node,
+            "torch.save writes down the XLA device of every tensor: the file cannot be loaded "
+            "where there is no such device",
+            suggestion="xm.save(model.state_dict(), path), on all cores: it copies to the host and "
+            "writes on the master",
+        )
+
+
+def _states(model: FileModel, data: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """The models whose ``state_dict()`` is saved, here or in a dictionary bound once."""
+    if isinstance(data, cst.Dict):
+        for element in data.elements:
+            yield from _states(model, element.value)
+        return
+    made = made_by(model, data)
+    if made is not None and made.method == "state_dict" and made.receiver is not None:
+        yield made.receiver
+    elif isinstance(data, cst.Name) and made is None:
+        bindings = model.names.lookup(data.value, model.tree.scopes[data]) or []
+        if len(bindings) == 1 and isinstance(bindings[0].node, cst.Dict):
+            yield from _states(model, bindings[0].node)
+
+
+def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
+    value = model.value(holder)
+    if value.kind is not Kind.MODEL or not value.on_device:
+        return False
+    return not any(
+        call.function is save.function
+        and same_name(call.receiver, holder)
+        and in_order(model, call.node, save.node)
+        and (call.method == "cpu" or _says_cpu(model, call))
+        for call in model.methods("cpu", "to")
+    )
+
+
+def _says_cpu(model: FileModel, call: CallSite) -> bool:
+    return any(
+        isinstance(part, cst.SimpleString) and model.literal(part) == "cpu"
+        for part in walk(call.node)
+    )

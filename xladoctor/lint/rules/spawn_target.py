@@ -1,0 +1,66 @@
+"""XLA408: what ``spawn`` or ``launch`` is given cannot run on the cores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._reads import snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Function, Problem
+
+_SPAWN = "torch_xla.distributed.xla_multiprocessing.spawn"
+_LAUNCH = "torch_xla.launch"
+
+
+@rule("XLA408")
+def spawn_target(model: FileModel) -> Iterator[Problem]:
+    """Find targets that cannot be pickled and targets that take no argument."""
+    for call in model.calls(_SPAWN, _LAUNCH):
+        target = call.argument(0, "fn")
+        function = model.value(target).function if target is not None else None
+        if target is None or function is None or call.has_star:
+            continue
+        if not function.parameters and not _takes_any(function) and _bare(target):
+            yield model.problem(
+                target,
+                f"{snippet(model, target)} takes no argument, and is called with the core's "
+                "number first: TypeError on every core",
+                suggestion="def _mp_fn(index, ...)",
+                related=[model.place(function.node, "defined here")],
+            )
+        elif _pickled(model, call) and (function.outer is not None or _is_lambda(function)):
+            yield model.problem(
+                target,
+                "a function inside a function (or a lambda) cannot be sent to the processes of "
+                "the cores: PicklingError",
+                suggestion="define the function at the top of the file",
+            )
+
+
+def _takes_any(function: Function) -> bool:
+    return isinstance(function.node.params.star_arg, cst.Param)
+
+
+def _is_lambda(function: Function) -> bool:
+    return isinstance(function.node, cst.Lambda)
+
+
+def _bare(target: cst.BaseExpression) -> bool:
+    """Not a method or a partial, which bring arguments along."""
+    return isinstance(target, cst.Name | cst.Lambda)
+
+
+def _pickled(model: FileModel, call: CallSite) -> bool:
+    """Whether processes are started anew, as they are unless forked."""
+    start = call.argument(5 if call.name == _SPAWN else 3, "start_method")
+    debug = call.keywords.get("debug_single_process")
+    nprocs = call.argument(2, "nprocs") if call.name == _SPAWN else None
+    if debug is not None or (nprocs is not None and model.literal(nprocs) == 1):
+        return False
+    return call.name == _SPAWN and (start is None or model.literal(start) == "spawn")

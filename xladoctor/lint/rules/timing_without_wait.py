@@ -1,0 +1,134 @@
+"""XLA112: a clock is read while the device still works."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_CLOCKS = frozenset(
+    f"time.{name}" for name in ("time", "perf_counter", "monotonic", "time_ns", "perf_counter_ns")
+)
+_XM = "torch_xla.core.xla_model."
+_STEPS = frozenset({"torch_xla.sync", _XM + "mark_step", _XM + "optimizer_step"})
+_WAITS = frozenset({_XM + "wait_device_ops", _XM + "mesh_reduce", _XM + "rendezvous", _XM + "save"})
+_READS = frozenset({"item", "cpu", "tolist", "numpy"})
+_CASTS = frozenset(f"builtins.{name}" for name in ("float", "int", "bool", "print", "str"))
+
+
+@rule("XLA112")
+def timing_without_wait(model: FileModel) -> Iterator[Problem]:
+    """Find differences of two clock readings with device work and no wait between them."""
+    if not model.is_xla:
+        return
+    reported: set[cst.CSTNode] = set()
+    for node in walk(model.tree.module):
+        if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Subtract):
+            continue
+        end = _clock(model, node.left, node)
+        start = _clock(model, node.right, node)
+        if end is None or start is None or not _before(model, start, end):
+            continue
+        if end.node in reported:
+            continue  # the same reading, used twice
+        between = _between(model, start, end)
+        work = next((call for call in between if _works(model, call)), None)
+        if work is None or any(_waits(model, call) for call in between):
+            continue
+        if _device_loader_between(model, start, end):
+            continue  # the loader lets the host run ahead by a few batches only
+        reported.add(end.node)
+        yield model.problem(
+            end.node,
+            "the clock is read before the device has done its work: this times how fast Python "
+            "traces, not how fast the model runs",
+            suggestion="call torch_xla.sync(wait=True) before reading the clock",
+            related=[
+                model.place(start.node, "the time is taken from here"),
+                model.place(work.node, "this only queues work for the device"),
+            ],
+        )
+
+
+def _clock(model: FileModel, node: cst.BaseExpression, use: cst.CSTNode) -> CallSite | None:
+    """The reading of the clock that an expression is: the last one before its use, if a name."""
+    if isinstance(node, cst.Call):
+        return model.call(node) if model.call(node).name in _CLOCKS else None
+    if not isinstance(node, cst.Name):
+        return None
+    order = model.tree.order
+    bindings = model.names.lookup(node.value, model.tree.scopes[node]) or []
+    readings = [
+        model.call(item.node)
+        for item in bindings
+        if isinstance(item.node, cst.Call)
+        and model.call(item.node).name in _CLOCKS
+        and order[item.node] < order[use]
+        and model.function_of(item.node) is model.function_of(use)
+    ]
+    # Set in a loop's body after the work and before, the first one covers both.
+    return min(readings, key=lambda call: order[call.node]) if readings else None
+
+
+def _before(model: FileModel, start: CallSite, end: CallSite) -> bool:
+    return model.tree.order[start.node] < model.tree.order[end.node]
+
+
+def _between(model: FileModel, start: CallSite, end: CallSite) -> Sequence[CallSite]:
+    order = model.tree.order
+    found: list[CallSite] = []
+    for call in model.calls():
+        inside = order[start.node] < order[call.node] < order[end.node]
+        if inside and call.function is start.function:
+            found.extend(model.reached(call.node))
+    return found
+
+
+def _works(model: FileModel, call: CallSite) -> bool:
+    if call.name in _STEPS:
+        return True
+    called = model.value(call.node.func)
+    return called.kind is Kind.MODEL and called.on_device
+
+
+def _waits(model: FileModel, call: CallSite) -> bool:
+    if call.name in _WAITS or (call.method in _READS and call.name is None):
+        return True
+    if isinstance(call.target, Function) and _stores_on_host(model, call.target):
+        return True
+    if call.name in {"torch_xla.sync", _XM + "mark_step"}:
+        return call.argument(0, "wait") is not None
+    if call.name in _CASTS or call.name == _XM + "master_print":
+        return any(_shows_tensor(model, part) for part in walk(call.node))
+    return False
+
+
+def _stores_on_host(model: FileModel, function: Function) -> bool:
+    """``losses[i] = loss`` with ``losses`` on the CPU waits too, whatever ``loss`` is."""
+    return any(
+        isinstance(node, cst.AssignTarget)
+        and isinstance(node.target, cst.Subscript)
+        and model.value(node.target.value).kind is Kind.CPU_TENSOR
+        for node in walk(function.node)
+    )
+
+
+def _shows_tensor(model: FileModel, node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Name | cst.Attribute) and model.value(node).is_device_tensor
+
+
+def _device_loader_between(model: FileModel, start: CallSite, end: CallSite) -> bool:
+    order = model.tree.order
+    return any(
+        loop.iterates.kind is Kind.DEVICE_LOADER
+        and order[start.node] < order[loop.node] < order[end.node]
+        for loop in model.loops
+    )

@@ -1,0 +1,73 @@
+"""XLA420: a core may leave the step loop, or skip a step, on its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import LoopKind, walk
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
+from xladoctor.lint.rules._reads import loop_place, snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+
+_MEETINGS = (
+    OPTIMIZER_STEP,
+    REDUCE,
+    "torch_xla.core.xla_model.all_reduce",
+    "torch_xla.core.xla_model.mesh_reduce",
+    "torch_xla.core.xla_model.rendezvous",
+)
+
+
+@rule("XLA420")
+def uneven_iterations(model: FileModel) -> Iterator[Problem]:
+    """Find ``break``, ``continue`` and ``return`` in step loops on a condition of one core."""
+    if not model.is_xla or model.spmd or model.frameworks:
+        return
+    for loop in model.loops:
+        if loop.kind is not LoopKind.STEP or loop.implicit:
+            continue
+        entry = model.on_every_core(loop.node)
+        meetings = [call for call in model.calls(*_MEETINGS) if model.loop(call.node) is loop]
+        if entry is None or not meetings:
+            continue
+        for node in walk(loop.node, into_functions=False):
+            if not isinstance(node, cst.Break | cst.Continue | cst.Return):
+                continue
+            if model.loop(node) is not loop:
+                continue
+            yield from _leaves(model, loop, node, meetings)
+
+
+def _leaves(
+    model: FileModel, loop: Loop, node: cst.CSTNode, meetings: list[CallSite]
+) -> Iterator[Problem]:
+    order = model.tree.order
+    if isinstance(node, cst.Continue) and all(order[m.node] < order[node] for m in meetings):
+        return  # the step is over for this core too
+    inside = {guard.node for guard in model.guards(loop.node)}
+    for guard in model.guards(node):
+        value = model.value(guard.test)
+        if guard.node in inside or not (value.local or guard.master is not None):
+            continue
+        what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"
+        meeting = (meetings[-1].name or "").rpartition(".")[2]
+        yield model.problem(
+            node,
+            f"a core for which {snippet(model, guard.test)} holds {what} alone: the others wait "
+            f"for it at xm.{meeting}, so the run hangs or aborts",
+            suggestion="decide on a value that is equal on all cores: "
+            "xm.all_reduce(xm.REDUCE_MAX, flag)",
+            related=[
+                model.place(guard.test, "may be true on one core and false on another"),
+                model.place(meetings[-1].node, "where all cores have to meet"),
+                loop_place(model, loop),
+            ],
+        )
+        return

@@ -1,0 +1,81 @@
+"""XLA407: the XLA runtime is started before the cores are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
+
+_XM = "torch_xla.core.xla_model."
+_XR = "torch_xla.runtime."
+#: Calls that start the runtime (each was run before ``xmp.spawn``, which then raised).
+_STARTS = (
+    *("torch_xla.device", "torch_xla.sync", "torch_xla.manual_seed"),
+    *(f"{_XM}{name}" for name in ("xla_device", "is_master_ordinal", "master_print")),
+    *(f"{_XM}{name}" for name in ("set_rng_state", "rendezvous", "wait_device_ops", "mark_step")),
+    *(f"{_XM}{name}" for name in ("get_memory_info", "get_xla_supported_devices")),
+    *(f"{_XR}{name}" for name in ("world_size", "global_ordinal", "global_device_count")),
+    *(f"{_XR}{name}" for name in ("initialize_cache", "global_runtime_device_count")),
+    "torch_xla.debug.metrics.metrics_report",
+    "torch_xla.debug.profiler.start_server",
+)
+_SPAWN = ("torch_xla.distributed.xla_multiprocessing.spawn", "torch_xla.launch")
+#: The first release whose spawn refuses.
+_SINCE = (2, 3)
+
+
+@rule("XLA407")
+def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
+    """Find calls that start the runtime before ``spawn`` or ``launch`` in the same process."""
+    if model.target < _SINCE or model.spmd:
+        return
+    for spawn in model.calls(*_SPAWN):
+        if _one_process(model, spawn):
+            continue
+        for call in model.calls(*_STARTS):
+            if not _runs_before(model, call, spawn):
+                continue
+            yield model.problem(
+                call.node,
+                "this starts the XLA runtime in the parent process: the spawn after it raises "
+                '"Runtime is already initialized"',
+                suggestion="move it into the function that is spawned"
+                + ("; use print here" if call.name == f"{_XM}master_print" else ""),
+                related=[model.place(spawn.node, "the cores are started here")],
+            )
+        return  # one spawn tells it all
+
+
+def _one_process(model: FileModel, spawn: CallSite) -> bool:
+    nprocs = spawn.argument(2, "nprocs") if spawn.name == _SPAWN[0] else None
+    debug = spawn.keywords.get("debug_single_process")
+    if spawn.has_star or (debug is not None and model.literal(debug) is not False):
+        return True
+    return nprocs is not None and model.literal(nprocs) == 1
+
+
+def _runs_before(model: FileModel, call: CallSite, spawn: CallSite) -> bool:
+    """Whether the call certainly runs before the spawn: same function or module, no condition."""
+    if call.function not in {spawn.function, None} or not in_order(model, call.node, spawn.node):
+        return False
+    shared = set()
+    if call.function is spawn.function:
+        shared = {(guard.node, guard.when) for guard in model.guards(spawn.node)}
+    for guard in model.guards(call.node):
+        if (guard.node, guard.when) not in shared and not _is_main(model, guard):
+            return False
+    return not any(
+        isinstance(node, cst.Lambda | cst.Try) for node in model.tree.ancestors(call.node)
+    )
+
+
+def _is_main(model: FileModel, guard: Guard) -> bool:
+    return guard.when and "__name__" in model.tree.text(guard.test)
