@@ -9,7 +9,8 @@ Facts used (torch_xla 2.9.0, seen by running):
 * torch_xla calls its C++ bindings as ``torch_xla._XLAC.<name>`` at call time, so replacing the
   attribute reaches every caller. ``torch_xla.sync``, ``xm.mark_step``, ``torch_xla.compile`` and
   the device loaders all end in ``_xla_step_marker``; ``xm.save``, ``xm.unlazy`` and dynamo in
-  ``_xla_sync_multi``.
+  ``_xla_sync_multi``; what dynamo compiles goes through ``_xla_warm_up_cache`` and runs by
+  ``_run_cached_graph``.
 * Device ``xla:<i>`` of a process is its i-th local device; the core's ordinal in the whole run is
   ``_xla_get_device_ordinal("xla:<i>")``.
 * A core's main function is called by ``torch_xla._internal.pjrt._run_thread_per_device``, one
@@ -210,7 +211,19 @@ def _install_bindings(wrap: _Wrapper) -> None:
 
         return wait
 
+    def of_dynamo(name: str) -> Callable[[Any], Any]:
+        def make(original: Any) -> Any:
+            def launch(*args: Any, **kwargs: Any) -> Any:
+                call = Call(LAUNCH, name, current_core(), args, kwargs, {"kind": "library"})
+                return points.run(call, original)
+
+            return launch
+
+        return make
+
     xlac = "torch_xla:_XLAC"
+    for name in ("_xla_warm_up_cache", "_run_cached_graph"):
+        wrap.replace(xlac, name, of_dynamo(name))
     wrap.replace(xlac, "_xla_step_marker", step_marker)
     wrap.replace(xlac, "_xla_sync_multi", sync_multi)
     wrap.replace(xlac, "_xla_wait_device_ops", wait_device_ops)
