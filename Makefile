@@ -51,8 +51,21 @@ format: $(VENV)/.installed-dev  ## put the code into form
 	$(BIN)/ruff format
 
 .PHONY: bench
-bench: $(VENV)/.installed-dev  ## what watching costs, as a ratio
+bench: $(VENV)/.installed-dev  ## what watching and simulating cost, as ratios; how fast a large log is read
 	$(BIN)/python tests/benchmarks/cost_of_watching.py
+	$(BIN)/python tests/benchmarks/read_reports.py
+	$(BIN)/python tests/benchmarks/simulated_cores.py
+
+# The labelled places and the public files that they are in belong to others and are never committed:
+# put them into .accuracy/ (ignored), as .accuracy/lint.jsonl and .accuracy/files/owner+name/commit/path.
+CASES ?= .accuracy/lint.jsonl
+FILES ?= .accuracy/files
+
+.PHONY: accuracy
+accuracy: $(VENV)/.installed-dev  ## precision and recall of lint: CASES=lint.jsonl FILES=folder
+	@test -f "$(CASES)" || { echo "$(CASES) is missing: make accuracy CASES=lint.jsonl FILES=folder (see tests/accuracy/lint.py)" >&2; exit 2; }
+	PYTHONPATH=. $(BIN)/python tests/accuracy/lint.py --cases $(CASES) --files $(FILES)
+	PYTHONPATH=. $(BIN)/python tests/accuracy/plain.py
 
 .PHONY: accuracy-reports
 accuracy-reports: $(VENV)/.installed-dev  ## check report against labelled reports: REPORTS=folder

@@ -94,9 +94,40 @@ def catalogue_dir() -> Traversable:
     )
 
 
-@functools.cache
+_registered: dict[str, Page] = {}
+
+
 def pages() -> dict[str, Page]:
-    """All pages by code, sorted by code."""
+    """All pages by code, sorted by code; those of the user's own rules after ours."""
+    return {**_shipped(), **dict(sorted(_registered.items()))}
+
+
+def register(page: Page) -> None:
+    """Add the page of a rule that is not ours.
+
+    Raises:
+        ValueError: Its code is taken.
+    """
+    if page.code in pages():
+        raise ValueError(f"two rules claim {page.code}")
+    _registered[page.code] = page
+
+
+def examples_of(text: str) -> tuple[Example, ...]:
+    """The ``py bad``, ``py good`` and ``py fixed`` blocks of a page's text."""
+    return tuple(
+        Example(
+            kind=block["info"].split()[1],
+            source=block["body"],
+            row=text.count("\n", 0, block.start()) + 2,
+        )
+        for block in _BLOCK.finditer(text)
+        if re.fullmatch(r"py (bad|good|fixed)", block["info"].strip())
+    )
+
+
+@functools.cache
+def _shipped() -> dict[str, Page]:
     found: dict[str, Page] = {}
     for entry in sorted(catalogue_dir().iterdir(), key=lambda item: item.name):
         if entry.name.startswith("XLA") and entry.name.endswith(".md"):
@@ -148,15 +179,6 @@ def parse_page(filename: str, text: str) -> Page:
         f"{title['code']}-{title['name']}"
     ):
         raise CatalogueError(f"{filename}: file name, title and toml block name different rules")
-    examples = tuple(
-        Example(
-            kind=block["info"].split()[1],
-            source=block["body"],
-            row=text.count("\n", 0, block.start()) + 2,
-        )
-        for block in blocks[1:]
-        if re.fullmatch(r"py (bad|good|fixed)", block["info"].strip())
-    )
     try:
         return Page(
             code=facts["code"],
@@ -170,7 +192,7 @@ def parse_page(filename: str, text: str) -> Page:
             default=facts.get("default", True),
             text=text,
             url=PAGE_URL.format(stem=stem),
-            examples=examples,
+            examples=examples_of(text),
         )
     except (KeyError, ValueError) as error:
         raise CatalogueError(

@@ -24,14 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FILENAMES = (".xladoctor.toml", "xladoctor.toml", "pyproject.toml")
-OUTPUT_FORMATS = ("full", "concise", "json", "github")
+OUTPUT_FORMATS = ("full", "concise", "json", "github", "gitlab", "junit", "sarif")
 
 _TABLES = ("lint", "profile", "report")
-_LISTS = ("select", "ignore", "extend-select", "extend-ignore", "exclude", "extend-exclude")
+_LISTS = (
+    "select", "ignore", "extend-select", "extend-ignore", "exclude", "extend-exclude", "plugins",
+)  # fmt: skip
+_WORDS = ("exclude", "extend-exclude", "plugins")  # lists of something else than codes
 _FLAGS = ("force-exclude", "respect-gitignore")
 _TEXTS = ("output-format", "target-torch-xla", "baseline")
 _KEYS = (*_LISTS, *_FLAGS, *_TEXTS, "per-file-ignores")
-_SELECTOR = re.compile(r"^(ALL|XLA\d{0,3})$")
+_SELECTOR = re.compile(r"^(ALL|XLA\d{0,3}|(?!XLA|ALL)[A-Z]{2,12}\d{0,4})$")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Settings:
         output_format: One of ``OUTPUT_FORMATS``.
         target_torch_xla: Version to lint for, such as "2.9"; None for the newest known.
         baseline: File with the findings that are known already.
+        plugins: Modules (or files) with rules of the project.
         profile, report: The tables of the other commands as they stand.
         file: The file they come from, if any.
     """
@@ -65,6 +69,7 @@ class Settings:
     output_format: str = "full"
     target_torch_xla: str | None = None
     baseline: str | None = None
+    plugins: tuple[str, ...] = ()
     profile: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     report: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     file: Path | None = None
@@ -189,7 +194,7 @@ def _checked(path: Path, key: str, value: object) -> Any:
         )
     if key in _LISTS:
         items = _strings(origin, value)
-        return items if "exclude" in key else selectors(items, origin)
+        return items if key in _WORDS else selectors(items, origin)
     if key in _FLAGS:
         if not isinstance(value, bool):
             raise UsageError(f"{origin} must be true or false")

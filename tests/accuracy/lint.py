@@ -44,14 +44,14 @@ CODES = {
     "bad-timing": ("XLA112",),
     "master-only-eval": ("XLA418",),
     "rank-divergent-state": ("XLA419",),
-    "undetached-accumulate": ("XLA310",),
+    "undetached-accumulate": ("XLA315",),
     "optimizer-before-to": ("XLA305",),
     "loader-reuse": ("XLA415",),
     "cuda-api": ("XLA706", "XLA707"),
     "redundant-barrier": ("XLA304",),
     "unreduced-metric": ("XLA427",),
     "replica-init": ("XLA426",),
-    "save-device-tensors": ("XLA711",),
+    "save-device-tensors": ("XLA721",),
     "device-string": ("XLA416", "XLA706"),
     "env-removed": ("XLA701",),
     "removed-api": ("XLA801", "XLA901"),
@@ -133,6 +133,11 @@ def show(counts: collections.Counter[tuple[str, str]]) -> None:
         missed = total(counts, family, ("missed-",))
         row = (counts[family, "found"], missed, counts[family, "false-alarm"])
         print(f"{family:24}{row[0]:>7}{row[1]:>8}{row[2]:>14}")
+    print(f"\n{'severity':24}{'found':>7}{'missed':>8}")
+    for weight in ("high", "medium", "low"):
+        hits = sum(counts[family, f"found-{weight}"] for family in families)
+        missed = sum(counts[family, f"missed-{weight}"] for family in families)
+        print(f"{weight:24}{hits:>7}{missed:>8}")
     found = sum(counts[family, "found"] for family in families)
     alarms = sum(counts[family, "false-alarm"] for family in families)
     severe = ("high", "medium")
@@ -140,8 +145,13 @@ def show(counts: collections.Counter[tuple[str, str]]) -> None:
         sum(total(counts, family, (f"{kind}-{how}",)) for family in families for how in severe)
         for kind in ("found", "missed")
     ]
-    recall = f"{weighty[0]}/{sum(weighty)}"
-    print(f"precision {found}/{found + alarms}, recall of high and medium {recall}")
+    print()
+    print(f"precision {_share(found, found + alarms)}")
+    print(f"recall of high and medium {_share(weighty[0], sum(weighty))}")
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part}/{whole}" + (f" ({part / whole:.3f})" if whole else "")
 
 
 def total(

@@ -26,11 +26,14 @@ LABELS = {
     "XLA501": "cpu_fallback",
     "XLA201": "dynamic_shapes",
     "XLA210": "frequent_recompilation",
+    "XLA215": "frequent_recompilation",
     "XLA211": "compile_time_too_long",
     "XLA212": "missing_mark_step_or_huge_graph",
     "XLA301": "missing_mark_step_or_huge_graph",
     "XLA410": "divergence_or_hang",
     "XLA602": "host_tracing_bound",
+    "XLA610": "host_device_transfer",
+    "XLA710": "memory",
     "XLA702": "memory",
 }
 

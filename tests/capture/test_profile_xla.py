@@ -199,9 +199,22 @@ def test_reads_of_a_program_on_one_device_are_measured(tmp_path, simulate):
     found = [(run.line(r["site"]), r["trigger"], r["cause"]["kind"]) for r in run.of("compilation")]
     assert found == [(read, "read", "host-sync-split"), (step, "step", "first-graph")]
     read_row = next(row for row in run.of("step") if row["first"] == 1)["syncs"]
-    assert [(run.line(site), what, count, new) for site, what, count, _, new in read_row] == [
+    assert [(run.line(site), what, count, new) for site, what, count, _, new, _ in read_row] == [
         (read, "bool", 1, 1)
     ]
+    kinds = collections.Counter()
+    for row in run.of("step"):
+        for entry in row["syncs"]:
+            kinds.update(entry[5])
+    # It compiles once, and then ends and runs the known graph each time.
+    assert +kinds == {"compiled": 1, "cut": 3}
+    # What the read waited is what the steps say, its compilation left out: that is XLA210's.
+    waited = sum(entry[3] for row in run.of("step") for entry in row["syncs"])
+    assert waited == pytest.approx(
+        sum(row["parts"]["host_sync"] for row in run.of("step")), abs=1e-4
+    )
+    (compiled,) = (r["seconds"] for r in run.of("compilation") if r["trigger"] == "read")
+    assert waited < compiled
     metrics = (rundir.processes(tmp_path / "run")[0] / "metrics.txt").read_text()
     assert "Counter: UncachedCompile\n  Value: 2\n" in metrics
 

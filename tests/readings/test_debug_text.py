@@ -91,7 +91,9 @@ Python Frames:
 
 FRAME (count=3):
 Unlowered Op: "xla_fallback"
-Python Frames:
+
+
+FRAME (count=3):
   train (/home/user/train.py:80)
 
 {BAR}"""

@@ -48,6 +48,7 @@ def test_metrics_and_counters_apart_and_one_object_a_line() -> None:
 def test_a_json_file_is_a_source(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text(json.dumps(DATA))
     check(load([tmp_path / "m.json"]).reports[0])
+    check(load(["-"], "\n" + json.dumps(DATA, indent=1)).reports[0])
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,27 @@ def test_numbers_out_of_range_are_no_values(text: str) -> None:
     assert read(text) == []
 
 
+def test_a_progress_bar_that_shares_a_line_with_a_value() -> None:
+    (report,) = read(
+        "Metric: A\n  TotalSamples: 2  7%|# | 22/310\n  Accumulator: 02s000ms000.000us  7%|# |\n"
+        "  Percentiles: 50%=01s000ms000.000us; 99%=01s000ms000.000us  7%|#   | 22/310 [00:12]\n"
+    )
+    metric = report.metrics["A"]
+    assert (metric.total_samples, metric.accumulator) == (2, 2.0)
+    assert metric.percentiles == {"50": 1.0, "99": 1.0}
+
+
+def test_a_report_whose_line_ends_are_lost() -> None:
+    (report,) = read(
+        "Metric: CompileTime   TotalSamples: 4   Accumulator: 002.000us   ValueRate: 001.000us / "
+        "second   Percentiles: 1%=001.000us; 99%=001.000us Counter: MarkStep   Value: 7 done"
+    )
+    metric = report.metrics["CompileTime"]
+    assert (metric.total_samples, metric.accumulator, metric.value_rate) == (4, 2e-6, 1e-6)
+    assert metric.percentiles == {"1": 1e-6, "99": 1e-6}
+    assert report.counters == {"MarkStep": 7}
+
+
 def test_a_rate_that_is_no_number_is_left_out() -> None:
     (report,) = read("Metric: A\n  TotalSamples: 2\n  Rate: 1e999 / second\n")
     assert report.metrics["A"].rate is None

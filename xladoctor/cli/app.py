@@ -24,6 +24,7 @@ _COMMANDS = {
     "treat": "xladoctor.cli.treat:treat",
     "explain": "xladoctor.cli.explain:explain",
     "rules": "xladoctor.cli.rules:rules",
+    "probe": "xladoctor.cli.probe:probe",
     "env": "xladoctor.cli.env:env",
 }
 

@@ -30,7 +30,9 @@ _MARK = re.compile(r"  # error:( \[XLA\d{3}\])+$", re.MULTILINE)
 def explain(codes: tuple[str, ...], output_format: str) -> int:
     """Explain what a rule finds, why it matters and what to write instead."""
     from xladoctor import catalogue
+    from xladoctor.cli.rules import load_plugins
 
+    load_plugins()
     # All are looked up before the first is shown: a wrong code must not be lost behind pages.
     pages = list(dict.fromkeys(catalogue.page(code) for code in codes))
     if output_format == "json":

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from pathlib import Path
 
-_FORMATS = click.Choice(["full", "concise", "json", "github"])
+_FORMATS = click.Choice(["full", "concise", "json", "github", "gitlab", "junit", "sarif"])
 
 
 @click.command(

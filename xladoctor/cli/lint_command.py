@@ -17,16 +17,25 @@ from rich.text import Text
 
 from xladoctor import config
 from xladoctor.errors import UsageError
-from xladoctor.lint import baseline, engine, fixes, sources, suppressions
+from xladoctor.lint import baseline, engine, fixes, plugins, sources, suppressions
 from xladoctor.lint import run as runner
 from xladoctor.lint.model.file import NEWEST_TORCH_XLA
-from xladoctor.report import lint_github, lint_json, lint_text
+from xladoctor.report import junit, lint_github, lint_gitlab, lint_json, lint_sarif, lint_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from xladoctor.findings import Finding
     from xladoctor.lint.run import FileResult, Plan
+
+
+#: Formats that are one text.
+_WHOLE: Mapping[str, Callable[[Sequence[Finding]], str]] = {
+    "github": lint_github.render,
+    "gitlab": lint_gitlab.render,
+    "junit": functools.partial(junit.of, passed="no findings"),
+    "sarif": lint_sarif.render,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,10 +73,11 @@ def run(request: Request) -> int:
     """
     flags = request.flags
     settings = _settings(request)
+    _load_plugins(settings)
     plan = _plan(request, settings)
     if flags["show_settings"]:
         return _show_settings(plan, settings)
-    paths = [] if request.from_stdin else _paths(request, settings)
+    paths, plans = ([], {}) if request.from_stdin else _paths_and_plans(request, settings)
     if flags["show_files"]:
         for path in paths:
             click.echo(str(path))
@@ -78,7 +88,8 @@ def run(request: Request) -> int:
         name = flags["stdin_filename"] or "-"
         results = [plan.run(sys.stdin.buffer.read(), name)]
     else:
-        results = list(runner.lint_files(paths, plan, flags["jobs"]))
+        own = (settings.plugins, settings.root) if settings.plugins else None
+        results = list(runner.lint_files(paths, plans, flags["jobs"], own))
     for result in results:
         for failure in result.result.failures:
             _say(f"xladoctor: {failure}")
@@ -124,7 +135,8 @@ def _act(request: Request, settings: config.Settings, results: Sequence[FileResu
 # Settings
 
 
-def _settings(request: Request) -> config.Settings:
+def _settings(request: Request, folder: Path | None = None) -> config.Settings:
+    """The settings that count in a folder (by default: the one that holds everything given)."""
     flags = request.flags
     if flags["isolated"] and flags["config"]:
         raise UsageError("--isolated and --config exclude each other: leave one out")
@@ -132,7 +144,7 @@ def _settings(request: Request) -> config.Settings:
     if flags["config"]:
         settings = config.read(Path(flags["config"]))
     elif not flags["isolated"]:
-        found = config.find(_start(request))
+        found = config.find(_start(request) if folder is None else folder)
         settings = config.read(found) if found is not None else settings
     changes: dict[str, Any] = {}
     if request.select is not None:
@@ -181,16 +193,52 @@ def _plan(request: Request, settings: config.Settings) -> Plan:
     )
 
 
-def _paths(request: Request, settings: config.Settings) -> list[Path]:
+def _load_plugins(settings: config.Settings) -> None:
+    plugins.load(settings.plugins, settings.root, f"{settings.file}: plugins")
+
+
+def _search(settings: config.Settings) -> sources.Search:
     usual = sources.DEFAULT_EXCLUDE if settings.exclude is None else settings.exclude
-    search = sources.Search(
+    return sources.Search(
         exclude=(*usual, *settings.extend_exclude),
         force_exclude=settings.force_exclude,
         respect_gitignore=settings.respect_gitignore,
         root=settings.root,
     )
+
+
+def _paths_and_plans(
+    request: Request, settings: config.Settings
+) -> tuple[list[Path], dict[str, Plan]]:
+    """The files to lint, each with what the settings closest to it say, as in ruff."""
+    paths: list[Path] = []
+    plans: dict[str, Plan] = {}
+    known: dict[Path | None, tuple[config.Settings, Plan]] = {}
+    fixed = bool(request.flags["isolated"] or request.flags["config"])
+    given = set(request.paths)
+
+    @functools.cache
+    def closest(folder: Path) -> tuple[config.Settings, Plan]:
+        file = settings.file if fixed else config.find(folder)
+        if file not in known:
+            own = settings if file == settings.file else _settings(request, folder)
+            _load_plugins(own)
+            known[file] = (own, _plan(request, own))
+        return known[file]
+
+    for path in _paths(request, settings):
+        own, plan = closest(path.parent)
+        by_name = str(path) in given and not own.force_exclude
+        if own is not settings and not by_name and sources.is_excluded(path, _search(own)):
+            continue
+        paths.append(path)
+        plans[str(path)] = plan
+    return paths, plans
+
+
+def _paths(request: Request, settings: config.Settings) -> list[Path]:
     given = request.paths or (".",)
-    found = sources.discover(given, search)
+    found = sources.discover(given, _search(settings))
     if not found and any(Path(name).is_dir() for name in given):
         _say(f"warning: no Python files found under {', '.join(given)}")
     return found
@@ -250,8 +298,8 @@ def _render(
         stream.write(text)
     elif request.flags["statistics"]:
         lint_text.statistics(findings, console)
-    elif wanted == "github":
-        stream.write(lint_github.render(findings))
+    elif wanted in _WHOLE:
+        stream.write(_WHOLE[wanted](findings))
     elif wanted == "concise":
         lint_text.concise(findings, console)
     else:

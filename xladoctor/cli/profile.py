@@ -137,7 +137,7 @@ def _profile(
         how = f"was ended by {ended}" if ended else f"ended with exit code {own}"
         console.print(f"xladoctor: the command {how}", soft_wrap=True)
     try:
-        verdict = _show(run_dir, words, limits, output_format, output_file, html, console)
+        verdict = _show(run_dir, words, own, limits, output_format, output_file, html, console)
     except XladoctorError as error:
         # The command's own failure is what its caller has to know first.
         click.echo(f"xladoctor: {error}", err=True)
@@ -236,6 +236,7 @@ def record(
 def _show(
     run_dir: Path,
     words: Sequence[str],
+    code: int,
     limits: gating.Gates,
     output_format: str,
     output_file: Path | None,
@@ -244,11 +245,16 @@ def _show(
 ) -> int:
     """Report on the run; returns 1 if a limit was broken, else 0.
 
+    ``code`` is the command's own exit code.
+
     Raises:
         XladoctorError: Nothing was recorded, or the report cannot be written.
     """
     if not rundir.processes(run_dir):
-        raise XladoctorError(_why_nothing(run_dir, words))
+        # A command that uses no device is no failure, unless a limit was to be judged.
+        if limits or code or not rundir.attached(run_dir) or rundir.not_started(run_dir):
+            raise XladoctorError(_why_nothing(run_dir, words))
+        console.print(f"xladoctor: {_why_nothing(run_dir, words)}", soft_wrap=True)
     report = diagnosis.diagnose(readings.load([run_dir]), static_findings=_lint(run_dir, words))
     width, color = terminal_options(output_file)
     write(render(report, output_format, width=width, color=color), output_file)

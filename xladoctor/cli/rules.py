@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 _COLUMNS = ("code", "name", "severity", "fix", "found by", "summary")
 
 
-@click.command(epilog="Read about one of them with 'xladoctor explain XLA101'.")
+@click.group(
+    invoke_without_command=True, epilog="Read about one of them with 'xladoctor explain XLA101'."
+)
 @click.option(
     "--output-format",
     type=click.Choice(["text", "json", "markdown"]),
@@ -24,10 +26,15 @@ _COLUMNS = ("code", "name", "severity", "fix", "found by", "summary")
     show_default=True,
     help="How to show the table.",
 )
-def rules(output_format: str) -> int:
+@click.pass_context
+def rules(context: click.Context, output_format: str) -> int | None:
     """List all rules: what finds them and whether there is a fix."""
     from xladoctor import catalogue
     from xladoctor.cli.explain import as_json
+
+    load_plugins()
+    if context.invoked_subcommand is not None:
+        return None
 
     pages = catalogue.pages().values()
     if output_format == "json":
@@ -40,6 +47,50 @@ def rules(output_format: str) -> int:
     else:
         click.echo("\n".join(_plain(pages)))
     return 0
+
+
+@rules.command(epilog="Exit code: 0 all pass, 1 a rule does not do what its page says, 2 bad flag.")
+@click.argument("codes", nargs=-1, metavar="[CODES]...")
+@click.option("--plugin", multiple=True, metavar="MODULE", help="Load these rules too.")
+def test(codes: tuple[str, ...], plugin: tuple[str, ...]) -> int:
+    """Run the examples of rules' pages; of all rules of the project by default."""
+    from pathlib import Path
+
+    from xladoctor import catalogue
+    from xladoctor.lint import plugins, selftest
+
+    plugins.load(plugin, Path(), "--plugin")
+    pages = [catalogue.page(code) for code in codes] or [
+        page for code, page in catalogue.pages().items() if not code.startswith("XLA")
+    ]
+    if not pages:
+        click.echo(
+            "xladoctor: there is no rule to test: name plugins in [tool.xladoctor.lint], give "
+            "--plugin MODULE, or the codes of rules",
+            err=True,
+        )
+        return 2
+    failed = 0
+    for page in pages:
+        wrong = selftest.check(page)
+        failed += bool(wrong)
+        click.echo(f"{'FAILED' if wrong else 'ok':6}  {page.code} {page.name}")
+        for line in wrong:
+            click.echo(f"        {line}")
+    click.echo(f"{len(pages)} rules, {failed} failed.", err=True)
+    return 1 if failed else 0
+
+
+def load_plugins() -> None:
+    """Load the rules that the settings of the current folder name."""
+    from pathlib import Path
+
+    from xladoctor import config
+    from xladoctor.lint import plugins
+
+    found = config.find(Path())
+    settings = config.read(found) if found is not None else config.Settings()
+    plugins.load(settings.plugins, settings.root, f"{settings.file}: plugins")
 
 
 def _row(page: Page) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from xladoctor.diagnosis.words import finding, plural
 from xladoctor.readings.run import location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from xladoctor.diagnosis.case import Case
     from xladoctor.findings import Finding, Location
@@ -27,12 +27,13 @@ def find(case: Case) -> Iterator[Finding]:
     """One finding a line."""
     if case.pasted is None:
         return
-    yield from _recompiled(case.pasted.debug)
+    yield from recompiled(case.pasted.debug)
     yield from _unexpected(case.pasted.debug)
-    yield from _unlowered(case.pasted.unlowered)
+    known = {location(block.frames) for block in case.pasted.debug if block.reads_value}
+    yield from _unlowered(case.pasted.unlowered, known)
 
 
-def _recompiled(blocks: Sequence[DebugBlock]) -> Iterator[Finding]:
+def recompiled(blocks: Sequence[DebugBlock]) -> Iterator[Finding]:
     """A line whose graph is another one each time.
 
     Known by what is executed between: once a line has executed as often as warm-up takes, new
@@ -85,19 +86,27 @@ def _unexpected(blocks: Sequence[DebugBlock]) -> Iterator[Finding]:
         )
 
 
-def _unlowered(sites: Sequence[UnloweredSite]) -> Iterator[Finding]:
+def _unlowered(
+    sites: Sequence[UnloweredSite], known: Collection[Location | None]
+) -> Iterator[Finding]:
+    """Lines of the frame summary, without those of which it is known already that they read."""
     counts: dict[tuple[str | None, Location | None], int] = {}
     for site in sites:
         key = (site.operation, location(site.frames))
         counts[key] = counts.get(key, 0) + site.count
     for (operation, place), count in counts.items():
-        if operation == SCALAR_READ:
-            if count >= limits.FEWEST_SAMPLES:
+        if operation == SCALAR_READ or operation is None:
+            if count >= limits.FEWEST_SAMPLES and place not in known:
+                what = (
+                    "a single value was read from the device"
+                    if operation
+                    else "a value was read, or an operation ran on the CPU,"
+                )
                 yield finding(
                     "XLA101",
-                    f"a single value was read from the device {plural(count, 'time')} "
-                    "(PT_XLA_DEBUG)",
-                    "keep it a tensor and read it every 10 to 30 steps",
+                    f"{what} {plural(count, 'time')} at this line (PT_XLA_DEBUG)",
+                    "keep what is read a tensor and read it every 10 to 30 steps; "
+                    "metrics_report() names operations that run on the CPU (aten:: counters)",
                     at=place,
                     count=count,
                     by="report",
@@ -105,9 +114,8 @@ def _unlowered(sites: Sequence[UnloweredSite]) -> Iterator[Finding]:
             continue
         yield finding(
             "XLA501",
-            f"{operation or 'an operation'} ran on the CPU {plural(count, 'time')} at this line "
-            "(PT_XLA_DEBUG)",
-            advice(operation) if operation else "the counters of metrics_report() name it",
+            f"{operation} ran on the CPU {plural(count, 'time')} at this line (PT_XLA_DEBUG)",
+            advice(operation),
             at=place,
             count=count,
             by="report",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
@@ -28,6 +29,13 @@ _SUGGESTION = (
     "which runs after the step"
 )
 
+_KINDS = {
+    "compiled": "compiled a graph of their own first",
+    "cut": "ended the step's graph early",
+    "waited": "waited for the device",
+    "free": "found the value ready",
+}
+
 
 def find(case: Case) -> Iterator[Finding]:
     """One finding a line (recorded run) or one for the program (pasted report)."""
@@ -37,17 +45,19 @@ def find(case: Case) -> Iterator[Finding]:
         found = next((f for s in case.pasted.states for f in _from_state(s)), None)
         if found is not None:
             yield found
+            yield from _from_blocks(case.pasted)
         else:
-            yield from _from_profiler(case.pasted)
-        yield from _from_blocks(case.pasted)
+            named = list(_from_blocks(case.pasted))
+            yield from named or _from_profiler(case.pasted)
 
 
 def _from_run(run: RunFacts) -> Iterator[Finding]:
     lines: dict[object, list[SyncRow]] = {}
     for row in run.syncs:
-        if row.first is not None:  # a read after the last step holds up no step
-            lines.setdefault(run.place(row.frames), []).append(row)
+        lines.setdefault(run.place(row.frames), []).append(row)
     for rows in lines.values():
+        if all(row.first is None for row in rows):
+            continue  # a line that only reads after the last step holds up no step
         cores = {row.core for row in rows}
         count = sum(row.count for row in rows)
         steps = sum(run.steps_by_core.get(core, 0) for core in cores)
@@ -58,10 +68,8 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         place = run.place(rows[0].frames)
         seconds = run.per_core(row.seconds for row in rows)
         whats = " and ".join(sorted({row.what for row in rows}))
-        included = ", compilations included" if any(row.compiled for row in rows) else ""
-        cost = (
-            "" if seconds is None else f"; the host waited {duration(seconds)} per core{included}"
-        )
+        cost = "" if seconds is None else f"; the host waited {duration(seconds)} per core"
+        cost += _kinds(rows)
         yield finding(
             "XLA101",
             f"a device value is read ({whats}) {rate(count / steps)} per step on "
@@ -72,6 +80,15 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             seconds=seconds,
             cores=cores,
         )
+
+
+def _kinds(rows: list[SyncRow]) -> str:
+    """What the reads were, in words; "" if that was not recorded."""
+    counts: collections.Counter[str] = collections.Counter()
+    for row in rows:
+        counts.update(row.kinds or {})
+    parts = [f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts[kind]]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _from_state(state: State) -> Iterator[Finding]:
@@ -146,7 +163,7 @@ def _from_blocks(pasted: Pasted) -> Iterator[Finding]:
     read: dict[Location | None, int] = {}
     compiled: dict[Location | None, int] = {}
     for block in pasted.debug:
-        if "access tensor value" in (block.cause or ""):
+        if block.reads_value:
             place = location(block.frames)
             counts = {"execution": read, "compilation": compiled}.get(block.kind)
             if counts is not None:

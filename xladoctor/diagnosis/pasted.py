@@ -77,7 +77,7 @@ class State:
     def seconds(self, *names: str) -> float | None:
         """Accumulated seconds of a time metric."""
         metric = self.metric(*names)
-        return metric.accumulator if metric else None
+        return metric.accumulator if metric and metric.unit == "s" else None
 
     def counter(self, *names: str) -> int | None:
         """The first of some counters that is there."""

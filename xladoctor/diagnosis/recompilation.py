@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.debug_lines import recompiled
 from xladoctor.diagnosis.dynamic_shapes import DATA_DEPENDENT
 from xladoctor.diagnosis.words import at, duration, finding, plural
 
@@ -63,7 +64,7 @@ def find(case: Case) -> Iterator[Finding]:
         found = next((f for s in case.pasted.states for f in _from_state(s)), None)
         if found is not None:
             yield found
-        else:
+        elif not any(recompiled(case.pasted.debug)):  # else debug_lines names the lines
             yield from _from_profiler(case.pasted)
 
 

@@ -15,6 +15,7 @@ import pathspec
 from xladoctor import catalogue
 from xladoctor.errors import UsageError
 from xladoctor.lint import engine, fixes, linking, sources
+from xladoctor.lint import plugins as loading
 from xladoctor.lint import rules as registry
 from xladoctor.lint.engine import UNPARSABLE, LintOptions, Member, Result
 from xladoctor.lint.linking import Group
@@ -135,7 +136,10 @@ def _lint_group(
 
 
 def lint_files(
-    paths: Sequence[Path], plan: Plan | Mapping[str, Plan], jobs: int | None = None
+    paths: Sequence[Path],
+    plan: Plan | Mapping[str, Plan],
+    jobs: int | None = None,
+    plugins: tuple[Sequence[str], Path] | None = None,
 ) -> Iterator[FileResult]:
     """Lint files in the order given, in several processes if there are enough of them.
 
@@ -143,6 +147,7 @@ def lint_files(
         paths: The files.
         plan: What to do with all of them, or with each.
         jobs: How many processes; None for as many as there are processors and work for them.
+        plugins: Rules of the project, which each process loads: their names and folder.
     """
     names = [str(path) for path in paths]
     plans = dict.fromkeys(names, plan) if isinstance(plan, Plan) else plan
@@ -154,7 +159,8 @@ def lint_files(
         for group, wanted in work:
             done.update((item.filename, item) for item in lint_group(group, wanted))
     else:
-        with concurrent.futures.ProcessPoolExecutor(processes) as pool:
+        start = functools.partial(loading.load, *plugins) if plugins else None
+        with concurrent.futures.ProcessPoolExecutor(processes, initializer=start) as pool:
             for results in pool.map(lint_group, *zip(*work, strict=True), chunksize=4):
                 done.update((item.filename, item) for item in results)
     yield from (done[name] for name in names)
@@ -180,6 +186,8 @@ def chosen_codes(
     for code in known:
         plus = _longest(code, wanted)
         if select is None and (code not in pages or pages[code].default):
+            plus = max(plus, len("XLA"))
+        if not code.startswith("XLA") and "XLA" in wanted:  # ALL: the user's own rules too
             plus = max(plus, len("XLA"))
         if code == UNPARSABLE:
             plus = max(plus, len("XLA"))

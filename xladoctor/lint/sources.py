@@ -353,6 +353,12 @@ def discover(paths: Sequence[str], search: Search) -> list[Path]:
     return sorted(found.values(), key=lambda item: item.as_posix())
 
 
+def is_excluded(path: Path, search: Search) -> bool:
+    """Whether the patterns of a search leave out a file or a folder that it is in."""
+    spec = pathspec.GitIgnoreSpec.from_lines(search.exclude)
+    return _excluded(path, spec, absolute(search.root))
+
+
 _Ignores = list[tuple[Path, pathspec.GitIgnoreSpec]]
 
 

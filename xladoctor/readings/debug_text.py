@@ -112,14 +112,15 @@ class DebugReader:
 
     def _close_site(self) -> None:
         site, self._site = self._site, None
-        if site is None or site.operation is None:
+        if site is None:
             return
-        name: str | None = site.operation
-        if name == "xla_fallback":  # the one function through which all go since 2.0
+        name = site.operation
+        if name == "xla_fallback":  # the one function through which all go in 2.9
             name = None
-        elif "::" not in site.operation:
+        elif name is not None and "::" not in name:
             name = f"aten::{name}"
-        self._sites.append(UnloweredSite(name, self._source, site.count, tuple(site.frames)))
+        if name is not None or site.frames:
+            self._sites.append(UnloweredSite(name, self._source, site.count, tuple(site.frames)))
 
 
 class _Site:

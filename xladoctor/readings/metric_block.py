@@ -44,7 +44,7 @@ def metric_of(block: Block) -> Metric | None:
     """The metric of a block; None if nothing but its name could be read."""
     fields = block.fields
     samples = count_of(fields.get("TotalSamples", ""))
-    accumulator = parse_value(fields.get("Accumulator", ""))
+    accumulator = parse_value(_token(fields.get("Accumulator", "")))
     unit: Unit | None = accumulator[1] if accumulator else None
     percentiles: dict[str, float] = {}
     for part in fields.get("Percentiles", "").split(";"):
@@ -88,5 +88,10 @@ def _rate(text: str) -> float | None:
 
 
 def _mean(text: str, unit: Unit) -> float | None:
-    value = parse_value(text)
+    value = parse_value(_token(text))
     return value[0] if value is not None and value[1] == unit else None
+
+
+def _token(text: str) -> str:
+    """A value has no blanks: what follows is a progress bar that shares the line."""
+    return text.partition(" ")[0]

@@ -25,10 +25,7 @@ _FIELDS = (
     "TotalSamples", "Accumulator", "ValueRate", "Rate", "Mean", "StdDev", "Percentiles", "Value",
 )  # fmt: skip
 _PLAIN = frozenset({*_HEADS, *_FIELDS})
-_KEY = re.compile(rf"(?<![\w:.])(?P<key>{'|'.join((*_HEADS, *_FIELDS))}):(?=\s|$)")
-#: Every key ends like one of these: a quick look before the expression is tried.
-_ENDINGS = ("Metric:", "Counter:", "Samples:", "Accumulator:", "Rate:", "Mean:", "StdDev:",
-            "Percentiles:", "Value:")  # fmt: skip
+_KEY = re.compile(rf"(?<![\w.])(?<!::)(?P<key>{'|'.join((*_HEADS, *_FIELDS))}):(?=\s|$)")
 _NAME = re.compile(r"[A-Za-z_][\w:.\-]*")
 _STEP = re.compile(r"\[MetricsData;\s*step=(?P<step>\d{1,19})\]")
 #: How logs name the process of a line, where those of several are mixed: a pod's worker (seen in
@@ -86,7 +83,7 @@ class ReportReader:
         elif not at.busy and "[MetricsData" not in line:
             if "Metric:" not in line and "Counter:" not in line:
                 return
-        elif not any(ending in line for ending in _ENDINGS) and "[MetricsData" not in line:
+        elif not _may_hold_a_key(line):
             at.continue_with(line)
             return
         process = _PROCESS.match(line)
@@ -120,6 +117,22 @@ class ReportReader:
             for (worker, core), reader in self._readers.items()
             for draft in reader.finish()
         ]
+
+
+def _may_hold_a_key(line: str) -> bool:
+    """A quick look, before a line is cleaned and read: the logs around reports are long."""
+    return (
+        "Value:" in line
+        or "Counter:" in line
+        or "Metric:" in line
+        or "Samples:" in line
+        or "Accumulator:" in line
+        or "Rate:" in line
+        or "Percentiles:" in line
+        or "Mean:" in line
+        or "StdDev:" in line
+        or "[MetricsData" in line
+    )
 
 
 class _Reader:

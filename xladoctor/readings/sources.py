@@ -32,7 +32,8 @@ _ORDINAL = re.compile(r"\.(\d{1,4})$")  # XLA_METRICS_FILE and PT_XLA_DEBUG_FILE
 
 
 #: Notebooks and JSON are read as a whole; larger ones are not what people save.
-_LARGEST_DOCUMENT = 256 * 2**20
+_LARGEST_NOTEBOOK = 256 * 2**20
+_LARGEST_JSON = 32 * 2**20
 
 #: Names of which every torch_xla report has some; reports of its look-alikes have none of them.
 _OWN_NAMES = frozenset(
@@ -82,12 +83,11 @@ def load(sources: Sequence[str | Path], stdin: str | TextIO | None = None) -> Re
         raise UsageError("no source given: name a run directory or a file with a metrics report")
     found = _Found()
     names = [str(source) for source in sources]
-    for index, name in enumerate(names):
+    for name, core in zip(names, _cores_of(names), strict=True):
         path = Path(name)
         if name != STDIN and path.is_dir():
             found.runs.append(read_run(path))
             continue
-        core = _core_of(name, index if len(names) > 1 else None)
         _read_text(name, stdin, core, found)
     return Readings(
         runs=tuple(found.runs),
@@ -104,17 +104,24 @@ def _shown(name: str) -> str:
     return "standard input" if name == STDIN else name
 
 
-def _core_of(name: str, default: int | None) -> int | None:
-    match = _ORDINAL.search(name)
-    return int(match[1]) if match else default
+def _cores_of(names: Sequence[str]) -> Sequence[int | None]:
+    """The core of each source: its ordinal, or its position where they have none of their own."""
+    ordinals = [_ORDINAL.search(name) for name in names]
+    found = [int(match[1]) for match in ordinals if match]
+    if len(found) == len(names) and len(set(found)) == len(found):
+        return found
+    return range(len(names)) if len(names) > 1 else [None]
 
 
 def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _Found) -> None:
     shown = _shown(name)
     reports_of, debug_of = ReportReader(shown, core), DebugReader(shown)
-    empty = True
+    empty, document = True, _Document()
     for line in _lines(name, stdin):
-        empty = empty and not line.strip()
+        if empty:
+            empty = not line.strip()
+        if document.open:
+            document.feed(line)
         reports_of.feed(line)
         debug_of.feed(line)
     reports = reports_of.finish()
@@ -122,7 +129,7 @@ def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _
     if not reports and not blocks and not complaints and not sites:
         if empty:
             raise SourceError(f"{shown}: this is empty: put the output of metrics_report() there")
-        reports = _json_reports(name, shown, core)
+        reports = parse_json(document.text, shown, core)
     if not reports and not blocks and not complaints and not sites:
         raise SourceError(
             f"{shown}: no torch_xla metrics report and no PT_XLA_DEBUG output was found in it: "
@@ -130,9 +137,9 @@ def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _
         )
     if reports and not any(_is_own(report) for report in reports):
         found.notes.append(
-            f"{shown}: none of the names in this report is one of torch_xla's: it may be the "
-            "report of another tool (Ratex, a TensorFlow program). Its values are shown as they "
-            "are and not judged."
+            f"{shown}: the names in this report are not those of torch_xla: it may be the report "
+            "of another tool (Ratex, a TensorFlow program). Its values are shown as they are; what "
+            "is said of them holds only as far as its names mean the same."
         )
     found.reports += reports
     found.debug += blocks
@@ -141,22 +148,43 @@ def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _
 
 
 def _is_own(report: MetricsReport) -> bool:
-    return any(
-        name in _OWN_NAMES or name.startswith(_OWN_SPACES)
-        for name in (*report.metrics, *report.counters)
-    )
+    """Whether a report's names are torch_xla's: its operations, or, if it shows none, any other."""
+    names = (*report.metrics, *report.counters)
+    operations = [name for name in names if "::" in name]
+    if operations:
+        return any(name.startswith(_OWN_SPACES) for name in operations)
+    return any(name in _OWN_NAMES or name.startswith(_OWN_SPACES) for name in names)
 
 
-def _json_reports(name: str, shown: str, core: int | None) -> list[MetricsReport]:
-    """Metrics that were dumped as JSON, if the source is a file of that kind."""
-    path = Path(name)
-    if name == STDIN or path.suffix == ".ipynb" or path.stat().st_size > _LARGEST_DOCUMENT:
-        return []
-    with path.open(encoding="utf-8-sig", errors="replace") as text:
-        if text.read(1024).lstrip()[:1] not in {"{", "["}:
-            return []
-        text.seek(0)
-        return parse_json(text.read(), shown, core)
+class _Document:
+    """Keeps a text that begins like JSON, as long as it is one that people dump metrics into."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] | None = []
+        self._length = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether the text may still be such a document."""
+        return self._lines is not None
+
+    def feed(self, line: str) -> None:
+        """Take one line."""
+        if self._lines is None:
+            return
+        if not self._lines and not line.lstrip().startswith(("{", "[")):
+            if line.strip():
+                self._lines = None
+            return
+        self._lines.append(line)
+        self._length += len(line)
+        if self._length > _LARGEST_JSON:
+            self._lines = None
+
+    @property
+    def text(self) -> str:
+        """The whole text; empty if it is no JSON or too long."""
+        return "".join(self._lines or ())
 
 
 def _lines(name: str, stdin: str | TextIO | None) -> Iterator[str]:
@@ -171,7 +199,7 @@ def _lines(name: str, stdin: str | TextIO | None) -> Iterator[str]:
         encoding = _encoding(start, name)
         with path.open(encoding=encoding, errors="replace", newline=None) as text:
             if path.suffix == ".ipynb":
-                if path.stat().st_size > _LARGEST_DOCUMENT:
+                if path.stat().st_size > _LARGEST_NOTEBOOK:
                     raise SourceError(
                         f"{name}: this notebook is larger than 256 MB: clear its images and save "
                         "it again, or give the text of the report alone"

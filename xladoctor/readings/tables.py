@@ -82,7 +82,14 @@ class StepRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SyncRow:
-    """Reads from one line in one stretch of steps: the host waited for the device."""
+    """Reads from one line in one stretch of steps: the host waited for the device.
+
+    Attributes:
+        seconds: How long the host waited; compilations that the reads triggered are not in it.
+        compiled: New graphs that the reads had compiled.
+        kinds: How many reads "compiled" a graph, "cut" the step (ended and ran a known graph),
+            "waited" for the device, or were "free" (the value was ready).
+    """
 
     process: str
     core: int
@@ -93,6 +100,7 @@ class SyncRow:
     count: int
     seconds: float | None
     compiled: int | None = None
+    kinds: Mapping[str, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -243,6 +251,11 @@ class DebugBlock:
     frames: tuple[Frame, ...] = ()
     sizes: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
+    @property
+    def reads_value(self) -> bool:
+        """Whether torch_xla puts it down to code that reads a value before the step's end."""
+        return "access tensor value" in (self.cause or "")
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProfilerLine:
@@ -271,7 +284,7 @@ class UnloweredSite:
 
     Attributes:
         operation: What ran on the CPU, with its namespace; None where torch_xla prints only that
-            something did (since 2.0).
+            something did, be it an operation or the read of a value (2.9).
         frames: Innermost first.
     """
 

@@ -9,6 +9,8 @@ from xml.etree import ElementTree as ET
 from xladoctor.report import words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xladoctor.findings import Finding
     from xladoctor.results import Report
 
@@ -18,15 +20,25 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 def render(report: Report) -> str:
     """One ``testsuites`` element."""
+    return of(report.findings, passed=report.summary.verdict)
+
+
+def of(all_findings: Sequence[Finding], passed: str) -> str:
+    """One ``testsuites`` element of findings.
+
+    Args:
+        all_findings: What failed.
+        passed: Name of the one case when nothing did.
+    """
     suites: dict[str, list[Finding]] = {}
-    for finding in report.findings:
+    for finding in all_findings:
         name = finding.locations[0].filename if finding.locations else "run"
         suites.setdefault(name, []).append(finding)
     root = ET.Element(
         "testsuites",
         name="xladoctor",
-        tests=str(max(1, len(report.findings))),
-        failures=str(len(report.findings)),
+        tests=str(max(1, len(all_findings))),
+        failures=str(len(all_findings)),
         errors="0",
     )
     for name, findings in suites.items():
@@ -40,7 +52,7 @@ def render(report: Report) -> str:
         suite = ET.SubElement(
             root, "testsuite", name="run", tests="1", failures="0", errors="0"
         )  # fmt: skip
-        ET.SubElement(suite, "testcase", name=_legal(report.summary.verdict), classname="xladoctor")
+        ET.SubElement(suite, "testcase", name=_legal(passed), classname="xladoctor")
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 

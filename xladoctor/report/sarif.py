@@ -13,6 +13,8 @@ from xladoctor.errors import XladoctorError
 from xladoctor.findings import Severity
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xladoctor.findings import Finding, Location
     from xladoctor.results import Report
 
@@ -21,9 +23,27 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 
 def render(report: Report) -> str:
     """One SARIF log with one run."""
-    rules = {finding.code: _rule(finding) for finding in report.findings}
+    results = []
+    for finding in report.findings:
+        place = finding.locations[0] if finding.locations else None
+        made = result(finding, location(place) if place else None)
+        related = [*finding.locations[1:], *finding.related]
+        if related:
+            made["relatedLocations"] = [
+                {"id": number, **location(place)} for number, place in enumerate(related)
+            ]
+        results.append(made)
+    document = log(report.findings, results, "xladoctor/report/")
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def log(
+    findings: Sequence[Finding], results: Sequence[dict[str, Any]], identity: str
+) -> dict[str, Any]:
+    """The log around results, one for each finding."""
+    rules = {finding.code: _rule(finding) for finding in findings}
     order = {code: index for index, code in enumerate(sorted(rules))}
-    log = {
+    return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [
@@ -36,13 +56,12 @@ def render(report: Report) -> str:
                         "rules": [rules[code] for code in sorted(rules)],
                     }
                 },
-                "automationDetails": {"id": "xladoctor/report/"},
+                "automationDetails": {"id": identity},
                 "columnKind": "unicodeCodePoints",
-                "results": [_result(finding, order[finding.code]) for finding in report.findings],
+                "results": [{**item, "ruleIndex": order[item["ruleId"]]} for item in results],
             }
         ],
     }
-    return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
 
 
 def _rule(finding: Finding) -> dict[str, Any]:
@@ -57,38 +76,36 @@ def _rule(finding: Finding) -> dict[str, Any]:
         page = catalogue.page(finding.code)
     except XladoctorError:
         return rule
-    return rule | {
+    rule |= {
         "shortDescription": {"text": page.summary},
         "help": {"text": page.summary, "markdown": page.text},
-        "helpUri": page.url,
     }
+    return rule | ({"helpUri": page.url} if page.url else {})
 
 
-def _result(finding: Finding, index: int) -> dict[str, Any]:
+def result(finding: Finding, place: dict[str, Any] | None) -> dict[str, Any]:
+    """A finding at a place."""
     text = finding.message
     if finding.suggestion:
         text += f". Instead: {finding.suggestion}"
-    result: dict[str, Any] = {
+    return {
         "ruleId": finding.code,
-        "ruleIndex": index,
         "level": _LEVELS[finding.severity],
         "message": {"text": text},
-        "locations": [_location(place) for place in finding.locations[:1]],
+        "locations": [place] if place is not None else [],
         "partialFingerprints": {"xladoctor/v1": _fingerprint(finding)},
         "properties": {"count": finding.count, "seconds": finding.seconds},
     }
-    related = [*finding.locations[1:], *finding.related]
-    if related:
-        result["relatedLocations"] = [
-            {"id": number, **_location(place)} for number, place in enumerate(related)
-        ]
-    return result
 
 
-def _location(place: Location) -> dict[str, Any]:
+def location(place: Location) -> dict[str, Any]:
+    """A place, as exactly as it is known."""
     region = {"startLine": place.row}
     if place.column is not None:
         region["startColumn"] = place.column
+    if place.end_row is not None and place.end_column is not None:
+        region["endLine"] = place.end_row
+        region["endColumn"] = place.end_column
     path = PurePath(place.filename)
     artifact: dict[str, Any] = {"uri": quote(path.as_posix())}
     if path.is_absolute():

@@ -51,6 +51,19 @@ COLLECTIVES = (
     "recv",
 )
 
+#: Bindings that are called and not wrapped, and what is not known without them.
+CALLED = {
+    "_xla_counter_value": "compilations and fallbacks",
+    "_xla_metric_data": "seconds of compilations and of waiting for the device",
+    "_get_executed_fallback_ops": "names of operations that run on the CPU",
+    "_xla_metrics_report": "torch_xla's own metrics",
+    "_xla_runtime_is_initialized": "which core a thread belongs to",
+    "_xla_get_default_device": "which core a thread belongs to",
+    "_xla_get_device_ordinal": "which core a device belongs to",
+    "_xla_get_replication_devices_count": "how many cores a process has",
+    "_set_ir_debug": "lines of the operations of a graph",
+}
+
 #: Originals by the name of the binding, for those who must go past the points.
 originals: dict[str, Any] = {}
 
@@ -127,6 +140,9 @@ def install(points: Points) -> list[str]:
     _install_loaders(wrap)
     _install_steps(wrap)
     wrap.missing += tensors.install(points, core_of_device, binding)
+    wrap.missing += [
+        f"torch_xla._XLAC.{name} ({what})" for name, what in CALLED.items() if binding(name) is None
+    ]
     return wrap.missing
 
 
@@ -205,9 +221,9 @@ def _install_model(wrap: _Wrapper) -> None:
                     return original(*args, **kwargs)
                 _thread.in_collective = True
                 try:
-                    return points.run(
-                        Call(COLLECTIVE, name, current_core(), args, kwargs), original
-                    )
+                    core = _core_of_tensors(args)
+                    core = current_core() if core is None else core
+                    return points.run(Call(COLLECTIVE, name, core, args, kwargs), original)
                 finally:
                     _thread.in_collective = False
 
@@ -225,6 +241,15 @@ def _install_model(wrap: _Wrapper) -> None:
     for name in COLLECTIVES:
         wrap.replace("torch_xla.core.xla_model", name, collective(name))
     wrap.replace("torch_xla.core.xla_model", "xla_rendezvous", rendezvous)
+
+
+def _core_of_tensors(values: tuple[Any, ...]) -> int | None:
+    """The core of the first device tensor; a backward pass may run in a thread of its own."""
+    for value in values:
+        for one in value[:1] if isinstance(value, (list, tuple)) else (value,):
+            if getattr(one, "is_xla", False):
+                return core_of_device(one.device)
+    return None
 
 
 def _compiling() -> bool:

@@ -57,16 +57,55 @@ What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST n
 ``place(node, note)``          a related place;  ``problem(node, message, ...)`` a finding
 ``literal(expr)``              its value if it is a literal (or a name bound once to one)
 ``spelled(dotted, node)``      how the file can write a name there ("xm.mark_step"), or None
+``linked``                     models of the linted files that it imports or that import it
+``bindings(name, node)``       the ways in which a name gets its meaning at a node
 ``replace``, ``remove_...``    edits for fixes; ``add_import("import torch_xla")``
 =============================  ============================================================
+
+Files that import each other are modelled together: ``value``, ``step_loop``, ``reached``,
+``callers`` and the like see through them, so a node that they give back may be of another file.
+``place`` knows where it is; ``is_here(node)`` tells; edits of such nodes are None.
+
+Rules of a project
+------------------
+The same decorator, in a module that the settings name (``[tool.xladoctor.lint] plugins =
+["mycompany.xla_rules"]``, or a file, ``"tools/xla_rules.py"``) or that an installed package offers
+as an entry point of the group ``xladoctor.rules``. The docstring is the rule's page::
+
+    @rule("ACME101", name="own-loader", severity="warning")
+    def own_loader(model: FileModel) -> Iterator[Problem]:
+        '''Loaders come from acme.data.
+
+        ```py bad
+        from torch.utils.data import DataLoader
+        loader = DataLoader([])  # error: [ACME101]
+        ```
+
+        ```py good
+        from acme.data import make_loader
+        loader = make_loader([])
+        ```
+        '''
+        for call in model.calls("torch.utils.data.DataLoader"):
+            yield model.problem(call.node, "a bare DataLoader", suggestion="use acme.data")
+
+``xladoctor rules test`` runs the blocks of these pages. What this module, ``xladoctor.lint.model``
+and ``xladoctor.lint.selftest`` export stays compatible within a major version; modules and names
+that begin with an underscore do not.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import pkgutil
+import re
 from typing import TYPE_CHECKING, Protocol
+
+from xladoctor import catalogue
+from xladoctor.catalogue import Page
+from xladoctor.findings import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -82,22 +121,69 @@ class Rule(Protocol):
 
 
 _registry: dict[str, Rule] = {}
+_OWN = re.compile(r"^(?!XLA)[A-Z]{2,12}\d{1,4}$")
 
 
-def rule(code: str) -> Callable[[Rule], Rule]:
+def rule(
+    code: str,
+    *,
+    name: str = "",
+    severity: str = "warning",
+    summary: str = "",
+    fix: str = "none",
+    default: bool = True,
+) -> Callable[[Rule], Rule]:
     """Register a function as the rule of a code.
 
+    Our own rules have their page in ``rules/``; for a rule of a plugin, the function's docstring is
+    the page (Markdown, with ``py bad`` and ``py good`` blocks that ``xladoctor rules test`` runs).
+
+    Args:
+        code: For a plugin: two or more capital letters of its own and a number ("ACME101").
+        name: For a plugin: the rule's name in kebab case.
+        severity: For a plugin: "error", "warning" or "info".
+        summary: For a plugin: one line for tables; the docstring's first line by default.
+        fix: For a plugin: "safe", "unsafe" or "none".
+        default: For a plugin: whether it is on without being selected.
+
     Raises:
-        ValueError: The code is taken.
+        ValueError: The code is taken, or a plugin's rule lacks its name or has an impossible code.
     """
 
     def register(function: Rule) -> Rule:
         if code in _registry:
             raise ValueError(f"two rules claim {code}")
+        if name or not code.startswith("XLA"):
+            catalogue.register(_page(code, name, severity, summary, fix, default, function))
         _registry[code] = function
         return function
 
     return register
+
+
+def _page(
+    code: str, name: str, severity: str, summary: str, fix: str, default: bool, function: Rule
+) -> Page:
+    if not _OWN.match(code):
+        raise ValueError(f"{code} cannot be a plugin's code: write letters of your own, as ACME101")
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise ValueError(f"{code} needs a name in kebab case: name='no-such-thing'")
+    text = inspect.cleandoc(function.__doc__ or "")
+    first = text.partition("\n")[0].rstrip(".")
+    return Page(
+        code=code,
+        name=name,
+        severity=Severity(severity),
+        since="",
+        fix=fix,
+        confidence="high",
+        found_by=("lint",),
+        summary=summary or first,
+        default=default,
+        text=f"# {name} ({code})\n\n{text}\n",
+        url="",
+        examples=catalogue.examples_of(f"# {name} ({code})\n\n{text}\n"),
+    )
 
 
 @functools.cache

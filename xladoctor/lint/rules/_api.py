@@ -234,7 +234,7 @@ def _import_beside(model: FileModel, statement: str, node: cst.BaseExpression) -
         node = node.value
     if not isinstance(node, cst.Name):
         return None
-    bindings = model.names.lookup(node.value, model.tree.scopes[node]) or []
+    bindings = model.bindings(node.value, node)
     imports = [item.node for item in bindings if item.kind == "import"]
     line = model.parent(imports[-1]) if imports else None
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:

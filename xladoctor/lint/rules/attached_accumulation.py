@@ -1,4 +1,4 @@
-"""XLA310: a running sum of losses that keeps every step's autograd history."""
+"""XLA315: a running sum of losses that keeps every step's autograd history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Loop, Problem
 
 
-@rule("XLA310")
+@rule("XLA315")
 def attached_accumulation(model: FileModel) -> Iterator[Problem]:
     """Find sums and lists over steps of a loss that ``backward`` was called on."""
     if not model.is_xla:

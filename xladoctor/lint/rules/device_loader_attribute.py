@@ -1,4 +1,4 @@
-"""XLA414: ``MpDeviceLoader`` has none of the attributes of the loader it wraps."""
+"""XLA422: ``MpDeviceLoader`` has none of the attributes of the loader it wraps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MISSING = frozenset({"sampler", "batch_sampler", "dataset", "batch_size", "coll
 _MAKERS = "torch_xla.distributed.parallel_loader."
 
 
-@rule("XLA414")
+@rule("XLA422")
 def device_loader_attribute(model: FileModel) -> Iterator[Problem]:
     """Find attributes of the wrapped loader that are asked of the device loader."""
     for node in walk(model.tree.module):

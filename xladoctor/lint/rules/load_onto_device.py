@@ -1,4 +1,4 @@
-"""XLA710: ``torch.load`` cannot restore tensors onto an XLA device."""
+"""XLA720: ``torch.load`` cannot restore tensors onto an XLA device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOADS = {
 }
 
 
-@rule("XLA710")
+@rule("XLA720")
 def load_onto_device(model: FileModel) -> Iterator[Problem]:
     """Find ``map_location`` that is certainly an XLA device."""
     if not model.is_xla:

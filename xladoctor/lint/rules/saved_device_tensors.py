@@ -1,4 +1,4 @@
-"""XLA711: a checkpoint that remembers the XLA device."""
+"""XLA721: a checkpoint that remembers the XLA device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 
-@rule("XLA711")
+@rule("XLA721")
 def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
     """Find ``torch.save`` of the state of a model that is on the XLA device."""
     if not model.is_xla or model.frameworks:

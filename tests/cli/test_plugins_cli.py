@@ -1,0 +1,185 @@
+"""Rules of a project, tested and run like our own; in processes, as rules register for good."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+RULE = """
+    from xladoctor.lint.rules import rule
+
+
+    @rule("ACME101", name="own-loader")
+    def own_loader(model):
+        '''Loaders come from acme.data.
+
+        ```py bad
+        import torch_xla
+        from torch.utils.data import DataLoader
+        loader = DataLoader([])  # error: [ACME101]
+        ```
+
+        ```py good
+        import torch_xla
+        from acme.data import make_loader
+        loader = make_loader([])
+        ```
+        '''
+        for call in model.calls("torch.utils.data.DataLoader"):
+            yield model.problem(call.node, "a bare DataLoader", suggestion="use acme.data")
+"""
+TRAIN = """
+    import torch_xla
+    from torch.utils.data import DataLoader
+    loader = DataLoader([])
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project with a rule and a file that breaks it."""
+
+    def write(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+
+    write("tools/xla_rules.py", RULE)
+    write("pyproject.toml", '[tool.xladoctor.lint]\nplugins = ["tools.xla_rules"]\n')
+    write("train.py", TRAIN)
+    return tmp_path
+
+
+@pytest.fixture
+def run(project):
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "xladoctor", *arguments],
+            cwd=project,
+            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_rule_of_the_project_is_asked_like_ours(run):
+    done = run("lint", "train.py", "--output-format", "json")
+    assert done.returncode == 1, done.stderr
+    [found] = json.loads(done.stdout)
+    assert (found["code"], found["name"], found["location"]["row"]) == ("ACME101", "own-loader", 4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [
+        (["--ignore", "ACME1"], 0),
+        (["--select", "XLA1"], 0),
+        (["--select", "ACME"], 1),
+        (["--select", "ALL"], 1),
+    ],
+)
+def test_it_is_selected_and_ignored_by_its_code(run, flags, count):
+    done = run("lint", "train.py", "--output-format", "json", *flags)
+    codes = [item["code"] for item in json.loads(done.stdout)]
+    assert codes.count("ACME101") == count
+
+
+def test_it_is_silenced_by_a_comment(project, run):
+    (project / "train.py").write_text(
+        textwrap.dedent(TRAIN).replace("DataLoader([])", "DataLoader([])  # noqa: ACME101")
+    )
+    assert run("lint", "train.py").returncode == 0
+
+
+def test_explain_and_rules_know_it(run):
+    assert "own-loader (ACME101)" in run("explain", "ACME101").stdout
+    assert "ACME101" in run("rules").stdout
+
+
+def test_sarif_has_its_help(run):
+    log = json.loads(run("lint", "train.py", "--output-format", "sarif").stdout)
+    [rule] = log["runs"][0]["tool"]["driver"]["rules"]
+    assert rule["id"] == "ACME101"
+    assert "acme.data" in rule["help"]["markdown"]
+    assert "helpUri" not in rule
+
+
+def test_its_page_is_its_test(run):
+    done = run("rules", "test")
+    assert (done.returncode, done.stdout) == (0, "ok      ACME101 own-loader\n")
+
+
+def test_a_page_that_promises_something_else_fails(project, run):
+    wrong = textwrap.dedent(RULE).replace("from acme.data import make_loader", "x = 1  # nothing")
+    wrong = wrong.replace(
+        "loader = make_loader([])", "from torch.utils.data import DataLoader as D"
+    )
+    wrong = wrong.replace("  # error: [ACME101]", "\n    loader = 3  # error: [ACME101]")
+    (project / "tools" / "xla_rules.py").write_text(wrong)
+    done = run("rules", "test")
+    assert done.returncode == 1
+    assert "is not found" in done.stdout
+    assert "is found and must not be" in done.stdout
+
+
+def test_ours_pass_too(run):
+    done = run("rules", "test", "XLA101", "XLA404")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("ok") == 2
+
+
+@pytest.mark.parametrize(
+    ("plugins", "said"),
+    [
+        ('["tools.missing"]', "ModuleNotFoundError"),
+        ('["tools/missing.py"]', "there is no file"),
+        ('["tools/broken.py"]', "SyntaxError"),
+        ('["tools/taken.py"]', "cannot be a plugin's code"),
+        ('["tools.xla_rules", "tools/again.py"]', "two rules claim ACME101"),
+    ],
+)
+def test_a_plugin_that_cannot_be_loaded_is_one_sentence(project, run, plugins, said):
+    (project / "tools" / "broken.py").write_text("def (:\n")
+    ours = textwrap.dedent(RULE).replace('"ACME101"', '"XLA955"')
+    (project / "tools" / "taken.py").write_text(ours)
+    (project / "tools" / "again.py").write_text(textwrap.dedent(RULE))
+    (project / "pyproject.toml").write_text(f"[tool.xladoctor.lint]\nplugins = {plugins}\n")
+    done = run("lint", "train.py")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_as_plugin_and_several_processes(project, run):
+    (project / "pyproject.toml").write_text(
+        '[tool.xladoctor.lint]\nplugins = ["tools/xla_rules.py"]\n'
+    )
+    for number in range(4):
+        (project / f"train{number}.py").write_text(textwrap.dedent(TRAIN))
+    done = run("lint", ".", "--jobs", "2", "--output-format", "json", "--select", "ACME")
+    assert [item["filename"] for item in json.loads(done.stdout)] == [
+        "train.py",
+        *(f"train{number}.py" for number in range(4)),
+    ]
+
+
+def test_the_closest_settings_count_for_each_file(project, run):
+    project.joinpath("old").mkdir()
+    (project / "old" / "xladoctor.toml").write_text('ignore = ["ACME101"]\n')
+    (project / "old" / "train.py").write_text(textwrap.dedent(TRAIN))
+    done = run("lint", ".", "--output-format", "json", "--select", "ACME")
+    assert len(json.loads(done.stdout)) == 2  # a selection on the command line starts afresh
+    done = run("lint", ".", "--output-format", "json")
+    assert [item["filename"] for item in json.loads(done.stdout)] == ["train.py"]

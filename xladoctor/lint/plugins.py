@@ -1,0 +1,76 @@
+"""Rules of the user's own project: modules named in the settings, and entry points.
+
+A plugin is a module that uses :func:`xladoctor.lint.rules.rule`; importing it registers its rules.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
+from xladoctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+ENTRY_POINTS = "xladoctor.rules"
+
+_loaded: set[str] = set()
+
+
+def load(plugins: Sequence[str], root: Path, origin: str = "plugins") -> None:
+    """Import plugins, each once; those that installed packages offer come first.
+
+    Args:
+        plugins: Names of modules ("mycompany.xla_rules") or files ("tools/xla_rules.py").
+        root: The folder that files and modules are looked for in.
+        origin: Where they are named, for messages.
+
+    Raises:
+        UsageError: One of them cannot be imported, or claims a code that is taken.
+    """
+    for point in sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda p: p.name):
+        _import(point.value, f"entry point {point.name} = {point.value}", point.load)
+    folder = str(root.resolve())
+    for name in plugins:
+        if name.endswith(".py"):
+            path = root.resolve() / name
+            _import(str(path), f"{origin}: {name}", functools.partial(_import_file, path))
+        else:
+            _import(name, f"{origin}: {name}", functools.partial(_import_module, name, folder))
+
+
+def _import(key: str, what: str, importing: Callable[[], object]) -> None:
+    if key in _loaded:
+        return
+    try:
+        importing()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{what} cannot be loaded ({reason}): mend it or leave it out") from error
+    _loaded.add(key)
+
+
+def _import_module(name: str, folder: str) -> object:
+    """A module of the project's folder, which need not be installed."""
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(folder)
+
+
+def _import_file(path: Path) -> object:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    spec = importlib.util.spec_from_file_location(f"_xladoctor_plugin_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,52 @@
+"""XLA904: what Accelerate has prepared is reduced or wrapped a second time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+_LOADER = "torch_xla.distributed.parallel_loader.MpDeviceLoader"
+
+
+@rule("XLA904")
+def accelerate_with_raw_xla(model: FileModel) -> Iterator[Problem]:
+    """Find torch_xla's step and loader around what ``accelerator.prepare`` gave back."""
+    if "accelerate" not in model.frameworks:
+        return
+    prepared = set(_prepared(model))
+    for call in model.calls(OPTIMIZER_STEP, _LOADER):
+        first = call.argument(0)
+        if not isinstance(first, cst.Name) or first.value not in prepared:
+            continue
+        if call.name == _LOADER:
+            what, instead = "moves its batches to the device", "iterate over it as it is"
+        else:
+            what = "reduces the gradients over the cores in its step()"
+            instead = f"{first.value}.step()"
+        yield model.problem(
+            call.node,
+            f"`{first.value}` was prepared by Accelerate and {what}: this does it a second time",
+            suggestion=instead,
+        )
+
+
+def _prepared(model: FileModel) -> Iterator[str]:
+    """The names that hold results of ``accelerator.prepare(...)``."""
+    for call in model.methods("prepare"):
+        parent = model.parent(call.node)
+        if not isinstance(parent, cst.Assign):
+            continue
+        target = parent.targets[0].target
+        if isinstance(target, cst.Name):
+            yield target.value
+        elif isinstance(target, cst.Tuple):
+            yield from (e.value.value for e in target.elements if isinstance(e.value, cst.Name))

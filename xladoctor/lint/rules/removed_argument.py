@@ -1,0 +1,55 @@
+"""XLA803: an argument that a function of torch_xla no longer takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import libcst as cst
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_XM = "torch_xla.core.xla_model."
+_PL = "torch_xla.distributed.parallel_loader."
+#: Function, keyword, position (None: by name only), first release without it, what to do.
+_REMOVED = (
+    (f"{_XM}get_xla_supported_devices", "devkind", 0, (2, 8), "leave it out"),
+    (f"{_PL}ParallelLoader", "fixed_batch_size", None, (1, 8), "leave it out"),
+    (f"{_PL}MpDeviceLoader", "fixed_batch_size", None, (1, 8), "leave it out"),
+    (f"{_XM}all_reduce", "cctx", None, (2, 1), "leave it out"),
+)
+
+
+@rule("XLA803")
+def removed_argument(model: FileModel) -> Iterator[Problem]:
+    """Find arguments that raise ``TypeError`` in the torch_xla to lint for."""
+    for name, keyword, index, release, advice in _REMOVED:
+        if model.target < release:
+            continue
+        for call in model.calls(name):
+            value = _given(model, call, keyword, index)
+            if value is None:
+                continue
+            version = ".".join(map(str, release))
+            yield model.problem(
+                value,
+                f"{name.rpartition('.')[2]} takes no {keyword} since torch_xla {version}: this "
+                "raises TypeError",
+                suggestion=advice,
+                fix=model.fix(f"Remove {keyword}", model.remove_argument(call.node, value)),
+            )
+
+
+def _given(
+    model: FileModel, call: CallSite, keyword: str, index: int | None
+) -> cst.BaseExpression | None:
+    value = call.keywords.get(keyword)
+    if value is not None or index is None or index >= len(call.positional):
+        return value
+    # The first argument is the number of devices today; a kind of device is a string.
+    first = call.positional[index]
+    return first if isinstance(model.literal(first), str) else None

@@ -1,0 +1,48 @@
+"""XLA309: ``xm.optimizer_step`` averages the shards of FSDP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_FSDP = (
+    "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel",
+    "torch_xla.distributed.fsdp.xla_fully_sharded_data_parallel.XlaFullyShardedDataParallel",
+)
+
+
+@rule("XLA309")
+def sharded_reduction(model: FileModel) -> Iterator[Problem]:
+    """Find ``xm.optimizer_step`` in files whose models are sharded without a condition."""
+    wrap = next((call for call in model.calls(*_FSDP) if not model.guards(call.node)), None)
+    if wrap is None or model.spmd:
+        return
+    for call in model.calls(OPTIMIZER_STEP):
+        if model.guards(call.node) or call.has_star:
+            continue  # on one of two roads, perhaps the one without FSDP
+        yield model.problem(
+            call.node,
+            "FSDP has reduced the gradients, and each core holds another shard of them: "
+            "xm.optimizer_step averages shards that do not belong together",
+            suggestion="optimizer.step()",
+            related=[model.place(wrap.node, "the model is sharded here")],
+            fix=_fix(model, call),
+        )
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    optimizer = call.argument(0, "optimizer")
+    if len(call.node.args) != 1 or not isinstance(optimizer, cst.Name | cst.Attribute):
+        return None
+    written = f"{model.tree.text(optimizer).strip()}.step()"
+    return model.fix("Step only", model.replace(call.node, written))

@@ -1,0 +1,75 @@
+"""XLA306: weights that are tied before the module is moved come apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Class, Kind, walk
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_PARAMETERS = frozenset({"weight", "bias"})
+
+
+@rule("XLA306")
+def tied_weights(model: FileModel) -> Iterator[Problem]:
+    """Find weights tied in ``__init__`` of a model that the file moves to an XLA device."""
+    if not model.is_xla or model.frameworks:
+        return
+    for cls in model.classes:
+        init = cls.methods.get("__init__")
+        if init is None or _ties_elsewhere(model, cls):
+            continue
+        for node in walk(init.node):
+            if not isinstance(node, cst.Assign) or not _ties(node):
+                continue
+            move = _moved(model, cls)
+            if move is not None:
+                yield model.problem(
+                    node,
+                    "the move to the XLA device makes new parameters one by one: what is tied here "
+                    "comes apart, and both copies train on their own",
+                    suggestion="tie after the move: model.to(device), then model.a.weight = "
+                    "model.b.weight",
+                    related=[model.place(move.node, "moved here, afterwards")],
+                )
+
+
+def _ties(node: cst.Assign) -> bool:
+    """``self.head.weight = self.embedding.weight``."""
+    target, value = node.targets[0].target, node.value
+    return (
+        isinstance(target, cst.Attribute)
+        and isinstance(value, cst.Attribute)
+        and target.attr.value in _PARAMETERS
+        and value.attr.value == target.attr.value
+        and isinstance(target.value, cst.Attribute)
+        and isinstance(value.value, cst.Attribute)
+    )
+
+
+def _ties_elsewhere(model: FileModel, cls: Class) -> bool:
+    """Whether the file ties weights outside of ``__init__`` too: after the move, perhaps."""
+    init = cls.methods["__init__"].node
+    inside = {node for node in walk(init) if isinstance(node, cst.Assign)}
+    return any(
+        isinstance(node, cst.Assign) and node not in inside and _ties(node)
+        for node in walk(model.tree.module)
+    ) or any(True for _ in model.methods("tie_weights"))
+
+
+def _moved(model: FileModel, cls: Class) -> CallSite | None:
+    for call in model.methods("to"):
+        device = call.argument(0, "device")
+        if device is None or call.receiver is None or model.value(device).kind is not Kind.DEVICE:
+            continue
+        instance = model.value(call.receiver).instance
+        if instance is not None and instance.cls is cls:
+            return call
+    return None
