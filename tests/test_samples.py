@@ -68,7 +68,12 @@ READINGS = {
             *either("XLA403", "for epoch in range(Config.epochs)", "trn_sampler = Distr"),
             *must("XLA404", "nprocs=8"),
             *must("XLA405", 'xm.mesh_reduce("val_acc"'),
+            # What the evaluation returns comes from NumPy.
+            *must("XLA417", 'xm.mesh_reduce("val_acc"'),
             *must("XLA406", "torch.save(model.state_dict()"),
+            # The accuracy of this core's shard decides its learning rate.
+            *must("XLA419", "scheduler.step(acc)"),
+            *must("XLA721", "torch.save(model.state_dict()"),
         ],
         may=[
             # Reads in an evaluation loop: fewer, but waits all the same.
@@ -77,6 +82,7 @@ READINGS = {
             *must("XLA401", 'print("epoch took"'),
             # The last batch of an evaluation is another shape, once.
             *must("XLA203", "val_loader = DataLoader("),
+            *must("XLA313", "torch.manual_seed(seed)"),
         ],
     ),
     "unet_mask_depth/as_found_1core.py": Reading(
@@ -84,6 +90,9 @@ READINGS = {
             *must("XLA802", "device = xm.xla_device()"),
             *either("XLA301", "for image, mask, depth in train_loader", "optimizer.step()"),
             *must("XLA203", "train_loader = DataLoader("),
+            *must("XLA603", "image = image.to(device)"),
+            *must("XLA315", "total_loss += loss"),
+            *must("XLA721", "torch.save(model.state_dict()"),
         ],
         # The backward pass of bilinear upsampling runs on the host; hard to see before the run.
         may=must("XLA501", "nn.Upsample("),
@@ -103,6 +112,7 @@ READINGS = {
             *must("XLA401", "print('nan loss"),
             *must("XLA404", "nprocs=8"),
             *must("XLA405", "xm.mesh_reduce('valid_loss'", "xm.rendezvous('saved')"),
+            *must("XLA417", "xm.mesh_reduce('valid_loss'"),
         ],
         may=[
             *must("XLA501", "nn.Upsample("),
@@ -114,6 +124,7 @@ READINGS = {
             # It says which core speaks, so speaking on every core is on purpose.
             *must("XLA401", "print(f'[{xm.get_ordinal()}]"),
             *must("XLA401", "bar = tqdm(loader)", "print(met.metrics_report())"),
+            *must("XLA313", "torch.manual_seed("),
         ],
     ),
     "ct_slices/as_found.py": Reading(
@@ -134,6 +145,8 @@ READINGS = {
             *must("XLA101", "val_loss_meter.update(", "preds = torch.sigmoid(", "hits += ("),
             *must("XLA203", "valid_dl = DataLoader("),
             *must("XLA802", "torch_xla.distributed.data_parallel"),
+            *must("XLA304", "xm.optimizer_step(optimizer, barrier=True)"),
+            *must("XLA313", "torch.manual_seed("),
         ],
     ),
     "lightning_tpu/as_found.py": Reading(
@@ -155,6 +168,7 @@ READINGS = {
             *must("XLA401", "print('train loss'"),
             *must("XLA203", "return DataLoader(GestureDataset(CFG.n_valid, 2)"),
             *must("XLA901", "import ModelCheckpoint, EarlyStopping, XLAStatsMonitor"),
+            *must("XLA902", "xm.optimizer_step(optimizer)"),
         ],
     ),
     "ct_slices/runnable.py": Reading(
@@ -169,6 +183,7 @@ READINGS = {
         may=[
             *must("XLA101", "val_loss_meter.update(", "preds = torch.sigmoid(", "hits += ("),
             *must("XLA203", "valid_dl = DataLoader("),
+            *must("XLA313", "torch.manual_seed("),
         ],
     ),
 }
