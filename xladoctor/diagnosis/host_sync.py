@@ -56,14 +56,14 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
     for row in run.syncs:
         lines.setdefault(run.place(row.frames), []).append(row)
     for rows in lines.values():
-        if all(row.first is None for row in rows):
-            continue  # a line that only reads after the last step holds up no step
+        # A read after the last step holds up no step; it counts where its line does in others.
+        in_steps = sum(row.count for row in rows if row.first is not None)
         cores = {row.core for row in rows}
         count = sum(row.count for row in rows)
         steps = sum(run.steps_by_core.get(core, 0) for core in cores)
-        if steps == 0 or count < limits.FEWEST_READS_OF_A_LINE * len(cores):
+        if steps == 0 or in_steps < limits.FEWEST_READS_OF_A_LINE * len(cores):
             continue
-        if count / steps < limits.LINE_READS_PER_STEP:
+        if in_steps / steps < limits.LINE_READS_PER_STEP:
             continue
         place = run.place(rows[0].frames)
         seconds = run.per_core(row.seconds for row in rows)
