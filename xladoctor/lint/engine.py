@@ -43,6 +43,13 @@ class LintOptions:
     codes: frozenset[str] | None = None
     target: tuple[int, ...] = NEWEST_TORCH_XLA
 
+    def asks(self, code: str) -> bool:
+        """Whether a rule is to be run."""
+        if self.codes is not None:
+            return code in self.codes
+        page = catalogue.pages().get(code)
+        return page is None or page.default
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
@@ -198,7 +205,7 @@ def _ask(
     findings: list[Finding] = []
     failures: list[Failure] = []
     for code, rule in rules.items():
-        if member.options.codes is not None and code not in member.options.codes:
+        if not member.options.asks(code):
             continue
         try:
             findings.extend(
@@ -234,7 +241,7 @@ def unparsable(source: Source, item: Unreadable) -> Finding:
 
 
 def _chosen(source: Source, findings: list[Finding], options: LintOptions) -> tuple[Finding, ...]:
-    kept = (item for item in findings if options.codes is None or item.code in options.codes)
+    kept = (item for item in findings if options.asks(item.code))
     return tuple(in_source_order(suppressions.apply(dict.fromkeys(kept), source)))
 
 
