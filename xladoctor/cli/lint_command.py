@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import os
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.text import Text
 
 from xladoctor import config
+from xladoctor.cli import lint_files
 from xladoctor.errors import UsageError
-from xladoctor.lint import baseline, engine, fixes, plugins, sources, suppressions
+from xladoctor.lint import baseline, engine, plugins, sources
 from xladoctor.lint import run as runner
 from xladoctor.lint.model.file import NEWEST_TORCH_XLA
 from xladoctor.report import junit, lint_github, lint_gitlab, lint_json, lint_sarif, lint_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from xladoctor.findings import Finding
     from xladoctor.lint.run import FileResult, Plan
@@ -83,7 +81,9 @@ def run(request: Request) -> int:
             click.echo(str(path))
         return 0
     if flags["no_cache"] or flags["cache_dir"]:
-        _say("note: nothing is cached in this version, --no-cache and --cache-dir change nothing")
+        lint_files.say(
+            "note: nothing is cached in this version, --no-cache and --cache-dir change nothing"
+        )
     if request.from_stdin:
         name = flags["stdin_filename"] or "-"
         results = [plan.run(sys.stdin.buffer.read(), name)]
@@ -92,9 +92,11 @@ def run(request: Request) -> int:
         results = list(runner.lint_files(paths, plans, flags["jobs"], own))
     for result in results:
         for failure in result.result.failures:
-            _say(f"xladoctor: {failure}")
+            lint_files.say(f"xladoctor: {failure}")
         if not result.stable:
-            _say(f"xladoctor: {result.filename}: fixes keep changing the file, stopped trying")
+            lint_files.say(
+                f"xladoctor: {result.filename}: fixes keep changing the file, stopped trying"
+            )
     failed = any(result.result.failures for result in results)
     code = _act(request, settings, results)
     return 2 if failed else code
@@ -109,14 +111,16 @@ def times(request: Request) -> dict[Path, float]:
 def _act(request: Request, settings: config.Settings, results: Sequence[FileResult]) -> int:
     flags = request.flags
     if flags["add_noqa"]:
-        return _add_noqa(results)
+        return lint_files.add_noqa(results)
     if flags["diff"]:
-        return _diff(results)
-    applied = _write(results, request)
+        return lint_files.diff(results)
+    applied = lint_files.write(results, to_stdout=request.from_stdin and bool(request.fixes))
     if flags["show_fixes"]:
-        _show_fixes(results)
+        lint_files.show_fixes(results)
     if flags["fix_only"]:
-        _say(f"Fixed {applied} finding{'' if applied == 1 else 's'}." if applied else "No fixes.")
+        lint_files.say(
+            f"Fixed {applied} finding{'' if applied == 1 else 's'}." if applied else "No fixes."
+        )
         return 1 if applied and flags["exit_non_zero_on_fix"] else 0
     findings = [finding for result in results for finding in result.result.findings]
     if flags["write_baseline"]:
@@ -126,7 +130,7 @@ def _act(request: Request, settings: config.Settings, results: Sequence[FileResu
         findings = _without_known(known, findings, results)
     _show(request, settings, findings, results)
     if settings.output_format in {"full", "concise"}:
-        _say(lint_text.summary(findings, applied, unsafe=bool(flags["unsafe_fixes"])))
+        lint_files.say(lint_text.summary(findings, applied, unsafe=bool(flags["unsafe_fixes"])))
     if flags["exit_zero"]:
         return 0
     return 1 if findings or (applied and flags["exit_non_zero_on_fix"]) else 0
@@ -240,7 +244,7 @@ def _paths(request: Request, settings: config.Settings) -> list[Path]:
     given = request.paths or (".",)
     found = sources.discover(given, _search(settings))
     if not found and any(Path(name).is_dir() for name in given):
-        _say(f"warning: no Python files found under {', '.join(given)}")
+        lint_files.say(f"warning: no Python files found under {', '.join(given)}")
     return found
 
 
@@ -256,10 +260,6 @@ def _show_settings(plan: Plan, settings: config.Settings) -> int:
 
 
 # Output
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
 
 
 def _show(
@@ -325,100 +325,6 @@ def _lines(results: Sequence[FileResult]) -> lint_text.Lines:
     return lines
 
 
-# Writing files
-
-
-def _write(results: Sequence[FileResult], request: Request) -> int:
-    """Write what the fixes made; the files that cannot be written do not stop the others."""
-    applied = 0
-    problems = []
-    for result in results:
-        if request.from_stdin and request.fixes:
-            sys.stdout.buffer.write(result.fixed or result.before)
-        elif result.fixed is not None and result.fixed != result.before:
-            problem = _replace(Path(result.filename), result.before, result.fixed)
-            if problem is not None:
-                problems.append(f"{result.filename}: {problem}")
-                continue
-        applied += result.applied
-    if problems:
-        raise UsageError("; ".join(problems))
-    return applied
-
-
-def _replace(path: Path, before: bytes, after: bytes) -> str | None:
-    """Write the fixed file; what stood in the way, if anything did."""
-    try:
-        if path.read_bytes() != before:
-            return "changed while it was linted, so it was left alone: run the command again"
-        fixes.write(path, after)
-    except OSError as error:
-        return f"the fixes cannot be written: {error.strerror or error}"
-    return None
-
-
-def _show_fixes(results: Sequence[FileResult]) -> None:
-    for result in results:
-        if not result.made:
-            continue
-        _say(f"{result.filename}:")
-        counted = Counter(
-            (item.code, item.name, item.fix.message) for item in result.made if item.fix
-        )
-        for (code, name, message), number in sorted(counted.items()):
-            _say(f"  {number} x {code} {name}: {message}")
-
-
-def _diff(results: Sequence[FileResult]) -> int:
-    console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
-    count = 0
-    for result in results:
-        if result.fixed is None or result.fixed == result.before:
-            continue
-        count += result.applied
-        for line in _unified(result):
-            style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-            console.print(Text(line.rstrip("\r\n"), style), soft_wrap=True)
-    _say(f"Would fix {count} finding{'' if count == 1 else 's'}." if count else "No fixes.")
-    return 1 if count else 0
-
-
-def _unified(result: FileResult) -> Iterable[str]:
-    before, after = (
-        _for_diff(sources.from_bytes(data, result.filename))
-        for data in (result.before, result.fixed or b"")
-    )
-    return difflib.unified_diff(before, after, result.filename, result.filename)
-
-
-def _for_diff(source: sources.Source) -> list[str]:
-    if source.cells is None:
-        return source.text.splitlines(keepends=True)
-    rows = source.text.splitlines(keepends=True)
-    marks = {cell.first: f"# cell {cell.index + 1}\n" for cell in source.cells}
-    return [part for row, text in enumerate(rows, 1) for part in (marks.get(row), text) if part]
-
-
-def _add_noqa(results: Sequence[FileResult]) -> int:
-    count = 0
-    for result in results:
-        findings = result.result.findings
-        if not findings:
-            continue
-        if result.filename.endswith(".ipynb") or result.filename == "-":
-            _say(f"warning: {result.filename}: --add-noqa only writes to .py files")
-            continue
-        source = sources.from_bytes(result.before, result.filename)
-        if source.unreadable or sources.syntax_error(source.text) is not None:
-            _say(f"warning: {result.filename}: does not parse, no comment was added")
-            continue
-        text = suppressions.add_noqa(source, findings)
-        fixes.write(Path(result.filename), text.encode(source.encoding))
-        count += len({item.locations[0].row for item in findings})
-    _say(f"Added {count} noqa comment{'' if count == 1 else 's'}.")
-    return 0
-
-
 # Baseline
 
 
@@ -449,7 +355,7 @@ def _write_baseline(path: Path, findings: Sequence[Finding], results: Sequence[F
         known.write()
     except OSError as error:
         raise UsageError(f"--write-baseline {path}: {error.strerror}") from error
-    _say(f"Wrote {len(findings)} finding{'' if len(findings) == 1 else 's'} to {path}.")
+    lint_files.say(f"Wrote {len(findings)} finding{'' if len(findings) == 1 else 's'} to {path}.")
     return 0
 
 
@@ -460,5 +366,7 @@ def _without_known(
     hidden = len(findings) - len(fresh)
     if hidden or gone:
         note = f"; {gone} of its entries no longer occur" if gone else ""
-        _say(f"The baseline {path} hides {hidden} finding{'' if hidden == 1 else 's'}{note}.")
+        lint_files.say(
+            f"The baseline {path} hides {hidden} finding{'' if hidden == 1 else 's'}{note}."
+        )
     return fresh

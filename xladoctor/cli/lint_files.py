@@ -1,0 +1,120 @@
+"""What ``xladoctor lint`` writes into the user's files, or shows that it would."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from xladoctor.errors import UsageError
+from xladoctor.lint import fixes, sources, suppressions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from xladoctor.lint.run import FileResult
+
+
+def say(text: str) -> None:
+    """A line for the person, beside the findings."""
+    click.echo(text, err=True)
+
+
+def write(results: Sequence[FileResult], *, to_stdout: bool) -> int:
+    """Write what the fixes made; the files that cannot be written do not stop the others."""
+    applied = 0
+    problems = []
+    for result in results:
+        if to_stdout:
+            sys.stdout.buffer.write(result.fixed or result.before)
+        elif result.fixed is not None and result.fixed != result.before:
+            problem = _replace(Path(result.filename), result.before, result.fixed)
+            if problem is not None:
+                problems.append(f"{result.filename}: {problem}")
+                continue
+        applied += result.applied
+    if problems:
+        raise UsageError("; ".join(problems))
+    return applied
+
+
+def _replace(path: Path, before: bytes, after: bytes) -> str | None:
+    """Write the fixed file; what stood in the way, if anything did."""
+    try:
+        if path.read_bytes() != before:
+            return "changed while it was linted, so it was left alone: run the command again"
+        fixes.write(path, after)
+    except OSError as error:
+        return f"the fixes cannot be written: {error.strerror or error}"
+    return None
+
+
+def show_fixes(results: Sequence[FileResult]) -> None:
+    """Say what was fixed, file by file."""
+    for result in results:
+        if not result.made:
+            continue
+        say(f"{result.filename}:")
+        counted = Counter(
+            (item.code, item.name, item.fix.message) for item in result.made if item.fix
+        )
+        for (code, name, message), number in sorted(counted.items()):
+            say(f"  {number} x {code} {name}: {message}")
+
+
+def diff(results: Sequence[FileResult]) -> int:
+    """Show what the fixes would change; 1 if there is anything."""
+    console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
+    count = 0
+    for result in results:
+        if result.fixed is None or result.fixed == result.before:
+            continue
+        count += result.applied
+        for line in _unified(result):
+            style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+            console.print(Text(line.rstrip("\r\n"), style), soft_wrap=True)
+    say(f"Would fix {count} finding{'' if count == 1 else 's'}." if count else "No fixes.")
+    return 1 if count else 0
+
+
+def _unified(result: FileResult) -> Iterable[str]:
+    before, after = (
+        _for_diff(sources.from_bytes(data, result.filename))
+        for data in (result.before, result.fixed or b"")
+    )
+    return difflib.unified_diff(before, after, result.filename, result.filename)
+
+
+def _for_diff(source: sources.Source) -> list[str]:
+    if source.cells is None:
+        return source.text.splitlines(keepends=True)
+    rows = source.text.splitlines(keepends=True)
+    marks = {cell.first: f"# cell {cell.index + 1}\n" for cell in source.cells}
+    return [part for row, text in enumerate(rows, 1) for part in (marks.get(row), text) if part]
+
+
+def add_noqa(results: Sequence[FileResult]) -> int:
+    """Write a noqa comment to every line with a finding."""
+    count = 0
+    for result in results:
+        findings = result.result.findings
+        if not findings:
+            continue
+        if result.filename.endswith(".ipynb") or result.filename == "-":
+            say(f"warning: {result.filename}: --add-noqa only writes to .py files")
+            continue
+        source = sources.from_bytes(result.before, result.filename)
+        if source.unreadable or sources.syntax_error(source.text) is not None:
+            say(f"warning: {result.filename}: does not parse, no comment was added")
+            continue
+        text = suppressions.add_noqa(source, findings)
+        fixes.write(Path(result.filename), text.encode(source.encoding))
+        count += len({item.locations[0].row for item in findings})
+    say(f"Added {count} noqa comment{'' if count == 1 else 's'}.")
+    return 0
