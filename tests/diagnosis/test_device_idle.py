@@ -64,6 +64,11 @@ def test_a_device_that_has_nothing_to_do() -> None:
     assert report.summary.verdict == "The device waits for its input."
 
 
+def test_replicated_executions_count_as_executions() -> None:
+    report = text(2048, 40.0, 200.0, 0.01).replace("ExecuteTime", "ExecuteReplicatedTime")
+    assert codes(told(report)) == ["XLA601"]
+
+
 def test_uploads_of_megabytes_are_named_with_it() -> None:
     sent = (
         "Metric: OutboundData\n  TotalSamples: 4096\n  Accumulator: 80.00GB\n"
@@ -95,6 +100,8 @@ READS = (
         text(2048, 40.0, 200.0, 30.0),  # the host waits for the device
         text(2048, 300.0, 200.0, 0.01),  # the device is busy
         text(2048, 4.0, 12.0, 0.01),  # too little time to matter
+        text(2048, 4.0, 1e300, 0.01).replace("Rate: 1.024e-297", "Rate: 5e-324"),  # out of range
+        text(2048, 40.0, 200.0, 0.01, timed("ExecuteReplicatedTime", 2048, 300.0, 200.0)),
         text(2048, 40.0, 200.0, 0.01, MarkStep=0),  # cut: reads may be missing too
         text(2048, 40.0, 200.0, 0.01, timed("LazyTracing", 90_000, 200.0, 200.0)),
         text(2048, 40.0, 200.0, 0.01, READS),

@@ -9,6 +9,7 @@ leaves the device idle too.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from xladoctor.diagnosis.pasted import State
     from xladoctor.findings import Finding
     from xladoctor.results import Metric
+
+
+_EXECUTIONS = ("ExecuteTime", "ExecuteReplicatedTime")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +58,9 @@ def find(case: Case) -> Iterator[Finding]:
     """
     for state in case.pasted.states if case.pasted is not None else ():
         stretch = stretch_of(state)
-        if stretch is None or _explained_otherwise(state, stretch):
+        if stretch is None or not math.isfinite(stretch.wall):
+            continue
+        if _explained_otherwise(state, stretch):
             continue
         if stretch.idle < max(limits.WORTH_SECONDS, limits.IDLE_SHARE * stretch.wall):
             continue
@@ -88,8 +94,12 @@ def stretch_of(state: State) -> Stretch | None:
     (U, metrics.cpp): with all samples kept it gives the time since the first execution, so two
     reports give what came between. None if the text does not tell.
     """
-    execute, lock = state.metric("ExecuteTime"), state.seconds("DeviceLockWait")
-    if execute is None or not execute.rate or execute.total_samples is None or lock is None:
+    names = [name for name in _EXECUTIONS if name in state.metrics]
+    lock = state.seconds("DeviceLockWait")
+    if len(names) != 1 or lock is None:
+        return None  # two kinds of executions may overlap
+    execute = state.metrics[names[0]]
+    if not execute.rate or execute.total_samples is None:
         return None
     compiled = state.seconds("CompileTime") or 0.0
     if execute.total_samples > limits.KEPT_SAMPLES:
@@ -97,14 +107,14 @@ def stretch_of(state: State) -> Stretch | None:
             return None
         wall = limits.KEPT_SAMPLES / execute.rate
         return Stretch(limits.KEPT_SAMPLES, wall, execute.value_rate * wall, compiled, lock)
-    before = state.before.metrics.get("ExecuteTime") if state.before is not None else None
+    before = state.before.metrics.get(names[0]) if state.before is not None else None
     if before is None:
         return None
-    return _between(state, before, execute)
+    return _between(state, names[0], before, execute)
 
 
-def _between(state: State, before: Metric, execute: Metric) -> Stretch | None:
-    executed, waited = state.grown_seconds("ExecuteTime"), state.grown_seconds("DeviceLockWait")
+def _between(state: State, name: str, before: Metric, execute: Metric) -> Stretch | None:
+    executed, waited = state.grown_seconds(name), state.grown_seconds("DeviceLockWait")
     if not before.rate or not execute.rate or executed is None or waited is None:
         return None
     then, now = before.total_samples or 0, execute.total_samples or 0

@@ -173,7 +173,7 @@ def _from_blocks(pasted: Pasted) -> Iterator[Finding]:
     for place in dict.fromkeys([*read, *compiled]):
         count, graphs = read.get(place, 0), compiled.get(place, 0)
         if count >= limits.FEWEST_READS_OF_A_LINE or graphs:
-            times = plural(max(count, graphs), "time")
+            times = "once" if max(count, graphs) == 1 else plural(max(count, graphs), "time")
             made = f", and {plural(graphs, 'graph was', 'graphs were')} compiled for it"
             count = max(count, graphs)
             yield finding(
