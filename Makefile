@@ -51,9 +51,11 @@ format: $(VENV)/.installed-dev  ## put the code into form
 	$(BIN)/ruff format
 
 .PHONY: bench
-bench: $(VENV)/.installed-dev  ## what watching costs, as a ratio; how fast a large log is read
+bench: $(VENV)/.installed-dev  ## what watching and simulating cost, as ratios; how fast a large log is read
 	$(BIN)/python tests/benchmarks/cost_of_watching.py
 	$(BIN)/python tests/benchmarks/read_reports.py
+	$(BIN)/python tests/benchmarks/simulated_cores.py
+	PYTHONPATH=. $(BIN)/python tests/benchmarks/lint_speed.py
 
 # The labelled places and the public files that they are in belong to others and are never committed:
 # put them into .accuracy/ (ignored), as .accuracy/lint.jsonl and .accuracy/files/owner+name/commit/path.

@@ -69,6 +69,11 @@ READINGS = {
             *must("XLA404", "nprocs=8"),
             *must("XLA405", 'xm.mesh_reduce("val_acc"'),
             *must("XLA406", "torch.save(model.state_dict()"),
+            # A NumPy mean does not come through torch.load, with which mesh_reduce reads it.
+            *must("XLA417", 'xm.mesh_reduce("val_acc"'),
+            # Only the master has the reduced accuracy, so the cores' learning rates part.
+            *must("XLA419", "scheduler.step(acc)"),
+            *must("XLA721", "torch.save(model.state_dict()"),
         ],
         may=[
             # Reads in an evaluation loop: fewer, but waits all the same.
@@ -77,6 +82,8 @@ READINGS = {
             *must("XLA401", 'print("epoch took"'),
             # The last batch of an evaluation is another shape, once.
             *must("XLA203", "val_loader = DataLoader("),
+            # The seed does not reach the device's generator: it matters to who wants it to.
+            *must("XLA313", "torch.manual_seed(seed)"),
         ],
     ),
     "unet_mask_depth/as_found_1core.py": Reading(
@@ -84,6 +91,9 @@ READINGS = {
             *must("XLA802", "device = xm.xla_device()"),
             *either("XLA301", "for image, mask, depth in train_loader", "optimizer.step()"),
             *must("XLA203", "train_loader = DataLoader("),
+            *must("XLA315", "total_loss += loss"),
+            *must("XLA603", "image = image.to(device)"),
+            *must("XLA721", "torch.save(model.state_dict()"),
         ],
         # The backward pass of bilinear upsampling runs on the host; hard to see before the run.
         may=must("XLA501", "nn.Upsample("),
@@ -103,8 +113,10 @@ READINGS = {
             *must("XLA401", "print('nan loss"),
             *must("XLA404", "nprocs=8"),
             *must("XLA405", "xm.mesh_reduce('valid_loss'", "xm.rendezvous('saved')"),
+            *must("XLA417", "xm.mesh_reduce('valid_loss'"),
         ],
         may=[
+            *must("XLA313", "torch.manual_seed(flags['seed'])"),
             *must("XLA501", "nn.Upsample("),
             *must("XLA101", "losses.append(criterion("),
             *must("XLA402", "valid_loader = DataLoader("),
@@ -131,6 +143,9 @@ READINGS = {
             *must("XLA111", "gc.collect()"),
         ],
         may=[
+            # A device loader ends the step already.
+            *must("XLA304", "xm.optimizer_step(optimizer, barrier=True)"),
+            *must("XLA313", "torch.manual_seed(seed)"),
             *must("XLA101", "val_loss_meter.update(", "preds = torch.sigmoid(", "hits += ("),
             *must("XLA203", "valid_dl = DataLoader("),
             *must("XLA802", "torch_xla.distributed.data_parallel"),
@@ -149,6 +164,7 @@ READINGS = {
             *either("XLA901", "progress_bar_refresh_rate=1", "trainer = pl.Trainer("),
             *either("XLA901", "weights_summary='top'", "trainer = pl.Trainer("),
             *either("XLA901", "checkpoint_callback=True", "trainer = pl.Trainer("),
+            *must("XLA902", "xm.optimizer_step(optimizer)"),
         ],
         may=[
             *must("XLA101", "print('step', batch_idx", "return {'val_loss'"),
@@ -169,6 +185,7 @@ READINGS = {
         may=[
             *must("XLA101", "val_loss_meter.update(", "preds = torch.sigmoid(", "hits += ("),
             *must("XLA203", "valid_dl = DataLoader("),
+            *must("XLA313", "torch.manual_seed(flags.seed)"),
         ],
     ),
 }

@@ -199,9 +199,22 @@ def test_reads_of_a_program_on_one_device_are_measured(tmp_path, simulate):
     found = [(run.line(r["site"]), r["trigger"], r["cause"]["kind"]) for r in run.of("compilation")]
     assert found == [(read, "read", "host-sync-split"), (step, "step", "first-graph")]
     read_row = next(row for row in run.of("step") if row["first"] == 1)["syncs"]
-    assert [(run.line(site), what, count, new) for site, what, count, _, new in read_row] == [
+    assert [(run.line(site), what, count, new) for site, what, count, _, new, _ in read_row] == [
         (read, "bool", 1, 1)
     ]
+    kinds = collections.Counter()
+    for row in run.of("step"):
+        for entry in row["syncs"]:
+            kinds.update(entry[5])
+    # It compiles once, and then ends and runs the known graph each time.
+    assert +kinds == {"compiled": 1, "cut": 3}
+    # What the read waited is what the steps say, its compilation left out: that is XLA210's.
+    waited = sum(entry[3] for row in run.of("step") for entry in row["syncs"])
+    assert waited == pytest.approx(
+        sum(row["parts"]["host_sync"] for row in run.of("step")), abs=1e-4
+    )
+    (compiled,) = (r["seconds"] for r in run.of("compilation") if r["trigger"] == "read")
+    assert waited < compiled
     metrics = (rundir.processes(tmp_path / "run")[0] / "metrics.txt").read_text()
     assert "Counter: UncachedCompile\n  Value: 2\n" in metrics
 
@@ -209,7 +222,7 @@ def test_reads_of_a_program_on_one_device_are_measured(tmp_path, simulate):
 # -- one device, and the ways a run can end ------------------------------------------------------
 @pytest.mark.parametrize(
     ("end", "code", "last_row"),
-    [("", 0, "end"), ("kill", 137, "step"), ("abort", 134, "step"),
+    [("", 0, "end"), ("kill", 137, "step"), ("abort", 134, "step"), ("leave", 3, "step"),
      ("raise", 1, "end")],
 )  # fmt: skip
 def test_what_was_flushed_is_kept_however_the_run_ends(tmp_path, end, code, last_row):
@@ -233,6 +246,34 @@ def test_what_was_flushed_is_kept_however_the_run_ends(tmp_path, end, code, last
         assert (error["type"], error["message"]) == ("ValueError", "the loss is gone")
         assert run.sites[error["site"]][0][2] == "main"
         assert done.stderr.count("ValueError: the loss is gone") == 1
+
+
+def test_a_full_disk_ends_the_record_and_not_the_program(tmp_path):
+    """A limit on the size of files stands in for the disk: each write beyond it fails."""
+    (tmp_path / "one.py").write_text(programs.ONE)
+    words = ("-o", "run", "--output-format", "json", "--output-file", "r.json", "--")
+    limited = ("sh", "-c", f"ulimit -f 16; exec {sys.executable} one.py 60")
+    done = profile(tmp_path, *words, *limited, PJRT_DEVICE="CPU", PYTHONDONTWRITEBYTECODE="1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "end\n"
+    events = rundir.processes(tmp_path / "run")[0] / "events.jsonl"
+    assert 4000 < events.stat().st_size <= 16 * 1024
+    steps = json.loads((tmp_path / "r.json").read_text())["summary"]["steps"]
+    assert 5 < steps < 60
+
+
+def test_debug_output_of_the_users_own_leaves_the_counts_as_they_are(cores, tmp_path):
+    """With PT_XLA_DEBUG the hashes of graphs are not ours to read: program points tell."""
+    (tmp_path / "train.py").write_text(programs.CORES)
+    done = profile(
+        tmp_path, "--simulate-cores", "2", "-o", "run", "--output-file", "r.txt", "--",
+        sys.executable, "train.py", PT_XLA_DEBUG_LEVEL="1", PT_XLA_DEBUG_FILE=str(tmp_path / "own"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "own").stat().st_size > 0
+    run = Run(done, tmp_path / "run")
+    counted = collections.Counter(row["core"] for row in run.of("compilation"))
+    assert counted == {0: 3, 1: 3}
 
 
 def test_no_failing_hook_reaches_the_program(cores, tmp_path):

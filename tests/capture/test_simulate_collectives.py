@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import simulated
 import torch
+
+from xladoctor.capture import simulate
+from xladoctor.capture.agent.xla import COLLECTIVES
+from xladoctor.capture.simulate import exchange
 
 pytestmark = pytest.mark.xla
 
@@ -170,3 +177,15 @@ def test_exchange_in_memory(results):
         assert found["mesh_reduce"] == sum(range(CORES))
         assert found["on_ordinals"] == (value(1, 2).tolist() if core == 1 else None)
         assert found["saved"] == value(0, 2).tolist()
+
+
+def test_the_table_names_what_the_code_does():
+    text = (Path(simulate.__file__).parent / "README.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\w+)", text, re.MULTILINE))
+    untried = {"send", "recv"}
+    assert set(rows) == (set(COLLECTIVES) - untried) | {"rendezvous"}
+    assert "`send` and `recv` are passed on" in text
+    replaced = {name for name, how in rows.items() if how == "other"}
+    source = Path(exchange.__file__).read_text()
+    assert replaced == set(re.findall(r'call\.what == "(\w+)":\n\s+return _\w+', source))
+    assert {name for name, how in rows.items() if how == "memory"} == {"rendezvous"}

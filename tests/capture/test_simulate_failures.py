@@ -127,6 +127,16 @@ def test_a_standstill_says_where_each_core_is(tmp_path, monkeypatch):
     assert "core 0 waits in a graph with all_reduce" in message
 
 
+@pytest.mark.xla
+def test_a_model_that_the_cores_share_is_refused(tmp_path):
+    program = PROGRAM.replace("def main", "MODEL = torch.nn.Linear(4, 4)\n\n\ndef main")
+    program = program.replace("model = torch.nn.Linear(4, 4)", "model = MODEL")
+    done = simulated.run(tmp_path, 4, program, "", timeout=100)
+    assert done.code == 1
+    assert "one and the same Linear" in done.stderr
+    assert "xmp.MpModelWrapper" in done.stderr
+
+
 def test_the_odd_core_is_the_one_unlike_most():
     assert odd_ones({0: "a", 1: "a", 2: "a"}) is None
     assert odd_ones({0: "a", 1: "b", 2: "a"}) == ([1], [0, 2])

@@ -93,13 +93,25 @@ def test_the_commands_own_exit_code_comes_first(capfd, code, expected):
 
 
 def test_a_command_without_torch_xla(capfd):
-    assert main(["profile", "--", sys.executable, "-c", "print('mine')"]) == 2
+    assert main(["profile", "--", sys.executable, "-c", "print('mine')"]) == 0
     out, err = capfd.readouterr()
-    assert out == "mine\n"
+    assert out.startswith("mine\n")
+    assert "Nothing was recorded" in out
     assert "no process of the command used torch_xla" in err
     (run,) = Path(".xladoctor/runs").iterdir()
     manifest = json.loads((run / "manifest.json").read_text())
     assert (manifest["exit_code"], manifest["complete"]) == (0, True)
+
+
+def test_limits_cannot_be_judged_without_torch_xla(capfd):
+    words = ["--", sys.executable, "-c", ""]
+    assert main(["profile", "--max-compilations", "3", *words]) == 2
+    assert "nothing was recorded" in capfd.readouterr().err
+
+
+def test_a_command_without_any_python(capfd):
+    assert main(["profile", "--", "true"]) == 2
+    assert "nothing was recorded" in capfd.readouterr().err
 
 
 def test_why_the_agent_could_not_get_in(capfd):

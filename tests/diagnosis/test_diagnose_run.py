@@ -225,6 +225,33 @@ def test_a_divergence_that_the_simulation_stopped(tmp_path: Path) -> None:
     assert result.findings[0].message == "core 1 builds another graph"
 
 
+def test_a_divergence_is_shown_at_the_line_that_makes_it(tmp_path: Path) -> None:
+    run = healthy(2)
+    run.rows.append(
+        {"e": "divergence", "t": 9.0, "message": "xladoctor: core 1 builds another graph",
+         "cores": [1], "step": 7, "site": run.site(40), "cause_site": run.site(33)}
+    )  # fmt: skip
+    [found] = report(run, tmp_path).findings
+    assert found.message == "core 1 builds another graph (step 7)"
+    assert [place.row for place in found.locations] == [33]
+    assert found.cores == (1,)
+
+
+def test_cores_whose_weights_part(tmp_path: Path) -> None:
+    run = healthy(2)
+    run.rows.append(
+        {"e": "parting", "t": 9.0, "message": "cores 0 and 1 train other models", "cores": [0, 1],
+         "suggestion": "reduce first", "step": 1, "equal_at": 0, "cause": "lost",
+         "site": run.site(40), "cause_site": run.site(33)}
+    )  # fmt: skip
+    [found] = report(run, tmp_path).findings
+    assert (found.code, found.severity.value) == ("XLA412", "error")
+    assert found.suggestion == "reduce first"
+    assert [place.row for place in found.locations] == [33]
+    assert [place.row for place in found.related] == [40]
+    assert found.cores == (0, 1)
+
+
 def test_a_failed_core_comes_first_and_its_consequences_not_at_all(tmp_path: Path) -> None:
     run = healthy(2)
     run.rows += [
@@ -280,10 +307,39 @@ def test_a_command_that_did_not_finish_is_not_called_sound(tmp_path: Path) -> No
     run = healthy()
     assert run.manifest is not None
     run.manifest |= {"exit_code": 137, "signal": "SIGKILL", "complete": False}
-    assert (
-        report(run, tmp_path).summary.verdict
-        == "The command did not finish: it ended with SIGKILL."
+    result = report(run, tmp_path)
+    assert result.summary.verdict == (
+        "The run ended early: the command was killed (out of memory?)."
     )
+    run.manifest |= {"exit_code": 143, "signal": "SIGTERM"}
+    result = report(run, tmp_path / "ended")
+    assert result.summary.verdict == "The command did not finish: it ended with SIGTERM."
+
+
+def test_a_killed_process_comes_before_what_its_parent_says_of_it(tmp_path: Path) -> None:
+    run = InventedRun()
+    run.steps(3, syncs=[(50, "item", 1, 0.1, 0)])
+    run.rows.append(
+        {"e": "error", "core": 0, "step": 4, "type": "BrokenProcessPool", "message": "terminated",
+         "traceback": "", "site": None}
+    )  # fmt: skip
+    assert run.manifest is not None
+    run.manifest |= {"exit_code": 1, "complete": False}
+    # The process's own last row never came.
+    summary = diagnose(load([str(run.write(tmp_path / "run"))])).summary
+    assert summary.verdict.startswith("The run ended early: process 5 was killed (out of memory?)")
+    assert "3 optimizer steps" in summary.why
+
+
+def test_what_reads_were_is_said_in_words(tmp_path: Path) -> None:
+    run = InventedRun()
+    kinds = {"compiled": 0, "cut": 0, "waited": 1, "free": 0}
+    run.steps(10, syncs=[(50, "item", 1, 0.1, 0, kinds)])
+    run.step(0, None, None, syncs=[(50, "item", 1, 0.1, 0, kinds | {"free": 1, "waited": 0})])
+    (found,) = report(run, tmp_path).findings
+    assert "(20 waited for the device, 1 found the value ready)" in found.message
+    # The last turn of the loop falls after the last step; it counts all the same.
+    assert found.count == 21
 
 
 def test_what_no_core_measured_is_null_and_said(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from xladoctor.capture import simulate
 from xladoctor.errors import UsageError
@@ -118,6 +118,7 @@ def run(
     *,
     while_running: Callable[[], None] | None = None,
     every: float = 0.25,
+    output: IO[bytes] | None = None,
 ) -> int:
     """Run the command to its end.
 
@@ -126,6 +127,7 @@ def run(
         environ: Its whole environment.
         while_running: Called now and then while it runs (for a progress line).
         every: Seconds between two calls.
+        output: A file that takes what it prints (stdout and stderr); None to let it pass through.
 
     Returns:
         Its exit code; minus the signal's number if a signal ended it (as ``subprocess`` says it).
@@ -137,7 +139,13 @@ def run(
     own_group = not _at_terminal()
     with _forwarding(own_group) as started:
         try:
-            process = subprocess.Popen(list(command), env=dict(environ), **_group(own_group))
+            process = subprocess.Popen(
+                list(command),
+                env=dict(environ),
+                stdout=output,
+                stderr=output,
+                **_group(own_group),
+            )
         except OSError as error:
             raise CommandError(f"cannot run {command[0]}: {error.strerror}") from error
         started(process)

@@ -195,6 +195,11 @@ def not_started(path: Path) -> list[str]:
     return reasons
 
 
+def attached(path: Path) -> bool:
+    """Whether the agent's bootstrap was in any Python process of the command."""
+    return (path / "attached").exists()
+
+
 def latest(base: Path = RUNS) -> Path:
     """The newest run directory.
 
@@ -204,7 +209,13 @@ def latest(base: Path = RUNS) -> Path:
     runs = [entry for entry in base.glob("*") if entry.is_dir() and is_run_directory(entry)]
     if not runs:
         raise SourceError(
-            f"there is no run under {base}: make one with 'xladoctor profile -- python train.py'"
+            f"{base}: there is no run here yet: record one with "
+            "'xladoctor profile --simulate-cores 8 -- python train.py'"
         )
-    return max(runs, key=lambda entry: (entry / "manifest.json").stat().st_mtime
-               if (entry / "manifest.json").exists() else entry.stat().st_mtime)  # fmt: skip
+    return max(runs, key=_age)
+
+
+def _age(run: Path) -> tuple[float, str]:
+    """When a run began, to sort by; its name decides between equals."""
+    manifest = run / "manifest.json"
+    return (manifest if manifest.exists() else run).stat().st_mtime, run.name

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -127,17 +127,17 @@ def _profile(
         )
     )
     words = _command(command)
-    _check(words, simulate_cores)
+    check(words, simulate_cores)
     _check_writable(html, output_file)
     console = Console(stderr=True, highlight=False)
-    run_dir, code = _run(words, simulate_cores, output, force, hang_timeout, detail, console)
+    run_dir, code = record(words, simulate_cores, output, force, hang_timeout, detail, console)
     own = launch.shell_code(code)
     if own:
         ended = launch.signal_name(code)
         how = f"was ended by {ended}" if ended else f"ended with exit code {own}"
         console.print(f"xladoctor: the command {how}", soft_wrap=True)
     try:
-        verdict = _show(run_dir, words, limits, output_format, output_file, html, console)
+        verdict = _show(run_dir, words, own, limits, output_format, output_file, html, console)
     except XladoctorError as error:
         # The command's own failure is what its caller has to know first.
         click.echo(f"xladoctor: {error}", err=True)
@@ -154,7 +154,7 @@ def _command(words: Sequence[str]) -> list[str]:
     return commands.expand(words)
 
 
-def _check(words: Sequence[str], cores: int | None) -> None:
+def check(words: Sequence[str], cores: int | None) -> None:
     """Refuse what cannot work before anything is started or written."""
     launch.find(words[0], os.environ)
     commands.missing_script(words)
@@ -184,7 +184,7 @@ def _check_writable(*files: Path | None) -> None:
             raise UsageError(f"cannot write {file}: no such folder, or no right to write there")
 
 
-def _run(
+def record(
     words: list[str],
     cores: int | None,
     output: Path | None,
@@ -192,8 +192,12 @@ def _run(
     hang_timeout: float | None,
     detail: str,
     console: Console,
+    printed: IO[bytes] | None = None,
 ) -> tuple[Path, int]:
-    """Run the command with the agent; returns the run directory and how the command ended."""
+    """Run the command with the agent; returns the run directory and how the command ended.
+
+    What the program prints passes through, or goes to the file ``printed``.
+    """
     now = time.time()
     shown = output if output is not None else rundir.default_directory(words, now)
     run_dir = rundir.create(shown, force=force)
@@ -218,7 +222,7 @@ def _run(
             scratch=scratch,
         )
         try:
-            code = launch.run(words, environ, while_running=progress)
+            code = launch.run(words, environ, while_running=progress, output=printed)
         finally:
             progress.stop()
     manifest.ended = time.time()
@@ -232,6 +236,7 @@ def _run(
 def _show(
     run_dir: Path,
     words: Sequence[str],
+    code: int,
     limits: gating.Gates,
     output_format: str,
     output_file: Path | None,
@@ -240,11 +245,16 @@ def _show(
 ) -> int:
     """Report on the run; returns 1 if a limit was broken, else 0.
 
+    ``code`` is the command's own exit code.
+
     Raises:
         XladoctorError: Nothing was recorded, or the report cannot be written.
     """
     if not rundir.processes(run_dir):
-        raise XladoctorError(_why_nothing(run_dir, words))
+        # A command that uses no device is no failure, unless a limit was to be judged.
+        if limits or code or not rundir.attached(run_dir) or rundir.not_started(run_dir):
+            raise XladoctorError(_why_nothing(run_dir, words))
+        console.print(f"xladoctor: {_why_nothing(run_dir, words)}", soft_wrap=True)
     report = diagnosis.diagnose(readings.load([run_dir]), static_findings=_lint(run_dir, words))
     width, color = terminal_options(output_file)
     write(render(report, output_format, width=width, color=color), output_file)

@@ -13,16 +13,14 @@ from typing import TextIO
 import click
 
 from xladoctor import diagnosis, readings
+from xladoctor.capture import rundir
 from xladoctor.errors import SourceError, UsageError
 from xladoctor.report import FORMATS, render
-
-#: Where ``profile`` puts run directories by default.
-RUNS = Path(".xladoctor") / "runs"
 
 
 @click.command(short_help="Diagnose a recorded run or a pasted metrics report.")
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
-@click.option("--last", is_flag=True, help=f"Take the newest run directory under {RUNS}.")
+@click.option("--last", is_flag=True, help=f"Take the newest run directory under {rundir.RUNS}.")
 @click.option(
     "--output-format",
     type=click.Choice(FORMATS),
@@ -46,7 +44,7 @@ def report(
     input. Several sources are the cores of one run; several reports in one text are a series.
     """
     if last:
-        sources = (*sources, str(newest_run()))
+        sources = (*sources, str(rundir.latest()))
     if not sources:
         raise UsageError("no source given: name a run directory or a text, or use --last")
     if sources.count(readings.STDIN) > 1:
@@ -56,21 +54,6 @@ def report(
     width, color = terminal_options(output_file)
     write(render(result, output_format, width=width, color=color), output_file)
     return 0
-
-
-def newest_run(runs: Path = RUNS) -> Path:
-    """The newest run directory.
-
-    Raises:
-        SourceError: There is none.
-    """
-    found = [path for path in runs.glob("*") if (path / "manifest.json").is_file()]
-    if not found:
-        raise SourceError(
-            f"{runs}: there is no run here yet: record one with "
-            "'xladoctor profile --simulate-cores 8 -- python train.py'"
-        )
-    return max(found, key=lambda path: ((path / "manifest.json").stat().st_mtime, path.name))
 
 
 def terminal_options(output_file: Path | None = None) -> tuple[int, bool]:

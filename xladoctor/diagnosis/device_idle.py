@@ -99,7 +99,7 @@ def stretch_of(state: State) -> Stretch | None:
     if len(names) != 1 or lock is None:
         return None  # two kinds of executions may overlap
     execute = state.metrics[names[0]]
-    if not execute.rate or execute.total_samples is None:
+    if execute.unit != "s" or not execute.rate or execute.total_samples is None:
         return None
     compiled = state.seconds("CompileTime") or 0.0
     if execute.total_samples > limits.KEPT_SAMPLES:

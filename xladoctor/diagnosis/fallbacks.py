@@ -47,7 +47,11 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         place = run.place(rows[0].frames)
         seconds = run.per_core(row.seconds for row in rows)
         often = f" {rate(count / steps)} per step" if steps else ""
-        cost = "" if seconds is None else f"; it held each core up for {duration(seconds)}"
+        cost = (
+            ""
+            if seconds is None
+            else f"; fetching its inputs held each core up for {duration(seconds)}"
+        )
         yield finding(
             "XLA501",
             f"{rows[0].operation} runs on the CPU{often} on {cores_text(cores, run.cores)}, "

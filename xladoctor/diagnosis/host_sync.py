@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
@@ -28,6 +29,13 @@ _SUGGESTION = (
     "which runs after the step"
 )
 
+_KINDS = {
+    "compiled": "compiled a graph of their own first",
+    "cut": "ended the step's graph early",
+    "waited": "waited for the device",
+    "free": "found the value ready",
+}
+
 
 def find(case: Case) -> Iterator[Finding]:
     """One finding a line (recorded run) or one for the program (pasted report)."""
@@ -46,23 +54,22 @@ def find(case: Case) -> Iterator[Finding]:
 def _from_run(run: RunFacts) -> Iterator[Finding]:
     lines: dict[object, list[SyncRow]] = {}
     for row in run.syncs:
-        if row.first is not None:  # a read after the last step holds up no step
-            lines.setdefault(run.place(row.frames), []).append(row)
+        lines.setdefault(run.place(row.frames), []).append(row)
     for rows in lines.values():
+        # A read after the last step holds up no step; it counts where its line does in others.
+        in_steps = sum(row.count for row in rows if row.first is not None)
         cores = {row.core for row in rows}
         count = sum(row.count for row in rows)
         steps = sum(run.steps_by_core.get(core, 0) for core in cores)
-        if steps == 0 or count < limits.FEWEST_READS_OF_A_LINE * len(cores):
+        if steps == 0 or in_steps < limits.FEWEST_READS_OF_A_LINE * len(cores):
             continue
-        if count / steps < limits.READS_PER_STEP:
+        if in_steps / steps < limits.LINE_READS_PER_STEP:
             continue
         place = run.place(rows[0].frames)
         seconds = run.per_core(row.seconds for row in rows)
         whats = " and ".join(sorted({row.what for row in rows}))
-        included = ", compilations included" if any(row.compiled for row in rows) else ""
-        cost = (
-            "" if seconds is None else f"; the host waited {duration(seconds)} per core{included}"
-        )
+        cost = "" if seconds is None else f"; the host waited {duration(seconds)} per core"
+        cost += _kinds(rows)
         yield finding(
             "XLA101",
             f"a device value is read ({whats}) {rate(count / steps)} per step on "
@@ -73,6 +80,15 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             seconds=seconds,
             cores=cores,
         )
+
+
+def _kinds(rows: list[SyncRow]) -> str:
+    """What the reads were, in words; "" if that was not recorded."""
+    counts: collections.Counter[str] = collections.Counter()
+    for row in rows:
+        counts.update(row.kinds or {})
+    parts = [f"{counts[kind]} {words}" for kind, words in _KINDS.items() if counts[kind]]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _from_state(state: State) -> Iterator[Finding]:

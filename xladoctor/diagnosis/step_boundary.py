@@ -50,7 +50,14 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             cores=[core for item in grew for core in item.cores],
         )
         return
-    ended = sum(row.count for row in run.launches) + len(run.compilation_rows) + run.sync_count
+    # Eager mode and dynamo run graphs that no line of the program ends; torch_xla counts them.
+    executed = any(
+        name in report.metrics
+        for one in run.runs
+        for report in one.metrics
+        for name in ("ExecuteTime", "ExecuteReplicatedTime", "EagerOpExecuteTime")
+    )
+    ended = executed + len(run.launches) + len(run.compilation_rows) + run.sync_count
     if run.step_count >= limits.STEPS_FOR_SHARES and run.launches_recorded and ended == 0:
         yield finding(
             "XLA301",

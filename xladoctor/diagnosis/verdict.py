@@ -57,6 +57,9 @@ def verdict(case: Case, findings: Sequence[Finding]) -> Answer:
     early = _early(case)
     measured = [f for f in findings if f.confirmed_by != ("lint",)]
     serious = [f for f in measured if f.severity is not Severity.INFO]
+    killed = _killed(case.run, serious) if case.run is not None else None
+    if killed is not None:
+        return killed
     if serious:
         return _problem(case, _reason(case, serious), serious, early)
     if early is not None:
@@ -65,6 +68,46 @@ def verdict(case: Case, findings: Sequence[Finding]) -> Answer:
         return _healthy_run(case.run)
     assert case.pasted is not None
     return _healthy_report(case.pasted, measured)
+
+
+#: How a process ends that nobody in the program has ended, and what that mostly means.
+_DEATHS = {
+    "SIGKILL": ("was killed", " (out of memory?)"),
+    "SIGABRT": ("was aborted", ", mostly by the XLA runtime"),
+    "SIGSEGV": ("crashed", " (SIGSEGV)"),
+    "SIGBUS": ("crashed", " (SIGBUS: is /dev/shm full?)"),
+}
+_BY_CODE = {134: "SIGABRT", 135: "SIGBUS", 137: "SIGKILL", 139: "SIGSEGV"}
+#: What the parent of a process that died raises; the death is the reason.
+_BROKEN_POOL = ("BrokenProcessPool", "ProcessExitedException")
+
+
+def _killed(run: RunFacts, findings: Sequence[Finding]) -> Answer | None:
+    """The answer for a run of which a process was ended from outside; None if none was."""
+    manifest = run.runs[0].manifest
+    broken = any(row.type in _BROKEN_POOL for row in run.errors)
+    if any(row.type not in _BROKEN_POOL for row in run.errors) or not (
+        manifest.signal or manifest.exit_code
+    ):
+        return None
+    signal = manifest.signal or _BY_CODE.get(manifest.exit_code or 0)
+    dead = [str(row.pid) for each in run.runs for row in each.processes if not row.ended]
+    if signal not in _DEATHS and not (dead and broken):
+        return None
+    how, guess = _DEATHS.get(signal or "", _DEATHS["SIGKILL"])
+    who = f"process {dead[-1]}" if dead else "the command"
+    others = [finding for finding in findings if finding.code != "XLA411"]
+    more = f" {plural(len(others), 'finding')} below." if others else ""
+    memory = how == "was killed"
+    return (
+        f"The run ended early: {who} {how}{guess}.{more}",
+        f"{plural(run.step_count, 'optimizer step')} per core had been recorded by then.",
+        "Look at the system's log for the out-of-memory killer; a smaller batch or fewer simulated "
+        "cores need less memory."
+        if memory
+        else "Read its last words on stderr, and stacks.txt in the run directory: it has the "
+        "stacks of all threads.",
+    )
 
 
 def _reason(case: Case, findings: Sequence[Finding]) -> Finding:

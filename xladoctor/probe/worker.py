@@ -35,10 +35,22 @@ def main() -> int:
     import torch
     import torch_xla
 
-    emit({"versions": {"torch": torch.__version__, "torch_xla": torch_xla.__version__}})
+    emit(
+        {
+            "versions": {
+                "torch": _release(torch.__version__),
+                "torch_xla": _release(torch_xla.__version__),
+            }
+        }
+    )
     for idiom in json.loads(sys.stdin.read()):
         emit({"name": idiom["name"], "group": idiom["group"], **_in_child(idiom)})
     return 0
+
+
+def _release(version: str) -> str:
+    """Without the local part, which names the build."""
+    return version.partition("+")[0]
 
 
 def emit(row: dict[str, Any]) -> None:

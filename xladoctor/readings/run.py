@@ -253,9 +253,9 @@ class _EventReader:
         syncs = [
             tables.SyncRow(
                 *place, self._site(site), str(what), round(_required(count)), _number(seconds),
-                _integer(compiled),
+                _integer(compiled), _kinds(more),
             )
-            for site, what, count, seconds, compiled in event.get("syncs") or ()
+            for site, what, count, seconds, compiled, *more in event.get("syncs") or ()
         ]  # fmt: skip
         fallbacks = [
             tables.FallbackRow(
@@ -360,6 +360,13 @@ class _EventReader:
 
     def _on_end(self, event: dict[str, Any]) -> None:  # noqa: ARG002
         self._ended = True
+
+
+def _kinds(more: list[Any]) -> dict[str, int] | None:
+    """How many reads were of which kind; None in a run that was recorded without."""
+    if not more or not isinstance(more[0], dict):
+        return None
+    return {str(kind): round(_required(count)) for kind, count in more[0].items()}
 
 
 def _text(value: Any) -> str | None:

@@ -82,7 +82,14 @@ class StepRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SyncRow:
-    """Reads from one line in one stretch of steps: the host waited for the device."""
+    """Reads from one line in one stretch of steps: the host waited for the device.
+
+    Attributes:
+        seconds: How long the host waited; compilations that the reads triggered are not in it.
+        compiled: New graphs that the reads had compiled.
+        kinds: How many reads "compiled" a graph, "cut" the step (ended and ran a known graph),
+            "waited" for the device, or were "free" (the value was ready).
+    """
 
     process: str
     core: int
@@ -93,6 +100,7 @@ class SyncRow:
     count: int
     seconds: float | None
     compiled: int | None = None
+    kinds: Mapping[str, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,6 +15,12 @@ SINGLE_STEPS = 1000
 #: A row that covers several steps is still written this often (seconds), for a run that is killed.
 LONGEST_WAIT = 10.0
 
+#: What a read was: it compiled a graph, ended and ran one that was known, waited for the device, or
+#: found its value ready.
+KINDS_OF_READ = ("compiled", "cut", "waited", "free")
+#: A read that took less (seconds) found its value ready: fetching one takes 0.1 to 0.2 ms.
+FREE_SECONDS = 0.001
+
 #: How many places that cut the graph of one step are remembered.
 MOST_CUTS = 16
 
@@ -34,8 +40,10 @@ class Account:
         self._spans: list[str] = ["trace"]
         self.steps = 0
         self.pending = 0  # optimizer steps since the last boundary
+        self.marked = False  # the program says itself when a step is over
         self.read_since_step = False  # a read has ended a graph since the last optimizer step
-        self.reads: list[list[Any]] = []  # open reads, innermost last: [part, new graphs]
+        # Open reads, innermost last: [part, new graphs, graphs that ran].
+        self.reads: list[list[Any]] = []
         self.in_rendezvous = 0
         self.cuts: list[int] = []  # where reads and fallbacks have cut this step's graph
         self.runs: dict[int, int] = {}  # site -> graphs that ended there
@@ -45,7 +53,7 @@ class Account:
 
     def _clear(self) -> None:
         self._parts = dict.fromkeys((*PARTS, "launch"), 0.0)
-        self._syncs: dict[tuple[int, str], list[float]] = {}
+        self._syncs: dict[tuple[int, str], list[Any]] = {}
         self._fallbacks: dict[tuple[int, str], list[float]] = {}
         self._launches: dict[tuple[int, str], list[float]] = {}
         self._transfers = {"to_device": 0, "from_device": 0}
@@ -103,13 +111,33 @@ class Account:
         self._parts[source] -= share
         self._parts[target] += share
 
+    def spent(self, part: str) -> float:
+        """Seconds booked to a part since the last row."""
+        self.book()
+        return self._parts[part]
+
     # -- counts -------------------------------------------------------------------------------
-    def add_sync(self, site: int, what: str, seconds: float, compiled: int) -> None:
-        """One read by the user's program."""
-        entry = self._syncs.setdefault((site, what), [0, 0.0, 0])
+    def add_sync(self, site: int, what: str, seconds: float, compiled: int, ran: int = 0) -> None:
+        """One read by the user's program.
+
+        Args:
+            site: Where.
+            what: How ("item", "cpu").
+            seconds: How long the host waited, compilations left out.
+            compiled: New graphs that it had compiled.
+            ran: Graphs that it had run, new ones included.
+        """
+        entry = self._syncs.setdefault((site, what), [0, 0.0, 0, dict.fromkeys(KINDS_OF_READ, 0)])
         entry[0] += 1
         entry[1] += seconds
         entry[2] += compiled
+        if compiled:
+            kind = "compiled"
+        elif ran:
+            kind = "cut"
+        else:
+            kind = "waited" if seconds > FREE_SECONDS else "free"
+        entry[3][kind] += 1
         self._transfers["from_device"] += 1
 
     def add_fallback(self, site: int, operation: str, seconds: float, count: int = 1) -> None:
@@ -191,7 +219,7 @@ class Account:
         return row
 
 
-def _entries(table: dict[tuple[int, str], list[float]]) -> list[list[Any]]:
+def _entries(table: dict[tuple[int, str], list[Any]]) -> list[list[Any]]:
     return [
         [site, what, *(round(value, 7) if isinstance(value, float) else value for value in values)]
         for (site, what), values in table.items()
@@ -222,7 +250,7 @@ def _continued(before: Account | None, core: int, owner: int) -> Account:
     """A core that starts again (a second launch in one process) goes on counting its steps."""
     account = Account(core, owner)
     if before is not None:
-        account.steps = before.steps
+        account.steps, account.marked = before.steps, before.marked
         account._first_unwritten = before.steps + 1
         account.runs, account.seen = before.runs, before.seen
     return account

@@ -36,7 +36,9 @@ class Graphs:
         self._simulated = simulated
         self._causes: dict[int, Causes] = {}
         self._compile_seconds: dict[str, float] = {}
-        self._unnamed: dict[int, dict[int, str]] = {}
+        self._names: dict[int, dict[int, str]] = {}
+        self._runs: dict[int, dict[int, tuple[int, Account, str, dict[str, Any]]]] = {}
+        self._naming = threading.Lock()
 
     def ended(
         self, account: Account, call: Call, trigger: str, site: int, seconds: float
@@ -59,28 +61,42 @@ class Graphs:
         for graph in call.facts.get("graphs", ()):
             before = account.add_launch(site, trigger, seconds)
             seconds = 0.0
-            if graph["graph"] is None:
-                graph["graph"] = self._name(graph, site, before)
+            if graph["graph"] is None and self._simulated:
+                self._name(account, graph, trigger, site, before)
             if self._new_for(account, graph):
                 new += 1
                 if not graph["compiled"]:
                     by_others += self._compile_seconds.get(graph["graph"], 0.0)
                 self._compilation(account, graph, trigger, site, before)
             account.add_cut(site, trigger)
+        if call.what == "_run_cached_graph" and not call.facts.get("graphs"):
+            account.add_launch(site, trigger, seconds)  # no counter of torch_xla shows these
         return new, by_others
 
-    def _name(self, graph: dict[str, Any], site: int, before: int) -> str | None:
-        """A name for a graph whose hash is not known, by its place among those of its point.
+    def _name(
+        self, account: Account, graph: dict[str, Any], trigger: str, site: int, before: int
+    ) -> None:
+        """Name a graph whose hash is not known by its place among those of its point.
 
         Cores that run the same program compile at the same run of a program point; so a core that
-        finds a graph compiled there takes the name that the compiling core has given it.
+        finds a graph compiled there ran the one that the compiling core has named. That core may
+        come here after those that found it.
         """
-        if not self._simulated:
-            return None
-        names = self._unnamed.setdefault(site, {})
-        if graph["compiled"]:
-            names.setdefault(before, f"{site}.{before}")
-        return names.get(before)
+        with self._naming:
+            names = self._names.setdefault(site, {})
+            runs = self._runs.setdefault(site, {})
+            if graph["compiled"]:
+                name = graph["graph"] = names.setdefault(before, f"{site}.{before}")
+                early = [run for run in runs.values() if run[0] == before]
+            else:
+                graph["graph"] = names.get(before)
+                runs[account.core] = (before, account, trigger, graph)
+                early = []
+        for _, other, cut, found in early:
+            if name not in other.seen:
+                other.seen.add(name)
+                found["graph"] = name
+                self._compilation(other, found, cut, site, before)
 
     def _new_for(self, account: Account, graph: dict[str, Any]) -> bool:
         """Whether this core's own process would have compiled the graph."""

@@ -14,6 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from . import xla
 from .account import Account, Accounts
 from .graphs import Graphs
 from .points import (
@@ -232,18 +233,23 @@ class Recorder:
         began = time.monotonic()
         part = _PARTS[trigger]
         depth = account.enter(part) if own else None
-        account.reads.append([part, 0])
+        before = account.spent(part)
+        account.reads.append([part, 0, 0])
         try:
             return proceed()
         finally:
-            _, compiled = account.reads.pop()
+            _, compiled, ran = account.reads.pop()
             if call.facts.get("executed"):
+                ran += call.facts["executed"]
                 compiled += self._graphs_ended(account, call, trigger, began, of_launch=False)
+            seconds = time.monotonic() - began
             if depth is not None:
                 account.leave(depth)
-            seconds = time.monotonic() - began
+                # What the step's parts say: without compilations, which are counted as such, and
+                # without what only the simulation costs.
+                seconds = max(0.0, account.spent(part) - before)
             if trigger == "read":
-                account.add_sync(site, call.what, seconds, compiled)
+                account.add_sync(site, call.what, seconds, compiled, ran)
             else:
                 self._count_fallback(account, site, call.what, seconds)
 
@@ -287,13 +293,26 @@ class Recorder:
 
     def _step(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)
-        if found is not None:
+        if found is not None and not found[0].marked:
             account = found[0]
             if account.pending and account.read_since_step:
                 self._boundary(account)  # this loop's graphs end at reads only
             account.pending += 1
             account.read_since_step = False
         return proceed()
+
+    def step_over(self) -> None:
+        """The program itself says that a step is over: its optimizers' steps count no longer."""
+        found = self._account(Call(STEP, "xladoctor.step", xla.current_core()))
+        if found is None:
+            return
+        account = found[0]
+        # The step that ends with the first call may have been counted already.
+        counted = not account.marked and account.steps > 0
+        account.marked = True
+        account.pending = 0 if counted else 1
+        if account.pending:
+            self._boundary(account)
 
     def _graphs_ended(
         self, account: Account, call: Call, trigger: str, began: float, *, of_launch: bool = True
@@ -312,6 +331,7 @@ class Recorder:
             if account.reads:
                 account.divide_launch(compiling, 0.0, simulation, rest=account.reads[-1][0])
                 account.reads[-1][1] += new
+                account.reads[-1][2] += len(call.facts.get("graphs", ()))
             else:
                 executing = call.facts.get("execute_seconds", 0.0)
                 account.divide_launch(compiling, executing, simulation)

@@ -274,13 +274,21 @@ def _override_to_cpu(crossing: _Crossing, binding: Callable[[str], Any]) -> None
     import torch
 
     fetch = binding("_xla_get_cpu_tensors")
+    if None in (fetch, binding("_get_executed_fallback_ops"), binding("_xla_counter_value")):
+        raise LookupError("without these no read can be told from a fallback")
     fallbacks = _Fallbacks(binding)
+
+    def take(scalar: bool, site: tuple[Any, int] | None) -> str:
+        try:
+            return fallbacks.take(scalar, site)
+        except Exception:
+            return "?"
 
     def to_cpu(tensors: Sequence[Any]) -> Any:
         if reading():
-            fallbacks.take(True, None)
+            take(True, None)
             return fetch(tensors)
-        name = fallbacks.take(False, _site())
+        name = take(False, _site())
         device = tensors[0].device if len(tensors) else "xla:0"
         point = READ if name == SCALAR_READ else FALLBACK
         return crossing.cross(point, name, device, fetch, (tensors,), {})

@@ -9,7 +9,8 @@ Facts used (torch_xla 2.9.0, seen by running):
 * torch_xla calls its C++ bindings as ``torch_xla._XLAC.<name>`` at call time, so replacing the
   attribute reaches every caller. ``torch_xla.sync``, ``xm.mark_step``, ``torch_xla.compile`` and
   the device loaders all end in ``_xla_step_marker``; ``xm.save``, ``xm.unlazy`` and dynamo in
-  ``_xla_sync_multi``.
+  ``_xla_sync_multi``; what dynamo compiles goes through ``_xla_warm_up_cache`` and runs by
+  ``_run_cached_graph``.
 * Device ``xla:<i>`` of a process is its i-th local device; the core's ordinal in the whole run is
   ``_xla_get_device_ordinal("xla:<i>")``.
 * A core's main function is called by ``torch_xla._internal.pjrt._run_thread_per_device``, one
@@ -51,6 +52,19 @@ COLLECTIVES = (
     "recv",
 )
 
+#: Bindings that are called and not wrapped, and what is not known without them.
+CALLED = {
+    "_xla_counter_value": "compilations and fallbacks",
+    "_xla_metric_data": "seconds of compilations and of waiting for the device",
+    "_get_executed_fallback_ops": "names of operations that run on the CPU",
+    "_xla_metrics_report": "torch_xla's own metrics",
+    "_xla_runtime_is_initialized": "which core a thread belongs to",
+    "_xla_get_default_device": "which core a thread belongs to",
+    "_xla_get_device_ordinal": "which core a device belongs to",
+    "_xla_get_replication_devices_count": "how many cores a process has",
+    "_set_ir_debug": "lines of the operations of a graph",
+}
+
 #: Originals by the name of the binding, for those who must go past the points.
 originals: dict[str, Any] = {}
 
@@ -83,6 +97,12 @@ def core_of_device(device: object) -> int | None:
             core = _ordinals[name] = int(binding("_xla_get_device_ordinal")(name))
         except Exception:
             return None
+    return core
+
+
+def core_of_thread() -> int | None:
+    """The core whose main function this thread runs; None outside of cores."""
+    core: int | None = getattr(_thread, "core", None)
     return core
 
 
@@ -127,6 +147,9 @@ def install(points: Points) -> list[str]:
     _install_loaders(wrap)
     _install_steps(wrap)
     wrap.missing += tensors.install(points, core_of_device, binding)
+    wrap.missing += [
+        f"torch_xla._XLAC.{name} ({what})" for name, what in CALLED.items() if binding(name) is None
+    ]
     return wrap.missing
 
 
@@ -188,7 +211,19 @@ def _install_bindings(wrap: _Wrapper) -> None:
 
         return wait
 
+    def of_dynamo(name: str) -> Callable[[Any], Any]:
+        def make(original: Any) -> Any:
+            def launch(*args: Any, **kwargs: Any) -> Any:
+                call = Call(LAUNCH, name, current_core(), args, kwargs, {"kind": "library"})
+                return points.run(call, original)
+
+            return launch
+
+        return make
+
     xlac = "torch_xla:_XLAC"
+    for name in ("_xla_warm_up_cache", "_run_cached_graph"):
+        wrap.replace(xlac, name, of_dynamo(name))
     wrap.replace(xlac, "_xla_step_marker", step_marker)
     wrap.replace(xlac, "_xla_sync_multi", sync_multi)
     wrap.replace(xlac, "_xla_wait_device_ops", wait_device_ops)
@@ -205,9 +240,9 @@ def _install_model(wrap: _Wrapper) -> None:
                     return original(*args, **kwargs)
                 _thread.in_collective = True
                 try:
-                    return points.run(
-                        Call(COLLECTIVE, name, current_core(), args, kwargs), original
-                    )
+                    core = _core_of_tensors(args)
+                    core = current_core() if core is None else core
+                    return points.run(Call(COLLECTIVE, name, core, args, kwargs), original)
                 finally:
                     _thread.in_collective = False
 
@@ -225,6 +260,15 @@ def _install_model(wrap: _Wrapper) -> None:
     for name in COLLECTIVES:
         wrap.replace("torch_xla.core.xla_model", name, collective(name))
     wrap.replace("torch_xla.core.xla_model", "xla_rendezvous", rendezvous)
+
+
+def _core_of_tensors(values: tuple[Any, ...]) -> int | None:
+    """The core of the first device tensor; a backward pass may run in a thread of its own."""
+    for value in values:
+        for one in value[:1] if isinstance(value, (list, tuple)) else (value,):
+            if getattr(one, "is_xla", False):
+                return core_of_device(one.device)
+    return None
 
 
 def _compiling() -> bool:

@@ -57,7 +57,7 @@ def install(
     from . import frameworks, randomness, workers
     from .agreement import Agreement
     from .exchange import Exchange
-    from .launchers import Launcher, give_each_core_its_model
+    from .launchers import Launcher, give_each_core_its_model, refuse_shared_models
 
     missing = [name for name in _NEEDED if xla.binding(name) is None]
     if missing:
@@ -72,6 +72,7 @@ def install(
     workers.install()
     frameworks.install(cores)
     give_each_core_its_model()
+    refuse_shared_models()
     locate = xla.binding("_set_ir_debug")
     if locate is not None:
         locate(True)  # graphs know the lines that made them; their hashes stay the same

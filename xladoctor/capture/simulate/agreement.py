@@ -137,7 +137,7 @@ class Agreement:
         self._points.around(STEP, SIMULATE, self.step, "agreement")
         self._points.around(LAUNCH, SIMULATE, self.launch, "agreement")
         self._points.around(COLLECTIVE, SIMULATE, self.collective, "agreement")
-        reductions.watch_clipping()
+        reductions.watch_clipping(self._current)
         try:
             from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -145,11 +145,16 @@ class Agreement:
         except Exception:
             return  # an older torch: only the cause is not known then
 
+    def _current(self) -> Core | None:
+        found = self._crew_of(xla.current_core())
+        return None if found is None else found[1]
+
     # -- points -------------------------------------------------------------------------------
     def collective(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around COLLECTIVE: gradients may have been reduced."""
-        if self._crew_of(call.core) is not None:
-            reductions.seen(call.what)
+        found = self._crew_of(call.core)
+        if found is not None:
+            reductions.seen(found[1], call.what)
         return proceed()
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
@@ -161,9 +166,11 @@ class Agreement:
             crew, core = found
             stepped = self._stepped(crew, core, optimizer)
             if stepped.steps == 0:
-                stepped.reduction = reductions.before(_parameters(optimizer, with_gradient=True))
+                stepped.reduction = reductions.before(
+                    core, _parameters(optimizer, with_gradient=True)
+                )
                 self._compare(crew, core, stepped)
-            reductions.forget()
+            reductions.forget(core)
         except Exception as error:
             self._give_up(crew, stepped, error)
 

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .divergence import Pending, difference, lines_of_difference, odd_ones
-from .places import place_named, user_frame, user_place
+from .places import Place, place_named, user_frame, user_place
 from .wording import names
 
 if TYPE_CHECKING:
@@ -55,6 +55,9 @@ class Core:
         since: Monotonic time since when it waits.
         launches: Number of graphs it has launched.
         ended: Whether its main function has returned.
+        pinned: Whether its newest reduction pins the layout.
+        reductions: Collectives put into its graph since the last optimizer step.
+        clipped: Where gradients were clipped since then.
     """
 
     number: int
@@ -69,6 +72,9 @@ class Core:
     since: float = 0.0
     launches: int = 0
     ended: bool = False
+    pinned: bool = True
+    reductions: int = 0
+    clipped: Place | None = None
 
 
 @dataclasses.dataclass(slots=True)

@@ -67,7 +67,9 @@ class Exchange:
             return proceed()
         number, size = found[1].number, found[0].size
         if call.what == "all_gather":
-            return _all_gather(number, size, *call.args, **call.kwargs)
+            return _all_gather(number, size, found[1].pinned, *call.args, **call.kwargs)
+        if call.what == "all_reduce":
+            found[1].pinned = _pinned(*call.args, **call.kwargs)
         if call.what == "all_reduce" and call.args and call.args[0] in _BITWISE:
             return _all_reduce_bits(number, size, proceed, *call.args, **call.kwargs)
         return proceed()
@@ -85,7 +87,7 @@ def _all_reduce_bits(
     inputs: Any,
     scale: float = 1.0,
     groups: list[list[int]] | None = None,
-    pin_layout: bool = True,  # noqa: ARG001  (signature of xm.all_reduce)
+    pin_layout: bool = True,
 ) -> Any:
     """``xm.all_reduce`` with "and" or "or": gather, then reduce."""
     import torch
@@ -95,7 +97,7 @@ def _all_reduce_bits(
         return proceed()
     results = []
     for value in values:
-        parts = _gather(core, cores, value.unsqueeze(0), 0, groups).unbind(0)
+        parts = _gather(core, cores, value.unsqueeze(0), 0, groups, pin_layout).unbind(0)
         reduced = functools.reduce(_BITWISE[reduce_type], parts)
         results.append(reduced if scale == 1.0 else reduced * scale)
     if isinstance(inputs, torch.Tensor):
@@ -111,9 +113,20 @@ def _rendezvous_arguments(
     return payload, ordinals, tag
 
 
+def _pinned(
+    reduce_type: str,  # noqa: ARG001  (signature of xm.all_reduce)
+    inputs: Any,  # noqa: ARG001
+    scale: float = 1.0,  # noqa: ARG001
+    groups: Any = None,  # noqa: ARG001
+    pin_layout: bool = True,
+) -> bool:
+    return pin_layout
+
+
 def _all_gather(
     core: int,
     cores: int,
+    pinned: bool,
     value: Any,
     dim: int = 0,
     groups: list[list[int]] | None = None,
@@ -126,7 +139,7 @@ def _all_gather(
     import torch
 
     if isinstance(value, torch.Tensor):
-        result = _gather(core, cores, value, dim, groups)
+        result = _gather(core, cores, value, dim, groups, pinned)
         if output is None:
             return result
         output.copy_(result)
@@ -139,7 +152,7 @@ def _all_gather(
         raise RuntimeError(
             "For xm.all_gather with list of tensors input, pin_layout=True is not yet supported."
         )
-    results = [_gather(core, cores, one, dim, groups) for one in value]
+    results = [_gather(core, cores, one, dim, groups, pinned) for one in value]
     if output is None:
         return results
     if not isinstance(output, list) or any(not isinstance(one, torch.Tensor) for one in output):
@@ -153,7 +166,18 @@ def _all_gather(
     return output
 
 
-def _gather(core: int, cores: int, value: Any, dim: int, groups: list[list[int]] | None) -> Any:
+def _gather(
+    core: int,
+    cores: int,
+    value: Any,
+    dim: int,
+    groups: list[list[int]] | None,
+    pinned: bool,
+) -> Any:
+    """A sum of the cores' values, each in its own place.
+
+    ``pinned`` as in the program's own reductions: XLA refuses a graph that mixes both.
+    """
     import torch
 
     if dim < 0:
@@ -167,6 +191,6 @@ def _gather(core: int, cores: int, value: Any, dim: int, groups: list[list[int]]
     payload = (value.to(torch.uint8) if boolean else value).unsqueeze(0)
     # where() and not a product: 0 * inf would spread nan to all cores.
     spread = torch.where(mine.to(value.device), payload, torch.zeros_like(payload))
-    summed = xla.originals["all_reduce"]("sum", spread, groups=groups)
+    summed = xla.originals["all_reduce"]("sum", spread, groups=groups, pin_layout=pinned)
     gathered = torch.cat(list(summed.unbind(0)), dim)
     return gathered.to(torch.bool) if boolean else gathered

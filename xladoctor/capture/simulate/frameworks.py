@@ -3,16 +3,89 @@
 Lightning (2.6) takes ``accelerator="tpu"`` when ``torch_xla._internal.tpu.num_available_devices``
 counts some, and that number for ``devices="auto"``; it looks at the PCI bus, so on the CPU it
 finds none. Its launcher and its strategy work on any XLA device.
+
+``torch.distributed`` keeps one default process group for a process. torch has a form of it with
+one for each thread, made for its own tests, and torch_xla uses it where a process has several
+devices (``torch_xla/experimental/pjrt_backend.py``).
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
 
 def install(cores: int) -> None:
     """Let the simulated cores be found; what this torch_xla does not have is left alone."""
+    _count_cores(cores)
+    _groups_by_thread()
+    _refuse_ddp()
+
+
+def _groups_by_thread() -> None:
+    """Give each core a default process group of its own, from the cores' begin on."""
+    try:
+        pjrt: Any = importlib.import_module("torch_xla._internal.pjrt")
+        backend: Any = importlib.import_module("torch_xla.distributed.xla_backend")
+        original, group = pjrt._run_thread_per_device, backend.ProcessGroupXla
+    except (ImportError, AttributeError):
+        return
+    make = group.__init__
+
+    # functools.wraps keeps the name by which torch_xla pickles the function.
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            world: Any = importlib.import_module(
+                "torch.testing._internal.distributed.multi_threaded_pg"
+            )
+            distributed: Any = importlib.import_module("torch.distributed.distributed_c10d")
+            distributed._world = world.ThreadLocalWorld()
+            bindings: Any = importlib.import_module("torch")._C
+            bindings._distributed_c10d._set_thread_isolation_mode(True)
+        except (ImportError, AttributeError):
+            pass  # only torch.distributed will not work then, and says so itself
+        return original(*args, **kwargs)
+
+    @functools.wraps(make)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        import torch
+
+        make(self, *args, **kwargs)
+        # DDP reduces in the backward pass: in this core's thread, where its device is known.
+        torch.autograd.set_multithreading_enabled(False)
+
+    pjrt._run_thread_per_device = run
+    group.__init__ = init
+
+
+def _refuse_ddp() -> None:
+    """Say in one sentence that ``DistributedDataParallel`` cannot run here.
+
+    Its C++ reads what the cores have gathered, in the constructor and after the first step; such
+    a read launches a graph with a collective where nothing can make the cores meet before, and
+    XLA would end the process after 10 seconds.
+    """
+    try:
+        parallel: Any = importlib.import_module("torch.nn.parallel.distributed")
+        original = parallel._verify_param_shape_across_processes
+    except (ImportError, AttributeError):
+        return
+
+    @functools.wraps(original)
+    def verify(process_group: Any, tensors: Any, logger: Any = None) -> Any:
+        if any(one.is_xla for one in tensors):
+            raise RuntimeError(
+                "xladoctor: DistributedDataParallel cannot run on simulated cores: step with "
+                "xm.optimizer_step(optimizer) instead, or profile on real devices"
+            )
+        return original(process_group, tensors, logger)
+
+    parallel._verify_param_shape_across_processes = verify
+
+
+def _count_cores(cores: int) -> None:
     try:
         tpu: Any = importlib.import_module("torch_xla._internal.tpu")
     except ImportError:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import sys
 import threading
 import time
 import traceback
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
@@ -171,6 +173,42 @@ def _show(core: int, size: int, error: BaseException) -> None:
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     sys.stderr.write(f"xladoctor: core {core} of {size} failed:\n{text}")
     sys.stderr.flush()
+
+
+def refuse_shared_models() -> None:
+    """Stop a core that moves a model which another core has moved to its own device.
+
+    A model made outside of the core's function is a copy in each process of a real run; here all
+    cores would move one and the same from device to device under each other.
+    """
+    import torch
+
+    original = torch.nn.Module.to
+    movers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    lock = threading.Lock()
+
+    @functools.wraps(original)
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        core = xla.core_of_thread()
+        device = next((one for one in (*args, *kwargs.values()) if _on_xla(one)), None)
+        if core is not None and device is not None:
+            with lock:
+                first = movers.setdefault(self, core)
+            if first != core:
+                raise RuntimeError(
+                    f"xladoctor: {names(sorted((first, core)))} move one and the same "
+                    f"{type(self).__name__} to their devices, because simulated cores are threads: "
+                    "make the model inside the function that every core runs, or put it into "
+                    "xmp.MpModelWrapper"
+                )
+        return original(self, *args, **kwargs)
+
+    torch.nn.Module.to = to
+
+
+def _on_xla(value: Any) -> bool:
+    """Whether an argument of ``Module.to`` is an XLA device."""
+    return str(getattr(value, "type", value)).startswith("xla") and not hasattr(value, "shape")
 
 
 def give_each_core_its_model() -> None:

@@ -12,14 +12,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-import threading
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from .places import Place, place_named, user_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from .cores import Core
 
 #: How the text of a graph names collectives (torch_xla 2.9).
 COLLECTIVE_NODE = re.compile(
@@ -45,8 +46,6 @@ _LOST = (
     "xm.reduce_gradients(optimizer) first, then change the gradients, then optimizer.step()"
 )
 
-_thread = threading.local()
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reduction:
@@ -63,31 +62,34 @@ class Reduction:
     place: Place | None = None
 
 
-def seen(collective: str) -> None:
-    """This core has put a collective into its graph."""
+def seen(core: Core, collective: str) -> None:
+    """The core has put a collective into its graph."""
     if collective in _REDUCING:
-        _thread.reductions = getattr(_thread, "reductions", 0) + 1
+        core.reductions += 1
 
 
-def forget() -> None:
+def forget(core: Core) -> None:
     """An optimizer steps: what was seen belongs to that step."""
-    _thread.reductions = 0
-    _thread.clipped = None
+    core.reductions, core.clipped = 0, None
 
 
-def watch_clipping() -> None:
-    """Note where the program calls torch_xla's version of ``clip_grad_norm_``."""
-    try:
-        from torch import nn
-    except ImportError:
-        return
+def watch_clipping(current: Callable[[], Core | None]) -> None:
+    """Note where the program calls torch_xla's version of ``clip_grad_norm_``.
+
+    Args:
+        current: Gives the core of this thread; None when no cores run.
+    """
+    from torch import nn
+
     original = nn.utils.clip_grad_norm_
     if getattr(original, "__module__", "") == "torch.nn.utils.clip_grad":
         return  # torch's own, which leaves no alias behind
 
     @functools.wraps(original)
     def clip(*args: Any, **kwargs: Any) -> Any:
-        _thread.clipped = user_frame(threading.get_ident())
+        core = current()
+        if core is not None:
+            core.clipped = user_frame(core.thread)
         return original(*args, **kwargs)
 
     nn.utils.clip_grad_norm_ = clip
@@ -99,24 +101,24 @@ def computed(tensors: Sequence[Any]) -> bool:
     return all(found["operation"] == "xla::device_data" for found in _NODE.finditer(text))
 
 
-def before(parameters: Sequence[Any]) -> Reduction:
+def before(core: Core, parameters: Sequence[Any]) -> Reduction:
     """Look at the gradients just before the step.
 
     Args:
+        core: The core that steps.
         parameters: Those with a gradient. One of them speaks for all.
     """
     if not parameters:
         return Reduction()
     text = xla.binding("_get_xla_tensors_text")([parameters[-1].grad])
-    reduced = getattr(_thread, "reductions", 0)
     if COLLECTIVE_NODE.search(text):
         return Reduction("reduced")
-    if not reduced:
+    if not core.reductions:
         return Reduction("missing", _MISSING)
     lines = [line for line in text.splitlines() if _NODE.search(line)]
     if not any("xla::device_data" not in line for line in lines):
         return Reduction()  # launched between the reduction and the step: nothing left to see
-    place = getattr(_thread, "clipped", None)
+    place = core.clipped
     if place is not None:
         what = "torch_xla's clip_grad_norm_ changed them in place"
     else:

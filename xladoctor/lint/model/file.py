@@ -187,6 +187,10 @@ class FileModel:
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return NotImplemented
 
+    def nodes(self) -> Iterable[cst.CSTNode]:
+        """Every node of the file that carries meaning, in source order, without a new walk."""
+        return self.tree.scopes
+
     @property
     def functions(self) -> Sequence[Function]:
         """All functions, methods and lambdas."""

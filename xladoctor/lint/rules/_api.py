@@ -83,7 +83,7 @@ def entry_for(dotted: str) -> Entry | None:
 
 def uses(model: FileModel) -> Iterator[tuple[cst.BaseExpression, str, Entry]]:
     """Expressions that name something of the table: node, full name, row; each chain once."""
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         if not isinstance(node, cst.Attribute | cst.Name) or _in_import(model, node):
             continue
         parent = model.parent(node)

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
-
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel
 
@@ -40,7 +38,7 @@ def _key(model: FileModel, node: cst.Subscript) -> str | None:
 def _entry(model: FileModel, name: str, key: str) -> object:
     """What ``name[key]`` is set to, if that happens exactly once in the file."""
     found: list[cst.BaseExpression] = []
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         if not isinstance(node, cst.Assign):
             continue
         for item in node.targets:

@@ -9,6 +9,7 @@ from xladoctor.lint.model import LoopKind
 if TYPE_CHECKING:
     import libcst as cst
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel, Loop, Problem, Value
     from xladoctor.lint.model.file import Place
 
@@ -63,6 +64,7 @@ def read_problem(
     loop: Loop,
     how: str,
     suggestion: str,
+    fix: Fix | None = None,
 ) -> Problem:
     """A read of a device tensor in a loop.
 
@@ -73,6 +75,7 @@ def read_problem(
         loop: The loop in which it costs.
         how: What reads it, as the beginning of the sentence ("`.item()` reads").
         suggestion: What to write instead.
+        fix: The same as edits, if it can be done.
     """
     return model.problem(
         node,
@@ -80,6 +83,7 @@ def read_problem(
         "and the graph is cut there",
         suggestion=suggestion,
         related=[loop_place(model, loop), *why_on_device(model, model.value(tensor), loop)],
+        fix=fix,
     )
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._masked_mean import masked_mean_fix
 from xladoctor.lint.rules._masks import mask_of
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @rule("XLA202")
 def boolean_mask_read(model: FileModel) -> Iterator[Problem]:
     """Find reads of a device tensor through a boolean mask in hot loops."""
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         if not isinstance(node, cst.Subscript) or _is_target(model, node):
             continue
         mask = mask_of(model, node)
@@ -40,6 +40,7 @@ def boolean_mask_read(model: FileModel) -> Iterator[Problem]:
                 loop_place(model, loop),
                 *why_on_device(model, model.value(node.value), loop),
             ],
+            fix=masked_mean_fix(model, node),
         )
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._masks import mask_of
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 @rule("XLA204")
 def boolean_mask_write(model: FileModel) -> Iterator[Problem]:
     """Find writes into a device tensor through a boolean mask in hot loops."""
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         if isinstance(node, cst.Assign):
             targets = [item.target for item in node.targets]
         elif isinstance(node, cst.AugAssign):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
+from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._moves import out_of_condition
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
 
 _XM = "torch_xla.core.xla_model."
@@ -65,6 +70,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
             _message(model, call, guard),
             suggestion=_advice(call, guard),
             related=[model.place(guard.test, "may be true on one core and false on another")],
+            fix=_fix(model, call, guard),
         )
 
 
@@ -120,4 +126,48 @@ def _advice(call: CallSite, guard: Guard) -> str:
     return (
         "decide on a value that is equal on all cores: reduce it first with xm.mesh_reduce or "
         "xm.all_reduce"
+    )
+
+
+def _fix(model: FileModel, call: CallSite, guard: Guard) -> Fix | None:
+    """Let all cores come to the call: before or behind the condition, or with one decision."""
+    if model.core_guard(guard.node) is not None:
+        return None
+    if guard.master is not None:
+        edits = out_of_condition(model, call.node, guard.node)
+        return model.fix("Call it on all cores", edits, safe=False) if edits else None
+    return _one_decision(model, guard)
+
+
+def _one_decision(model: FileModel, guard: Guard) -> Fix | None:
+    """Replace the number that each core decides by with its mean over the cores.
+
+    Only outside of loops over batches, where it would be a meeting on every step.
+    """
+    spelled = model.spelled(_XM + "mesh_reduce", guard.node)
+    if spelled is None or not isinstance(guard.node, cst.If) or model.hot_loop(guard.node):
+        return None
+    if not isinstance(guard.test, cst.Comparison) or not isinstance(
+        model.parent(guard.node), cst.IndentedBlock
+    ):
+        return None
+    names = {
+        part.value: model.value(part)
+        for part in walk(guard.test)
+        if isinstance(part, cst.Name) and model.value(part).local
+    }
+    # `best` was this core's value in an earlier epoch: it follows by itself.
+    left = guard.test.left
+    if not isinstance(left, cst.Name) or left.value not in names:
+        return None
+    if names[left.value].kind not in {Kind.NUMBER, Kind.ARRAY}:
+        return None
+    name = left.value
+    return model.fix(
+        "Decide by the mean over the cores",
+        model.insert_before(
+            guard.node,
+            f'{name} = {spelled}("{name}", {name}, lambda cores: sum(cores) / len(cores))',
+        ),
+        safe=False,
     )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from xladoctor import catalogue
-from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def _known(name: str, target: tuple[int, ...]) -> dict[str, Any] | None:
 @rule("XLA701")
 def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
     """Find settings of environment variables that torch_xla does not read, or will not for long."""
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         for name, spot in _settings(model, node):
             row = _known(name, model.target)
             if row is not None and row["status"] != "gone":
@@ -134,12 +133,17 @@ def _problem(
 
 
 def _fix(model: FileModel, node: cst.CSTNode, row: dict[str, Any]) -> Fix | None:
-    """Delete an assignment that does nothing, if its value is a literal."""
+    """Delete an assignment if its value is a literal: safe where it does nothing.
+
+    Where it still does something (bfloat16 behind the program's back) the program without it
+    trains in float32.
+    """
     if (
-        row["status"] != "dead"
-        or not isinstance(node, cst.Assign)
+        not isinstance(node, cst.Assign)
         or len(node.targets) != 1
         or model.literal(node.value) is NotImplemented
     ):
         return None
-    return model.fix("Delete the setting", model.remove_statement(node))
+    dead = row["status"] == "dead"
+    message = "Delete the setting" if dead else "Delete the setting, train in float32"
+    return model.fix(message, model.remove_statement(node), safe=dead)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _MAKERS = "torch_xla.distributed.parallel_loader."
 @rule("XLA422")
 def device_loader_attribute(model: FileModel) -> Iterator[Problem]:
     """Find attributes of the wrapped loader that are asked of the device loader."""
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         if not isinstance(node, cst.Attribute) or node.attr.value not in _MISSING:
             continue
         value = model.value(node.value)

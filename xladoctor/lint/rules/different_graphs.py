@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
 
@@ -21,7 +21,7 @@ def different_graphs(model: FileModel) -> Iterator[Problem]:
     """Find arithmetic of device tensors with the core's number in hot loops."""
     if model.spmd:
         return
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         if not isinstance(node, cst.BinaryOperation):
             continue
         sides = (node.left, node.right)

@@ -82,8 +82,10 @@ def _module(model: FileModel, call: CallSite) -> dict[str, Any] | None:
     maker = model.value(call.node.func).origin
     if call.name is not None or not isinstance(maker, cst.Call):
         return None
+    if not _first_on_device(model, call):
+        return None
     rows = _by("modules").get(model.name(maker.func) or "", ())
-    return next(iter(rows), None) if _first_on_device(model, call) else None
+    return next((row for row in rows if _holds(model, model.call(maker), row)), None)
 
 
 def _first_on_device(model: FileModel, call: CallSite) -> bool:

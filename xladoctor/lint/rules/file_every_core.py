@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
+from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, same_everywhere
+from xladoctor.lint.rules._moves import under_condition
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import libcst as cst
-
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 #: Function to (position, keyword) of the path.
@@ -51,6 +54,7 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
                 "before, on all cores)"
             ),
             related=entry_places(model, entry),
+            fix=_fix(model, call),
         )
 
 
@@ -72,3 +76,27 @@ def _written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None
             return call.receiver
         return call.argument(0, "path_or_buf")
     return None
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """``torch.save`` as ``xm.save``; another writer under a test for the master core."""
+    if call.has_star:
+        return None
+    if call.name == "torch.save":
+        spelled = model.spelled(_SAVE, call.node)
+        if spelled is None or len(call.node.args) != 2 or call.keywords:
+            return None
+        return model.fix("Write it once", model.replace(call.node.func, spelled), safe=False)
+    spelled = model.spelled("torch_xla.core.xla_model.is_master_ordinal", call.node)
+    if spelled is None or call.name == _SAVE or call.name == "builtins.open":
+        return None
+    if not isinstance(model.parent(call.node), cst.Expr) or _reads_device(model, call):
+        return None  # all cores have to read what is on the device, so the test cannot go here
+    edit = under_condition(model, call.node, f"{spelled}(local=False)")
+    return model.fix("Write it on the master core", edit, safe=False)
+
+
+def _reads_device(model: FileModel, call: CallSite) -> bool:
+    """Whether anything that is written may be on the device."""
+    parts = [part for part in walk(call.node) if isinstance(part, cst.BaseExpression)]
+    return any(model.value(part).is_device_tensor for part in parts)

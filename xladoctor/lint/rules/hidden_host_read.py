@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
@@ -89,7 +89,7 @@ def _is_scheduler(model: FileModel, node: cst.BaseExpression | None) -> bool:
 
 def _membership(model: FileModel) -> Iterator[Problem]:
     """``label in seen`` with a tensor on the right."""
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         if not isinstance(node, cst.Comparison):
             continue
         for part in node.comparisons:

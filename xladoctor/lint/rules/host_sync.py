@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._accumulate import accumulate_fix
 from xladoctor.lint.rules._reads import accumulate_advice, costly_loop, read_problem
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ def host_sync_in_step(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, call.node)
         if loop is not None:
             spelled = '.to("cpu")' if call.method == "to" else f".{call.method}()"
+            fix = accumulate_fix(model, call.node, tensor, loop) if call.method == "item" else None
             yield read_problem(
-                model, call.node, tensor, loop, f"`{spelled}` reads", accumulate_advice(loop)
+                model, call.node, tensor, loop, f"`{spelled}` reads", accumulate_advice(loop), fix
             )
     yield from _reads_in_libraries(model)
     yield from _stores_into_cpu_tensors(model)
@@ -85,7 +87,7 @@ def _literal_parts(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
 
 def _stores_into_cpu_tensors(model: FileModel) -> Iterator[Problem]:
     """``losses[i] = loss`` with ``losses`` on the CPU waits without a word of it."""
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         if not isinstance(node, cst.Assign) or not model.value(node.value).is_device_tensor:
             continue
         for item in node.targets:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
@@ -23,7 +22,7 @@ _REDUCTIONS = frozenset({"argmax", "argmin", "sum", "max", "min"})
 @rule("XLA108")
 def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
     """Find ``x[t]`` and ``x[:t]`` where ``t`` is certainly a device tensor without dimensions."""
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         if not isinstance(node, cst.Subscript) or not model.value(node.value).is_device_tensor:
             continue
         index = next((part for part in _indices(node) if _is_scalar(model, part)), None)

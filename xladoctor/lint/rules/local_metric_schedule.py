@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._protocol import reduces_gradients
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ _WORDS = ("loss", "acc", "metric", "score", "auc", "perplexity", "error")
 @rule("XLA419")
 def local_metric_schedule(model: FileModel) -> Iterator[Problem]:
     """Find ``scheduler.step(metric)`` with a metric that was not reduced over the cores."""
-    if not model.is_xla or model.spmd or model.frameworks:
-        return
+    if not model.is_xla or model.spmd or model.frameworks or not reduces_gradients(model):
+        return  # without a reduction each core trains a model of its own, perhaps on purpose
     for call in model.methods("step"):
         metric = call.argument(0, "metrics")
         if metric is None or call.receiver is None or not _is_scheduler(model, call):
@@ -62,7 +63,7 @@ def _only_on_master(model: FileModel, metric: cst.BaseExpression) -> Guard | Non
     if not isinstance(metric, cst.Name) or not any(w in metric.value.lower() for w in _WORDS):
         return None
     found: Guard | None = None
-    bindings = model.names.lookup(metric.value, model.tree.scopes[metric]) or []
+    bindings = model.bindings(metric.value, metric)
     for item in bindings:
         if item.kind != "assign":
             return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._reads import snippet
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MESH_REDUCE = "torch_xla.core.xla_model.mesh_reduce"
 #: The release whose ``torch.load`` reads weights only, unless asked otherwise.
 _SINCE = (2, 6)
+_DEEPEST = 4
 _SCALARS = frozenset(
     f"numpy.{name}" for name in ("mean", "sum", "max", "min", "median", "std", "var", "float64")
 )
@@ -34,7 +35,7 @@ def mesh_reduce_payload(model: FileModel) -> Iterator[Problem]:
         if data is None:
             continue
         made = made_by(model, data)
-        scalar = made is not None and made.name in _SCALARS and len(made.node.args) == 1
+        scalar = _always_scalar(model, data)
         array = made is not None and made.method == "numpy" and model.value(data).kind is Kind.ARRAY
         if not scalar and not array:
             continue
@@ -49,3 +50,40 @@ def mesh_reduce_payload(model: FileModel) -> Iterator[Problem]:
             suggestion="give float(value), or torch.from_numpy(array)",
             fix=fix,
         )
+
+
+def _always_scalar(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> bool:
+    """Whether all roads to an expression begin with ``np.mean(x)`` and the like.
+
+    Through names, the file's own functions and what ``xm.mesh_reduce`` made of such a value.
+    """
+    if depth > _DEEPEST:
+        return False
+    if isinstance(node, cst.Call):
+        call = model.call(node)
+        if call.name == _MESH_REDUCE:
+            function = call.argument(2, "reduce_fn")
+            return function is not None and model.name(function) in _SCALARS
+        if isinstance(call.target, Function):
+            return _returns_scalar(model, call.target, depth)
+        return call.name in _SCALARS and len(node.args) == 1  # a second one is the axis
+    if isinstance(node, cst.Name):
+        bindings = model.bindings(node.value, node)
+        return bool(bindings) and all(
+            item.kind == "assign"
+            and isinstance(item.node, cst.BaseExpression)
+            and _always_scalar(model, item.node, depth + 1)
+            for item in bindings
+        )
+    return False
+
+
+def _returns_scalar(model: FileModel, function: Function, depth: int) -> bool:
+    found = [
+        part
+        for part in walk(function.node)
+        if isinstance(part, cst.Return) and model.function_of(part) is function
+    ]
+    return bool(found) and all(
+        item.value is not None and _always_scalar(model, item.value, depth + 1) for item in found
+    )

@@ -22,7 +22,7 @@ _NOT_DICE = frozenset({"random.seed", "random.Random", "numpy.random.seed"})
 @rule("XLA207")
 def random_branch(model: FileModel) -> Iterator[Problem]:
     """Find ``if random.random() < p`` around device work in hot loops."""
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         if not isinstance(node, cst.If) or not _throws(model, node.test):
             continue
         loop = costly_loop(model, node)

@@ -49,7 +49,7 @@ def _states(model: FileModel, data: cst.BaseExpression) -> Iterator[cst.BaseExpr
     if made is not None and made.method == "state_dict" and made.receiver is not None:
         yield made.receiver
     elif isinstance(data, cst.Name) and made is None:
-        bindings = model.names.lookup(data.value, model.tree.scopes[data]) or []
+        bindings = model.bindings(data.value, data)
         if len(bindings) == 1 and isinstance(bindings[0].node, cst.Dict):
             yield from _states(model, bindings[0].node)
 

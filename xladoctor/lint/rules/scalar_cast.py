@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._accumulate import accumulate_fix
 from xladoctor.lint.rules._reads import accumulate_advice, costly_loop, read_problem
 
 if TYPE_CHECKING:
@@ -38,4 +39,6 @@ def scalar_cast_in_step(model: FileModel) -> Iterator[Problem]:
                 "take the length from a shape: a length read from the device is also a new "
                 "graph for each value"
             )
-        yield read_problem(model, call.node, tensor, loop, f"`{spelled}()` reads", advice)
+        plain = spelled in {"float", "int"} and len(call.node.args) == 1
+        fix = accumulate_fix(model, call.node, tensor, loop, spelled) if plain else None
+        yield read_problem(model, call.node, tensor, loop, f"`{spelled}()` reads", advice, fix)

@@ -27,7 +27,7 @@ _BUILTINS = ("any", "all", "max", "min", "sorted")
 def tensor_in_condition(model: FileModel) -> Iterator[Problem]:
     """Find device tensors whose truth Python asks for in hot loops."""
     seen: set[cst.CSTNode] = set()
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         word, asked = _asks(node)
         for expression in asked:
             if expression in seen:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, read_problem
 
@@ -40,7 +39,7 @@ _ADVICE = (
 def tensor_formatted_in_step(model: FileModel) -> Iterator[Problem]:
     """Find device tensors that are printed, logged or formatted in hot loops."""
     reported: set[cst.CSTNode] = set()
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         found = _formats(model, node)
         if found is None or _inside(model, node, reported) or _only_on_failure(model, node):
             continue

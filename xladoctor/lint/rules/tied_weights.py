@@ -60,7 +60,7 @@ def _ties_elsewhere(model: FileModel, cls: Class) -> bool:
     inside = {node for node in walk(init) if isinstance(node, cst.Assign)}
     return any(
         isinstance(node, cst.Assign) and node not in inside and _ties(node)
-        for node in walk(model.tree.module)
+        for node in model.nodes()
     ) or any(True for _ in model.methods("tie_weights"))
 
 

@@ -30,7 +30,7 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     reported: set[cst.CSTNode] = set()
-    for node in walk(model.tree.module):
+    for node in model.nodes():
         if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Subtract):
             continue
         end = _clock(model, node.left, node)
@@ -65,7 +65,7 @@ def _clock(model: FileModel, node: cst.BaseExpression, use: cst.CSTNode) -> Call
     if not isinstance(node, cst.Name):
         return None
     order = model.tree.order
-    bindings = model.names.lookup(node.value, model.tree.scopes[node]) or []
+    bindings = model.bindings(node.value, node)
     readings = [
         model.call(item.node)
         for item in bindings

@@ -26,7 +26,7 @@ def torch_checkpoint(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             call.node,
             "torch.utils.checkpoint looks for the module torch.xla, which does not exist: it "
-            "raises AttributeError for tensors on an XLA device",
+            "raises an error for tensors on an XLA device",
             suggestion="torch_xla.utils.checkpoint.checkpoint(function, *args), which also keeps "
             "the compiler from undoing the recomputation",
         )

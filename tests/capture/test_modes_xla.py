@@ -1,0 +1,134 @@
+"""Real runs: the ways to run a step other than plain lazy tracing, and steps marked by hand."""
+
+from __future__ import annotations
+
+import collections
+import json
+import sys
+
+import programs
+import pytest
+from test_profile_xla import Run, profile
+
+pytest.importorskip("torch_xla")
+pytestmark = pytest.mark.xla
+
+HEAD = """\
+import sys
+import torch
+import torch_xla
+import torch_xla.runtime as xr
+"""
+
+BODY = """\
+device = torch_xla.device()
+
+
+def parts():
+    model = torch.nn.Linear(6, 2).to(device)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1), torch.ones(4, 6).to(device)
+
+
+def learn(model, optimizer, x):
+    optimizer.zero_grad()
+    model(x).pow(2).mean().backward()
+    optimizer.step()
+"""
+
+WHOLE = (
+    HEAD
+    + BODY
+    + """\
+import xladoctor
+
+model, optimizer, x = parts()
+step = torch_xla.compile(lambda: learn(model, optimizer, x))
+for _ in range(5):
+    step()  # line COMPILE
+
+model, optimizer, x = parts()
+for _ in range(5):
+    with torch_xla.step():  # line CONTEXT
+        learn(model, optimizer, x)
+
+model, optimizer, x = parts()
+fast = torch.compile(model, backend="openxla")
+xladoctor.step()
+with torch.no_grad():
+    for _ in range(5):
+        y = fast(x)  # line DYNAMO
+        xladoctor.step()
+"""
+)
+
+EAGER = (
+    HEAD
+    + BODY
+    + """\
+torch_xla.experimental.eager_mode(True)
+model, optimizer, x = parts()
+for _ in range(7):
+    learn(model, optimizer, x)
+"""
+)
+
+SPMD = (
+    HEAD
+    + "xr.use_spmd()\n"
+    + BODY
+    + """\
+import numpy as np
+import torch_xla.distributed.spmd as xs
+
+mesh = xs.Mesh(np.arange(2), (2, 1), ("data", "model"))
+model, optimizer, x = parts()
+xs.mark_sharding(x, mesh, ("data", None))
+for _ in range(7):
+    learn(model, optimizer, x)
+    torch_xla.sync()  # line STEP
+"""
+)
+
+
+def _run(folder, text, **environ) -> tuple[Run, dict]:
+    (folder / "train.py").write_text(text)
+    words = ("-o", "run", "--output-format", "json", "--output-file", "r.json", "--")
+    done = profile(folder, *words, sys.executable, "train.py", PJRT_DEVICE="CPU", **environ)
+    assert done.returncode == 0, done.stderr
+    return Run(done, folder / "run"), json.loads((folder / "r.json").read_text())
+
+
+def test_compiled_steps_and_dynamo(tmp_path):
+    run, report = _run(tmp_path, WHOLE)
+    places = {(run.line(row["site"]), row["trigger"]) for row in run.of("compilation")}
+    compiled, context, dynamo = (
+        programs.line(WHOLE, mark) for mark in ("COMPILE", "CONTEXT", "DYNAMO")
+    )
+    # The second way runs the very graph that the first has compiled.
+    assert {(compiled, "step"), (dynamo, "library")} <= places
+    assert context not in {place for place, _ in places}
+    # 5 and 5 by the optimizer; the first call of xladoctor.step() ends the last of them.
+    assert report["summary"]["steps"] == 15
+    assert report["summary"]["compilations_after_warmup"] == 0
+    launched = collections.Counter()
+    for row in run.of("step"):
+        for site, _, count, _ in row["launches"]:
+            launched[run.line(site)] += count
+    assert launched[compiled] == launched[context] == 5
+    assert launched[dynamo] >= 5
+    assert not [f for f in report["findings"] if f["severity"] == "error"]
+
+
+def test_eager_mode_is_not_taken_for_a_loop_without_step_end(tmp_path):
+    _, report = _run(tmp_path, EAGER)
+    assert report["summary"]["steps"] == 7
+    assert report["findings"] == []
+
+
+def test_spmd(tmp_path):
+    run, report = _run(tmp_path, SPMD, CPU_NUM_DEVICES="2")
+    assert report["summary"]["steps"] == 7
+    places = {run.line(row["site"]) for row in run.of("compilation")}
+    assert programs.line(SPMD, "STEP") in places
+    assert report["summary"]["compilations_after_warmup"] == 0
+    assert not [f for f in report["findings"] if f["severity"] == "error"]

@@ -1,0 +1,95 @@
+"""Cores that part are found at the first step, with the parameter and the line to blame."""
+
+from __future__ import annotations
+
+import pytest
+import simulated
+
+PROGRAM = """
+import sys
+import torch, torch_xla
+import torch_xla.core.xla_model as xm
+from torch import nn
+from xladoctor import cores_differ_on_purpose
+
+
+def main(index, fault):
+    device = torch_xla.device()
+    torch.manual_seed(index if fault == "seed" else 0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(100 + index)
+    if fault == "on-purpose":
+        cores_differ_on_purpose(model)
+    for step in range(6):
+        optimizer.zero_grad()
+        loss = model(torch.randn(4, 4).to(device)).pow(2).sum()
+        loss.backward()
+        if fault == "clip":
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # line clip
+        if fault == "data":
+            for p in model.parameters():
+                p.grad.data.mul_(0.5)  # line data
+        if fault in ("plain", "on-purpose"):
+            optimizer.step()  # line plain
+        else:
+            xm.optimizer_step(optimizer)
+        torch_xla.sync()
+        if fault == "late" and step == 2 and index == 1:
+            with torch.no_grad():
+                model[1].bias.copy_(torch.ones(2))
+        torch_xla.sync()
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main, args=(sys.argv[1],))
+"""
+
+
+def line(mark):
+    rows = [text.endswith(f"# line {mark}") for text in PROGRAM.splitlines()]
+    return rows.index(True) if mark in PROGRAM else None
+
+
+def parting(folder, fault):
+    done = simulated.run(folder, 4, PROGRAM, fault, timeout=100)
+    assert done.code == 0, done.stderr
+    assert "hook off" not in done.stderr
+    return done.events
+
+
+@pytest.mark.xla
+@pytest.mark.parametrize("fault", ["none", "on-purpose"])
+def test_equal_cores_and_those_that_differ_on_purpose_are_not_reported(tmp_path, fault):
+    assert parting(tmp_path, fault) == []
+
+
+@pytest.mark.xla
+@pytest.mark.parametrize(
+    ("fault", "cause", "step"),
+    [("clip", "lost", 1), ("data", "lost", 1), ("plain", "missing", 1), ("seed", "start", 0)],
+)
+def test_cores_that_part_are_named_with_step_parameter_and_line(tmp_path, fault, cause, step):
+    [(kind, facts)] = parting(tmp_path, fault)
+    assert kind == "cores-part"
+    assert facts["cores"] == [0, 1, 2, 3]
+    assert (facts["cause"], facts["step"]) == (cause, step)
+    assert facts["parameter"] == "parameter '0.weight'"
+    assert facts["difference"] > 1e-3
+    assert facts["message"].startswith("cores 0 to 3 each train a model of their own")
+    if cause == "lost":
+        # simulated.run writes the program without its first, empty line's indentation.
+        assert facts["cause_place"][1] == line(fault) + 1
+        assert "xm.reduce_gradients(optimizer) first" in facts["suggestion"]
+    elif cause == "missing":
+        assert facts["place"][1] == line("plain") + 1
+
+
+@pytest.mark.xla
+def test_one_core_that_parts_later_is_named_alone(tmp_path):
+    [(kind, facts)] = parting(tmp_path, "late")
+    assert kind == "cores-part"
+    assert facts["cores"] == [1]
+    assert (facts["step"], facts["equal_at"]) == (4, 3)
+    assert facts["parameter"] == "parameter '1.bias'"
+    assert facts["cause"] == "unknown"

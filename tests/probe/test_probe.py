@@ -1,0 +1,103 @@
+"""Measuring operations: the list of idioms, the table, and a real measurement of a few."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+
+import pytest
+
+from xladoctor import catalogue
+from xladoctor.cli.app import main
+from xladoctor.errors import UsageError
+from xladoctor.probe import table
+from xladoctor.probe.idioms import idioms
+
+#: What a few idioms do, whatever the machine: see the page of XLA101, XLA202 and XLA501.
+FEW = ["x.sum().item()", "s.item()", "x[b]", "torch.mul(x, y)", "torch.histc(x)", "train()"]
+
+
+def test_there_are_more_than_five_hundred_idioms_that_are_code():
+    found = idioms()
+    assert len(found) > 500
+    assert len({idiom.name for idiom in found}) == len(found)
+    for idiom in found:
+        ast.parse(idiom.code)
+        ast.parse(idiom.setup)
+
+
+def test_the_table_holds_what_the_list_asks_for():
+    measured = [row["name"] for row in catalogue.table("ops")["measured"]]
+    assert measured == [idiom.name for idiom in idioms()]
+
+
+def test_a_table_is_written_and_read_back(tmp_path):
+    rows = [
+        {"name": 'f"{x}"', "group": "host-read", "sync": True, "cut": True, "reads": 1.0},
+        {"name": "é \\ \t", "group": "op", "error": "TypeError: 'no'"},
+    ]
+    path = tmp_path / "ops.toml"
+    path.write_text(table.render({"torch": "1", "torch_xla": "2"}, rows), encoding="utf-8")
+    assert table.read(path)["measured"] == rows
+
+
+def test_what_was_written_by_hand_stays():
+    text = (
+        '# head\n\ntorch = "1"\n\nmeasured = [\n  { name = "a" },\n]\n\n[[call]]\nfunctions = []\n'
+    )
+    changed = table.update(text, {"torch": "2"}, [{"name": "b", "group": "op"}])
+    assert changed.startswith('# head\n\ntorch = "2"\n')
+    assert changed.endswith("\n]\n\n[[call]]\nfunctions = []\n")
+    assert '"a"' not in changed
+
+
+def test_only_what_changed_is_a_difference():
+    before = [{"name": "a", "sync": True}, {"name": "b", "sync": True}]
+    after = [{"name": "a", "sync": True}, {"name": "b", "sync": False}, {"name": "c", "sync": True}]
+    assert table.differences(before, after) == [("b", [("sync", True, False)])]
+
+
+@pytest.mark.parametrize("text", ["not toml [", "torch = 1"])
+def test_another_file_is_refused(tmp_path, text):
+    path = tmp_path / "ops.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="not a table"):
+        table.read(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--only", "no such idiom"], "no idiom contains this"),
+        (["--against", "x.toml"], "give --diff too"),
+        (["--diff", "--against", "missing.toml"], "No such file"),
+        (["--only", "x * f", "--python", "/no/such/python"], "--python /no/such/python"),
+    ],
+)
+def test_bad_flags_are_one_sentence(capsys, arguments, said):
+    assert main(["probe", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_list_is_shown(capsys):
+    assert main(["probe", "--list", "--only", "host-read"]) == 0
+    assert "host-read      x.sum().item()" in capsys.readouterr().out
+
+
+@pytest.mark.xla
+def test_the_table_is_true_of_the_installed_torch_xla(capsys, monkeypatch, tmp_path):
+    pytest.importorskip("torch_xla")
+    wanted = [idiom for idiom in idioms() if idiom.name in FEW]
+    monkeypatch.setattr("xladoctor.probe.idioms.idioms", lambda: wanted)
+    output = tmp_path / "new.toml"
+    code = main(["probe", "--diff", "--python", sys.executable, "-o", str(output)])
+    said = capsys.readouterr()
+    assert code == 0, said.out
+    assert f"0 of {len(FEW)} idioms differ" in said.err
+    assert [row["name"] for row in table.read(output)["measured"]] == [i.name for i in wanted]
+    # The same, told from a table that says otherwise.
+    base = json.loads(json.dumps(table.read(output)))
+    base["measured"][0]["sync"] = False
+    found = table.differences(base["measured"], table.read(output)["measured"])
+    assert [name for name, _ in found] == [wanted[0].name]

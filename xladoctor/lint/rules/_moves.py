@@ -1,0 +1,79 @@
+"""Moving statements: out of a condition, or under one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.findings import Edit, Position
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model import FileModel
+
+_LINE = cst.SimpleStatementLine
+
+
+def line_of(model: FileModel, node: cst.CSTNode) -> cst.SimpleStatementLine | None:
+    """The line that holds a node in its only statement, and no part of another statement."""
+    found: cst.CSTNode | None = node
+    while found is not None and not isinstance(found, cst.BaseCompoundStatement):
+        if isinstance(found, _LINE):
+            return found if len(found.body) == 1 else None
+        found = model.parent(found)
+    return None
+
+
+def out_of_condition(model: FileModel, node: cst.CSTNode, condition: cst.CSTNode) -> list[Edit]:
+    """Move the statement that a node is, first or last in an ``if`` block, before or behind it.
+
+    Empty if that is not possible: the statements around it may be needed for it, or need it.
+    """
+    line = line_of(model, node)
+    if line is None or not isinstance(condition, cst.If) or not _plain(model, condition):
+        return []
+    body = condition.body.body
+    if model.parent(line) is not condition.body:
+        return []
+    found, outer = model.tree.range(line), model.tree.range(condition)
+    lines = model.text.splitlines()
+    if outer.end.line >= len(lines):
+        return []
+    indent = lines[outer.start.line - 1][: outer.start.column]
+    # The comment behind the statement goes with it.
+    first, rest = lines[found.start.line - 1], lines[found.start.line : found.end.line]
+    moved = "".join(f"{row}\n" for row in (indent + first[found.start.column :], *rest))
+    here = Position(found.start.line, 1)
+    behind = Position(found.end.line + 1, 1)
+    before = Position(outer.start.line, 1)
+    if len(body) == 1:
+        between = lines[outer.start.line - 1 : found.start.line - 1]
+        return [] if any("#" in row for row in between) else [Edit(moved, before, behind)]
+    if line is body[0]:
+        return [Edit(moved, before, before), Edit("", here, behind)]
+    if line is body[-1] and isinstance(line.body[0], cst.Expr):
+        return [Edit(moved, here, behind)]
+    return []
+
+
+def under_condition(model: FileModel, node: cst.CSTNode, condition: str) -> Edit | None:
+    """Put the one-line statement that a node is under ``if condition:``."""
+    line = line_of(model, node)
+    if line is None:
+        return None
+    found = model.tree.range(line)
+    indent = model.text.splitlines()[found.start.line - 1][: found.start.column]
+    if indent.strip() or found.start.line != found.end.line:
+        return None
+    step = "\t" if indent.startswith("\t") else "    "
+    place = Position(found.start.line, found.start.column + 1)
+    return Edit(f"if {condition}:\n{indent}{step}", place, place)
+
+
+def _plain(model: FileModel, condition: cst.If) -> bool:
+    """An ``if`` with a block of its own and nothing else: no ``else``, ``elif`` or one-liner."""
+    return (
+        condition.orelse is None
+        and isinstance(condition.body, cst.IndentedBlock)
+        and isinstance(model.parent(condition), cst.IndentedBlock | cst.Module)
+    )
