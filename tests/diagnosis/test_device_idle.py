@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.diagnosis.test_diagnose_text import codes
+from tests.invented import InventedRun
 from tests.readings.printer import print_time
 from xladoctor.diagnosis import diagnose
 from xladoctor.findings import Severity
 from xladoctor.readings import load
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from xladoctor.results import Report
 
 SECOND = 1_000_000_000
@@ -154,3 +157,16 @@ def test_parameters_that_no_graph_gives_back() -> None:
 )
 def test_without_proof_donation_is_not_judged(report: Report) -> None:
     assert "XLA711" not in codes(report)
+
+
+@pytest.mark.parametrize(("simulated", "expected"), [(None, ["XLA711"]), (1, [])])
+def test_the_simulation_itself_turns_donation_off(
+    tmp_path: Path, simulated: int | None, expected: list[str]
+) -> None:
+    run = InventedRun(cores=1, simulated_cores=simulated)
+    run.steps(60)
+    run.end()
+    counters = {"CreateDataHandles": 200 * 650, "xla::addcdiv": 200 * 200}
+    alias = "Metric: InputOutputAliasCount\n  TotalSamples: 2\n  Accumulator: 0.00\n"
+    run.metrics = text(200, 100.0, 110.0, 1.0, alias, **counters)
+    assert codes(diagnose(load([run.write(tmp_path / "run")]))) == expected

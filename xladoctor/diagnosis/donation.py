@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 
 def find(case: Case) -> Iterator[Finding]:
-    """At most one."""
+    """At most one. The simulation of cores turns donation off, so it is not judged."""
+    simulated = case.run is not None and any(run.manifest.simulated_cores for run in case.run.runs)
     for state in case.states:
+        if state.live and simulated:
+            continue
         updated, donated = updated_parameters(state), donated_inputs(state)
         if updated is None or donated is None or donated >= limits.DONATED_SHARE * updated:
             continue
