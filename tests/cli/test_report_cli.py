@@ -97,6 +97,14 @@ def test_bad_input_is_one_sentence_and_code_2(
         assert len(err.strip().splitlines()) == 1
 
 
+def test_standard_input_given_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "-", "-"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "standard input (-) is given more than once" in err
+    assert len(err.strip().splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("environment", "colored"),
     [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],

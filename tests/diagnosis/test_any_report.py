@@ -14,8 +14,9 @@ from xladoctor.readings import load
 from xladoctor.report import FORMATS, render
 
 METRICS = (
-    "CompileTime", "DeviceLockWait", "DynamoExtractCompiledGraph", "ExecuteTime", "InboundData",
-    "InputOutputAliasCount", "IrValueTensorToXlaData", "LazyTracing", "RunCachedGraphOutputData",
+    "CompileTime", "DeviceLockWait", "DynamoExtractCompiledGraph", "ExecuteReplicatedTime",
+    "ExecuteTime", "InboundData", "InputOutputAliasCount", "IrValueTensorToXlaData", "LazyTracing",
+    "OutboundData", "RunCachedGraphOutputData",
     "TensorsGraphSize", "TransferFromDeviceTime", "TransferFromServerTime", "TransferToServerTime",
     "XrtCompaction", "XrtExecute", "XrtTryFreeMemory",
 )  # fmt: skip
@@ -24,7 +25,7 @@ COUNTERS = (
     "DestroyXlaTensor", "DynamoSyncInputExecuteTime", "MarkStep",
     "PersistentCacheDeserializeFailure", "PersistentCacheHit", "PersistentCacheMiss",
     "UncachedCompile", "aten::_local_scalar_dense",
-    "aten::nonzero", "aten::silu", "torchvision::nms", "xla::add",
+    "aten::nonzero", "aten::silu", "torchvision::nms", "xla::add", "xla::addcdiv",
 )  # fmt: skip
 
 

@@ -238,9 +238,20 @@ def test_compilations_without_executions_between_are_warm_up_until_they_are_many
 
 def test_a_read_for_which_a_graph_was_compiled() -> None:
     cause = "most likely user code trying to access tensor value before torch_xla.sync"
-    report = diagnose(load(["-"], block("Compilation", "a", 52, cause)))
-    assert codes(report) == ["XLA101"]
+    often = "".join(block("Compilation", graph, 52, cause) for graph in "abc")
+    report = diagnose(load(["-"], often))
+    assert [(f.code, f.severity, f.count) for f in report.findings] == [
+        ("XLA101", Severity.WARNING, 3)
+    ]
     assert report.summary.verdict == "The host reads device values before the step's end."
+
+
+def test_a_single_read_in_debug_output_may_be_that_of_set_up_or_of_the_end() -> None:
+    cause = "most likely user code trying to access tensor value before torch_xla.sync"
+    report = diagnose(load(["-"], block("Compilation", "a", 52, cause)))
+    assert [(f.code, f.severity) for f in report.findings] == [("XLA101", Severity.INFO)]
+    assert report.summary.verdict == "This debug output shows too little to tell."
+    assert "not whether each step has it" in report.summary.why
 
 
 def test_a_read_inside_a_function_that_is_to_be_one_graph() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.readings.printer import Printed, print_report, print_time
 from xladoctor.diagnosis import diagnose
+from xladoctor.findings import Severity
 from xladoctor.readings import load
 
 if TYPE_CHECKING:
@@ -76,6 +77,19 @@ def test_scalar_reads_by_their_counter() -> None:
     (found,) = report.findings
     assert (found.code, found.count) == ("XLA101", 23562)
     assert "102 times per step" in found.message
+
+
+def test_reads_without_a_number_of_steps_are_information() -> None:
+    report = diagnosed([], {"aten::_local_scalar_dense": 12})
+    (found,) = report.findings
+    assert (found.code, found.severity, found.count) == ("XLA101", Severity.INFO, 12)
+    assert "how often per step is not in this text" in found.message
+    assert report.summary.verdict == "This report shows too little to tell."
+    assert diagnosed([], {"aten::_local_scalar_dense": 9}).findings == ()
+    assert diagnosed(EXECUTED, {"aten::_local_scalar_dense": 12}).findings == ()
+    fallback = diagnosed([], {"aten::_local_scalar_dense": 12, "aten::grid_sampler_2d": 90})
+    assert set(codes(fallback)) == {"XLA101", "XLA501"}
+    assert fallback.summary.why.startswith("aten::grid_sampler_2d")
 
 
 def test_the_read_counter_is_never_called_a_fallback() -> None:

@@ -156,6 +156,20 @@ def test_a_report_in_markdown_html_and_colour() -> None:
         assert report.counters == {"MarkStep": 61}, text
 
 
+def test_a_notebook_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "train.ipynb"
+    with path.open("wb") as notebook:
+        notebook.write(b'{"cells": [' + b" " * 8192)
+        notebook.truncate(256 * 2**20 + 1)  # a hole: it takes no room on the disk
+    tracemalloc.start()
+    with pytest.raises(SourceError, match="larger than 256 MB: clear its images") as failure:
+        load([path])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert str(path) in str(failure.value)
+    assert peak < 2**20
+
+
 def test_no_source_at_all() -> None:
     with pytest.raises(UsageError):
         load([])

@@ -13,6 +13,8 @@ from xladoctor.diagnosis import (
     core_reports,
     cores,
     debug_lines,
+    device_idle,
+    donation,
     dynamic_shapes,
     dynamo,
     empty_steps,
@@ -56,10 +58,12 @@ _DIAGNOSES = (
     debug_lines.find,
     constants.find,
     input_pipeline.find,
+    device_idle.find,
     tracing.find,
     memory.find,
     kept_tensors.find,
     graph_memory.find,
+    donation.find,
 )
 
 

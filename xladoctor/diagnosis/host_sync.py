@@ -94,7 +94,7 @@ def _kinds(rows: list[SyncRow]) -> str:
 def _from_state(state: State) -> Iterator[Finding]:
     if state.too_early:
         return
-    scalars = _scalar_reads(state)
+    scalars = _scalar_reads(state) or _scalar_reads_without_steps(state)
     if scalars is not None:
         yield scalars
         return
@@ -155,10 +155,28 @@ def _scalar_reads(state: State) -> Finding | None:
     )
 
 
+def _scalar_reads_without_steps(state: State) -> Finding | None:
+    """Reads in a text without steps and executions: many in set-up and many per step look alike."""
+    reads = state.scalar_reads or 0
+    related = (state.steps, state.step, state.executions, state.reads)
+    if reads < limits.FEWEST_SAMPLES or any(value is not None for value in related):
+        return None
+    return finding(
+        "XLA101",
+        f"single values were read from the device {reads:,} times (item(), print or if on a "
+        "tensor); how often per step is not in this text",
+        f"give the whole text of metrics_report(); if it is in the step: {_SUGGESTION}",
+        count=reads,
+        by="report",
+        certain=False,
+    )
+
+
 def _from_blocks(pasted: Pasted) -> Iterator[Finding]:
     """Lines that PT_XLA_DEBUG itself says read a value before the step's end.
 
-    One that only happened to read is silent; one whose read made a graph of its own is not.
+    One that only happened to read is silent; one whose read made a graph of its own is not, but is
+    information until it has happened as often as a loop would have it.
     """
     read: dict[Location | None, int] = {}
     compiled: dict[Location | None, int] = {}
@@ -171,7 +189,7 @@ def _from_blocks(pasted: Pasted) -> Iterator[Finding]:
     for place in dict.fromkeys([*read, *compiled]):
         count, graphs = read.get(place, 0), compiled.get(place, 0)
         if count >= limits.FEWEST_READS_OF_A_LINE or graphs:
-            times = plural(max(count, graphs), "time")
+            times = "once" if max(count, graphs) == 1 else plural(max(count, graphs), "time")
             made = f", and {plural(graphs, 'graph was', 'graphs were')} compiled for it"
             count = max(count, graphs)
             yield finding(
@@ -182,6 +200,7 @@ def _from_blocks(pasted: Pasted) -> Iterator[Finding]:
                 at=place,
                 count=count,
                 by="report",
+                certain=count >= limits.FEWEST_READS_OF_A_LINE,
             )
 
 

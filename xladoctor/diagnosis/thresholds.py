@@ -58,6 +58,15 @@ MEMORY_EVENTS_PER_STEP = 0.1
 WORTH_SECONDS = 10.0
 #: DeviceLockWait as a share of LazyTracing below which the device never made the host wait. O.
 IDLE_LOCK_SHARE = 0.05
+#: Share of the wall time in which the device had nothing to do, from which the host is what is
+#: slow; the same share of that time in tracing makes tracing the cause. M #1155 (read from these
+#: two numbers there); the share is ours.
+IDLE_SHARE = 0.5
+#: DeviceLockWait as a share of ExecuteTime from which the program is bound by its device, as it
+#: should be. O.
+BUSY_LOCK_SHARE = 0.5
+#: Uploads of a batch that weigh on the link: megabytes. R (12 minutes in 1,133 uploads); M #2383.
+LARGE_UPLOAD_BYTES = 2.0**20
 #: Uploads as a share of the time seen on the device and the links. M #2383; the share is ours.
 UPLOAD_SHARE = 0.5
 
@@ -105,5 +114,10 @@ CORE_MEMORY_GIB = (("TPU v2", 8), ("v3 or v5e", 16), ("v4 or v6e", 32), ("v5p", 
 DONATED_SHARE = 0.1
 #: Bytes of inputs from which that matters. O.
 DONATION_BYTES = 2**30
+#: Parameters from which a model may be large enough for that, where bytes are not known. O.
+MANY_PARAMETERS = 100
+#: Samples of which the printed 99 % is the largest: it is number floor(0.99 n) of the sorted ones.
+#: U (metrics.cpp).
+PERCENTILE_IS_LARGEST = 100
 #: A read that takes this long for a few bytes has waited for the graph. M #2296.
 WAITED_READ_SECONDS = 0.05

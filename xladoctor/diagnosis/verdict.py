@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.diagnosis.device_idle import device_bound
 from xladoctor.diagnosis.thresholds import CAUSED_BY_FALLBACKS, EARLY_STEPS, FEWEST_SAMPLES
 from xladoctor.diagnosis.words import at, duration, plural
 from xladoctor.findings import Severity
@@ -66,7 +67,7 @@ def verdict(case: Case, findings: Sequence[Finding]) -> Answer:
     if case.run is not None:
         return _healthy_run(case.run)
     assert case.pasted is not None
-    return _healthy_report(case.pasted)
+    return _healthy_report(case.pasted, measured)
 
 
 #: How a process ends that nobody in the program has ended, and what that mostly means.
@@ -212,8 +213,14 @@ def _healthy_run(run: RunFacts) -> Answer:
     )
 
 
-def _healthy_report(pasted: Pasted) -> Answer:
+def _healthy_report(pasted: Pasted, informed: Sequence[Finding]) -> Answer:
     state = pasted.main
+    if state is None and any(finding.code == "XLA101" for finding in informed):
+        return (
+            "This debug output shows too little to tell.",
+            "It names a read before the step's end, but not whether each step has it.",
+            "Give the output of some 20 steps, or metrics_report() of the same run.",
+        )
     if state is None:
         return (
             "Nothing wrong is visible in this debug output.",
@@ -234,8 +241,16 @@ def _healthy_report(pasted: Pasted) -> Answer:
     covered, executed = state.covered_seconds, state.execute_seconds
     if covered and executed and executed <= covered:
         facts.append(f"{duration(executed)} of execution in {duration(covered)} of run time")
+    verdict = "The XLA side is sound." if settled else "Nothing wrong is visible in this report."
+    if settled and device_bound(state):
+        waited = duration(state.seconds("DeviceLockWait") or 0.0)
+        return (
+            verdict,
+            f"It shows {', '.join(facts)}; the host waited {waited} for the device, as it should.",
+            f"The device is the bottleneck{left}: bfloat16 or more cores help, the input does not.",
+        )
     return (
-        "The XLA side is sound." if settled else "Nothing wrong is visible in this report.",
+        verdict,
         f"It shows {', '.join(facts)}.",
         f"What is left is the time on the device{left} and the input pipeline.",
     )

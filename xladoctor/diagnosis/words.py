@@ -50,9 +50,11 @@ def finding(
     cores: Iterable[int] = (),
     related: Iterable[Location] = (),
     by: str = "runtime",
+    certain: bool = True,
 ) -> Finding:
     """A finding with the name and severity that the catalogue gives its code.
 
+    One that is not ``certain`` (it is seen, but not whether it matters) is information only.
     ``at`` is one place or several; places that are not known are left out.
     """
     places = [at] if at is None or isinstance(at, Location) else list(dict.fromkeys(at))
@@ -66,7 +68,7 @@ def finding(
     return Finding(
         code=code,
         name=name,
-        severity=severity,
+        severity=severity if certain else Severity.INFO,
         message=message,
         suggestion=suggestion,
         locations=tuple(place for place in places if place is not None),
