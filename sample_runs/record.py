@@ -32,6 +32,7 @@ def record(run: str) -> None:
     folder = SAMPLES / sample / "recorded" / form
     script = f"sample_runs/{sample}/{form}.py"
     command = [sys.executable, "-m", "xladoctor", "profile", "--simulate-cores", "8"]
+    command += ["--detail", "low"]  # the graphs themselves would make the folder too large
     command += ["--force", "--output", str(folder), "--output-format", "concise", "--"]
     subprocess.run([*command, sys.executable, script, "--small"], cwd=ROOT, check=True)
     (folder / ".gitignore").unlink(missing_ok=True)

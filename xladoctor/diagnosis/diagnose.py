@@ -177,7 +177,7 @@ def _notes(case: Case, readings: Readings) -> list[str]:
         if any(run.manifest.simulated_cores for run in case.run.runs):
             notes.append(
                 "These cores are simulated on the CPU: counts are those of a real device, seconds "
-                "are not."
+                "are not; 'other' holds the time that the cores wait for one another."
             )
         missing = [part for part in PARTS if getattr(case.run.time, part) is None]
         if not case.run.steps:
