@@ -310,12 +310,11 @@ def _why_nothing(run_dir: Path, words: Sequence[str]) -> str:
 
 def _lint(run_dir: Path, words: Sequence[str]) -> list[Finding]:
     """The linter's findings on the user's files that the run went through."""
-    from xladoctor.lint import engine, sources, suppressions
+    from xladoctor.lint import engine, sources
 
     found: list[Finding] = []
     for name in _files(run_dir, words):
-        source = sources.read(Path(name), name)
-        found.extend(suppressions.apply(engine.lint(source).findings, source))
+        found.extend(engine.lint(sources.read(Path(name), name)).findings)
     return found
 
 
