@@ -206,6 +206,7 @@ def fix_to_json(fix: Fix | None) -> dict[str, Any] | None:
         "message": fix.message,
         "edits": [
             {
+                "cell": edit.cell,
                 "content": edit.content,
                 "location": position_to_json(edit.start),
                 "end_location": position_to_json(edit.end),

@@ -7,11 +7,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from xladoctor import catalogue
+from xladoctor.results import fix_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from xladoctor.findings import Finding, Fix, Location
+    from xladoctor.findings import Finding, Location
 
 
 def render(findings: Iterable[Finding]) -> str:
@@ -33,7 +34,7 @@ def element(finding: Finding) -> dict[str, Any]:
         "cell": place.cell,
         "location": {"row": place.row, "column": place.column},
         "end_location": {"row": place.end_row, "column": place.end_column},
-        "fix": _fix(finding.fix) if finding.fix is not None else None,
+        "fix": fix_to_json(finding.fix),
         "related": [_related(item) for item in finding.related],
     }
 
@@ -56,20 +57,4 @@ def _related(place: Location) -> dict[str, Any]:
         "location": {"row": place.row, "column": place.column},
         "end_location": {"row": place.end_row, "column": place.end_column},
         "message": place.note or "",
-    }
-
-
-def _fix(fix: Fix) -> dict[str, Any]:
-    return {
-        "applicability": fix.applicability.value,
-        "message": fix.message,
-        "edits": [
-            {
-                "cell": edit.cell,
-                "content": edit.content,
-                "location": {"row": edit.start.row, "column": edit.start.column},
-                "end_location": {"row": edit.end.row, "column": edit.end.column},
-            }
-            for edit in fix.edits
-        ],
     }
