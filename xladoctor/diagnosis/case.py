@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import functools
 import statistics
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from xladoctor.diagnosis.causes import explain
 from xladoctor.diagnosis.pasted import states_of
@@ -19,7 +19,7 @@ from xladoctor.readings.run import location
 from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from xladoctor.diagnosis.pasted import Pasted, State
     from xladoctor.findings import Location
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         StepRow,
         SyncRow,
     )
+
+_Row = TypeVar("_Row", "CompilationRow", "FallbackRow", "LaunchRow", "SyncRow")
 
 #: Names of the parts of a step, in the order in which they are shown.
 PARTS = ("compile", "execute", "input_wait", "host_sync", "trace", "fallback", "other")
@@ -87,6 +89,14 @@ class RunFacts:
     def _number(self, index: int, process: str, core: int) -> int:
         return self._numbers.get((index, process, core), core)
 
+    def _numbered(self, rows: Callable[[Run], Iterable[_Row]]) -> list[_Row]:
+        """Rows of one kind of all runs, with the numbers that their cores have here."""
+        return [
+            dataclasses.replace(row, core=self._number(i, row.process, row.core))
+            for i, run in enumerate(self.runs)
+            for row in rows(run)
+        ]
+
     def place(self, frames: tuple[Frame, ...]) -> Location | None:
         """The user's line of some frames, relative to where the command ran."""
         return location(frames, self.runs[0].manifest.cwd)
@@ -104,29 +114,17 @@ class RunFacts:
     @functools.cached_property
     def syncs(self) -> list[SyncRow]:
         """Reads of all cores."""
-        return [
-            dataclasses.replace(row, core=self._number(i, row.process, row.core))
-            for i, run in enumerate(self.runs)
-            for row in run.syncs
-        ]
+        return self._numbered(lambda run: run.syncs)
 
     @functools.cached_property
     def fallbacks(self) -> list[FallbackRow]:
         """Fallbacks of all cores."""
-        return [
-            dataclasses.replace(row, core=self._number(i, row.process, row.core))
-            for i, run in enumerate(self.runs)
-            for row in run.fallbacks
-        ]
+        return self._numbered(lambda run: run.fallbacks)
 
     @functools.cached_property
     def launches(self) -> list[LaunchRow]:
         """Launches of all cores."""
-        return [
-            dataclasses.replace(row, core=self._number(i, row.process, row.core))
-            for i, run in enumerate(self.runs)
-            for row in run.launches
-        ]
+        return self._numbered(lambda run: run.launches)
 
     @property
     def launches_recorded(self) -> bool:
@@ -136,11 +134,7 @@ class RunFacts:
     @functools.cached_property
     def compilation_rows(self) -> list[CompilationRow]:
         """New graphs, one row a core."""
-        return [
-            dataclasses.replace(row, core=self._number(i, row.process, row.core))
-            for i, run in enumerate(self.runs)
-            for row in run.compilations
-        ]
+        return self._numbered(lambda run: run.compilations)
 
     @functools.cached_property
     def errors(self) -> list[ErrorRow]:
