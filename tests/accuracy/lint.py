@@ -53,10 +53,10 @@ CODES = {
     "replica-init": ("XLA426",),
     "save-device-tensors": ("XLA721",),
     "device-string": ("XLA416", "XLA706"),
-    "env-removed": ("XLA701",),
+    "env-removed": ("XLA701", "XLA716"),
     "removed-api": ("XLA801", "XLA901"),
     "deprecated-api": ("XLA801", "XLA802"),
-    "legacy-api": ("XLA801", "XLA802"),
+    "legacy-api": ("XLA801", "XLA802", "XLA804"),
 }
 
 
