@@ -146,12 +146,12 @@ def test_parts_add_up(cores):
     spans = collections.Counter()
     for row in cores.of("step"):
         total = row["t1"] - row["t0"]
-        assert sum(row["parts"].values()) == pytest.approx(total, rel=0.02, abs=1e-5)
+        assert sum(row["parts"].values()) == pytest.approx(total, abs=1e-6)
         assert min(row["parts"].values()) >= 0
         spans[row["core"]] += total
     began = {row["core"]: row["t"] for row in cores.of("core-start")}
     for row in cores.of("core-end"):
-        assert spans[row["core"]] == pytest.approx(row["t"] - began[row["core"]], rel=0.02)
+        assert spans[row["core"]] == pytest.approx(row["t"] - began[row["core"]], abs=1e-6)
 
 
 def test_a_core_that_waits_for_anothers_compilation_has_compiled(cores):
@@ -228,8 +228,9 @@ def test_reads_of_a_program_on_one_device_are_measured(tmp_path, simulate):
     assert waited == pytest.approx(
         sum(row["parts"]["host_sync"] for row in run.of("step")), abs=1e-4
     )
-    (compiled,) = (r["seconds"] for r in run.of("compilation") if r["trigger"] == "read")
-    assert waited < compiled
+    first = next(row for row in run.of("step") if row["first"] == 1)
+    compiled = sum(row["seconds"] for row in run.of("compilation"))
+    assert first["parts"]["compile"] == pytest.approx(compiled, abs=1e-6)
     metrics = (rundir.processes(tmp_path / "run")[0] / "metrics.txt").read_text()
     assert "Counter: UncachedCompile\n  Value: 2\n" in metrics
 
