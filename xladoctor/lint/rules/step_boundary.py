@@ -36,6 +36,8 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
         calls = model.reached(loop.node)
         if any(syncs(model, call) for call in calls) or not _uses_device(model, loop):
             continue
+        if _may_be_device_loader(model, loop):
+            continue
         if loop.kind is LoopKind.STEP:
             yield from _training(model, loop, calls)
         elif loop.kind is LoopKind.EVAL and loop.iterates.kind is Kind.LOADER:
@@ -95,3 +97,15 @@ def _uses_device(model: FileModel, loop: Loop) -> bool:
         return value.is_device_tensor or (value.kind is Kind.MODEL and value.on_device)
 
     return any(on_device(node) for node in walk(loop.node) if isinstance(node, cst.Name | cst.Call))
+
+
+def _may_be_device_loader(model: FileModel, loop: Loop) -> bool:
+    """A loader by its name alone, in a program that has device loaders: nobody knows which."""
+    if loop.iterates.kind is not Kind.LOADER or loop.iterates.origin is not None:
+        return False
+    names = ("MpDeviceLoader", "ParallelLoader", "per_device_loader")
+    return any(
+        (call.name or call.method or "").endswith(names)
+        for part in (model, *model.linked)
+        for call in part.calls()
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._closures import closure_fix
 from xladoctor.lint.rules._formatting import formats, only_on_failure
 from xladoctor.lint.rules._reads import costly_loop, read_problem
 
@@ -33,7 +34,8 @@ def tensor_formatted_in_step(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, node)
         if loop is not None:
             reported.add(node)
-            yield read_problem(model, node, tensor, loop, how, _ADVICE)
+            fix = closure_fix(model, node, loop)
+            yield read_problem(model, node, tensor, loop, how, _ADVICE, fix)
 
 
 def _inside(model: FileModel, node: cst.CSTNode, reported: set[cst.CSTNode]) -> bool:

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._protocol import syncs
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
         counter = _counter(model, loop)
         if counter is None or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
             continue
+        if not loop.iterates.is_loader and not _ends_graph(model, loop):
+            continue  # all turns are one graph (accumulation of gradients): the same every time
         for node in walk(loop.node, into_functions=False):
             if not isinstance(node, cst.Subscript) or not _reads(model, node):
                 continue
@@ -42,6 +45,10 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
                 "device=device))",
                 related=[loop_place(model, loop)],
             )
+
+
+def _ends_graph(model: FileModel, loop: Loop) -> bool:
+    return any(syncs(model, call) or call.method == "item" for call in model.reached(loop.node))
 
 
 def _counter(model: FileModel, loop: Loop) -> str | None:
