@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
+from xladoctor.lint.rules._exact import chosen_precision, for_another_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,8 @@ def gradient_scaler(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls(*_SCALERS):
         if "enabled" in call.keywords or call.has_star or for_another_device(model, call.node):
+            continue
+        if chosen_precision(model, call.node):
             continue
         yield model.problem(
             call.node,
