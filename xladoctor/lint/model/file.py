@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import libcst as cst
 
@@ -15,12 +15,14 @@ from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from xladoctor.lint.model.calls import CallSite
     from xladoctor.lint.model.loops import Entry, Guard, Loop
     from xladoctor.lint.model.syntax import Binding, Class, Function
     from xladoctor.lint.model.values import Value
+
+_Node = TypeVar("_Node", bound="cst.CSTNode")
 
 #: The newest torch_xla whose names and behaviour the rules know.
 NEWEST_TORCH_XLA = (2, 9)
@@ -126,18 +128,43 @@ class FileModel:
 
     def calls(self, *names: str) -> Iterator[CallSite]:
         """Calls, in source order: all, or those of dotted names (``"torch.cuda.*"``: a prefix)."""
+        if not names:
+            return iter(self._sites.values())
         exact = {name for name in names if not name.endswith(".*")}
         prefixes = tuple(name[:-1] for name in names if name.endswith(".*"))
-        for site in self._sites.values():
-            if not names or (
-                site.name is not None
-                and (site.name in exact or bool(prefixes and site.name.startswith(prefixes)))
-            ):
-                yield site
+        if prefixes:
+            exact |= {name for name in self._by_name if name.startswith(prefixes)}
+        return self._in_order(self._by_name, exact)
 
     def methods(self, *names: str) -> Iterator[CallSite]:
         """Calls of ``x.name(...)`` for any of the names, whatever ``x`` is (also a module)."""
-        return (site for site in self._sites.values() if site.method in names)
+        return self._in_order(self._by_method, set(names))
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, list[CallSite]]:
+        found: dict[str, list[CallSite]] = {}
+        for site in self._sites.values():
+            if site.name is not None:
+                found.setdefault(site.name, []).append(site)
+        return found
+
+    @functools.cached_property
+    def _by_method(self) -> dict[str, list[CallSite]]:
+        found: dict[str, list[CallSite]] = {}
+        for site in self._sites.values():
+            if site.method is not None:
+                found.setdefault(site.method, []).append(site)
+        return found
+
+    def _in_order(
+        self, index: Mapping[str, Sequence[CallSite]], wanted: set[str]
+    ) -> Iterator[CallSite]:
+        lists = [index[name] for name in wanted if name in index]
+        if len(lists) == 1:
+            return iter(lists[0])
+        order = self.tree.order
+        sites = (site for found in lists for site in found)
+        return iter(sorted(sites, key=lambda site: order[site.node]))
 
     def call(self, node: cst.Call) -> CallSite:
         """The call site of a call node."""
@@ -187,9 +214,24 @@ class FileModel:
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return NotImplemented
 
-    def nodes(self) -> Iterable[cst.CSTNode]:
-        """Every node of the file that carries meaning, in source order, without a new walk."""
-        return self.tree.scopes
+    @overload
+    def nodes(self) -> Iterable[cst.CSTNode]: ...
+
+    @overload
+    def nodes(self, *kinds: type[_Node]) -> Iterable[_Node]: ...
+
+    def nodes(self, *kinds: type[cst.CSTNode]) -> Iterable[cst.CSTNode]:
+        """Every node of the file that carries meaning, in source order, without a new walk.
+
+        Args:
+            kinds: Only nodes of exactly these types, which is quicker than to ask each node.
+        """
+        if not kinds:
+            return self.tree.scopes
+        if len(kinds) == 1:
+            return self.tree.by_type.get(kinds[0], ())
+        found = (node for kind in kinds for node in self.tree.by_type.get(kind, ()))
+        return sorted(found, key=self.tree.order.__getitem__)
 
     @property
     def functions(self) -> Sequence[Function]:
