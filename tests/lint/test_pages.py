@@ -103,4 +103,4 @@ def test_every_finding_says_what_to_write_instead():
             for finding in _lint(example.source, page.code).findings:
                 assert finding.suggestion, page.code
                 assert "\n" not in finding.message
-                assert len(finding.message) <= 240, finding.message
+                assert len(finding.message) <= 300, finding.message

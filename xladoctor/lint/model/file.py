@@ -32,7 +32,8 @@ NEWEST_TORCH_XLA = (2, 9)
 class Place:
     """A range of the source text with what it has to do with a problem; ``end`` is exclusive.
 
-    ``filename`` is that of another linked file; None for the file itself.
+    ``filename`` is that of another linked file; None for the file itself. ``loop`` is the loop that
+    the place is, if it is one.
     """
 
     start: Position
@@ -40,6 +41,7 @@ class Place:
     note: str = ""
     function: str | None = None
     filename: str | None = None
+    loop: Loop | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,6 +120,11 @@ class FileModel:
     def linked(self) -> Sequence[FileModel]:
         """The models of the linted files that this one imports or that import it, also in turn."""
         return [FileModel(target=self.target, of=(self._program, part)) for part in self._linked]
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The lines of the text, without what ends them."""
+        return edits.lines_of(self.text)
 
     # Names and calls
 
@@ -282,6 +289,10 @@ class FileModel:
         """The step loop or else the evaluation loop that runs the node in every iteration."""
         return self.step_loop(node) or self.eval_loop(node)
 
+    def times(self, loop: Loop) -> str | None:
+        """How often a loop's body runs ("10 x len(loader) times"), None if the code hides it."""
+        return self._program.frequency.times(loop)
+
     def throttled(self, node: cst.CSTNode) -> bool:
         """Whether it runs only every so many iterations (also when all calls that reach it do)."""
         return self._regions.throttled(node)
@@ -318,14 +329,15 @@ class FileModel:
         start, end = edits.bounds(part.tree, node)
         function = part.tree.function_of(node)
         filename = None if part is self._part else part.unit.filename
-        return Place(start, end, note, function.name if function else None, filename)
+        name = function.name if function else None
+        return Place(start, end, note, name, filename, self._regions.loop_at(node))
 
     def _home(self, node: cst.CSTNode) -> Part:
         return next(part for part in self._program.parts if node in part.tree.scopes)
 
     def place_of_row(self, row: int, note: str = "") -> Place:
         """A whole row of the text, for what is not syntax (``shell`` lines of a notebook)."""
-        line = self.text.splitlines()[row - 1]
+        line = self.lines[row - 1]
         return Place(Position(row, 1), Position(row, len(line) + 1), note)
 
     def problem(
