@@ -15,6 +15,7 @@ from xladoctor.lint import sources, suppressions
 from xladoctor.lint.model.file import NEWEST_TORCH_XLA, FileModel
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
+from xladoctor.lint.unused import UNUSED, unused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.file import Problem
     from xladoctor.lint.rules import Rule
     from xladoctor.lint.sources import Source, Unreadable
+    from xladoctor.lint.suppressions import Suppressions
 
 UNPARSABLE = "XLA001"
 #: Families whose problems cost something each time round a loop.
@@ -130,7 +132,11 @@ def lint_together(
             found, broken = _ask(rules, models[source.filename], member, by_name)
             findings += found
             failures += broken
-        done.append(Result(_chosen(source, findings, options), tuple(failures)))
+        comments = suppressions.parse(source.text)
+        kept = _chosen(source, findings, options, comments)
+        if source.filename in models and options.asks(UNUSED) and not failures:
+            kept += _unused(models[source.filename], member, comments, by_name)
+        done.append(Result(tuple(in_source_order(kept)), tuple(failures)))
     return done
 
 
@@ -243,9 +249,22 @@ def unparsable(source: Source, item: Unreadable) -> Finding:
     )
 
 
-def _chosen(source: Source, findings: list[Finding], options: LintOptions) -> tuple[Finding, ...]:
+def _chosen(
+    source: Source, findings: list[Finding], options: LintOptions, comments: Suppressions
+) -> list[Finding]:
     kept = (item for item in findings if options.asks(item.code))
-    return tuple(in_source_order(suppressions.apply(dict.fromkeys(kept), source)))
+    return suppressions.apply(dict.fromkeys(kept), source, comments)
+
+
+def _unused(
+    model: FileModel, member: Member, comments: Suppressions, by_name: Mapping[str, Source]
+) -> list[Finding]:
+    """What the comments of a file silence for nothing (nothing is judged in a broken file)."""
+    if member.source.unreadable:
+        return []
+    problems = unused(model, comments, member.options.asks)
+    found = [_finding(member.source, UNUSED, problem, by_name, model) for problem in problems]
+    return suppressions.apply(found, member.source, comments)
 
 
 def _failure(source: Source, rule: str, error: Exception) -> Failure:

@@ -273,6 +273,10 @@ class FileModel:
         """The innermost loop whose body holds the node, in the same function."""
         return self._regions.loop(node)
 
+    def is_loop(self, node: cst.CSTNode) -> bool:
+        """Whether a node is a loop, or a method that a framework calls for every batch."""
+        return self._regions.loop_at(node) is not None
+
     def step_loop(self, node: cst.CSTNode) -> Loop | None:
         """The step loop that runs the node in every iteration, here or through calls (depth 3).
 
