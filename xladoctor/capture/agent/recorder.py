@@ -99,8 +99,14 @@ class Recorder:
                 self._core_failed(facts["core"], facts["error"])
             elif kind == "process-ended":
                 self.close()
+            elif kind == "interrupted":
+                self.process.note("interrupted from the keyboard (SIGINT)")
+            elif kind == "not-obeyed":
+                self.process.note(str(facts["message"]))
             elif kind == "cores-part":
                 self._told_of("parting", facts)
+            elif kind == "tags-differ":
+                self._told_of("divergence", {"kind": "tags", **facts})
             elif kind == "not-compared":
                 self.process.hook_off("comparison of the cores' weights", facts["error"])
             else:
@@ -109,7 +115,7 @@ class Recorder:
                     self._told_of("divergence", facts)
                     self.process.note(self._stopped[-1])
                 else:
-                    self._all_stand_still(kind, facts.get("waits", {}))
+                    self._all_stand_still(kind, facts)
         except Exception:
             pass
 
@@ -129,8 +135,9 @@ class Recorder:
         if account is not None and isinstance(error, Exception):
             self._error(account, error)
 
-    def _all_stand_still(self, kind: str, waits: dict[int, str]) -> None:
+    def _all_stand_still(self, kind: str, facts: dict[str, Any]) -> None:
         """One row for each core: where it stands while no core can go on."""
+        waits, whom, steps = (facts.get(key) or {} for key in ("waits", "for_cores", "steps"))
         frames = sys._current_frames()
         for core, account in sorted(self._accounts.by_core.items()):
             row: dict[str, Any] = {"e": "hang", "core": core, "t": time.monotonic()}
@@ -140,6 +147,7 @@ class Recorder:
             else:
                 row |= {"site": self._sites.here(frame), "state": kind}
                 row["waits_for"] = waits.get(core)
+            row |= {"for_cores": whom.get(core), "steps": steps.get(core)}
             self.process.say(row)
 
     def _start(self) -> None:
