@@ -16,6 +16,7 @@ from xladoctor.capture import command as commands
 from xladoctor.capture import launch, rundir
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.cli import gates as gating
+from xladoctor.cli.cores import Cores
 from xladoctor.cli.progress import Progress
 from xladoctor.cli.report import terminal_options, write
 from xladoctor.errors import UsageError, XladoctorError
@@ -43,7 +44,7 @@ Examples:
 )
 @click.option(
     "--simulate-cores",
-    type=click.IntRange(1, MAX_CORES),
+    type=Cores(),
     metavar="N",
     help=f"Run on N (1 to {MAX_CORES}) simulated XLA cores on this machine's CPU.",
 )

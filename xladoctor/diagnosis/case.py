@@ -153,6 +153,7 @@ class RunFacts:
                 row,
                 core=self._number(i, row.process, row.core),
                 waits_for=row.waits_for and self._said(i, row.process, [row.core], row.waits_for),
+                for_cores=tuple(self._number(i, row.process, core) for core in row.for_cores),
             )
             for i, run in enumerate(self.runs)
             for row in run.hangs

@@ -320,7 +320,8 @@ class _EventReader:
             tables.HangRow(
                 self._process, _integer(event.get("core")), _number(event.get("t")),
                 self._site(event.get("site")), _text(event.get("state")),
-                _text(event.get("waits_for")),
+                _text(event.get("waits_for")), _integers(event.get("for_cores")),
+                _integer(event.get("steps")),
             )
         )  # fmt: skip
 
@@ -334,6 +335,7 @@ class _EventReader:
                 _integer(event.get("step")),
                 self._site(event.get("site")),
                 self._site(event.get("cause_site")),
+                _text(event.get("kind")) or "graphs",
             )
         )
 

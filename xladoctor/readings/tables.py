@@ -176,7 +176,14 @@ class ErrorRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HangRow:
-    """What one core did when no core made progress any more."""
+    """Where one core stood when the cores could not go on.
+
+    Attributes:
+        state: "hang" (no progress), "core-left", "cores-differ", or "has ended".
+        waits_for: What it waits in, in words; None if it does not wait for other cores.
+        for_cores: The cores that had not come to it.
+        steps: Its optimizer steps up to then.
+    """
 
     process: str
     core: int | None
@@ -184,11 +191,18 @@ class HangRow:
     frames: tuple[Frame, ...]
     state: str | None
     waits_for: str | None
+    for_cores: tuple[int, ...] = ()
+    steps: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DivergenceRow:
-    """A core was about to run another graph than those that it shares a collective with."""
+    """A core was about to run another graph than those that it shares a collective with.
+
+    Attributes:
+        kind: "graphs"; "collectives" if one of them is in some cores' graphs only; "tags" for a
+            rendezvous that the cores gave different names.
+    """
 
     process: str
     core: int | None
@@ -197,6 +211,7 @@ class DivergenceRow:
     step: int | None = None
     frames: tuple[Frame, ...] = ()
     cause_frames: tuple[Frame, ...] = ()
+    kind: str = "graphs"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

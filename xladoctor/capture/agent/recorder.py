@@ -96,6 +96,10 @@ class Recorder:
         with contextlib.suppress(Exception):
             if kind == "process-ended":
                 self.close()
+            elif kind == "interrupted":
+                self.process.note("interrupted from the keyboard (SIGINT)")
+            elif kind == "not-obeyed":
+                self.process.note(str(facts["message"]))
             elif kind == "not-compared":
                 self.process.hook_off("comparison of the cores' weights", facts["error"])
             else:

@@ -13,66 +13,51 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
-from ..agent.points import COLLECTIVE, RENDEZVOUS, SIMULATE, Call, Points
+from ..agent.points import COLLECTIVE, RENDEZVOUS, Call
+from .places import user_frame
+from .standstill import Rendezvous
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .cores import Core, Crew
+    from .cores import Core
+    from .running import Running
 
 
-class Exchange:
-    """Replaces rendezvous and all-gather while several cores run.
+def install(running: Running) -> None:
+    """Replace rendezvous and all-gather while several cores run."""
+    running.around(RENDEZVOUS, rendezvous, "exchange")
+    running.around(COLLECTIVE, collective, "exchange")
 
-    Args:
-        points: The process's points.
-        crew_of: Gives the crew and the core for a core's number; None when no cores run.
-    """
 
-    def __init__(
-        self, points: Points, crew_of: Callable[[int | None], tuple[Crew, Core] | None]
-    ) -> None:
-        self._points = points
-        self._crew_of = crew_of
+def rendezvous(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:  # noqa: ARG001
+    """Around RENDEZVOUS: bytes go from core to core in memory."""
+    crew = core.crew
+    payload, ordinals, tag = _rendezvous_arguments(*call.args, **call.kwargs)
+    # The same refusals as torch_xla's own.
+    if ordinals and len(ordinals) != crew.size:
+        raise ValueError("Only global rendezvous is supported")
+    if not isinstance(payload, bytes):
+        raise TypeError(f"`payload` must be bytes, not {type(payload)}")
+    import torch_xla
 
-    def install(self) -> None:
-        """Put the exchange around its points."""
-        self._points.around(RENDEZVOUS, SIMULATE, self.rendezvous, "exchange")
-        self._points.around(COLLECTIVE, SIMULATE, self.collective, "exchange")
+    torch_xla.sync()
+    words = f"rendezvous {tag!r}" if tag else "a rendezvous"
+    brings = Rendezvous(payload, tag, user_frame(core.thread))
+    meeting = crew.meet(core, "rendezvous", words, brings)
+    return [meeting.brought[number].payload for number in sorted(meeting.brought)]
 
-    def rendezvous(self, call: Call, proceed: Callable[[], Any]) -> Any:
-        """Around RENDEZVOUS: bytes go from core to core in memory."""
-        found = self._crew_of(call.core)
-        if found is None:
-            return proceed()
-        crew, core = found
-        payload, ordinals, tag = _rendezvous_arguments(*call.args, **call.kwargs)
-        # The same refusals as torch_xla's own.
-        if ordinals and len(ordinals) != crew.size:
-            raise ValueError("Only global rendezvous is supported")
-        if not isinstance(payload, bytes):
-            raise TypeError(f"`payload` must be bytes, not {type(payload)}")
-        import torch_xla
 
-        torch_xla.sync()
-        # Tags may differ: torch_xla ignores them too.
-        words = f"rendezvous {tag!r}" if tag else "a rendezvous"
-        meeting = crew.meet(core, "rendezvous", words, payload)
-        return [meeting.brought[number] for number in sorted(meeting.brought)]
-
-    def collective(self, call: Call, proceed: Callable[[], Any]) -> Any:
-        """Around COLLECTIVE: what XLA cannot run on the CPU, as a graph equal on every core."""
-        found = self._crew_of(call.core)
-        if found is None:
-            return proceed()
-        number, size = found[1].number, found[0].size
-        if call.what == "all_gather":
-            return _all_gather(number, size, found[1].pinned, *call.args, **call.kwargs)
-        if call.what == "all_reduce":
-            found[1].pinned = _pinned(*call.args, **call.kwargs)
-        if call.what == "all_reduce" and call.args and call.args[0] in _BITWISE:
-            return _all_reduce_bits(number, size, proceed, *call.args, **call.kwargs)
-        return proceed()
+def collective(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
+    """Around COLLECTIVE: what XLA cannot run on the CPU, as a graph equal on every core."""
+    number, size = core.number, core.crew.size
+    if call.what == "all_gather":
+        return _all_gather(number, size, core.pinned, *call.args, **call.kwargs)
+    if call.what == "all_reduce":
+        core.pinned = _pinned(*call.args, **call.kwargs)
+    if call.what == "all_reduce" and call.args and call.args[0] in _BITWISE:
+        return _all_reduce_bits(number, size, proceed, *call.args, **call.kwargs)
+    return proceed()
 
 
 #: Reductions that XLA runs on the CPU for booleans only, and the operator for whole numbers.
