@@ -64,10 +64,12 @@ def install(
         return missing
     launcher = Launcher(points, cores, _hang_timeout(), on_event or _ignore)
     launcher.install()
-    # Before the gate, so around it: comparing must not hold up the launches of other cores.
-    Agreement(points, launcher.crew_of).install()
+    if cores > 1:
+        # Before the gate, so around it: comparing must not hold up the launches of other cores.
+        Agreement(points, launcher.crew_of).install()
     launcher.gate.install()
-    Exchange(points, launcher.crew_of).install()
+    if cores > 1:  # one core alone exchanges with itself as torch_xla has it
+        Exchange(points, launcher.crew_of).install()
     randomness.install()
     workers.install()
     frameworks.install(cores)
