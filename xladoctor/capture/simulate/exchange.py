@@ -134,6 +134,7 @@ def _modelled(name: str, kind: str, detail: str) -> dict[str, Any]:
         "outputs": None,
         "compiled": False,
         "seconds": None,
+        "took": None,
         "hlo": None,
         "modelled": {"kind": kind, "detail": detail},
     }

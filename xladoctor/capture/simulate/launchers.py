@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call, Points
-from . import randomness
+from . import frameworks, randomness
 from .cores import CoreStopped, Crew
 from .gate import Gate
 from .places import user_place
@@ -79,6 +79,7 @@ class Launcher:
             return proceed()  # a program on one device (nprocs=1): nobody to wait for
         crew, origin = self._join()
         crew.enter(call.core)
+        frameworks.prepare_core()
         randomness.use(origin.generators())
         try:
             result = proceed()
