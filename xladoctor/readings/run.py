@@ -286,6 +286,7 @@ class _EventReader:
                 seconds=_number(event.get("seconds")),
                 graph=_text(event.get("graph")),
                 reused=event.get("reused") is True,
+                modelled=event.get("modelled") is True,
                 executions=_integer(event.get("executions")),
                 inputs=_integer(event.get("inputs")),
                 outputs=_integer(event.get("outputs")),

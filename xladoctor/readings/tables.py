@@ -137,6 +137,7 @@ class CompilationRow:
 
     Attributes:
         seconds: None if this core reused what another had compiled.
+        modelled: Whether a real device would have compiled it, and the simulation did without.
         executions: How often this core had run this program point before.
         cause: Why it was new as the agent saw it, with the place already a location.
         hlo: Name under which the graph itself was kept in the process's folder.
@@ -152,6 +153,7 @@ class CompilationRow:
     seconds: float | None
     graph: str | None
     reused: bool = False
+    modelled: bool = False
     executions: int | None = None
     inputs: int | None = None
     outputs: int | None = None

@@ -117,8 +117,12 @@ class Graphs:
         frame = sys._getframe(1)
         if threading.get_ident() != account.owner:
             frame = sys._current_frames().get(account.owner, frame)
-        named = shapes(self._sites.users(frame, EXPLAINING_FRAMES))
-        causes = self._causes.setdefault(account.core, Causes())
+        modelled = graph.get("modelled")
+        if modelled is None:
+            named = shapes(self._sites.users(frame, EXPLAINING_FRAMES))
+            cause = self._causes.setdefault(account.core, Causes()).of(site, trigger, graph, named)
+        else:
+            named, cause = {}, {**modelled, "site": site}
         self._write(
             {
                 "e": "compilation",
@@ -132,9 +136,10 @@ class Graphs:
                 "executions": before,
                 "inputs": graph["inputs"],
                 "outputs": graph["outputs"],
-                "cause": causes.of(site, trigger, graph, named),
+                "cause": cause,
                 "hlo": graph["hlo"],
                 "named": named if graph["hlo"] is not None else None,
                 "cuts": list(account.cuts),
+                "modelled": modelled is not None,
             }
         )
