@@ -361,7 +361,7 @@ class Recorder:
         end = {
             "e": "core-end",
             "core": account.core,
-            "t": time.monotonic(),
+            "t": account.booked_until,
             "steps": account.steps,
             "turns": account.turns,
             "failed": failed,
