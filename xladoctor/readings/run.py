@@ -18,6 +18,7 @@ from xladoctor.readings import tables
 from xladoctor.readings.fields import integer, integers, kinds, number, required, text
 from xladoctor.readings.metrics_text import parse_reports
 from xladoctor.readings.turns import NO_OPTIMIZER, Turns
+from xladoctor.readings.unwatched import unwatched
 from xladoctor.results import CAUSE_KINDS, Cause
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ def read_run(path: Path) -> tables.Run:
     rows = collections.defaultdict[str, list[Any]](list)
     for folder in sorted(path.glob("p*/")):
         _read_process(folder, manifest, rows, notes)
+    notes += unwatched(path)
     if not rows["process"]:
-        notes.append("no process of the command used torch_xla, so nothing was recorded")
+        notes.append("no process that could be watched used a device: nothing was recorded")
     return tables.Run(
         manifest=manifest,
         processes=tuple(rows["process"]),
