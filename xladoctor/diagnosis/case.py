@@ -211,6 +211,17 @@ class RunFacts:
         return max(self.steps_by_core.values(), default=0)
 
     @functools.cached_property
+    def only_evaluates(self) -> bool:
+        """Whether no core has an optimizer: then steps are the turns of its loop."""
+        stepping = [row for run in self.runs for row in run.cores if row.steps]
+        return bool(stepping) and all(row.turns for row in stepping)
+
+    @property
+    def step_word(self) -> str:
+        """What a step is called in a sentence."""
+        return "step" if self.only_evaluates else "optimizer step"
+
+    @functools.cached_property
     def compilations(self) -> tuple[Compilation, ...]:
         """One entry a graph, with all the cores for which it was new.
 

@@ -52,7 +52,11 @@ class ProcessRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CoreRow:
-    """One core's share of the run."""
+    """One core's share of the run.
+
+    Attributes:
+        turns: Whether its steps are the turns of a loop that no optimizer ends (an evaluation).
+    """
 
     process: str
     core: int
@@ -60,6 +64,7 @@ class CoreRow:
     ended: float | None = None
     steps: int | None = None
     failed: bool | None = None
+    turns: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class Failures:
                 {
                     "e": "error",
                     "core": account.core,
-                    "step": account.current_step,
+                    "step": account.current_turn or account.current_step,
                     "type": type(error).__name__,
                     "message": str(error),
                     "traceback": self._sites.traceback_of(error),

@@ -233,6 +233,9 @@ class Recorder:
         return self._timed(call, proceed, "execute")
 
     def _loader(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        found = self._account(call)
+        if found is not None and found[1] and found[0].end_of_turn(at_marker=False):
+            self._write_if_due(found[0])
         return self._timed(call, proceed, "input_wait")
 
     def _upload(self, call: Call, proceed: Callable[[], Any]) -> Any:
@@ -269,9 +272,21 @@ class Recorder:
             account = found[0]
             if account.pending and account.read_since_step:
                 self._boundary(account)  # this loop's graphs end at reads only
+            self._write_turns(account)
             account.pending += 1
             account.read_since_step = False
+            result = proceed()
+            if call.facts.get("eager"):
+                self._eager_step(account, call)
+            return result
         return proceed()
+
+    def _eager_step(self, account: Account, call: Call) -> None:
+        """In eager mode nothing is left to run when the optimizer has stepped."""
+        account.book()
+        account.move("trace", "compile", call.facts["compile_seconds"])
+        self._graphs.eager(account, call, self._site(account, sys._getframe(1)))
+        self._boundary(account)
 
     def step_over(self) -> None:
         """The program itself says that a step is over: its optimizers' steps count no longer."""
@@ -279,12 +294,12 @@ class Recorder:
         if found is None:
             return
         account = found[0]
-        # The step that ends with the first call may have been counted already.
-        counted = not account.marked and account.steps > 0
-        account.marked = True
-        account.pending = 0 if counted else 1
-        if account.pending:
-            self._boundary(account)
+        if not account.marked:
+            self._write_turns(account)
+            account.count_marks()
+            self.process.write({"e": "marked", "core": account.core})
+        account.pending = 1
+        self._boundary(account)
 
     def _graphs_ended(
         self, account: Account, call: Call, trigger: str, began: float, *, of_launch: bool = True
@@ -309,23 +324,41 @@ class Recorder:
                 account.divide_launch(compiling, executing, simulation)
         if trigger in _PARTS:
             account.read_since_step = True
-        elif account.pending and call.what == "_xla_step_marker":
-            self._boundary(account)
+        elif call.what == "_xla_step_marker":
+            if account.pending:
+                self._boundary(account)
+            elif (
+                account.ran_since_turn
+                and not account.in_rendezvous
+                and not xla.in_dynamo()
+                and account.end_of_turn(at_marker=True)
+            ):
+                self._write_if_due(account)
         return new
 
     def _boundary(self, account: Account) -> None:
         account.steps += account.pending
         account.pending = 0
         account.read_since_step = False
+        self._write_if_due(account)
+
+    def _write_if_due(self, account: Account) -> None:
         account.book()
         if account.row_due():
-            row = account.take_row()
+            row = account.take_row(after_last=not account.steps)
             if row is not None:
                 self.process.write(row)
         now = time.monotonic()
         if now - self._metrics_written > METRICS_EVERY:
             self._metrics_written = now
             self.process.write_metrics()
+
+    def _write_turns(self, account: Account) -> None:
+        """Turns of a loop without an optimizer belong to no step of what comes now."""
+        if account.turns_unwritten and not account.pending:
+            row = account.take_row(after_last=True)
+            if row is not None:
+                self.process.write(row)
 
     # -- the end ------------------------------------------------------------------------------
     def _end_core(self, account: Account, *, failed: bool) -> None:
@@ -343,6 +376,7 @@ class Recorder:
             "core": account.core,
             "t": account.booked_until,
             "steps": account.steps,
+            "turns": account.turns,
             "failed": failed,
         }
         self.process.write(*[row for row in rows if row is not None] + [end])
