@@ -150,7 +150,6 @@ def test_an_input_that_became_a_number_is_no_smaller_batch(tmp_path: Path) -> No
     run.steps(12)
     cause = {"kind": "input-shape", "detail": "input 18: s64[512] -> s64[]", "site": None}
     run.compilation(0, 10, cause=cause)
-    run.end()
     assert codes(report(run, tmp_path)) == ["XLA210"]
 
 

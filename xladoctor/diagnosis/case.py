@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, TypeVar
 from xladoctor.diagnosis.causes import explain
 from xladoctor.diagnosis.pasted import states_of
 from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
+from xladoctor.diagnosis.words import library
 from xladoctor.readings.run import location
-from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
+from xladoctor.results import (
+    KINDS_OF_READ,
+    Cause,
+    Compilation,
+    CoreSummary,
+    Fallbacks,
+    Reads,
+    TimeParts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -208,6 +217,8 @@ class RunFacts:
             location=self.place(first.frames),
             cause=cause or Cause("unknown"),
             after_warmup=any(after) if after else None,
+            trigger=first.trigger,
+            via=library(first.frames),
         )
 
     @functools.cached_property
@@ -275,6 +286,17 @@ class RunFacts:
         return TimeParts(total=total, **parts)
 
     @functools.cached_property
+    def within_other(self) -> Mapping[str, float] | None:
+        """What "other" holds, in seconds per core (mean); None if that was not recorded."""
+        named: dict[str, float] = {}
+        for row in self.steps:
+            for part, seconds in row.parts.items():
+                if part not in PARTS:
+                    named[part] = named.get(part, 0.0) + seconds
+        count = len({row.core for row in self.steps})
+        return {part: seconds / count for part, seconds in named.items()} or None
+
+    @functools.cached_property
     def step_seconds(self) -> Mapping[int, tuple[float, ...]]:
         """Wall seconds of each step by core; a stretch of several steps counts with its mean."""
         out: dict[int, list[float]] = {}
@@ -283,6 +305,48 @@ class RunFacts:
                 count = row.last - row.first + 1
                 out.setdefault(row.core, []).extend([(row.t1 - row.t0) / count] * count)
         return {core: tuple(seconds) for core, seconds in out.items()}
+
+    @functools.cached_property
+    def reads_by_line(self) -> tuple[Reads, ...]:
+        """Reads by line, kind and core, in the order in which they were first seen."""
+        groups: dict[tuple[object, str, int], list[SyncRow]] = {}
+        for row in self.syncs:
+            groups.setdefault((self.place(row.frames), row.what, row.core), []).append(row)
+        found = []
+        for (_, what, core), rows in groups.items():
+            kinds: collections.Counter[str] = collections.Counter()
+            for row in rows:
+                kinds.update(row.kinds or {})
+            known = all(row.kinds is not None for row in rows)
+            found.append(
+                Reads(
+                    self.place(rows[0].frames),
+                    what,
+                    core,
+                    sum(row.count for row in rows),
+                    _sum(row.seconds for row in rows),
+                    **{kind: kinds[kind] if known else None for kind in KINDS_OF_READ},
+                )
+            )
+        return tuple(found)
+
+    @functools.cached_property
+    def fallbacks_by_line(self) -> tuple[Fallbacks, ...]:
+        """Operations on the CPU by line, operation and core."""
+        groups: dict[tuple[object, str, int], list[FallbackRow]] = {}
+        for row in self.fallbacks:
+            groups.setdefault((self.place(row.frames), row.operation, row.core), []).append(row)
+        return tuple(
+            Fallbacks(
+                self.place(rows[0].frames),
+                operation,
+                core,
+                sum(row.count for row in rows),
+                _sum(row.seconds for row in rows),
+                _sum(row.fetched for row in rows),
+            )
+            for (_, operation, core), rows in groups.items()
+        )
 
     @functools.cached_property
     def core_summaries(self) -> tuple[CoreSummary, ...]:
@@ -302,3 +366,9 @@ class RunFacts:
     def _median_step(self, core: int) -> float | None:
         settled = self.step_seconds.get(core, ())[WARMUP_EXECUTIONS:]
         return statistics.median(settled) if settled else None
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """The sum of what is known; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -259,10 +259,11 @@ class _EventReader:
         ]  # fmt: skip
         fallbacks = [
             tables.FallbackRow(
-                *place, self._site(site), str(what), round(_required(count)), _number(seconds)
+                *place, self._site(site), str(what), round(_required(count)), _number(seconds),
+                _number(more[0]) if more else None,
             )
-            for site, what, count, seconds in event.get("fallbacks") or ()
-        ]
+            for site, what, count, seconds, *more in event.get("fallbacks") or ()
+        ]  # fmt: skip
         launches = [
             tables.LaunchRow(
                 *place, self._site(site), str(what), round(_required(count)), _number(seconds)
