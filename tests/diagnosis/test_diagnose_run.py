@@ -145,6 +145,14 @@ def test_what_the_step_of_the_last_batch_compiles_besides_belongs_to_it(tmp_path
     assert codes(report(run, tmp_path / "other")) == ["XLA203", "XLA210"]
 
 
+def test_an_input_that_became_a_number_is_no_smaller_batch(tmp_path: Path) -> None:
+    run = InventedRun(cores=1)
+    run.steps(12)
+    cause = {"kind": "input-shape", "detail": "input 18: s64[512] -> s64[]", "site": None}
+    run.compilation(0, 10, cause=cause)
+    assert codes(report(run, tmp_path)) == ["XLA210"]
+
+
 def test_many_sizes_are_recompilation_and_not_a_last_batch(tmp_path: Path) -> None:
     run = healthy()
     for core in range(2):

@@ -110,7 +110,13 @@ class SyncRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FallbackRow:
-    """Runs of one operation on the CPU, from one line in one stretch of steps."""
+    """Runs of one operation on the CPU, from one line in one stretch of steps.
+
+    Attributes:
+        seconds: How long they held the host up; compilations that they triggered are not in it.
+        fetched: Share of it (seconds) that fetching the inputs took. None in a run that was
+            recorded without: there ``seconds`` is that of fetching alone.
+    """
 
     process: str
     core: int
@@ -120,6 +126,7 @@ class FallbackRow:
     operation: str
     count: int
     seconds: float | None
+    fetched: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
