@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.findings import Edit, Position
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules._closures import shown_as_number
-from xladoctor.lint.rules._moves import line_of
+from xladoctor.lint.rules._moves import insert_behind, line_of
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
@@ -61,7 +60,7 @@ def accumulate_fix(
     if number == "int" and _number(model, tensor) != "int":
         return None  # int() cuts off what follows the point, in every iteration
     kind = number or _number(model, tensor)
-    behind = _behind(model, outer, f"{target.value} = {kind}({target.value})")
+    behind = insert_behind(model, outer, f"{target.value} = {kind}({target.value})")
     written = model.replace(read, _detached(model, tensor))
     return model.fix("Add up on the device, read once after the loop", written, behind, safe=False)
 
@@ -94,17 +93,3 @@ def _detached(model: FileModel, tensor: cst.BaseExpression) -> str:
         return text
     bare = isinstance(tensor, _ATOMS) or text.startswith("(")
     return f"{text}.detach()" if bare else f"({text}).detach()"
-
-
-def _behind(model: FileModel, loop: cst.For, statement: str) -> Edit | None:
-    """Insert a statement behind a loop."""
-    if not isinstance(loop.body, cst.IndentedBlock):
-        return None
-    start = model.tree.range(loop).start
-    last = model.tree.range(loop.body.body[-1]).end.line
-    lines = model.text.splitlines()
-    indent = lines[start.line - 1][: start.column]
-    if indent.strip() or last >= len(lines):
-        return None
-    place = Position(last + 1, 1)
-    return Edit(f"{indent}{statement}\n", place, place)

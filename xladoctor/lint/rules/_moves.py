@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.findings import Edit, Position
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import FileModel
+    from xladoctor.lint.model import FileModel, Function
 
 _LINE = cst.SimpleStatementLine
 
@@ -86,6 +86,25 @@ def insert_behind(model: FileModel, line: cst.CSTNode, statement: str) -> Edit |
     # At the end of its own line: the next line may belong to another cell of a notebook.
     place = Position(last, len(lines[last - 1]) + 1)
     return Edit(f"\n{indent}{statement}", place, place)
+
+
+def remove_definition(model: FileModel, function: Function) -> Edit | None:
+    """Remove a function or method with the empty lines before it; None if it is its block's all."""
+    node = function.node
+    block = model.parent(node)
+    body = getattr(block, "body", ())
+    if not isinstance(node, cst.FunctionDef) or len(body) < 2 or node.decorators:
+        return None
+    if not isinstance(node.body, cst.IndentedBlock):
+        return None
+    lines = model.text.splitlines()
+    first = model.tree.range(node).start.line
+    last = model.tree.range(node.body.body[-1]).end.line
+    while first > 1 and not lines[first - 2].strip():
+        first -= 1
+    if last >= len(lines):
+        return None
+    return Edit("", Position(first, 1), Position(last + 1, 1))
 
 
 def _plain(model: FileModel, condition: cst.If) -> bool:

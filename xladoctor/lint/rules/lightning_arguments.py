@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._lightning import argument_fix, precision_fix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
@@ -44,7 +44,7 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     value,
                     f"Lightning {release} removed {name}: Trainer raises TypeError",
                     suggestion=f"write {instead}",
-                    fix=_cores_fix(model, call) if name == "tpu_cores" else None,
+                    fix=argument_fix(model, call, name),
                 )
             literal = model.literal(value)
             if name == "strategy" and isinstance(literal, str) and literal in _STRATEGIES:
@@ -60,6 +60,7 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     value,
                     "TPUs have no float16 training: Trainer raises ValueError for this precision",
                     suggestion='write precision="bf16-true"',
+                    fix=precision_fix(model, value),
                 )
 
 
@@ -70,17 +71,4 @@ def _for_xla(model: FileModel, call: CallSite) -> bool:
     strategy = call.keywords.get("strategy")
     return (accelerator is not None and model.literal(accelerator) in ("tpu", "xla")) or (
         strategy is not None and model.literal(strategy) in (*_STRATEGIES, "xla", "xla_debug")
-    )
-
-
-def _cores_fix(model: FileModel, call: CallSite) -> Fix | None:
-    """``tpu_cores=8`` as accelerator and devices; a list named one core, counted from 1 then."""
-    value = call.keywords["tpu_cores"]
-    argument = next(item for item in call.node.args if item.value is value)
-    cores = model.literal(value)
-    if not isinstance(cores, int) or {"accelerator", "devices"} & set(call.keywords):
-        return None
-    return model.fix(
-        "Write accelerator and devices",
-        model.replace(argument, f'accelerator="tpu", devices={cores}'),
     )
