@@ -47,6 +47,17 @@ def test_commands_that_cannot_be_started(tmp_path, words, says):
         launch.run([word.format(tmp=tmp_path) for word in words], os.environ)
 
 
+def test_a_time_limit_ends_the_command_politely_and_then_not(monkeypatch):
+    assert launch.run(["sleep", "600"], os.environ, time_limit=0.01) == -signal.SIGTERM
+    monkeypatch.setattr(launch, "GRACE", 0.1)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # inherited, so it does not help
+    try:
+        assert launch.run(["sleep", "600"], os.environ, time_limit=0.01) == -signal.SIGKILL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert launch.run(["true"], os.environ, time_limit=600) == 0
+
+
 def _wait_for(path: Path) -> str:
     for _ in range(200):
         if path.exists() and path.read_text():

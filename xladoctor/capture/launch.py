@@ -119,6 +119,7 @@ def run(
     while_running: Callable[[], None] | None = None,
     every: float = 0.25,
     output: IO[bytes] | None = None,
+    time_limit: float | None = None,
 ) -> int:
     """Run the command to its end.
 
@@ -128,6 +129,8 @@ def run(
         while_running: Called now and then while it runs (for a progress line).
         every: Seconds between two calls.
         output: A file that takes what it prints (stdout and stderr); None to let it pass through.
+        time_limit: Seconds after which it is ended: by SIGTERM, and if that does not help within
+            :data:`GRACE` seconds by SIGKILL; None for no limit.
 
     Returns:
         Its exit code; minus the signal's number if a signal ended it (as ``subprocess`` says it).
@@ -149,7 +152,7 @@ def run(
         except OSError as error:
             raise CommandError(f"cannot run {command[0]}: {error.strerror}") from error
         started(process)
-        code = _wait(process, while_running, every)
+        code = _wait(process, while_running, every, time_limit)
     if own_group:
         _end_group(process.pid)
     return code
@@ -180,13 +183,24 @@ def signal_name(code: int) -> str | None:
 
 
 def _wait(
-    process: subprocess.Popen[bytes], while_running: Callable[[], None] | None, every: float
+    process: subprocess.Popen[bytes],
+    while_running: Callable[[], None] | None,
+    every: float,
+    time_limit: float | None,
 ) -> int:
     # Never one endless wait: a signal that comes just before it begins would be handled only when
     # the command has ended.
+    began = time.monotonic()
+    asked = False
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(every)
+        over = 0.0 if time_limit is None else time.monotonic() - began - time_limit
+        if over > GRACE:
+            process.kill()
+        elif over > 0 and not asked:
+            process.terminate()
+            asked = True
         if while_running is not None:
             while_running()
     return process.returncode
