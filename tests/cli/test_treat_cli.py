@@ -138,15 +138,15 @@ def test_a_script_that_asks_for_arguments(tmp_path):
 def test_files_are_written_together_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("train.py", "helper.py"):
-        (tmp_path / name).write_text("import helper\n")
+        (tmp_path / name).write_text("import helper, torch_xla\n")
     program = together.program_of("train.py", Plan(LintOptions()))
     before = program.read()
     after = dict.fromkeys(before, b"mended\n")
     (tmp_path / "helper.py").write_text("# by hand\n")
-    with pytest.raises(UsageError, match="helper.py changed while it was treated"):
+    with pytest.raises(UsageError, match=r"helper\.py changed while it was treated"):
         trials.write(program, before, after, fixes.write)
-    assert (tmp_path / "train.py").read_text() == "import helper\n"
-    (tmp_path / "helper.py").write_text("import helper\n")
+    assert (tmp_path / "train.py").read_text() == "import helper, torch_xla\n"
+    (tmp_path / "helper.py").write_text("import helper, torch_xla\n")
     assert trials.write(program, before, after, fixes.write) == ["train.py", "helper.py"]
     assert (tmp_path / "helper.py").read_text() == "mended\n"
 

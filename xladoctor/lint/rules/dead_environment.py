@@ -44,7 +44,7 @@ def _known(name: str, target: tuple[int, ...]) -> dict[str, Any] | None:
 def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
     """Find settings of environment variables that torch_xla does not read, or will not for long."""
     for node in model.nodes():
-        for name, spot in _settings(model, node):
+        for name, spot in settings(model, node):
             row = _known(name, model.target)
             if row is not None and row["status"] != "gone":
                 yield _problem(model, spot, name, row, _fix(model, node, row))
@@ -64,7 +64,7 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
                 yield _problem(model, model.place_of_row(number), match["name"], row, None)
 
 
-def _settings(model: FileModel, node: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode]]:
+def settings(model: FileModel, node: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode]]:
     """Names of variables that a node sets, with the node to report."""
     if isinstance(node, cst.Assign):
         for item in node.targets:
