@@ -201,7 +201,7 @@ def lint(*paths: str) -> list[dict]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode in (0, 1), done.stderr
@@ -262,7 +262,7 @@ def test_a_treated_program_trains_on_eight_simulated_cores(sample: str, run_dirs
     command += ["--output-file", str(report_file), "--"]
     command += [sys.executable, f"sample_runs/{sample}/treated.py", "--small"]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -307,7 +307,7 @@ def report(run: str) -> dict:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -52,7 +52,7 @@ def line(mark):
 
 
 def parting(folder, fault):
-    done = simulated.run(folder, 4, PROGRAM, fault, timeout=100)
+    done = simulated.run(folder, 4, PROGRAM, fault, timeout=300)
     assert done.code == 0, done.stderr
     assert "hook off" not in done.stderr
     return done.events

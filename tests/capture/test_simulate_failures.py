@@ -9,7 +9,7 @@ from xladoctor.capture.simulate.divergence import difference, odd_ones
 from xladoctor.capture.simulate.wording import names
 
 PROGRAM = """
-import sys, time
+import os, sys, time
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
 
@@ -24,16 +24,18 @@ def main(index, fault):
         if odd and fault == "raise":
             raise ValueError("no such image")
         if odd and fault == "raise-and-hang":
-            time.sleep(0.5)
+            while not os.path.exists("asleep"):
+                time.sleep(0.01)
             raise ValueError("no such image")
         if step == 2 and index == 3 and fault == "raise-and-hang":
-            time.sleep(60)
+            open("asleep", "w").close()
+            time.sleep(600)
         if odd and fault == "end":
             return
         if odd and fault == "rendezvous":
             xm.rendezvous("save")
         if odd and fault == "stand-still":
-            time.sleep(60)
+            time.sleep(600)
         loss = model(torch.randn(3 if odd and fault == "shape" else 4, 4).to(device)).sum()
         loss.backward()
         xm.optimizer_step(optimizer)
@@ -51,7 +53,7 @@ if __name__ == "__main__":
 
 
 def run(folder, fault):
-    return simulated.run(folder, 4, PROGRAM, fault, timeout=100)
+    return simulated.run(folder, 4, PROGRAM, fault)
 
 
 @pytest.mark.xla
@@ -74,7 +76,6 @@ def test_a_core_that_does_not_answer_is_ended_with_the_process(tmp_path):
     assert done.code == 1
     assert done.kinds == ["core-failed", "process-ended"]
     assert "xladoctor: core 3 did not stop within 5 s; ending the process" in done.stderr
-    assert done.seconds < 60
 
 
 @pytest.mark.xla
@@ -117,12 +118,12 @@ def test_a_read_that_only_one_core_makes_and_that_does_not_cut_is_let_through(tm
 
 @pytest.mark.xla
 def test_a_standstill_says_where_each_core_is(tmp_path, monkeypatch):
-    monkeypatch.setenv("XLADOCTOR_HANG_TIMEOUT", "4")
+    monkeypatch.setenv("XLADOCTOR_HANG_TIMEOUT", "15")
     done = run(tmp_path, "stand-still")
     assert done.code == 1
     assert done.kinds[0] == "hang"
     message = done.events[0][1]["message"]
-    assert "no core has made progress for 4 s" in message
+    assert "no core has made progress for 15 s" in message
     assert "core 1 does not answer" in message
     assert "core 0 waits in a graph with all_reduce" in message
 
@@ -131,7 +132,7 @@ def test_a_standstill_says_where_each_core_is(tmp_path, monkeypatch):
 def test_a_model_that_the_cores_share_is_refused(tmp_path):
     program = PROGRAM.replace("def main", "MODEL = torch.nn.Linear(4, 4)\n\n\ndef main")
     program = program.replace("model = torch.nn.Linear(4, 4)", "model = MODEL")
-    done = simulated.run(tmp_path, 4, program, "", timeout=100)
+    done = simulated.run(tmp_path, 4, program, "")
     assert done.code == 1
     assert "one and the same Linear" in done.stderr
     assert "xmp.MpModelWrapper" in done.stderr

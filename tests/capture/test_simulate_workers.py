@@ -53,7 +53,7 @@ if __name__ == "__main__":
 
 
 def test_workers_read_each_share_without_importing_the_program_again(tmp_path):
-    done = simulated.run(tmp_path, CORES, PROGRAM, timeout=120)
+    done = simulated.run(tmp_path, CORES, PROGRAM, timeout=300)
     assert done.code == 0, done.stderr
     assert done.events == []
     # The program itself and one process for each launch; 32 workers have not imported it.

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from xladoctor import catalogue, config
+from xladoctor import catalogue
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.changes import Noise, Step, Treatment, Trial
+from xladoctor.cli import lint_plans
 from xladoctor.cli.profile import check
 from xladoctor.cli.report import terminal_options
 from xladoctor.cli.report import write as put_out
 from xladoctor.cli.trials import OUTPUT, Interrupted, Runner, asks_for_arguments, write
 from xladoctor.diagnosis import trial
 from xladoctor.errors import UsageError
-from xladoctor.lint import fixes, plugins, sources, together
-from xladoctor.lint import run as runner
-from xladoctor.lint.engine import LintOptions
+from xladoctor.lint import fixes, sources, together
 from xladoctor.report import treatment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from xladoctor.findings import Finding
+    from xladoctor.lint.run import Plan
     from xladoctor.lint.together import Program, Version
 
 #: Fixes without which the program may not run at all: made and measured together, before others.
@@ -93,7 +93,7 @@ def treat(
     """
     console = Console(stderr=True, highlight=False)
     _check(script)
-    program = together.program_of(script, _plan(Path(script).parent))
+    program = together.program_of(script, _plan(script))
     before = _read(program)
     runs = Runner(
         program, before, args, simulate_cores, hang_timeout, time_limit, show_output, console
@@ -240,13 +240,12 @@ def _describe(made: Sequence[Finding]) -> str:
     return " + ".join(f"{number} x {code}" for code, number in sorted(counts.items()))
 
 
-def _plan(folder: Path) -> runner.Plan:
+def _plan(script: str) -> Plan:
     """Which rules the settings closest to the script ask."""
-    found = config.find(folder)
-    settings = config.read(found) if found is not None else config.Settings()
-    plugins.load(settings.plugins, settings.root, f"{settings.file}: plugins")
-    codes = runner.chosen_codes(settings.select, settings.extend_select, settings.ignore)
-    return runner.Plan(LintOptions(codes), settings.per_file_ignores, settings.root)
+    request = lint_plans.Request((script,))
+    settings = lint_plans.settings_of(request)
+    lint_plans.load_plugins(settings)
+    return lint_plans.plan_of(request, settings)
 
 
 def _check(script: str) -> None:

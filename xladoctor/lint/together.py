@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xladoctor.errors import UsageError
-from xladoctor.lint import engine, fixes, linking, sources
+from xladoctor.lint import discovery, engine, fixes, linking, sources
 from xladoctor.lint.engine import Member
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def program_of(script: str, plan: Plan) -> Program:
 def _neighbours(script: str) -> Sequence[str]:
     """The script first, then the Python files below its folder: what it may import."""
     folder = str(Path(script).parent)
-    found = sources.discover([folder], sources.Search(exclude=sources.DEFAULT_EXCLUDE))
+    found = discovery.discover([folder], discovery.Search())
     names = [str(path) for path in found if path.suffix == ".py"]
     same = {sources.absolute(name) for name in (script,)}
     others = [name for name in names if sources.absolute(name) not in same]

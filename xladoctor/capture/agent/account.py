@@ -58,6 +58,11 @@ class Account:
         self._launches: dict[tuple[int, str], list[float]] = {}
         self._transfers = {"to_device": 0, "from_device": 0}
 
+    @property
+    def booked_until(self) -> float:
+        """The moment up to which time is booked."""
+        return self._mark
+
     # -- time ---------------------------------------------------------------------------------
     def enter(self, part: str) -> int:
         """Open a span; returns what :meth:`leave` needs to close it."""

@@ -35,7 +35,7 @@ class Graphs:
         self._sites = sites
         self._simulated = simulated
         self._causes: dict[int, Causes] = {}
-        self._compile_seconds: dict[str, float] = {}
+        self._took: dict[str, float | None] = {}  # of graphs that were named here
         self._names: dict[int, dict[int, str]] = {}
         self._runs: dict[int, dict[int, tuple[int, Account, str, dict[str, Any]]]] = {}
         self._naming = threading.Lock()
@@ -66,7 +66,7 @@ class Graphs:
             if self._new_for(account, graph):
                 new += 1
                 if not graph["compiled"]:
-                    by_others += self._compile_seconds.get(graph["graph"], 0.0)
+                    by_others += graph["took"] or 0.0
                 self._compilation(account, graph, trigger, site, before)
             account.add_cut(site, trigger)
         if call.what == "_run_cached_graph" and not call.facts.get("graphs"):
@@ -87,9 +87,12 @@ class Graphs:
             runs = self._runs.setdefault(site, {})
             if graph["compiled"]:
                 name = graph["graph"] = names.setdefault(before, f"{site}.{before}")
+                self._took[name] = graph["seconds"]
                 early = [run for run in runs.values() if run[0] == before]
             else:
-                graph["graph"] = names.get(before)
+                found_name = graph["graph"] = names.get(before)
+                if found_name is not None:
+                    graph["took"] = self._took.get(found_name)
                 runs[account.core] = (before, account, trigger, graph)
                 early = []
         for _, other, cut, found in early:
@@ -106,8 +109,6 @@ class Graphs:
             if self._simulated and name not in account.seen:
                 new = True
             account.seen.add(name)
-            if graph["seconds"] is not None:
-                self._compile_seconds[name] = graph["seconds"]
         return new
 
     def _compilation(

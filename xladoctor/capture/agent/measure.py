@@ -96,8 +96,9 @@ class Meter:
 
     ``compiled`` (int), ``compile_seconds`` (float), ``executed`` (graphs that ran, int) and
     ``graphs``: one record for each of them with ``graph``, ``inputs``, ``outputs`` (None when
-    not known), ``compiled`` (bool), ``seconds`` (None when not compiled here) and ``hlo`` (the
-    name under which the graph itself was kept, or None).
+    not known), ``compiled`` (bool), ``seconds`` (None when not compiled here), ``took`` (how long
+    its compilation took whichever core did it, None when not known) and ``hlo`` (the name under
+    which the graph itself was kept, or None).
 
     Args:
         simulated: Whether several cores share this process.
@@ -112,6 +113,7 @@ class Meter:
         self._dumps = dumps
         self._note = note
         self._lock_wait = 0.0
+        self._took: dict[str, float] = {}  # graph -> seconds of its compilation
         self._thread = threading.local()
         self._debug: DebugRecords | None = None
         self._begin()
@@ -189,12 +191,18 @@ class Meter:
         for at in range(compiled):
             record = compilations[at] if len(compilations) == compiled else _UNKNOWN
             taken = seconds[at] if len(seconds) == compiled else None
-            graphs.append({**record, "compiled": True, "seconds": taken, "hlo": kept[at]})
+            if taken is not None and record["graph"] is not None:
+                # Here, inside the simulation's lock: the next core to launch must find it.
+                self._took[record["graph"]] = taken
+            graphs.append(
+                {**record, "compiled": True, "seconds": taken, "took": taken, "hlo": kept[at]}
+            )
         fresh = {record["graph"] for record in compilations}
         reused = [record for record in executions if record["graph"] not in fresh]
         for at in range(cached):
             record = reused[at] if len(reused) == cached else _UNKNOWN
-            graphs.append({**record, "compiled": False, "seconds": None, "hlo": None})
+            took = self._took.get(record["graph"])
+            graphs.append({**record, "compiled": False, "seconds": None, "took": took, "hlo": None})
         facts["graphs"] = graphs
 
     def _put_wait(self, facts: dict[str, Any], seconds: float) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import xla
 from .account import Account, Accounts
+from .failures import Failures
 from .graphs import Graphs
 from .points import (
     CORE,
@@ -63,12 +64,11 @@ class Recorder:
     def _begin(self) -> None:
         self._accounts = Accounts()
         self._sites = Sites(self.process.write)
+        self._failures = Failures(self.process, self._accounts, self._sites)
         self._graphs = Graphs(self.process.write, self._sites, self._simulated_cores is not None)
         self._lock = threading.Lock()
         self._closed = False
         self._metrics_written = 0.0
-        self._told: list[BaseException] = []
-        self._stopped: list[str] = []  # what the simulation said when it stopped the cores
         self._fallbacks_counted: dict[str, int] = {}
 
     def start_over(self) -> None:
@@ -91,56 +91,15 @@ class Recorder:
         ):
             points.around(point, RECORD, function)
 
-    # -- what the simulation tells ------------------------------------------------------------
     def on_event(self, kind: str, facts: dict[str, Any]) -> None:
-        """What the simulation tells (see ``simulate.install``), as rows of the run directory."""
-        try:
-            if kind == "core-failed":
-                self._core_failed(facts["core"], facts["error"])
-            elif kind == "process-ended":
+        """What the simulation tells (see ``simulate.install``); never raises."""
+        with contextlib.suppress(Exception):
+            if kind == "process-ended":
                 self.close()
-            elif kind == "cores-part":
-                self._told_of("parting", facts)
             elif kind == "not-compared":
                 self.process.hook_off("comparison of the cores' weights", facts["error"])
             else:
-                self._stopped.append(str(facts.get("message", kind)))
-                if kind == "graphs-differ":
-                    self._told_of("divergence", facts)
-                    self.process.note(self._stopped[-1])
-                else:
-                    self._all_stand_still(kind, facts.get("waits", {}))
-        except Exception:
-            pass
-
-    def _told_of(self, event: str, facts: dict[str, Any]) -> None:
-        """A row with two places: where it was seen, and the line that is to blame."""
-        row = {"e": event, "t": time.monotonic(), **facts}
-        for key, place in (("site", "place"), ("cause_site", "cause_place")):
-            known = row.pop(place, None)
-            row[key] = self._sites.named(known) if known is not None else None
-        account = next(iter(self._accounts.by_core.values()), None)
-        if event == "divergence" and account is not None:
-            row["step"] = account.current_step
-        self.process.say(_plain(row))
-
-    def _core_failed(self, core: int, error: BaseException) -> None:
-        account = self._accounts.by_core.get(core)
-        if account is not None and isinstance(error, Exception):
-            self._error(account, error)
-
-    def _all_stand_still(self, kind: str, waits: dict[int, str]) -> None:
-        """One row for each core: where it stands while no core can go on."""
-        frames = sys._current_frames()
-        for core, account in sorted(self._accounts.by_core.items()):
-            row: dict[str, Any] = {"e": "hang", "core": core, "t": time.monotonic()}
-            frame = frames.get(account.owner)
-            if account.ended or frame is None:
-                row |= {"site": None, "state": "has ended", "waits_for": None}
-            else:
-                row |= {"site": self._sites.here(frame), "state": kind}
-                row["waits_for"] = waits.get(core)
-            self.process.say(row)
+                self._failures.told(kind, facts)
 
     def _start(self) -> None:
         if self.process.start():
@@ -195,7 +154,7 @@ class Recorder:
             failed = error.code not in (None, 0)
             raise
         except Exception as error:
-            self._error(account, error)
+            self._failures.error(account, error)
             raise
         else:
             return result
@@ -369,38 +328,18 @@ class Recorder:
         end = {
             "e": "core-end",
             "core": account.core,
-            "t": time.monotonic(),
+            "t": account.booked_until,
             "steps": account.steps,
             "failed": failed,
         }
         self.process.write(*[row for row in rows if row is not None] + [end])
         self.process.write_metrics()
 
-    def _error(self, account: Account, error: BaseException) -> None:
-        """One row for one exception, however many cores it ends."""
-        try:
-            if any(error is other for other in self._told) or str(error) in self._stopped:
-                return
-            self._told.append(error)
-            self.process.write(
-                {
-                    "e": "error",
-                    "core": account.core,
-                    "step": account.current_step,
-                    "type": type(error).__name__,
-                    "message": str(error),
-                    "traceback": self._sites.traceback_of(error),
-                    "site": self._sites.at_error(error),
-                }
-            )
-        except Exception:
-            pass
-
     def _uncaught(self, error: BaseException) -> None:
         """The main thread dies; cores that have a main function of their own have told already."""
         for account in list(self._accounts.by_core.values()):
             if not account.ended and account.owner == threading.get_ident():
-                self._error(account, error)
+                self._failures.error(account, error)
                 self._end_core(account, failed=True)
 
     def close(self) -> None:
@@ -431,9 +370,3 @@ def _trigger(account: Account, call: Call) -> str:
 def _in_autograd_thread() -> bool:
     """Whether this thread was started by torch's C++ and runs a backward pass."""
     return isinstance(threading.current_thread(), threading._DummyThread)
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Whatever JSON cannot take, as text."""
-    plain = (str, int, float, bool, type(None), list)
-    return {key: value if isinstance(value, plain) else str(value) for key, value in row.items()}

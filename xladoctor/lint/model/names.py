@@ -117,19 +117,26 @@ class Names:
 
     def _origin(self, dotted: str, depth: int = 5) -> tuple[Names, str] | str:
         """Where a dotted name leads through re-exports: to a linked file and the name in it."""
-        module, rest = dotted, ""
-        while module and module not in self._links:
-            module, _, last = module.rpartition(".")
-            rest = f"{last}.{rest}" if rest else last
-        if not module:
+        split = self._split(dotted)
+        if split is None:
             return dotted
-        names = self._links[module]
+        names, rest = split
         first, _, more = rest.partition(".")
         bindings = names.top.bindings.get(first)
         again = names._from_bindings(bindings) if bindings and depth else None  # noqa: SLF001
         if again is None:
             return names, rest
         return names._origin(f"{again}.{more}" if more else again, depth - 1)  # noqa: SLF001
+
+    def _split(self, dotted: str) -> tuple[Names, str] | None:
+        """The linked file that the longest beginning of a dotted name means, and the rest."""
+        dots = len(dotted) - len(dotted.lstrip("."))
+        parts = dotted[dots:].split(".")
+        for count in range(len(parts), -1, -1):
+            module = dotted[:dots] + ".".join(parts[:count])
+            if module in self._links:
+                return self._links[module], ".".join(parts[count:])
+        return None
 
     def _bind_star(self, node: cst.ImportFrom, module: str, names: Names) -> None:
         scope = self._tree.scopes[node]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._closures import closure_fix
 from xladoctor.lint.rules._reads import costly_loop, read_problem
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def tensor_formatted_in_step(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, node)
         if loop is not None:
             reported.add(node)
-            yield read_problem(model, node, tensor, loop, how, _ADVICE)
+            fix = closure_fix(model, node, loop)
+            yield read_problem(model, node, tensor, loop, how, _ADVICE, fix)
 
 
 def _formats(model: FileModel, node: cst.CSTNode) -> tuple[str, cst.BaseExpression] | None:
