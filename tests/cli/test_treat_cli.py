@@ -217,9 +217,8 @@ def test_a_fault_in_an_imported_file(tmp_path):
 
 @pytest.mark.xla
 def test_ctrl_c_shows_what_is_known(tmp_path):
-    (tmp_path / "endless.py").write_text(
-        ENDLESS.replace("from helper import report", "report = id")
-    )
+    program = ENDLESS.replace("from helper import report", "report = id")
+    (tmp_path / "endless.py").write_text(program)
     process = subprocess.Popen(
         [sys.executable, "-m", "xladoctor", "treat", "endless.py", "--simulate-cores", "1",
          "--show-output", "--write"],
@@ -234,3 +233,5 @@ def test_ctrl_c_shows_what_is_known(tmp_path):
     assert process.returncode == 130, err
     assert "as it is" in out
     assert "interrupted: this is what was known until then, nothing is written" in err
+    assert (tmp_path / "endless.py").read_text() == program
+    assert {item.name for item in tmp_path.iterdir()} == {".xladoctor", "endless.py"}
