@@ -167,7 +167,8 @@ def as_json(capsys, *args: str, code: int = 0):
             (
                 "--fix --unsafe-fixes --diff --select --ignore --extend-select "
                 "--per-file-ignores --output-format --output-file --statistics --show-files "
-                "--show-settings --add-noqa --exclude --force-exclude --config --isolated --no-cache --cache-dir "
+                "--show-settings --add-noqa --exclude --force-exclude --config --isolated "
+                "--no-cache --cache-dir "
                 "--stdin-filename --exit-zero --exit-non-zero-on-fix --watch --jobs --baseline "
                 "--write-baseline --target-torch-xla"
             ),

@@ -117,6 +117,8 @@ def _notes(old: Figures, new: Figures) -> list[str]:
             f"The first took {old.steps} steps and the second {new.steps}: syncs and fallbacks are "
             "compared per step, compilations as they are."
         )
+    if not old.per_step and not new.per_step:
+        notes.append("Neither has steps: counts are of the whole, however long each one was.")
     if old.per_step != new.per_step:
         notes.append("Only one of the two has steps, so syncs and fallbacks cannot be compared.")
     return notes
