@@ -164,6 +164,7 @@ class Report:
         about: How the report came about, as label to text (command, versions, date, cores).
         notes: What could not be measured or read, in sentences.
         steps: Per-step wall seconds per core, for charts: core to list; empty when not measured.
+        simulated: Whether the cores were simulated on the CPU: then seconds are not a device's.
     """
 
     summary: Summary
@@ -174,6 +175,7 @@ class Report:
     about: Mapping[str, str] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     steps: Mapping[int, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    simulated: bool = False
 
 
 def location_to_json(location: Location | None) -> dict[str, Any] | None:

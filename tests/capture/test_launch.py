@@ -84,6 +84,8 @@ def _start(tmp_path: Path, script: str) -> subprocess.Popen[bytes]:
         [sys.executable, "-c", LAUNCHER.format(root=str(ROOT), script=str(path))],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
+        # A shell that runs the tests in the background has them ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

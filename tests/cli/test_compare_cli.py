@@ -75,6 +75,7 @@ def test_the_gate(here, capsys):
     err = capsys.readouterr().err
     assert "xladoctor: worse: compilations per core: 25 instead of 6 (+317%)\n" in err
     assert "xladoctor: worse: CPU fallbacks per step: 2 instead of 0\n" in err
+    assert "typical step" not in err  # seconds of simulated cores prove nothing
     code, data = as_json(capsys, TREATED, FOUND, "--fail-if-worse", "400")
     # What was 0 before has no percentage: more of it is always more than allowed.
     assert code == 1
@@ -98,6 +99,19 @@ def test_pasted_reports_are_compared_per_step(here, capsys):
     assert (figures["fallbacks"]["before"], figures["fallbacks"]["verdict"]) == (2.0, "same")
     assert figures["compilations"]["verdict"] == "worse"
     assert figures["step_seconds"]["before"] is None
+
+
+def test_seconds_of_a_device_are_judged(here, capsys):
+    for name, seconds in (("a", 0.5), ("b", 0.9)):
+        run = InventedRun(simulated_cores=None)
+        run.steps(12, execute=seconds)
+        run.end()
+        run.write(here / name)
+    assert main(["compare", "a", "b", "--fail-if-worse", "50"]) == 1
+    assert capsys.readouterr().err == (
+        "xladoctor: worse: typical step: 0.9 s instead of 0.5 s (+80%)\n"
+    )
+    assert main(["compare", "a", "b", "--fail-if-worse", "90"]) == 0
 
 
 def test_a_new_error_breaks_the_gate_whatever_the_figures(here, capsys):

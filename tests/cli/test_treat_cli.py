@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from xladoctor.changes import Figures, Trial
+from xladoctor.cli import treat as treat_module
 from xladoctor.cli import trials
 from xladoctor.cli.app import main
 from xladoctor.errors import UsageError
@@ -169,6 +171,73 @@ def test_the_program_is_the_script_and_what_it_imports(tmp_path, monkeypatch):
     assert "other.py" not in names
 
 
+class FakeRunner:
+    """Stands for runs: what the program would show is decided by its text."""
+
+    def __init__(self, program, fails=(), waits=()):
+        self.program, self.args, self.runs = program, (), 0
+        self.fails, self.waits, self.said = fails, waits, []
+
+    def run(self, version, what):
+        self.runs += 1
+        self.said.append(what)
+        text = version[self.program.script].decode()
+        broken = [word for word in self.fails if word in text]
+        if broken:
+            return Trial(ran=False, failed=f"{broken[0]} fails")
+        syncs = float(sum(text.count(word) for word in self.waits))
+        return Trial(ran=True, figures=Figures(syncs=syncs, per_step=True, steps=4, cores=1))
+
+
+def course(tmp_path, monkeypatch, text, **runner):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    program = together.program_of("train.py", Plan(LintOptions()))
+    before = program.read()
+    found = treat_module._Course(
+        FakeRunner(program, **runner), before, unsafe=False, repeat=True
+    )  # fmt: skip
+    found.run()
+    return found
+
+
+TWO_FIXES = """\
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+
+print(xm.xrt_world_size())
+xm.mark_step()
+"""
+
+
+def test_what_is_good_alone_is_not_lost_with_what_is_bad(tmp_path, monkeypatch):
+    found = course(tmp_path, monkeypatch, TWO_FIXES, fails=["torch_xla.sync"])
+    assert [(sorted(step.counts), step.kept) for step in found.steps] == [
+        (["XLA801", "XLA802"], False), (["XLA801"], True), (["XLA802"], False),
+    ]  # fmt: skip
+    text = found.version["train.py"].decode()
+    assert "xr.world_size()" in text
+    assert "xm.mark_step()" in text
+    assert found.runs.said[1] == "the same again, to see what differs by itself"
+
+
+def test_a_program_that_fails_is_repeated_once_it_runs(tmp_path, monkeypatch):
+    found = course(tmp_path, monkeypatch, TWO_FIXES, fails=["xrt_world_size"])
+    assert [step.kept for step in found.steps] == [True]
+    assert found.runs.said == [
+        "train.py as it is", "with 1 x XLA801 + 1 x XLA802",
+        "the same again, to see what differs by itself",
+    ]  # fmt: skip
+    assert (found.first.ran, found.last.ran, found.apart.measured) == (False, True, True)
+
+
+def test_a_fix_that_waits_more_is_left_out(tmp_path, monkeypatch):
+    found = course(tmp_path, monkeypatch, TWO_FIXES, waits=["torch_xla.sync", "xr.world_size"])
+    assert [step.kept for step in found.steps] == [False, False, False]
+    assert found.version == found.before
+    assert found.steps[0].judgement.problem == "more host syncs per step: 2 instead of 0"
+
+
 @pytest.mark.xla
 def test_an_old_program_runs_again_and_waits_less(tmp_path):
     script = tmp_path / "old.py"
@@ -224,6 +293,8 @@ def test_ctrl_c_shows_what_is_known(tmp_path):
          "--show-output", "--write"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell that runs the tests in the background has them ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     for line in process.stderr:
         if line == "ready\n":

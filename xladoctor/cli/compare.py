@@ -24,7 +24,8 @@ from xladoctor.report import comparison as shown
     "--fail-if-worse",
     type=click.FloatRange(min=0),
     metavar="PERCENT",
-    help="Exit with 1 if a figure grew by more than PERCENT, or an error is new.",
+    help="Exit with 1 if a figure grew by more than PERCENT (seconds of simulated cores apart), or "
+    "an error is new.",
 )
 @click.option(
     "--output-format",

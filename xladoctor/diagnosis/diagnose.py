@@ -91,6 +91,7 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
         about=_about(case, readings),
         notes=tuple(_notes(case, readings)),
         steps=dict(case.run.step_seconds) if case.run else {},
+        simulated=_simulated(case),
     )
 
 
@@ -171,10 +172,14 @@ def _about(case: Case, readings: Readings) -> dict[str, str]:
     return about
 
 
+def _simulated(case: Case) -> bool:
+    return case.run is not None and any(run.manifest.simulated_cores for run in case.run.runs)
+
+
 def _notes(case: Case, readings: Readings) -> list[str]:
     notes = list(readings.notes)
     if case.run is not None:
-        if any(run.manifest.simulated_cores for run in case.run.runs):
+        if _simulated(case):
             notes.append(
                 "These cores are simulated on the CPU: counts are those of a real device, seconds "
                 "are not; 'other' holds the time that the cores wait for one another."

@@ -88,6 +88,7 @@ def _side_to_json(report: Report, name: str) -> dict[str, Any]:
         "verdict": summary.verdict,
         "cores": summary.cores,
         "steps": summary.steps,
+        "simulated": report.simulated,
     }
 
 
