@@ -243,6 +243,8 @@ def chosen_codes(
 ) -> frozenset[str]:
     """The codes that beginnings of codes choose; the longer beginning wins, then ``ignore``.
 
+    Rules whose page asks for more (``select = "XLA85"``) are chosen by nothing shorter: neither by
+    ``ALL`` nor by their family of hundred.
     A file that does not parse is reported whatever is selected, unless that is ignored.
 
     Raises:
@@ -257,6 +259,8 @@ def chosen_codes(
     chosen = set()
     for code in known:
         plus = _longest(code, wanted)
+        if code in pages and plus < len(pages[code].select):
+            plus = 0
         if select is None and (code not in pages or pages[code].default):
             plus = max(plus, len("XLA"))
         if not code.startswith("XLA") and "XLA" in wanted:  # ALL: the user's own rules too
