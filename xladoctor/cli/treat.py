@@ -15,6 +15,7 @@ from xladoctor import catalogue
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.changes import Noise, Step, Treatment, Trial
 from xladoctor.cli import lint_plans
+from xladoctor.cli.cores import Cores
 from xladoctor.cli.profile import check
 from xladoctor.cli.report import terminal_options
 from xladoctor.cli.report import write as put_out
@@ -44,7 +45,7 @@ _CHANGES_NUMBERS = ("XLA2", "XLA3", "XLA402", "XLA403", "XLA405", "XLA701")
     "fix.",
 )
 @click.option(
-    "--simulate-cores", type=click.IntRange(1, MAX_CORES), metavar="N",
+    "--simulate-cores", type=Cores(), metavar="N",
     help=f"Run on N (1 to {MAX_CORES}) simulated XLA cores on this machine's CPU.",
 )  # fmt: skip
 @click.option("--unsafe-fixes", is_flag=True, help="Try fixes that may change the meaning too.")

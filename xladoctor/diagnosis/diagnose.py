@@ -91,6 +91,8 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
         about=_about(case, readings),
         notes=tuple(_notes(case, readings)),
         steps=dict(case.run.step_seconds) if case.run else {},
+        reads=case.run.reads_by_line if case.run else (),
+        fallbacks=case.run.fallbacks_by_line if case.run else (),
         simulated=_simulated(case),
     )
 
@@ -108,6 +110,7 @@ def _summary(case: Case, findings: list[Finding]) -> Summary:
             fallbacks=run.fallback_counts,
             host_syncs=run.sync_count,
             seconds=run.time,
+            within_other=run.within_other,
         )
     assert case.pasted is not None
     return _summary_of_text(answer, case.pasted)
@@ -182,7 +185,13 @@ def _notes(case: Case, readings: Readings) -> list[str]:
         if _simulated(case):
             notes.append(
                 "These cores are simulated on the CPU: counts are those of a real device, seconds "
-                "are not; 'other' holds the time that the cores wait for one another."
+                "are not: the cores share this CPU, and so wait for one another more than devices "
+                "do" + (" (that is in 'other')." if case.run.within_other is None else ".")
+            )
+        if any(item.modelled for item in case.run.compilations):
+            notes.append(
+                "xm.rendezvous and xm.mesh_reduce compile graphs on a real device; simulated cores "
+                "exchange in memory, so these compilations are counted and have no duration."
             )
         missing = [part for part in PARTS if getattr(case.run.time, part) is None]
         if not case.run.steps:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rules import _torch_tpu, rule
 from xladoctor.lint.rules._api import tolerated
-from xladoctor.lint.rules.dead_environment import settings
+from xladoctor.lint.rules._environment import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
