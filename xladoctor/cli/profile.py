@@ -15,7 +15,9 @@ from xladoctor import __version__, diagnosis, readings
 from xladoctor.capture import command as commands
 from xladoctor.capture import launch, rundir
 from xladoctor.capture.simulate import MAX_CORES
+from xladoctor.capture.unreached import Watch
 from xladoctor.cli import gates as gating
+from xladoctor.cli.cores import Cores
 from xladoctor.cli.progress import Progress
 from xladoctor.cli.report import terminal_options, write
 from xladoctor.errors import UsageError, XladoctorError
@@ -43,7 +45,7 @@ Examples:
 )
 @click.option(
     "--simulate-cores",
-    type=click.IntRange(1, MAX_CORES),
+    type=Cores(),
     metavar="N",
     help=f"Run on N (1 to {MAX_CORES}) simulated XLA cores on this machine's CPU.",
 )
@@ -222,7 +224,8 @@ def record(
             scratch=scratch,
         )
         try:
-            code = launch.run(words, environ, while_running=progress, output=printed)
+            watch = Watch(run_dir, launch.BOOTSTRAP)
+            code = launch.run(words, environ, while_running=progress, output=printed, watch=watch)
         finally:
             progress.stop()
     manifest.ended = time.time()
@@ -252,7 +255,8 @@ def _show(
     """
     if not rundir.processes(run_dir):
         # A command that uses no device is no failure, unless a limit was to be judged.
-        if limits or code or not rundir.attached(run_dir) or rundir.not_started(run_dir):
+        missed = rundir.not_started(run_dir) or rundir.not_reached(run_dir)
+        if limits or code or missed or not rundir.attached(run_dir):
             raise XladoctorError(_why_nothing(run_dir, words))
         console.print(f"xladoctor: {_why_nothing(run_dir, words)}", soft_wrap=True)
     static = _lint(run_dir, words, console)
@@ -300,6 +304,9 @@ def _why_nothing(run_dir: Path, words: Sequence[str]) -> str:
     reasons = rundir.not_started(run_dir)
     if reasons:
         return f"nothing was recorded, the agent could not start in the program ({reasons[0]})"
+    missed = rundir.not_reached(run_dir)
+    if missed:
+        return f"nothing was recorded: {missed[0]}"
     blind = commands.why_blind(words)
     if blind is not None:
         return f"nothing was recorded: {blind}; run the command without it"

@@ -91,6 +91,8 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
         about=_about(case, readings),
         notes=tuple(_notes(case, readings)),
         steps=dict(case.run.step_seconds) if case.run else {},
+        reads=case.run.reads_by_line if case.run else (),
+        fallbacks=case.run.fallbacks_by_line if case.run else (),
     )
 
 
@@ -107,6 +109,7 @@ def _summary(case: Case, findings: list[Finding]) -> Summary:
             fallbacks=run.fallback_counts,
             host_syncs=run.sync_count,
             seconds=run.time,
+            within_other=run.within_other,
         )
     assert case.pasted is not None
     return _summary_of_text(answer, case.pasted)
@@ -177,7 +180,8 @@ def _notes(case: Case, readings: Readings) -> list[str]:
         if any(run.manifest.simulated_cores for run in case.run.runs):
             notes.append(
                 "These cores are simulated on the CPU: counts are those of a real device, seconds "
-                "are not; 'other' holds the time that the cores wait for one another."
+                "are not: the cores share this CPU, and so wait for one another more than devices "
+                "do" + (" (that is in 'other')." if case.run.within_other is None else ".")
             )
         if any(item.modelled for item in case.run.compilations):
             notes.append(

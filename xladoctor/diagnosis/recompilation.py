@@ -77,8 +77,10 @@ def is_smaller_batch(compilation: Compilation) -> bool:
         return False
     for change in changes:
         old, new = change["old"].split(","), change["new"].split(",")
-        if len(old) != len(new) or not old[0] or old[1:] != new[1:] or int(new[0]) >= int(old[0]):
+        if len(old) != len(new) or old[1:] != new[1:]:
             return False
+        if not (old[0] and new[0]) or int(new[0]) >= int(old[0]):
+            return False  # a number has no rows
     return True
 
 

@@ -52,7 +52,11 @@ class ProcessRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CoreRow:
-    """One core's share of the run."""
+    """One core's share of the run.
+
+    Attributes:
+        turns: Whether its steps are the turns of a loop that no optimizer ends (an evaluation).
+    """
 
     process: str
     core: int
@@ -60,6 +64,7 @@ class CoreRow:
     ended: float | None = None
     steps: int | None = None
     failed: bool | None = None
+    turns: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,7 +110,13 @@ class SyncRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FallbackRow:
-    """Runs of one operation on the CPU, from one line in one stretch of steps."""
+    """Runs of one operation on the CPU, from one line in one stretch of steps.
+
+    Attributes:
+        seconds: How long they held the host up; compilations that they triggered are not in it.
+        fetched: Share of it (seconds) that fetching the inputs took. None in a run that was
+            recorded without: there ``seconds`` is that of fetching alone.
+    """
 
     process: str
     core: int
@@ -115,6 +126,7 @@ class FallbackRow:
     operation: str
     count: int
     seconds: float | None
+    fetched: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,7 +190,14 @@ class ErrorRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HangRow:
-    """What one core did when no core made progress any more."""
+    """Where one core stood when the cores could not go on.
+
+    Attributes:
+        state: "hang" (no progress), "core-left", "cores-differ", or "has ended".
+        waits_for: What it waits in, in words; None if it does not wait for other cores.
+        for_cores: The cores that had not come to it.
+        steps: Its optimizer steps up to then.
+    """
 
     process: str
     core: int | None
@@ -186,11 +205,18 @@ class HangRow:
     frames: tuple[Frame, ...]
     state: str | None
     waits_for: str | None
+    for_cores: tuple[int, ...] = ()
+    steps: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DivergenceRow:
-    """A core was about to run another graph than those that it shares a collective with."""
+    """A core was about to run another graph than those that it shares a collective with.
+
+    Attributes:
+        kind: "graphs"; "collectives" if one of them is in some cores' graphs only; "tags" for a
+            rendezvous that the cores gave different names.
+    """
 
     process: str
     core: int | None
@@ -199,6 +225,7 @@ class DivergenceRow:
     step: int | None = None
     frames: tuple[Frame, ...] = ()
     cause_frames: tuple[Frame, ...] = ()
+    kind: str = "graphs"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

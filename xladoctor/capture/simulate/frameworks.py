@@ -29,6 +29,27 @@ def install(cores: int) -> None:
     _count_cores(cores)
     _groups_by_thread()
     _refuse_ddp()
+    _explain_cuda()
+
+
+def _explain_cuda() -> None:
+    """Where torch.cuda fails for want of a device, say so in words of this run."""
+    import torch
+
+    original = torch.cuda._lazy_init
+
+    @functools.wraps(original)
+    def lazy_init() -> Any:
+        try:
+            return original()
+        except (AssertionError, RuntimeError) as error:
+            raise type(error)(
+                "xladoctor: the program calls torch.cuda, but the simulated cores are XLA devices "
+                "and there is no CUDA device here: use torch_xla.device() and leave out torch.cuda "
+                f"(torch says: {str(error).partition('. ')[0]})"
+            ) from None
+
+    torch.cuda._lazy_init = lazy_init
 
 
 def prepare_core() -> None:
