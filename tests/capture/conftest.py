@@ -44,7 +44,7 @@ class Program:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
             **how,
         )

@@ -9,7 +9,7 @@ from xladoctor.capture.simulate.divergence import difference, odd_ones
 from xladoctor.capture.simulate.wording import names
 
 PROGRAM = """
-import time
+import os, time
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
 
@@ -28,9 +28,14 @@ def main(index, fault):
             xm.rendezvous("loaded")  # line other tag
     for step in range(4):
         odd = step == 2 and index == 1
-        if odd and fault in ("raise", "raise-and-hang"):
+        if odd and fault == "raise":
+            raise ValueError("no such image")
+        if odd and fault == "raise-and-hang":
+            while not os.path.exists("asleep"):
+                time.sleep(0.01)
             raise ValueError("no such image")
         if step == 2 and index == 3 and fault == "raise-and-hang":
+            open("asleep", "w").close()
             time.sleep(900)
         if odd and fault == "end":
             return

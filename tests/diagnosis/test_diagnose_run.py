@@ -279,6 +279,37 @@ def test_a_hang_names_who_stands_where(tmp_path: Path) -> None:
     assert "core 2 at train.py:61 (hang); cores 0, 1 at train.py:40" in found.message
 
 
+def test_what_goes_wrong_in_a_joined_run_has_the_numbers_that_its_cores_have_there(
+    tmp_path: Path,
+) -> None:
+    """The second run's cores 0 and 1 are cores 2 and 3 of both."""
+    runs = []
+    for name in ("one", "two"):
+        run = healthy(2)
+        if name == "two":
+            run.rows += [
+                {"e": "error", "core": 1, "step": 7, "type": "ValueError", "message": "bad label",
+                 "traceback": "", "site": run.site(33)},
+                {"e": "hang", "core": 0, "t": 9.0, "site": run.site(61), "state": "hang",
+                 "waits_for": "core 1"},
+                {"e": "divergence", "t": 9.0, "message": "xladoctor: core 1 builds another graph",
+                 "cores": [1], "step": 7, "site": run.site(40), "cause_site": run.site(34)},
+                {"e": "parting", "t": 9.0, "message": "cores 0 and 1 train other models",
+                 "cores": [0, 1], "step": 1, "site": run.site(40), "cause_site": run.site(35)},
+            ]  # fmt: skip
+        run.end()
+        runs.append(run.write(tmp_path / name))
+    found = {f.code: f for f in diagnose(load(runs)).findings}
+    assert {code: f.cores for code, f in found.items()} == {
+        "XLA411": (3,), "XLA413": (2,), "XLA410": (3,), "XLA412": (2, 3),
+    }  # fmt: skip
+    assert found["XLA411"].message.startswith("core 3 failed in step 7")
+    own = f"(as numbered in {runs[1]})"
+    assert f"core 2 at train.py:61 (core 1 {own})" in found["XLA413"].message
+    assert found["XLA410"].message == f"core 1 builds another graph {own} (step 7)"
+    assert found["XLA412"].message == f"cores 0 and 1 train other models {own}"
+
+
 def standing(run: InventedRun, state: str, cores: dict[int, tuple[int | None, str | None, int]]):
     """Rows of a standstill: core to line (None if it has ended), what it waits for, steps."""
     for core, (line, waits_for, steps) in cores.items():

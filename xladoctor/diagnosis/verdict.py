@@ -105,7 +105,7 @@ def _killed(run: RunFacts, findings: Sequence[Finding]) -> Answer | None:
     memory = how == "was killed"
     return (
         f"The run ended early: {who} {how}{guess}.{more}",
-        f"{plural(run.step_count, 'optimizer step')} per core had been recorded by then.",
+        f"{plural(run.step_count, run.step_word)} per core had been recorded by then.",
         "Look at the system's log for the out-of-memory killer; a smaller batch or fewer simulated "
         "cores need less memory."
         if memory
@@ -163,11 +163,11 @@ def _early(case: Case) -> Answer | None:
             how = manifest.signal or f"exit code {manifest.exit_code}"
             return (
                 f"The command did not finish: it ended with {how}.",
-                f"{plural(run.step_count, 'optimizer step')} per core had been recorded by then.",
+                f"{plural(run.step_count, run.step_word)} per core had been recorded by then.",
                 "Mend what its own output names, then profile again.",
             )
         if run.step_count <= EARLY_STEPS:
-            steps = plural(run.step_count, "optimizer step") if run.step_count else "no step"
+            steps = plural(run.step_count, run.step_word) if run.step_count else "no step"
             return (
                 "It is too early to tell.",
                 f"Of each core {steps} was seen, and the first {EARLY_STEPS} are warm-up.",

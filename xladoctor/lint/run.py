@@ -18,12 +18,12 @@ from xladoctor.lint import engine, fixes, linking, sources
 from xladoctor.lint import plugins as loading
 from xladoctor.lint import rules as registry
 from xladoctor.lint.engine import UNPARSABLE, LintOptions, Member, Result
-from xladoctor.lint.linking import Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from xladoctor.findings import Finding
+    from xladoctor.lint.linking import Group
     from xladoctor.lint.sources import Source
 
 #: Starting a process costs as much as linting about so many files.
@@ -60,11 +60,6 @@ class Plan:
     def wants(self, finding: Finding) -> bool:
         """Whether fixes of this finding's code are to be made."""
         return self.fixable is None or finding.code in self.fixable
-
-    def run(self, data: bytes, filename: str) -> FileResult:
-        """Lint, or fix and lint, the bytes of one file by itself."""
-        [result] = _lint_group(Group((filename,), (filename,)), {filename: data}, lambda _: self)
-        return result
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,6 +128,24 @@ def _lint_group(
             FileResult(name, fixed.result, data[name], fixed.data, fixed.made, fixed.stable)
         )
     return found
+
+
+def lint_text(data: bytes, filename: str, plan: Plan) -> FileResult:
+    """Lint, or fix and lint, what a file is about to hold, together with what it imports.
+
+    Args:
+        data: The content; the file need not exist.
+        filename: Where it would stand.
+        plan: What to do with it.
+    """
+    [group] = linking.groups([filename], {filename: data})
+    contents = {filename: data}
+    for name in group.names:
+        if name != filename:
+            with contextlib.suppress(OSError):
+                contents[name] = Path(name).read_bytes()
+    found = _lint_group(group, contents, lambda _: plan)
+    return next(item for item in found if item.filename == filename)
 
 
 def lint_files(

@@ -52,7 +52,11 @@ class ProcessRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CoreRow:
-    """One core's share of the run."""
+    """One core's share of the run.
+
+    Attributes:
+        turns: Whether its steps are the turns of a loop that no optimizer ends (an evaluation).
+    """
 
     process: str
     core: int
@@ -60,6 +64,7 @@ class CoreRow:
     ended: float | None = None
     steps: int | None = None
     failed: bool | None = None
+    turns: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,6 +142,7 @@ class CompilationRow:
 
     Attributes:
         seconds: None if this core reused what another had compiled.
+        modelled: Whether a real device would have compiled it, and the simulation did without.
         executions: How often this core had run this program point before.
         cause: Why it was new as the agent saw it, with the place already a location.
         hlo: Name under which the graph itself was kept in the process's folder.
@@ -152,6 +158,7 @@ class CompilationRow:
     seconds: float | None
     graph: str | None
     reused: bool = False
+    modelled: bool = False
     executions: int | None = None
     inputs: int | None = None
     outputs: int | None = None

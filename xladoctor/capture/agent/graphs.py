@@ -35,7 +35,7 @@ class Graphs:
         self._sites = sites
         self._simulated = simulated
         self._causes: dict[int, Causes] = {}
-        self._compile_seconds: dict[str, float] = {}
+        self._took: dict[str, float | None] = {}  # of graphs that were named here
         self._names: dict[int, dict[int, str]] = {}
         self._runs: dict[int, dict[int, tuple[int, Account, str, dict[str, Any]]]] = {}
         self._naming = threading.Lock()
@@ -66,12 +66,19 @@ class Graphs:
             if self._new_for(account, graph):
                 new += 1
                 if not graph["compiled"]:
-                    by_others += self._compile_seconds.get(graph["graph"], 0.0)
+                    by_others += graph["took"] or 0.0
                 self._compilation(account, graph, trigger, site, before)
             account.add_cut(site, trigger)
         if call.what == "_run_cached_graph" and not call.facts.get("graphs"):
             account.add_launch(site, trigger, seconds)  # no counter of torch_xla shows these
         return new, by_others
+
+    def eager(self, account: Account, call: Call, site: int) -> None:
+        """Write what eager mode has compiled for a step; all of it has one cause."""
+        before = account.add_launch(site, "eager", 0.0)
+        cause = None
+        for graph in call.facts["graphs"]:
+            cause = self._compilation(account, graph, "eager", site, before, cause)
 
     def _name(
         self, account: Account, graph: dict[str, Any], trigger: str, site: int, before: int
@@ -87,9 +94,12 @@ class Graphs:
             runs = self._runs.setdefault(site, {})
             if graph["compiled"]:
                 name = graph["graph"] = names.setdefault(before, f"{site}.{before}")
+                self._took[name] = graph["seconds"]
                 early = [run for run in runs.values() if run[0] == before]
             else:
-                graph["graph"] = names.get(before)
+                found_name = graph["graph"] = names.get(before)
+                if found_name is not None:
+                    graph["took"] = self._took.get(found_name)
                 runs[account.core] = (before, account, trigger, graph)
                 early = []
         for _, other, cut, found in early:
@@ -106,23 +116,34 @@ class Graphs:
             if self._simulated and name not in account.seen:
                 new = True
             account.seen.add(name)
-            if graph["seconds"] is not None:
-                self._compile_seconds[name] = graph["seconds"]
         return new
 
     def _compilation(
-        self, account: Account, graph: dict[str, Any], trigger: str, site: int, before: int
-    ) -> None:
+        self,
+        account: Account,
+        graph: dict[str, Any],
+        trigger: str,
+        site: int,
+        before: int,
+        cause: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Write the row of a new graph; returns its cause, which may be known already."""
         frame = sys._getframe(1)
         if threading.get_ident() != account.owner:
             frame = sys._current_frames().get(account.owner, frame)
-        named = shapes(self._sites.users(frame, EXPLAINING_FRAMES))
-        causes = self._causes.setdefault(account.core, Causes())
+        modelled = graph.get("modelled")
+        named = shapes(self._sites.users(frame, EXPLAINING_FRAMES)) if modelled is None else {}
+        if modelled is not None:
+            cause = {**modelled, "site": site}
+        elif cause is None:
+            causes = self._causes.setdefault(account.core, Causes())
+            cause = causes.of(site, trigger, graph, named)
         self._write(
             {
                 "e": "compilation",
                 "core": account.core,
                 "step": account.current_step,
+                "turn": account.current_turn,
                 "site": site,
                 "trigger": trigger,
                 "seconds": graph["seconds"],
@@ -131,9 +152,11 @@ class Graphs:
                 "executions": before,
                 "inputs": graph["inputs"],
                 "outputs": graph["outputs"],
-                "cause": causes.of(site, trigger, graph, named),
+                "cause": cause,
                 "hlo": graph["hlo"],
                 "named": named if graph["hlo"] is not None else None,
                 "cuts": list(account.cuts),
+                "modelled": modelled is not None,
             }
         )
+        return cause

@@ -74,11 +74,13 @@ def install(
     running = Running(points)
     gate = Gate(running)
     Launcher(running, gate, cores, _hang_timeout(), tell).install()
-    # Before the gate, so around it: comparing must not hold up the launches of other cores.
-    Agreement(running).install()
+    if cores > 1:
+        # Before the gate, so around it: comparing must not hold up the launches of other cores.
+        Agreement(running).install()
     gate.install()
-    exchange.install(running)
-    bfloat16.install(running)
+    if cores > 1:  # one core alone exchanges with itself as torch_xla has it
+        exchange.install(running)
+        bfloat16.install(running)
     randomness.install()
     workers.install()
     frameworks.install(cores)

@@ -61,6 +61,7 @@ class Core:
         pinned: Whether its newest reduction pins the layout.
         reductions: Collectives put into its graph since the last optimizer step.
         clipped: Where gradients were clipped since then.
+        exchanged: Sizes of what the cores brought to the newest rendezvous with payloads.
     """
 
     crew: Crew
@@ -80,6 +81,7 @@ class Core:
     pinned: bool = True
     reductions: int = 0
     clipped: Place | None = None
+    exchanged: list[int] | None = None
 
 
 @dataclasses.dataclass(slots=True)

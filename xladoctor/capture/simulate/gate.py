@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 #: Bindings that take ``wait``; position of the argument in both.
 _WAITING = {"_xla_step_marker", "_xla_sync_multi"}
 _WAIT_POSITION = 2
+#: Reads after which the tensor is no longer pending, since the graph has given it its value. All
+#: others (``.item()``, ``bool(t)``, ``xm.save``, fallbacks) leave it pending: what the step still
+#: does with it is computed once more (torch_xla 2.9.0, seen by running).
+_ENDING = {"cpu", "to", "tolist", "copy_", "setitem", "repr"}
 
 
 class Gate:
@@ -175,6 +179,12 @@ class Gate:
         launch = Call(LAUNCH, call.what, call.core, facts={"kind": kind})
         tensors = _xla_tensors(call.args)
         if core.collectives and tensors and self._holds_collective(tensors):
+            if call.what not in _ENDING:
+                # Such a read leaves the pending graph as it is, and so does a launch of copies,
+                # whose graph is the one that the read would end.
+                copies = {id(one): one.clone() for one in tensors}
+                call.args = tuple(_exchanged(call.args, copies))
+                tensors = list(copies.values())
             launch.what = "_xla_sync_multi"
             launch.args = (tensors, [])
             launch.kwargs = {"wait": False, "sync_xla_data": True}
@@ -217,6 +227,16 @@ def _xla_tensors(values: Any) -> list[Any]:
         elif getattr(value, "is_xla", False):
             found.append(value)
     return found
+
+
+def _exchanged(values: Any, copies: dict[int, Any]) -> list[Any]:
+    """The arguments of a read with copies in the place of their tensors, also inside a list."""
+    return [
+        _exchanged(value, copies)
+        if isinstance(value, (list, tuple))
+        else copies.get(id(value), value)
+        for value in values
+    ]
 
 
 def _detail(call: Call) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call
-from . import randomness
+from . import frameworks, randomness
 from .cores import GRACE_SECONDS, CoreStopped, Crew
 from .places import from_the_user
 from .standstill import sentence, stands
@@ -122,6 +122,7 @@ class Launcher:
             return proceed()  # a program on one device (nprocs=1): nobody to wait for
         crew, origin = self._join()
         crew.enter(call.core)
+        frameworks.prepare_core()
         randomness.use(origin.generators())
         try:
             result = proceed()

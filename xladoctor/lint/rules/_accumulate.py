@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.findings import Edit, Position
 from xladoctor.lint.model import walk
+from xladoctor.lint.rules._closures import shown_as_number
 from xladoctor.lint.rules._moves import line_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def accumulate_fix(
 
     Returns:
         None unless the read is a term or factor of ``total += ...`` directly in the loop, and the
-        loop does not use ``total`` otherwise.
+        loop uses ``total`` only to show it, which a step closure can do next.
     """
     line = line_of(model, read)
     found = model.loop(read)
@@ -54,7 +55,8 @@ def accumulate_fix(
     if not isinstance(target, cst.Name) or not _is_factor(statement.value, read):
         return None
     uses = [part for part in walk(outer) if isinstance(part, cst.Name)]
-    if any(part is not target and part.value == target.value for part in uses):
+    others = [part for part in uses if part is not target and part.value == target.value]
+    if not all(shown_as_number(model, part, loop) for part in others):
         return None
     if number == "int" and _number(model, tensor) != "int":
         return None  # int() cuts off what follows the point, in every iteration
@@ -100,7 +102,7 @@ def _behind(model: FileModel, loop: cst.For, statement: str) -> Edit | None:
         return None
     start = model.tree.range(loop).start
     last = model.tree.range(loop.body.body[-1]).end.line
-    lines = model.text.splitlines()
+    lines = model.lines
     indent = lines[start.line - 1][: start.column]
     if indent.strip() or last >= len(lines):
         return None

@@ -70,6 +70,24 @@ def under_condition(model: FileModel, node: cst.CSTNode, condition: str) -> Edit
     return Edit(f"if {condition}:\n{indent}{step}", place, place)
 
 
+def insert_behind(model: FileModel, line: cst.CSTNode, statement: str) -> Edit | None:
+    """Insert a statement on a line of its own behind a line (or a whole block)."""
+    found = model.tree.range(line)
+    lines = model.text.splitlines()
+    indent = lines[found.start.line - 1][: found.start.column]
+    last = found.end.line
+    if isinstance(line, cst.BaseCompoundStatement):
+        body = line.body
+        if not isinstance(body, cst.IndentedBlock):
+            return None
+        last = model.tree.range(body.body[-1]).end.line
+    if indent.strip():
+        return None
+    # At the end of its own line: the next line may belong to another cell of a notebook.
+    place = Position(last, len(lines[last - 1]) + 1)
+    return Edit(f"\n{indent}{statement}", place, place)
+
+
 def _plain(model: FileModel, condition: cst.If) -> bool:
     """An ``if`` with a block of its own and nothing else: no ``else``, ``elif`` or one-liner."""
     return (
