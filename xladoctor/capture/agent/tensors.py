@@ -43,6 +43,9 @@ READS = (
     "__repr__",
 )
 
+#: So many places at which operations ran on the CPU are remembered.
+MOST_SITES = 10_000
+
 SCALAR_READ = "aten::_local_scalar_dense"
 
 _thread = threading.local()
@@ -247,6 +250,8 @@ class _Fallbacks:
             else:
                 del self._waiting[name]
             if site is not None:
+                if len(self._known) >= MOST_SITES:
+                    self._known.clear()
                 self._known[site] = name
             return name
 
