@@ -31,8 +31,8 @@ def cores_differ_on_purpose(*what: object) -> None:
     run it does nothing that can be noticed.
 
     Args:
-        what: Modules (before or after they are moved to the device) or parameters (after). Without
-            any, nothing of this program is compared.
+        what: Modules (before or after they are moved to the device), parameters (after) or
+            optimizers, for all that they update. Without any, nothing of this program is compared.
     """
     import os
 

@@ -80,7 +80,15 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CoreSummary:
-    """What one core did; ``step_seconds_median`` is over its steps after warm-up."""
+    """What one core did.
+
+    Attributes:
+        step_seconds_median: Over its steps after warm-up.
+        executions: Graphs that ran.
+        to_device: Tensors that the program sent to the device (``.to``, ``copy_``, device loaders);
+            numbers and constants that torch_xla sends while it traces are not among them.
+        from_device: Tensors that reads and fallbacks fetched.
+    """
 
     core: int
     compilations: int | None = None
@@ -88,6 +96,9 @@ class CoreSummary:
     step_seconds_median: float | None = None
     host_syncs: int | None = None
     fallbacks: int | None = None
+    executions: int | None = None
+    to_device: int | None = None
+    from_device: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,6 +122,7 @@ class Compilation:
         location: The user's line that ended the graph (the program point).
         cause: Why the graph was new.
         after_warmup: Whether it came after the first three executions of its program point.
+        modelled: Whether real devices would have compiled it, and simulated cores did without.
     """
 
     cores: tuple[int, ...]
@@ -120,6 +132,7 @@ class Compilation:
     location: Location | None
     cause: Cause
     after_warmup: bool | None = None
+    modelled: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -272,6 +285,7 @@ def _compilation_to_json(item: Compilation) -> dict[str, Any]:
             "location": location_to_json(item.cause.location),
         },
         "after_warmup": item.after_warmup,
+        "modelled": item.modelled,
     }
 
 

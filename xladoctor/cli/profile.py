@@ -17,6 +17,7 @@ from xladoctor.capture import launch, rundir
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.capture.unreached import Watch
 from xladoctor.cli import gates as gating
+from xladoctor.cli.cores import Cores
 from xladoctor.cli.progress import Progress
 from xladoctor.cli.report import terminal_options, write
 from xladoctor.errors import UsageError, XladoctorError
@@ -44,7 +45,7 @@ Examples:
 )
 @click.option(
     "--simulate-cores",
-    type=click.IntRange(1, MAX_CORES),
+    type=Cores(),
     metavar="N",
     help=f"Run on N (1 to {MAX_CORES}) simulated XLA cores on this machine's CPU.",
 )

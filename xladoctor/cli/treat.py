@@ -22,6 +22,7 @@ from rich.text import Text
 from xladoctor import catalogue, diagnosis, readings
 from xladoctor.capture import launch, rundir
 from xladoctor.capture.simulate import MAX_CORES
+from xladoctor.cli.cores import Cores
 from xladoctor.cli.profile import check, record
 from xladoctor.diagnosis import gain
 from xladoctor.errors import UsageError
@@ -49,7 +50,7 @@ _WIDTH = 120
 )
 @click.option(
     "--simulate-cores",
-    type=click.IntRange(1, MAX_CORES),
+    type=Cores(),
     metavar="N",
     help=f"Run on N (1 to {MAX_CORES}) simulated XLA cores on this machine's CPU.",
 )

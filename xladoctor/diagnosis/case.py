@@ -164,6 +164,7 @@ class RunFacts:
                 row,
                 core=self._number(i, row.process, row.core),
                 waits_for=row.waits_for and self._said(i, row.process, [row.core], row.waits_for),
+                for_cores=tuple(self._number(i, row.process, core) for core in row.for_cores),
             )
             for i, run in enumerate(self.runs)
             for row in run.hangs
@@ -266,6 +267,7 @@ class RunFacts:
             location=self.place(first.frames),
             cause=cause or Cause("unknown"),
             after_warmup=any(after) if after else None,
+            modelled=first.modelled,
         )
 
     @functools.cached_property
@@ -353,6 +355,9 @@ class RunFacts:
                 step_seconds_median=self._median_step(core),
                 host_syncs=sum(row.count for row in self.syncs if row.core == core),
                 fallbacks=sum(row.count for row in self.fallbacks if row.core == core),
+                executions=sum(row.count for row in self.launches if row.core == core),
+                to_device=_sum(row.to_device for row in self.steps if row.core == core),
+                from_device=_sum(row.from_device for row in self.steps if row.core == core),
             )
             for core in self.cores
         )
@@ -360,3 +365,9 @@ class RunFacts:
     def _median_step(self, core: int) -> float | None:
         settled = self.step_seconds.get(core, ())[WARMUP_EXECUTIONS:]
         return statistics.median(settled) if settled else None
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """A sum of what was measured; None if nothing was."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None

@@ -179,6 +179,11 @@ def _notes(case: Case, readings: Readings) -> list[str]:
                 "These cores are simulated on the CPU: counts are those of a real device, seconds "
                 "are not; 'other' holds the time that the cores wait for one another."
             )
+        if any(item.modelled for item in case.run.compilations):
+            notes.append(
+                "xm.rendezvous and xm.mesh_reduce compile graphs on a real device; simulated cores "
+                "exchange in memory, so these compilations are counted and have no duration."
+            )
         missing = [part for part in PARTS if getattr(case.run.time, part) is None]
         if not case.run.steps:
             notes.append("No step was completed, so the time is not divided into parts.")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _MEANING = {
     "XLA411": "The run failed",
     "XLA413": "The run hung: its cores wait for each other",
+    "XLA420": "A core left the loop while the others went on",
+    "XLA405": "The cores do not come to the same collectives",
     "XLA410": "The cores build different graphs",
     "XLA412": "The cores train different models",
     "XLA301": "The graph is never ended where a step ends",

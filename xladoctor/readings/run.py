@@ -334,6 +334,7 @@ class _EventReader:
                 seconds=number(event.get("seconds")),
                 graph=text(event.get("graph")),
                 reused=event.get("reused") is True,
+                modelled=event.get("modelled") is True,
                 executions=integer(event.get("executions")),
                 inputs=integer(event.get("inputs")),
                 outputs=integer(event.get("outputs")),
@@ -387,7 +388,8 @@ class _EventReader:
             tables.HangRow(
                 self._process, integer(event.get("core")), number(event.get("t")),
                 self._site(event.get("site")), text(event.get("state")),
-                text(event.get("waits_for")),
+                text(event.get("waits_for")), integers(event.get("for_cores")),
+                integer(event.get("steps")),
             )
         )  # fmt: skip
 
@@ -401,6 +403,7 @@ class _EventReader:
                 integer(event.get("step")),
                 self._site(event.get("site")),
                 self._site(event.get("cause_site")),
+                text(event.get("kind")) or "graphs",
             )
         )
 

@@ -142,6 +142,7 @@ class CompilationRow:
 
     Attributes:
         seconds: None if this core reused what another had compiled.
+        modelled: Whether a real device would have compiled it, and the simulation did without.
         executions: How often this core had run this program point before.
         cause: Why it was new as the agent saw it, with the place already a location.
         hlo: Name under which the graph itself was kept in the process's folder.
@@ -157,6 +158,7 @@ class CompilationRow:
     seconds: float | None
     graph: str | None
     reused: bool = False
+    modelled: bool = False
     executions: int | None = None
     inputs: int | None = None
     outputs: int | None = None
@@ -181,7 +183,14 @@ class ErrorRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HangRow:
-    """What one core did when no core made progress any more."""
+    """Where one core stood when the cores could not go on.
+
+    Attributes:
+        state: "hang" (no progress), "core-left", "cores-differ", or "has ended".
+        waits_for: What it waits in, in words; None if it does not wait for other cores.
+        for_cores: The cores that had not come to it.
+        steps: Its optimizer steps up to then.
+    """
 
     process: str
     core: int | None
@@ -189,11 +198,18 @@ class HangRow:
     frames: tuple[Frame, ...]
     state: str | None
     waits_for: str | None
+    for_cores: tuple[int, ...] = ()
+    steps: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DivergenceRow:
-    """A core was about to run another graph than those that it shares a collective with."""
+    """A core was about to run another graph than those that it shares a collective with.
+
+    Attributes:
+        kind: "graphs"; "collectives" if one of them is in some cores' graphs only; "tags" for a
+            rendezvous that the cores gave different names.
+    """
 
     process: str
     core: int | None
@@ -202,6 +218,7 @@ class DivergenceRow:
     step: int | None = None
     frames: tuple[Frame, ...] = ()
     cause_frames: tuple[Frame, ...] = ()
+    kind: str = "graphs"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -128,7 +128,9 @@ class Account:
         return self._parts[part]
 
     # -- counts -------------------------------------------------------------------------------
-    def add_sync(self, site: int, what: str, seconds: float, compiled: int, ran: int = 0) -> None:
+    def add_sync(
+        self, site: int, what: str, seconds: float, compiled: int, ran: int = 0, tensors: int = 1
+    ) -> None:
         """One read by the user's program.
 
         Args:
@@ -137,6 +139,7 @@ class Account:
             seconds: How long the host waited, compilations left out.
             compiled: New graphs that it had compiled.
             ran: Graphs that it had run, new ones included.
+            tensors: How many tensors it brought to the host.
         """
         entry = self._syncs.setdefault((site, what), [0, 0.0, 0, dict.fromkeys(KINDS_OF_READ, 0)])
         entry[0] += 1
@@ -149,17 +152,20 @@ class Account:
         else:
             kind = "waited" if seconds > FREE_SECONDS else "free"
         entry[3][kind] += 1
-        self._transfers["from_device"] += 1
+        self._transfers["from_device"] += tensors
 
-    def add_fallback(self, site: int, operation: str, seconds: float, count: int = 1) -> None:
-        """One run of an operation on the CPU."""
+    def add_fallback(
+        self, site: int, operation: str, seconds: float, count: int = 1, tensors: int = 1
+    ) -> None:
+        """One run of an operation on the CPU; ``tensors`` were fetched for it."""
         entry = self._fallbacks.setdefault((site, operation), [0, 0.0])
         entry[0] += count
         entry[1] += seconds
-        self._transfers["from_device"] += 1
+        self._transfers["from_device"] += tensors
 
-    def add_fallback_time(self, site: int, seconds: float) -> None:
-        """Time of a fallback that has been counted already."""
+    def add_fallback_time(self, site: int, seconds: float, tensors: int = 0) -> None:
+        """Time (and further tensors) of a fallback that has been counted already."""
+        self._transfers["from_device"] += tensors
         for (place, _), entry in self._fallbacks.items():
             if place == site:
                 entry[1] += seconds

@@ -141,8 +141,11 @@ class Graphs:
         frame = sys._getframe(1)
         if threading.get_ident() != account.owner:
             frame = sys._current_frames().get(account.owner, frame)
-        named = shapes(self._sites.users(frame, EXPLAINING_FRAMES))
-        if cause is None:
+        modelled = graph.get("modelled")
+        named = shapes(self._sites.users(frame, EXPLAINING_FRAMES)) if modelled is None else {}
+        if modelled is not None:
+            cause = {**modelled, "site": site}
+        elif cause is None:
             causes = self._causes.setdefault(account.core, Causes())
             cause = causes.of(site, trigger, graph, named)
         self._write(
@@ -163,6 +166,7 @@ class Graphs:
                 "hlo": graph["hlo"],
                 "named": named if graph["hlo"] is not None else None,
                 "cuts": list(account.cuts),
+                "modelled": modelled is not None,
             }
         )
         return cause

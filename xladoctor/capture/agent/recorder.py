@@ -34,6 +34,7 @@ from .points import (
 )
 from .process import Process, at_end_of_child, see_uncaught
 from .sites import Sites
+from .tensors import crossing_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,6 +97,10 @@ class Recorder:
         with contextlib.suppress(Exception):
             if kind == "process-ended":
                 self.close()
+            elif kind == "interrupted":
+                self.process.note("interrupted from the keyboard (SIGINT)")
+            elif kind == "not-obeyed":
+                self.process.note(str(facts["message"]))
             elif kind == "not-compared":
                 self.process.hook_off("comparison of the cores' weights", facts["error"])
             else:
@@ -207,17 +212,20 @@ class Recorder:
                 # What the step's parts say: without compilations, which are counted as such, and
                 # without what only the simulation costs.
                 seconds = max(0.0, account.spent(part) - before)
+            tensors = crossing_tensors(call)
             if trigger == "read":
-                account.add_sync(site, call.what, seconds, compiled, ran)
+                account.add_sync(site, call.what, seconds, compiled, ran, tensors)
             else:
-                self._count_fallback(account, site, call.what, seconds)
+                self._count_fallback(account, site, call.what, seconds, tensors)
 
-    def _count_fallback(self, account: Account, site: int, what: str, seconds: float) -> None:
+    def _count_fallback(
+        self, account: Account, site: int, what: str, seconds: float, tensors: int
+    ) -> None:
         if what == "?":
             # A further tensor list of an operation that has been counted already.
-            account.add_fallback_time(site, seconds)
+            account.add_fallback_time(site, seconds, tensors)
             return
-        account.add_fallback(site, what, seconds)
+        account.add_fallback(site, what, seconds, tensors=tensors)
         with self._lock:
             self._fallbacks_counted[what] = self._fallbacks_counted.get(what, 0) + 1
 
@@ -233,18 +241,23 @@ class Recorder:
     def _upload(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)
         if found is not None and not found[0].in_rendezvous:
-            found[0].add_upload()
+            found[0].add_upload(crossing_tensors(call))
         return self._timed(call, proceed, "other")
 
     def _rendezvous(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)
         if found is None:
             return proceed()
-        found[0].in_rendezvous += 1
+        account = found[0]
+        account.in_rendezvous += 1
         try:
             return self._timed(call, proceed, "other")
         finally:
-            found[0].in_rendezvous -= 1
+            account.in_rendezvous -= 1
+            if call.facts.get("graphs"):  # what the simulation has put an exchange in memory for
+                self._graphs.ended(
+                    account, call, "sync", self._site(account, sys._getframe(1)), 0.0
+                )
 
     def _timed(self, call: Call, proceed: Callable[[], Any], part: str) -> Any:
         found = self._account(call)

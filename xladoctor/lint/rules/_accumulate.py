@@ -102,7 +102,7 @@ def _behind(model: FileModel, loop: cst.For, statement: str) -> Edit | None:
         return None
     start = model.tree.range(loop).start
     last = model.tree.range(loop.body.body[-1]).end.line
-    lines = model.text.splitlines()
+    lines = model.lines
     indent = lines[start.line - 1][: start.column]
     if indent.strip() or last >= len(lines):
         return None
