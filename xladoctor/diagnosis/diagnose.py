@@ -174,14 +174,20 @@ def _about(case: Case, readings: Readings) -> dict[str, str]:
     return about
 
 
+def _shared_cpu(run: RunFacts) -> str:
+    if len(run.cores) < 2:
+        return ""
+    hidden = " (that is in 'other')" if run.within_other is None else ""
+    return f" The cores share this CPU, and so wait for one another more than devices do{hidden}."
+
+
 def _notes(case: Case, readings: Readings) -> list[str]:
     notes = list(readings.notes)
     if case.run is not None:
         if any(run.manifest.simulated_cores for run in case.run.runs):
             notes.append(
                 "These cores are simulated on the CPU: counts are those of a real device, seconds "
-                "are not: the cores share this CPU, and so wait for one another more than devices "
-                "do" + (" (that is in 'other')." if case.run.within_other is None else ".")
+                "are not." + _shared_cpu(case.run)
             )
         missing = [part for part in PARTS if getattr(case.run.time, part) is None]
         if not case.run.steps:

@@ -294,6 +294,7 @@ class _EventReader:
                 hlo=_text(event.get("hlo")),
                 named=event["named"] if isinstance(event.get("named"), dict) else None,
                 cuts=tuple(self._site(site) for site in event.get("cuts") or ()),
+                piece=_integer(event.get("piece")),
             )
         )
 

@@ -136,5 +136,6 @@ class Graphs:
                 "hlo": graph["hlo"],
                 "named": named if graph["hlo"] is not None else None,
                 "cuts": list(account.cuts),
+                "piece": account.pieces.get(site, 1),
             }
         )

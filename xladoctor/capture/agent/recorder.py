@@ -321,6 +321,7 @@ class Recorder:
                 self._boundary(account)  # this loop's graphs end at reads only
             account.pending += 1
             account.read_since_step = False
+            account.pieces.clear()
         return proceed()
 
     def step_over(self) -> None:
@@ -447,7 +448,7 @@ def _trigger(account: Account, call: Call) -> str:
         return "library"
     if account.pending:
         return "step"
-    return "loader" if account.waits_for_input else "sync"
+    return "loader" if account.waits_for_input or xla.in_device_loader() else "sync"
 
 
 def _in_autograd_thread() -> bool:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,9 @@ CALLED = {
     "_xla_get_replication_devices_count": "how many cores a process has",
     "_set_ir_debug": "lines of the operations of a graph",
 }
+
+#: Frames between the recorder and a device loader that ends a graph: the points, and torch_xla's.
+_NEAR = 24
 
 #: Originals by the name of the binding, for those who must go past the points.
 originals: dict[str, Any] = {}
@@ -124,6 +128,18 @@ def current_core() -> int | None:
         return core_of_device(binding("_xla_get_default_device")())
     except Exception:
         return None
+
+
+def in_device_loader() -> bool:
+    """Whether a device loader of torch_xla is among the callers: it ends graphs between batches."""
+    frame = sys._getframe(1)
+    for _ in range(_NEAR):
+        if frame.f_code.co_filename.endswith("parallel_loader.py"):
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
 
 
 def counter(name: str) -> int:
