@@ -290,6 +290,22 @@ class RunFacts:
         )
 
     @functools.cached_property
+    def evaluation_batches(self) -> Mapping[tuple[str, str | None], int]:
+        """File and function to the graphs, over all cores, that device loaders ended there.
+
+        Functions in which steps end are left out: what remains evaluates.
+        """
+        found: collections.Counter[tuple[str, str | None]] = collections.Counter()
+        training = set()
+        for row in self.launches:
+            place = self.place(row.frames)
+            if place is not None and row.trigger == "loader":
+                found[place.filename, place.function] += row.count
+            elif place is not None and row.trigger == "step":
+                training.add((place.filename, place.function))
+        return {function: count for function, count in found.items() if function not in training}
+
+    @functools.cached_property
     def _causes(self) -> dict[tuple[str, str], Cause]:
         return {key: cause for run in self.runs for key, cause in explain(run).items()}
 

@@ -343,6 +343,7 @@ class _EventReader:
                 hlo=text(event.get("hlo")),
                 named=event["named"] if isinstance(event.get("named"), dict) else None,
                 cuts=tuple(self._site(site) for site in event.get("cuts") or ()),
+                piece=integer(event.get("piece")),
             )
         )
 

@@ -296,6 +296,7 @@ class Recorder:
             self._write_turns(account)
             account.pending += 1
             account.read_since_step = False
+            account.pieces.clear()
             result = proceed()
             if call.facts.get("eager"):
                 self._eager_step(account, call)
@@ -434,7 +435,7 @@ def _trigger(account: Account, call: Call) -> str:
         return "library"
     if account.pending:
         return "step"
-    return "loader" if account.waits_for_input else "sync"
+    return "loader" if account.waits_for_input or xla.in_device_loader() else "sync"
 
 
 def _in_autograd_thread() -> bool:
