@@ -14,6 +14,7 @@ from rich.text import Text
 
 from xladoctor.errors import UsageError
 from xladoctor.lint import fixes, sources, suppressions
+from xladoctor.lint.unused import UNUSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,7 +48,10 @@ def write(results: Sequence[FileResult], *, to_stdout: bool) -> int:
 def _replace(path: Path, before: bytes, after: bytes) -> str | None:
     """Write the fixed file; what stood in the way, if anything did."""
     try:
-        if path.read_bytes() != before:
+        now = path.read_bytes()
+        if now == after:
+            return None  # fixed under another name: a link to it was given too
+        if now != before:
             return "changed while it was linted, so it was left alone: run the command again"
         fixes.write(path, after)
     except OSError as error:
@@ -103,7 +107,8 @@ def add_noqa(results: Sequence[FileResult]) -> int:
     """Write a noqa comment to every line with a finding."""
     count = 0
     for result in results:
-        findings = result.result.findings
+        # A comment is no remedy for a comment that silences nothing.
+        findings = [item for item in result.result.findings if item.code != UNUSED]
         if not findings:
             continue
         if result.filename.endswith(".ipynb") or result.filename == "-":
