@@ -300,3 +300,23 @@ def test_a_loader_whose_loop_is_elsewhere_is_judged_by_its_name(name, arguments,
             return {name}
     """
     assert (rows(program, "XLA203") != []) is expected
+
+
+def test_models_of_transformers_do_not_make_its_trainer_run_the_loop():
+    program = """
+        import torch_xla.core.xla_model as xm
+        from torch.utils.data import DataLoader
+        {line}
+
+        def train(model, optimizer, data):
+            device = xm.xla_device()
+            loader = DataLoader(data, batch_size=8, drop_last=True)
+            for batch in loader:
+                batch = {{name: part.to(device) for name, part in batch.items()}}  # here
+                loss = model(**batch).loss
+                loss.backward()
+                xm.optimizer_step(optimizer, barrier=True)
+    """
+    plain = program.format(line="from transformers import AutoModel, AutoTokenizer")
+    assert rows(plain, "XLA603") == marked(plain)
+    assert "XLA603" not in codes(program.format(line="from transformers import Trainer"))

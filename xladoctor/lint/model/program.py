@@ -57,7 +57,7 @@ class Part:
         self.tree = Tree(cst.parse_module(unit.text))
         self.names = Names(self.tree)
         self.is_xla = is_xla(self.tree, self.names)
-        self.frameworks = used_frameworks(self.names)
+        self.frameworks = used_frameworks(self.tree, self.names)
         self.imports: list[Part] = []
 
     @functools.cached_property

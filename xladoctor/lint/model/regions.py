@@ -45,10 +45,21 @@ def is_xla(tree: Tree, names: Names) -> bool:
     )
 
 
-def used_frameworks(names: Names) -> frozenset[str]:
-    """Which of "lightning", "accelerate" and "transformers" a file imports."""
-    roots = {name.partition(".")[0] for name in names.imported()}
-    return frozenset(_FRAMEWORKS[root] for root in roots if root in _FRAMEWORKS)
+def used_frameworks(tree: Tree, names: Names) -> frozenset[str]:
+    """Which of "lightning", "accelerate" and "transformers" a file trains with.
+
+    Models, tokenizers and schedulers of transformers do not make its Trainer run the loop.
+    """
+    imported = names.imported()
+    roots = {name.partition(".")[0] for name in imported}
+    found = {_FRAMEWORKS[root] for root in roots if root in _FRAMEWORKS}
+    words = {name.rpartition(".")[2] for name in imported}
+    words |= {call.func.attr.value for call in tree.calls if isinstance(call.func, cst.Attribute)}
+    if not any("Trainer" in word or word.endswith("TrainingArguments") for word in words):
+        found.discard("transformers")
+    if not words & {"Accelerator", "notebook_launcher", "PartialState"}:
+        found.discard("accelerate")
+    return frozenset(found)
 
 
 def spmd_is_on(tree: Tree, names: Names) -> bool:

@@ -44,7 +44,7 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
 
 def _moves(model: FileModel, loop: Loop, call: CallSite) -> bool:
     """``images.to(device)`` of a part of the loop's batch, directly in the loop."""
-    if call.receiver is None or model.loop(call.node) is not loop:
+    if call.receiver is None or _loop_around(model, call.node) is not loop.node:
         return False
     moved = model.value(call.node)
     return (
@@ -52,6 +52,16 @@ def _moves(model: FileModel, loop: Loop, call: CallSite) -> bool:
         and moved.origin is call.node
         and model.value(call.receiver).kind is Kind.CPU_TENSOR
     )
+
+
+def _loop_around(model: FileModel, node: cst.CSTNode) -> cst.CSTNode | None:
+    """The innermost loop statement: a comprehension over the batch belongs to it."""
+    for parent in model.tree.ancestors(node):
+        if isinstance(parent, cst.For | cst.While):
+            return parent
+        if isinstance(parent, cst.FunctionDef | cst.Lambda):
+            return None
+    return None
 
 
 def _fix(model: FileModel, loop: cst.For, move: CallSite) -> Fix | None:
