@@ -113,7 +113,7 @@ def test_a_core_that_does_not_answer_is_ended_with_the_process(runs):
             "cores 0, 2 and 3 wait in a graph with all_reduce at {file}:{sync} for core 1",
             "core 1 waits in rendezvous 'save' at {file}:{rendezvous} for cores 0, 2 and 3"]),
         ("shape", "graphs-differ", ["core 1 and cores 0, 2 and 3 build", "f32[3,4]", "f32[4,4]"]),
-        ("reduce", "graphs-differ", [
+        ("reduce", "collectives-differ", [
             "only core 1 comes to all_reduce ('sum' torch.float32()) at {file}:{reduce}",
             "cores 0, 2 and 3 launch a graph without it at {file}:{sync}"]),
         ("stand-still", "hang", [

@@ -8,8 +8,10 @@ import pytest
 
 from tests.invented import InventedRun
 from xladoctor.diagnosis import diagnose
+from xladoctor.diagnosis.succession import followers, shifted
 from xladoctor.findings import Finding, Location, Severity
 from xladoctor.readings import load
+from xladoctor.readings.tables import CoreRow, StepRow
 from xladoctor.results import to_json
 
 if TYPE_CHECKING:
@@ -308,6 +310,20 @@ def test_what_goes_wrong_in_a_joined_run_has_the_numbers_that_its_cores_have_the
     assert f"core 2 at train.py:61 (core 1 {own})" in found["XLA413"].message
     assert found["XLA410"].message == f"core 1 builds another graph {own} (step 7)"
     assert found["XLA412"].message == f"cores 0 and 1 train other models {own}"
+
+
+def test_launches_one_after_the_other_are_the_same_cores(tmp_path: Path) -> None:
+    def process(name: str, began: float, ended: float | None, steps: int) -> list[CoreRow]:
+        return [CoreRow(name, core, began + core, ended, steps) for core in (0, 1)]
+
+    first, second = process("a", 0.0, 9.0, 3), process("b", 10.0, 19.0, 4)
+    beside, unended = process("c", 5.0, 30.0, 2), process("d", 31.0, None, 1)
+    rows = [*first, *second, *beside, *unended]
+    assert followers(rows) == {"b": "a", "d": "c"}
+    assert followers([*first, *process("e", 8.9, 20.0, 1)]) == {}
+    assert followers(unended + process("f", 99.0, 100.0, 1)) == {}
+    moved = shifted(StepRow("b", 0, 1, 2, 0.0, 1.0, {}), 3)
+    assert (moved.first, moved.last) == (4, 5)
 
 
 def standing(run: InventedRun, state: str, cores: dict[int, tuple[int | None, str | None, int]]):

@@ -48,7 +48,8 @@ def install(
         cores: How many cores; the environment must be that of :func:`environment`.
         on_event: Told what the run directory should know, as ``on_event(kind, facts)``. Kinds:
             "core-failed" (core, error), "core-left" and "cores-differ" (message, ended, waiting),
-            "graphs-differ" and "tags-differ" (message, cores), "hang" (message, waits),
+            "graphs-differ", "collectives-differ" and "tags-differ" (message, cores), "hang" (message,
+            waits),
             "cores-part" (see ``agreement``), "not-obeyed" (message), "interrupted",
             "process-ended" (core, error, left). Called from any thread; exceptions of it are
             ignored.

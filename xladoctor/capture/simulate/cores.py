@@ -58,7 +58,7 @@ class Core:
         launches: Number of graphs it has launched.
         steps: How often an optimizer has stepped before one of them.
         ended: Whether its main function has returned.
-        pinned: Whether its newest reduction pins the layout.
+        pinned: Whether the reductions in its pending graph pin the layout; None without any.
         reductions: Collectives put into its graph since the last optimizer step.
         clipped: Where gradients were clipped since then.
         exchanged: Sizes of what the cores brought to the newest rendezvous with payloads.
@@ -78,7 +78,7 @@ class Core:
     launches: int = 0
     steps: int = 0
     ended: bool = False
-    pinned: bool = True
+    pinned: bool | None = None
     reductions: int = 0
     clipped: Place | None = None
     exchanged: list[int] | None = None
@@ -120,6 +120,9 @@ class Crew:
         self.stuck = False
         #: What has been said of rendezvous, so that a loop does not say it again.
         self._said: set[str] = set()
+        self._channels: dict[int, collections.deque[Any]] = collections.defaultdict(
+            collections.deque
+        )
         self._shown = False
         self._on_event = on_event
         self._changed = threading.Condition()
@@ -196,6 +199,29 @@ class Crew:
             for core in self.cores.values()
             if core.waits_for is not None
         }
+
+    def send(self, channel: int, value: Any) -> None:
+        """Put a value into a channel between two cores."""
+        with self._changed:
+            self._channels[channel].append(value)
+            self._changed.notify_all()
+
+    def receive(self, core: Core, channel: int) -> Any:
+        """Take the next value out of a channel, when there is one.
+
+        Raises:
+            CoreStopped: The run is over.
+        """
+        with self._changed:
+            core.waits_for, core.since = f"xm.recv on channel {channel}", time.monotonic()
+            try:
+                while not self._channels[channel]:
+                    self.check()
+                    self._changed.wait()
+            finally:
+                core.waits_for = None
+                self.progress = time.monotonic()
+            return self._channels[channel].popleft()
 
     def waited_for(self, number: int) -> list[int]:
         """The cores that a waiting core waits for: not there, or there for something else."""

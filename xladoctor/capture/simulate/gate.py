@@ -81,9 +81,10 @@ class Gate:
         started = time.perf_counter()
         # A launch in a process of its own waits for the execution before it as well.
         call.facts["execute_seconds"] = started - began
-        meeting = self._meet_before(core, call)
         if call.what == "_xla_step_marker":
             core.steps += bool(core.roots)
+        meeting = self._meet_before(core, call)
+        if call.what == "_xla_step_marker":
             core.roots.clear()
             core.reads.clear()
         with self._lock:
@@ -133,7 +134,7 @@ class Gate:
         pending = self._pending(core, roots)
         meeting = core.crew.meet(core, f"{purpose} {pending.graph}", words, pending)
         if call.what == "_xla_step_marker":
-            core.collectives = []
+            core.collectives, core.pinned = [], None
         return meeting
 
     def _pending(self, core: Core, roots: list[Any]) -> Pending:
