@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -161,7 +162,7 @@ def parallel(index, device, keep):
 
     torch.manual_seed(index)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
-    model = DistributedDataParallel(model.to(device), gradient_as_bucket_view=True)
+    model = DistributedDataParallel(model.to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(4):
         optimizer.zero_grad()
@@ -174,9 +175,16 @@ def parallel(index, device, keep):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("collectives")
-    return simulated.run_cases(folder, CORES, PROGRAM, ("xm", "distributed"))
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("collectives")
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        # Were it obeyed, the first reduction of float32 would end the process.
+        patch.setenv("XLA_USE_BF16", "1")
+        return simulated.run_cases(folder, CORES, PROGRAM, ("xm", "distributed"))
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +293,13 @@ def test_bfloat16_is_summed_in_float32(results):
         assert found["bfloat16_list"] == [(whole / 2).tolist(), (every(3).sum(0) / 2).tolist()]
         assert found["bfloat16_scatter"] == [whole[core].item()]
         assert found["bfloat16_gather"] == every(4).flatten().tolist()
+
+
+def test_hidden_bfloat16_is_taken_away_and_that_is_said(folder, results):
+    assert results[0]["sum"] == every(3).sum(0).tolist()
+    [(kind, facts)] = [json.loads(line) for line in (folder / "events").read_text().splitlines()]
+    assert kind == "not-obeyed"
+    assert facts["message"].startswith("XLA_USE_BF16 is not obeyed on simulated cores")
 
 
 def emulated(collective, count):

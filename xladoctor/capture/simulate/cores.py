@@ -93,12 +93,17 @@ class Meeting:
         brought: Core to what it brings.
         complete: Whether everybody was there.
         launched: How many cores have launched the graph they met for.
+        first: The first of them; ``first_graph`` is the hash of its graph, if that is known.
+        first_compiled: Whether it had to compile it.
     """
 
     purposes: dict[int, str] = dataclasses.field(default_factory=dict)
     brought: dict[int, Any] = dataclasses.field(default_factory=dict)
     complete: bool = False
     launched: int = 0
+    first: int = 0
+    first_graph: str | None = None
+    first_compiled: bool = False
 
 
 class Crew:
@@ -286,8 +291,14 @@ class Crew:
             sys.stderr.write(f"{found[0]}\n")
             self.tell("tags-differ", message=found[0], **found[1])
 
-    def differ(self, core: Core, meeting: Meeting) -> None:
-        """A core compiles another graph than those that met with it and have launched theirs."""
+    def differ(self, core: Core, meeting: Meeting, other: int) -> None:
+        """Cores that met for one launch have launched different graphs.
+
+        Args:
+            core: The one that has come to the launch last.
+            meeting: What they met for.
+            other: The one with the new graph.
+        """
         odd = odd_ones({number: brought.reads for number, brought in meeting.brought.items()})
         why, cause = "", None
         if odd:
@@ -306,7 +317,7 @@ class Crew:
         with self._changed:
             self.grace, self.stuck = GRACE_IN_COLLECTIVE_SECONDS, True
             facts = {
-                "cores": odd[0] if odd else [core.number],
+                "cores": odd[0] if odd else [other],
                 "place": user_frame(core.thread),
                 "cause_place": cause,
             }
