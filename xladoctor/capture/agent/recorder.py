@@ -14,7 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import xla
+from . import tensors, xla
 from .account import Account, Accounts
 from .failures import Failures
 from .graphs import Graphs
@@ -34,11 +34,12 @@ from .points import (
 )
 from .process import Process, at_end_of_child, see_uncaught
 from .sites import Sites
-from .tensors import crossing_tensors
+from .tensors import MORE_INPUTS, crossing_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from .account import OpenFallback
     from .writer import Writer
 
 #: Seconds between two writings of the metrics report (1 ms each) at step boundaries.
@@ -129,7 +130,10 @@ class Recorder:
         if new:
             self._start()
             self.process.write({"e": "core-start", "core": core, "t": account.began})
-        return account, thread == account.owner or _in_autograd_thread()
+        own = thread == account.owner or _in_autograd_thread()
+        if own and account.open_fallback is not None and call.what != MORE_INPUTS:
+            account.end_fallback(account.open_fallback, seen=False)
+        return account, own
 
     def _site(self, account: Account, frame: Any) -> int:
         waiting = account.owner if threading.get_ident() != account.owner else None
@@ -196,11 +200,12 @@ class Recorder:
         site = self._site(account, sys._getframe(1))
         began = time.monotonic()
         part = _PARTS[trigger]
-        depth = account.enter(part) if own else None
         before = account.spent(part)
+        depth = account.enter(part) if own else None
         account.reads.append([part, 0, 0])
+        result = None
         try:
-            return proceed()
+            result = proceed()
         finally:
             _, compiled, ran = account.reads.pop()
             if call.facts.get("executed"):
@@ -208,26 +213,42 @@ class Recorder:
                 compiled += self._graphs_ended(account, call, trigger, began, of_launch=False)
             seconds = time.monotonic() - began
             if depth is not None:
-                account.leave(depth)
                 # What the step's parts say: without compilations, which are counted as such, and
                 # without what only the simulation costs.
-                seconds = max(0.0, account.spent(part) - before)
-            tensors = crossing_tensors(call)
+                fallback = self._goes_on(account, depth, site, call, result)
+                if fallback is None:
+                    account.leave(depth)
+                spent = account.spent(part) if fallback is None else fallback.fetched
+                seconds = max(0.0, spent - before)
+            crossed = crossing_tensors(call)
             if trigger == "read":
-                account.add_sync(site, call.what, seconds, compiled, ran, tensors)
+                account.add_sync(site, call.what, seconds, compiled, ran, crossed)
             else:
-                self._count_fallback(account, site, call.what, seconds, tensors)
+                self._count_fallback(account, site, call.what, seconds, crossed)
+        return result
 
     def _count_fallback(
-        self, account: Account, site: int, what: str, seconds: float, tensors: int
+        self, account: Account, site: int, what: str, seconds: float, crossed: int
     ) -> None:
-        if what == "?":
-            # A further tensor list of an operation that has been counted already.
-            account.add_fallback_time(site, seconds, tensors)
+        if what == MORE_INPUTS:
+            account.add_fallback_time(site, seconds, crossed)
             return
-        account.add_fallback(site, what, seconds, tensors=tensors)
+        account.add_fallback(site, what, seconds, crossed)
         with self._lock:
             self._fallbacks_counted[what] = self._fallbacks_counted.get(what, 0) + 1
+
+    @staticmethod
+    def _goes_on(
+        account: Account, depth: int, site: int, call: Call, inputs: Any
+    ) -> OpenFallback | None:
+        """The fallback whose inputs are here, if its end (results sent) will be seen."""
+        if call.point != FALLBACK or call.what == MORE_INPUTS or not inputs:
+            return None
+        fallback = account.keep_fallback_open(depth, site, call.what)
+        if tensors.when_gone(inputs, lambda: account.end_fallback(fallback)):
+            return fallback
+        account.open_fallback = None
+        return None
 
     def _wait(self, call: Call, proceed: Callable[[], Any]) -> Any:
         return self._timed(call, proceed, "execute")
@@ -242,7 +263,7 @@ class Recorder:
         found = self._account(call)
         if found is not None and not found[0].in_rendezvous:
             found[0].add_upload(crossing_tensors(call))
-        return self._timed(call, proceed, "other")
+        return self._timed(call, proceed, "transfer")
 
     def _rendezvous(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)
@@ -251,7 +272,7 @@ class Recorder:
         account = found[0]
         account.in_rendezvous += 1
         try:
-            return self._timed(call, proceed, "other")
+            return self._timed(call, proceed, "core_wait")
         finally:
             account.in_rendezvous -= 1
             if call.facts.get("graphs"):  # what the simulation has put an exchange in memory for
@@ -275,6 +296,7 @@ class Recorder:
             self._write_turns(account)
             account.pending += 1
             account.read_since_step = False
+            account.pieces.clear()
             result = proceed()
             if call.facts.get("eager"):
                 self._eager_step(account, call)
@@ -368,6 +390,7 @@ class Recorder:
         if account.pending:
             account.steps += account.pending
             account.pending = 0
+        self._graphs.write_shared(account.core)
         rows = [account.take_row()]
         if rows[0] is None:
             rows = [account.take_row(after_last=True)]
@@ -395,7 +418,8 @@ class Recorder:
             if not self.process.started or self._closed:
                 return
             self._closed = True
-            self.process.note_unattributed(self._fallbacks_counted)
+            with contextlib.suppress(Exception):
+                self.process.note_unattributed(self._fallbacks_counted)
             for account in list(self._accounts.by_core.values()):
                 self._end_core(account, failed=False)
             self.process.write_metrics()
@@ -411,7 +435,7 @@ def _trigger(account: Account, call: Call) -> str:
         return "library"
     if account.pending:
         return "step"
-    return "library" if account.waits_for_input else "sync"
+    return "loader" if account.waits_for_input or xla.in_device_loader() else "sync"
 
 
 def _in_autograd_thread() -> bool:
