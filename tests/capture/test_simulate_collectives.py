@@ -108,7 +108,7 @@ def main(index, case):
         "permute": lambda one: xm.collective_permute(one, [[0, 1], [1, 2], [2, 3], [3, 0]]),
     }.items():
         torch_xla.sync()
-        keep(f"{name}_backward", gradient(collective, 4))
+        found[f"{name}_without_gradient"] = gradient(collective, 4) is None
     if index == 1:
         xm.send(value(3) * 2, 7)
     if index == 3:
@@ -153,6 +153,9 @@ def distributed(index, device, value, keep, gradient):
     torch_xla.sync()
     keep("d_all_to_all_backward", gradient(
         lambda one: functional.all_to_all_single(zeros(4)[0], one), 4))
+    torch_xla.sync()
+    keep("d_reduce_scatter_backward", gradient(
+        lambda one: functional.reduce_scatter(zeros(1)[0], list(one.split(1))), 4))
     torch_xla.sync()
     parallel(index, device, keep)
 
@@ -315,15 +318,11 @@ def emulated(collective, count):
     return leaves.grad
 
 
-def test_gradients_through_exchanges(results):
-    expected = {
-        "reduce_scatter": emulated(lambda all_: all_.sum(0).reshape(CORES, 1), 4),
-        "all_to_all": emulated(lambda all_: all_.T, 4),
-        "permute": emulated(lambda all_: all_.roll(1, 0), 4),
-    }
-    for core, found in results.items():
-        for name, gradients in expected.items():
-            assert found[f"{name}_backward"] == gradients[core].tolist(), name
+def test_torch_xla_has_no_gradient_through_its_exchanges(results):
+    """Their results are leaves (torch_xla 2.9); ``torch.distributed.nn`` has them, see below."""
+    for found in results.values():
+        for name in ("reduce_scatter", "all_to_all", "permute"):
+            assert found[f"{name}_without_gradient"]
 
 
 def test_what_one_core_sends_another_receives(results):
@@ -350,9 +349,11 @@ def test_torch_distributed(distributed):
 def test_gradients_through_torch_distributed(distributed):
     summed = emulated(lambda all_: all_.sum(0).expand(CORES, 4), 4)
     turned = emulated(lambda all_: all_.T, 4)
+    scattered = emulated(lambda all_: all_.sum(0).reshape(CORES, 1), 4)
     for core, found in distributed.items():
         assert found["d_all_reduce_backward"] == summed[core].tolist()
         assert found["d_all_to_all_backward"] == turned[core].tolist()
+        assert found["d_reduce_scatter_backward"] == scattered[core].tolist()
 
 
 def test_distributed_data_parallel_trains_one_model(distributed):
@@ -373,6 +374,7 @@ def test_distributed_data_parallel_trains_one_model(distributed):
 
 def test_the_table_names_what_the_code_does():
     text = (Path(simulate.__file__).parent / "README.md").read_text()
+    text = text.partition("## Collectives\n")[2].partition("\n## ")[0]
     rows = {}
     for names, how in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (\w+)", text, re.MULTILINE):
         rows |= dict.fromkeys(re.findall(r"\w+", names), how)
