@@ -77,6 +77,10 @@ class Recorder:
         self.process.start_over()
         self._begin()
 
+    def leave_out(self, fallbacks: dict[str, int]) -> None:
+        """Take runs on the CPU that were before the record for counted."""
+        self._fallbacks_counted.update(fallbacks)
+
     def install(self, points: Points) -> None:
         """Put the recorder around the points."""
         for point, function in (
@@ -109,7 +113,7 @@ class Recorder:
     def _start(self) -> None:
         if self.process.start():
             at_end_of_child(self.close)
-            see_uncaught(self._uncaught)
+            see_uncaught(self.failed)
 
     # -- accounts -----------------------------------------------------------------------------
     def _account(self, call: Call) -> tuple[Account, bool] | None:
@@ -383,8 +387,8 @@ class Recorder:
         self.process.write(*[row for row in rows if row is not None] + [end])
         self.process.write_metrics()
 
-    def _uncaught(self, error: BaseException) -> None:
-        """The main thread dies; cores that have a main function of their own have told already."""
+    def failed(self, error: BaseException) -> None:
+        """This thread's work ends in an error; cores with a main function have told already."""
         for account in list(self._accounts.by_core.values()):
             if not account.ended and account.owner == threading.get_ident():
                 self._failures.error(account, error)
