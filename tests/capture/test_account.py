@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from xladoctor.capture.agent.account import PARTS, Account, Accounts
+from xladoctor.capture.agent.account import PARTS, Account, Accounts, OpenFallback
 from xladoctor.capture.agent.causes import Causes, shapes
 from xladoctor.capture.agent.sites import DEPTH, MOST, Sites
 from xladoctor.capture.agent.writer import Writer
@@ -50,7 +50,7 @@ def test_time_goes_to_the_innermost_span(clock):
     row = _one_step(account)
     assert row["parts"] == {
         "compile": 5, "execute": 1, "input_wait": 6, "host_sync": 0, "trace": 2.5, "fallback": 0,
-        "other": 0.5,
+        "other": 0, "core_wait": 0.5, "transfer": 0,
     }  # fmt: skip
     assert sum(row["parts"].values()) == row["t1"] - row["t0"] == 15
 
@@ -72,6 +72,53 @@ def test_a_span_that_a_broken_hook_left_open_ends_with_its_outer_one(clock):
     account.leave(outer)
     clock(3)
     assert _one_step(account)["parts"]["trace"] == 3
+
+
+def _fetched(account: Account, clock) -> OpenFallback:
+    """A fallback that waited 2 s for its inputs and now computes."""
+    depth = account.enter("fallback")
+    clock(2)
+    account.add_fallback(7, "aten::nonzero", account.spent("fallback"))
+    return account.keep_fallback_open(depth, 7, "aten::nonzero")
+
+
+def test_a_fallback_costs_what_it_takes_to_its_end(clock):
+    account = _account()
+    clock(1)
+    fallback = _fetched(account, clock)
+    clock(3)
+    account.end_fallback(fallback)
+    clock(5)
+    account.end_fallback(fallback)  # a second word of its end says nothing
+    row = _one_step(account)
+    assert row["fallbacks"] == [[7, "aten::nonzero", 1, 5.0, 2.0]]
+    assert (row["parts"]["fallback"], row["parts"]["trace"]) == (5, 6)
+
+
+def test_of_a_fallback_whose_end_was_not_seen_only_the_fetching_counts(clock):
+    account = _account()
+    outer = account.enter("input_wait")
+    fallback = _fetched(account, clock)
+    clock(30)
+    account.end_fallback(fallback, seen=False)
+    account.leave(outer)
+    row = _one_step(account)
+    assert row["fallbacks"] == [[7, "aten::nonzero", 1, 2.0, 2.0]]
+    assert (row["parts"]["fallback"], row["parts"]["input_wait"]) == (2, 30)
+
+
+def test_more_inputs_of_a_fallback_are_in_its_time_already(clock):
+    account = _account()
+    fallback = _fetched(account, clock)
+    more = account.enter("fallback")
+    clock(1)
+    account.add_fallback_time(7, 1.0)
+    account.leave(more)
+    clock(3)
+    account.end_fallback(fallback)
+    row = _one_step(account)
+    assert row["fallbacks"] == [[7, "aten::nonzero", 1, 6.0, 3.0]]
+    assert row["parts"]["fallback"] == 6
 
 
 def test_a_long_run_stays_bounded_and_loses_no_step(clock):

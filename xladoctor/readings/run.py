@@ -304,10 +304,11 @@ class _EventReader:
         ]  # fmt: skip
         fallbacks = [
             tables.FallbackRow(
-                *place, self._site(site), str(what), round(required(count)), number(seconds)
+                *place, self._site(site), str(what), round(required(count)), number(seconds),
+                number(more[0]) if more else None,
             )
-            for site, what, count, seconds in event.get("fallbacks") or ()
-        ]
+            for site, what, count, seconds, *more in event.get("fallbacks") or ()
+        ]  # fmt: skip
         launches = [
             tables.LaunchRow(
                 *place, self._site(site), str(what), round(required(count)), number(seconds)
@@ -342,6 +343,7 @@ class _EventReader:
                 hlo=text(event.get("hlo")),
                 named=event["named"] if isinstance(event.get("named"), dict) else None,
                 cuts=tuple(self._site(site) for site in event.get("cuts") or ()),
+                piece=integer(event.get("piece")),
             )
         )
 

@@ -110,7 +110,13 @@ class SyncRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FallbackRow:
-    """Runs of one operation on the CPU, from one line in one stretch of steps."""
+    """Runs of one operation on the CPU, from one line in one stretch of steps.
+
+    Attributes:
+        seconds: How long they held the host up; compilations that they triggered are not in it.
+        fetched: Share of it (seconds) that fetching the inputs took. None in a run that was
+            recorded without: there ``seconds`` is that of fetching alone.
+    """
 
     process: str
     core: int
@@ -120,6 +126,7 @@ class FallbackRow:
     operation: str
     count: int
     seconds: float | None
+    fetched: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -148,6 +155,8 @@ class CompilationRow:
         hlo: Name under which the graph itself was kept in the process's folder.
         named: Variables of the user's frames to the shapes of their tensors.
         cuts: Where reads and fallbacks had cut this step's graph before.
+        piece: Which of the graphs it was, from 1, that ended at this point since the last optimizer
+            step.
     """
 
     process: str
@@ -166,6 +175,7 @@ class CompilationRow:
     hlo: str | None = None
     named: dict[str, str] | None = None
     cuts: tuple[tuple[Frame, ...], ...] = ()
+    piece: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 PARTS = ("compile", "execute", "input_wait", "host_sync", "trace", "fallback", "other")
+#: Written beside them; reports count them as "other", and can say what it holds: waiting for other
+#: cores, and sending tensors to the device.
+WITHIN_OTHER = ("core_wait", "transfer")
 
 #: Rows of one step each; after these, a row covers more and more steps, so that a run of
 #: 100,000 steps writes about 3,000 rows for a core.
@@ -24,6 +27,15 @@ FREE_SECONDS = 0.001
 
 #: How many places that cut the graph of one step are remembered.
 MOST_CUTS = 16
+
+
+class OpenFallback(NamedTuple):
+    """A fallback that computes: its span, its place, and what "fallback" had when that began."""
+
+    depth: int
+    site: int
+    operation: str
+    fetched: float
 
 
 class Account:
@@ -50,17 +62,20 @@ class Account:
         # Open reads, innermost last: [part, new graphs, graphs that ran].
         self.reads: list[list[Any]] = []
         self.in_rendezvous = 0
+        # A fallback whose inputs have been fetched and whose end has not been seen.
+        self.open_fallback: OpenFallback | None = None
         self.cuts: list[int] = []  # where reads and fallbacks have cut this step's graph
         self.runs: dict[int, int] = {}  # site -> graphs that ended there
+        self.pieces: dict[int, int] = {}  # the same since the last optimizer step
         self.seen: set[str] = set()  # graphs this core has run
         self._first_unwritten = 1
         self.turns_unwritten = 0
         self._clear()
 
     def _clear(self) -> None:
-        self._parts = dict.fromkeys((*PARTS, "launch"), 0.0)
+        self._parts = dict.fromkeys((*PARTS, *WITHIN_OTHER, "launch"), 0.0)
         self._syncs: dict[tuple[int, str], list[Any]] = {}
-        self._fallbacks: dict[tuple[int, str], list[float]] = {}
+        self._fallbacks: dict[tuple[int, str], list[Any]] = {}
         self._launches: dict[tuple[int, str], list[float]] = {}
         self._transfers = {"to_device": 0, "from_device": 0}
 
@@ -102,14 +117,18 @@ class Account:
         Args:
             compiling: Seconds of compilation.
             executing: Seconds that the launch waited for the graph before it to be executed.
-            simulation: Seconds that only the simulation of several cores cost.
+            simulation: Seconds that the launch waited for other cores.
             rest: The part that gets what is left: "trace" for a step's end, the part of the read
                 if the launch is part of one.
         """
         self.book()
         left = self._parts["launch"]
         self._parts["launch"] = 0.0
-        for part, wanted in (("compile", compiling), ("execute", executing), ("other", simulation)):
+        for part, wanted in (
+            ("compile", compiling),
+            ("execute", executing),
+            ("core_wait", simulation),
+        ):
             share = min(left, max(0.0, wanted))
             self._parts[part] += share
             left -= share
@@ -154,22 +173,65 @@ class Account:
         entry[3][kind] += 1
         self._transfers["from_device"] += tensors
 
-    def add_fallback(
-        self, site: int, operation: str, seconds: float, count: int = 1, tensors: int = 1
-    ) -> None:
-        """One run of an operation on the CPU; ``tensors`` were fetched for it."""
-        entry = self._fallbacks.setdefault((site, operation), [0, 0.0])
-        entry[0] += count
-        entry[1] += seconds
+    def add_fallback(self, site: int, operation: str, fetching: float, tensors: int = 1) -> None:
+        """One run of an operation on the CPU.
+
+        Args:
+            site: Where it was called.
+            operation: What was computed.
+            fetching: Seconds for which its inputs were fetched.
+            tensors: How many were fetched.
+        """
+        entry = self._fallbacks.setdefault((site, operation), [0, 0.0, 0.0])
+        entry[0] += 1
+        entry[1] += fetching
+        entry[2] += fetching
         self._transfers["from_device"] += tensors
 
-    def add_fallback_time(self, site: int, seconds: float, tensors: int = 0) -> None:
-        """Time (and further tensors) of a fallback that has been counted already."""
+    def add_fallback_time(self, site: int, fetching: float, tensors: int = 0) -> None:
+        """More inputs of a fallback that has been counted already."""
         self._transfers["from_device"] += tensors
         for (place, _), entry in self._fallbacks.items():
             if place == site:
-                entry[1] += seconds
+                # While its end is awaited, that end brings the whole of its time.
+                entry[1] += fetching if self.open_fallback is None else 0.0
+                entry[2] += fetching
                 return
+
+    def keep_fallback_open(self, depth: int, site: int, operation: str) -> OpenFallback:
+        """Leave a fallback's span open when its inputs are there: it goes on to compute.
+
+        Args:
+            depth: What :meth:`enter` gave.
+            site: Where it was called.
+            operation: What is computed.
+
+        Returns:
+            What :meth:`end_fallback` takes.
+        """
+        self.open_fallback = OpenFallback(depth, site, operation, self.spent("fallback"))
+        return self.open_fallback
+
+    def end_fallback(self, fallback: OpenFallback, *, seen: bool = True) -> None:
+        """Close the span of a fallback, if it is open still.
+
+        Args:
+            fallback: What :meth:`keep_fallback_open` gave.
+            seen: Whether it has just ended. If not, the core went on at an unknown moment: only
+                the fetching is known, and the time since then is given to what is around it.
+        """
+        if self.open_fallback is not fallback:
+            return
+        self.open_fallback = None
+        around = self._spans[fallback.depth - 1] if fallback.depth else "trace"
+        self.leave(fallback.depth)
+        seconds = max(0.0, self._parts["fallback"] - fallback.fetched)
+        if not seen:
+            self.move("fallback", around, seconds)
+            return
+        entry = self._fallbacks.get((fallback.site, fallback.operation))
+        if entry is not None:
+            entry[1] += seconds
 
     def add_launch(self, site: int, trigger: str, seconds: float) -> int:
         """One graph that ended; returns how many had ended at this site before."""
@@ -179,6 +241,7 @@ class Account:
         before = self.runs.get(site, 0)
         self.runs[site] = before + 1
         self.ran_since_turn = True
+        self.pieces[site] = self.pieces.get(site, 0) + 1
         return before
 
     def add_cut(self, site: int, trigger: str) -> None:
@@ -256,7 +319,7 @@ class Account:
             "last": last,
             "t0": self.row_began,
             "t1": self._mark,
-            "parts": {part: round(self._parts[part], 7) for part in PARTS},
+            "parts": {part: round(self._parts[part], 7) for part in (*PARTS, *WITHIN_OTHER)},
             "syncs": _entries(self._syncs),
             "fallbacks": _entries(self._fallbacks),
             "launches": _entries(self._launches),

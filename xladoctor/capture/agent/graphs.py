@@ -167,6 +167,7 @@ class Graphs:
                 "named": named if graph["hlo"] is not None else None,
                 "cuts": list(account.cuts),
                 "modelled": modelled is not None,
+                "piece": account.pieces.get(site, 1),
             }
         )
         return cause

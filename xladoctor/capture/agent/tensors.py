@@ -10,6 +10,8 @@ Facts used (seen by running):
   in C++ or in a library, and costs nothing elsewhere.
 * ``.cpu()``, ``.to("cpu")``, ``.tolist()``, ``cpu_tensor.copy_(t)``, ``cpu_tensor[i] = t`` do not
   pass there: they are wrapped as methods.
+* What ``aten::_to_cpu`` gives a fallback lives until the fallback has computed its results and sent
+  them to the device (torch's ``cpu_fallback`` holds it so long): its end is the fallback's end.
 * A fallback increments the counter of its operation just before ``aten::_to_cpu``: the counter that
   has moved names it. ``aten::_local_scalar_dense`` is ``.item()`` and its kin.
 
@@ -48,6 +50,9 @@ READS = (
 MOST_SITES = 10_000
 
 SCALAR_READ = "aten::_local_scalar_dense"
+
+#: In the place of an operation's name: a further list of tensors of the operation before.
+MORE_INPUTS = "?"
 
 _thread = threading.local()
 #: torch drops the override when its library object dies.
@@ -118,6 +123,42 @@ def install(
     except Exception:
         missing.append("aten::_to_cpu")
     return missing
+
+
+def when_gone(fetched: Sequence[Any], function: Callable[[], None]) -> bool:
+    """Have a function called when tensors that are about to go to C++ are no longer used there.
+
+    Args:
+        fetched: What ``aten::_to_cpu`` gives a fallback.
+        function: Takes nothing; what it raises is lost.
+
+    Returns:
+        False if their end would say nothing, because others hold them as well.
+    """
+    try:
+        for tensor in fetched:
+            # More than one use: a tensor of the program that was waiting to be sent.
+            if tensor._use_count() == 1:
+                tensor._xladoctor_end = _End(function)
+                return True
+    except Exception:
+        return False
+    return False
+
+
+class _End:
+    """Calls a function when it dies."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+
+    def __del__(self) -> None:
+        try:  # noqa: SIM105 - when Python ends, modules may be gone
+            self._function()
+        except Exception:
+            pass
 
 
 class _Crossing:
@@ -262,7 +303,7 @@ class _Fallbacks:
             site: Code object and line that called, to tell several candidates apart.
 
         Returns:
-            Its name ("aten::nonzero"), or "?" if no counter has moved.
+            Its name ("aten::nonzero"), or :data:`MORE_INPUTS` if no counter has moved.
         """
         with self._lock:
             for name in self._names():
@@ -273,7 +314,7 @@ class _Fallbacks:
                     if value > before:  # metrics.clear_all() sets the counters back
                         self._waiting[name] = self._waiting.get(name, 0) + value - before
             name = self._choose(scalar, site)
-            if name == "?":
+            if name == MORE_INPUTS:
                 return name
             left = self._waiting[name] - 1
             if left:
@@ -288,13 +329,13 @@ class _Fallbacks:
 
     def _choose(self, scalar: bool, site: tuple[Any, int] | None) -> str:
         if scalar:
-            return SCALAR_READ if SCALAR_READ in self._waiting else "?"
+            return SCALAR_READ if SCALAR_READ in self._waiting else MORE_INPUTS
         known = self._known.get(site) if site is not None else None
         if known in self._waiting:
             return known
         # A scalar read that no wrapped method has announced is rarer than an operation.
         others = [name for name in self._waiting if name != SCALAR_READ]
-        return (others or list(self._waiting) or ["?"])[0]
+        return (others or list(self._waiting) or [MORE_INPUTS])[0]
 
 
 def _site() -> tuple[Any, int] | None:
@@ -318,7 +359,7 @@ def _override_to_cpu(crossing: _Crossing, binding: Callable[[str], Any]) -> None
         try:
             return fallbacks.take(scalar, site)
         except Exception:
-            return "?"
+            return MORE_INPUTS
 
     def to_cpu(tensors: Sequence[Any]) -> Any:
         if reading():

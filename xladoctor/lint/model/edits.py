@@ -111,8 +111,17 @@ def remove_statement(tree: Tree, text: str, node: cst.CSTNode) -> Edit | None:
     if len(body) == 1 and not isinstance(block, cst.Module):
         return Edit("pass", own, Position(found.end.line, found.end.column + 1))
     lines = lines_of(text)
-    if found.end.line >= len(lines) or "#" in lines[found.end.line - 1][found.end.column :]:
+    if "#" in lines[found.end.line - 1][found.end.column :]:
         return None
+    if found.end.line >= len(lines):
+        before = found.start.line - 1
+        if not before:
+            return None
+        return Edit(
+            "",
+            Position(before, len(lines[before - 1]) + 1),
+            Position(found.end.line, len(lines[found.end.line - 1]) + 1),
+        )
     return Edit("", Position(found.start.line, 1), Position(found.end.line + 1, 1))
 
 

@@ -39,6 +39,8 @@ class Entry:
     arguments: str = "none"
     names: tuple[str, ...] = ()
     advice: str = ""
+    no_fix: str = ""
+    always: str | None = None
 
     def removed(self, target: tuple[int, ...]) -> bool:
         """Whether the target version lacks the name."""
@@ -130,6 +132,8 @@ def replacement_fix(model: FileModel, node: cst.BaseExpression, entry: Entry) ->
     None if arguments do not carry over, or a name that the import would bind is taken.
     """
     parent = model.parent(node)
+    if entry.always is not None and isinstance(parent, cst.Call) and not parent.args:
+        return model.fix(f"Write {entry.always}", model.replace(parent, entry.always))
     if entry.new is None or not isinstance(parent, cst.Call) or parent.func is not node:
         return None
     new = spell(model, node, entry.new, beside=node)

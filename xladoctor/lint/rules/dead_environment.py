@@ -52,6 +52,7 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
                     node,
                     f"{name} is not set any more ({row['effect']}): this raises KeyError",
                     suggestion=row["instead"],
+                    fix=_assert_fix(model, node),
                 )
     for number, line in model.shell:
         for match in SHELL.finditer(line):
@@ -87,7 +88,14 @@ def _fix(model: FileModel, node: cst.CSTNode, row: dict[str, Any]) -> Fix | None
     Where it still does something (bfloat16 behind the program's back) the program without it
     trains in float32.
     """
-    if (
+    if isinstance(node, cst.Call):
+        call = model.call(node)
+        whole = call.name in {"os.environ.setdefault", "os.putenv"} and len(node.args) == 2
+        if not whole or any(model.literal(a.value) is NotImplemented for a in node.args):
+            return None
+        if not isinstance(model.parent(node), cst.Expr):
+            return None
+    elif (
         not isinstance(node, cst.Assign)
         or len(node.targets) != 1
         or model.literal(node.value) is NotImplemented
@@ -96,3 +104,11 @@ def _fix(model: FileModel, node: cst.CSTNode, row: dict[str, Any]) -> Fix | None
     dead = row["status"] == "dead"
     message = "Delete the setting" if dead else "Delete the setting, train in float32"
     return model.fix(message, model.remove_statement(node), safe=dead)
+
+
+def _assert_fix(model: FileModel, node: cst.CSTNode) -> Fix | None:
+    """Delete ``assert os.environ["COLAB_TPU_ADDR"]``, which can only fail."""
+    parent = model.parent(node)
+    if not isinstance(parent, cst.Assert) or parent.test is not node:
+        return None
+    return model.fix("Delete the check", model.remove_statement(parent))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._lightning import argument_fix, precision_fix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import libcst as cst
 
-    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
@@ -48,7 +48,7 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     value,
                     f"Lightning {release} removed {name}: Trainer raises TypeError",
                     suggestion=f"write {instead}",
-                    fix=_cores_fix(model, call) if name == "tpu_cores" else None,
+                    fix=argument_fix(model, call, name),
                 )
             literal = model.literal(value)
             if name == "strategy" and isinstance(literal, str) and literal in _STRATEGIES:
@@ -65,7 +65,7 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
 
 def _precision(model: FileModel, value: cst.BaseExpression) -> Iterator[Problem]:
     literal = model.literal(value)
-    fix = model.fix('Write "bf16-true"', model.replace(value, '"bf16-true"'), safe=False)
+    fix = precision_fix(model, value)
     if literal in _REFUSED:
         yield model.problem(
             value,
@@ -90,17 +90,4 @@ def _for_xla(model: FileModel, call: CallSite) -> bool:
     strategy = call.keywords.get("strategy")
     return (accelerator is not None and model.literal(accelerator) in ("tpu", "xla")) or (
         strategy is not None and model.literal(strategy) in (*_STRATEGIES, "xla", "xla_debug")
-    )
-
-
-def _cores_fix(model: FileModel, call: CallSite) -> Fix | None:
-    """``tpu_cores=8`` as accelerator and devices; a list named one core, counted from 1 then."""
-    value = call.keywords["tpu_cores"]
-    argument = next(item for item in call.node.args if item.value is value)
-    cores = model.literal(value)
-    if not isinstance(cores, int) or {"accelerator", "devices"} & set(call.keywords):
-        return None
-    return model.fix(
-        "Write accelerator and devices",
-        model.replace(argument, f'accelerator="tpu", devices={cores}'),
     )

@@ -1,4 +1,4 @@
-"""XLA424: one model object is moved by several cores."""
+"""XLA424: one model of the module that several cores move to their device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import entry_places, every_core
+from xladoctor.lint.rules._cores import entry_places
+from xladoctor.lint.rules._shared import Shared, shared_fix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,41 +17,53 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _WRAPPER = "torch_xla.distributed.xla_multiprocessing.MpModelWrapper"
+#: First release without XRT, in which each core was a process.
+_SINCE = (2, 0)
 
 
 @rule("XLA424")
 def shared_model(model: FileModel) -> Iterator[Problem]:
-    """Find moves of a model of the module's own code in functions that every core runs."""
-    for call in model.methods("to"):
-        target = call.argument(0, "device")
-        if target is None or model.value(target).kind is not Kind.DEVICE:
+    """Find ``global_model.to(device)`` and ``MpModelWrapper`` in what every core runs."""
+    if model.target < _SINCE or not model.is_xla or model.spmd or model.frameworks:
+        return
+    for move in model.methods("to"):
+        entry = model.on_every_core(move.node)
+        shared = _shared(model, move) if entry is not None else None
+        if entry is None or shared is None:
             continue
-        maker = _global_model(model, call)
-        entry = every_core(model, call.node) if maker is not None else None
-        if maker is None or entry is None or entry.function is None:
-            continue
-        wrapped = isinstance(maker, cst.Call) and model.name(maker.func) == _WRAPPER
-        what = "MpModelWrapper.to" if wrapped else "this"
         yield model.problem(
-            call.node,
-            f"{what} moves the one model of the process: where a process runs two cores (TPU v2 "
-            "and v3), both cores then train the same parameters on the second one's device",
-            suggestion="build the model in the function that every core runs, then "
-            "xm.broadcast_master_param(model)",
-            related=[model.place(maker, "the one model"), *entry_places(model, entry)],
+            move.node,
+            f"all cores of a process move the one {shared.name.value} of the module: where a "
+            "process has two cores (TPU v2, v3), both train the same parameters, on one of them",
+            suggestion="make the model in the function that each core runs, or move a copy: "
+            f"copy.deepcopy({shared.name.value}).to(device)",
+            related=[
+                model.place(shared.made, "made once, before the cores start"),
+                *entry_places(model, entry),
+            ],
+            fix=shared_fix(model, move, shared),
         )
 
 
-def _global_model(model: FileModel, call: CallSite) -> cst.CSTNode | None:
-    """What made the model, if the receiver is a name that only the module's own code binds."""
-    node = call.receiver
-    if not isinstance(node, cst.Name) or call.function is None:
+def _shared(model: FileModel, move: CallSite) -> Shared | None:
+    """The model of the module that ``x.to(device)`` moves, if ``x`` is one."""
+    name = move.receiver
+    device = move.argument(0, "device")
+    if not isinstance(name, cst.Name) or device is None:
         return None
-    bindings = model.bindings(node.value, node)
+    bindings = model.bindings(name.value, name)
     if len(bindings) != 1 or bindings[0].kind != "assign":
         return None
     made = bindings[0].node
-    if not isinstance(made, cst.BaseExpression) or model.function_of(made) is not None:
+    if not isinstance(made, cst.BaseExpression) or not model.is_here(made):
         return None
-    is_wrapper = isinstance(made, cst.Call) and model.name(made.func) == _WRAPPER
-    return made if is_wrapper or model.value(made).kind is Kind.MODEL else None
+    if model.function_of(made) is not None or move.function is None:
+        return None
+    wrapped = None
+    if isinstance(made, cst.Call) and model.call(made).name == _WRAPPER:
+        wrapped = model.call(made).argument(0, "model")
+        if wrapped is None:
+            return None
+    elif model.value(name).kind is not Kind.MODEL or model.value(device).kind is not Kind.DEVICE:
+        return None
+    return Shared(name, made, wrapped)
