@@ -93,9 +93,12 @@ def profile(output: str | Path | None = None, *, force: bool = False) -> Iterato
         xladoctor=__version__, command=words, cwd=str(Path.cwd()), started=now
     )
     rundir.write_manifest(directory, manifest)
-    _sessions.append(directory)
     run = Run(directory)
-    recorder = agent.begin(str(directory))
+    try:
+        recorder = agent.begin(str(directory))
+    except Exception as error:
+        raise UsageError(f"nothing can be recorded with this torch_xla ({error!r})") from error
+    _sessions.append(directory)
     try:
         yield run
     except BaseException as error:

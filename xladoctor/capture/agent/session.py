@@ -29,7 +29,6 @@ def begin(run_dir: str) -> Recorder:
         run_dir: The run directory, absolute.
     """
     recorder = Recorder(Writer(run_dir), simulated_cores=None)
-    boot.started[os.getpid()] = recorder
     if not _installed:
         points = Points(on_failure=_hook_off)
         missing = xla.install(points)
@@ -42,6 +41,7 @@ def begin(run_dir: str) -> Recorder:
     meter.catch_up()
     recorder.install(points)
     meter.install(points)
+    boot.started[os.getpid()] = recorder
     return recorder
 
 
