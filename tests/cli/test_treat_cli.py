@@ -189,13 +189,13 @@ class FakeRunner:
         return Trial(ran=True, figures=Figures(syncs=syncs, per_step=True, steps=4, cores=1))
 
 
-def course(tmp_path, monkeypatch, text, **runner):
+def course(tmp_path, monkeypatch, text, kind=FakeRunner, **runner):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(text)
     program = together.program_of("train.py", Plan(LintOptions()))
     before = program.read()
     found = treat_module._Course(
-        FakeRunner(program, **runner), before, unsafe=False, repeat=True
+        kind(program, **runner), before, unsafe=False, repeat=True
     )  # fmt: skip
     found.run()
     return found
@@ -229,6 +229,21 @@ def test_a_program_that_fails_is_repeated_once_it_runs(tmp_path, monkeypatch):
         "the same again, to see what differs by itself",
     ]  # fmt: skip
     assert (found.first.ran, found.last.ran, found.apart.measured) == (False, True, True)
+
+
+def test_a_signal_ends_the_treatment_and_what_was_kept_is_shown(tmp_path, monkeypatch):
+    class Stopped(FakeRunner):
+        def run(self, version, what):
+            if what.startswith("the same again"):
+                raise trials.Interrupted(Trial(ran=False), 143)
+            return super().run(version, what)
+
+    found = course(tmp_path, monkeypatch, TWO_FIXES, kind=Stopped, fails=["xrt_world_size"])
+    assert found.interrupted == 143
+    result = found.result("train.py", (), None, ())
+    assert result.interrupted
+    assert "+print(xr.world_size())" in result.diff
+    assert [step.kept for step in result.steps] == [True]
 
 
 def test_a_fix_that_waits_more_is_left_out(tmp_path, monkeypatch):
