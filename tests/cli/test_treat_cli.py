@@ -153,6 +153,37 @@ def test_files_are_written_together_or_not_at_all(tmp_path, monkeypatch):
     assert (tmp_path / "helper.py").read_text() == "mended\n"
 
 
+def test_a_version_in_several_files_is_a_mirror_of_links(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("work/package", "work/data"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name, text in (
+        ("train.py", "import torch_xla, package.steps\n"),
+        ("package/__init__.py", ""),
+        ("package/steps.py", "import torch_xla\n"),
+        ("data/one.txt", "one"),
+    ):
+        (tmp_path / "work" / name).write_text(text)
+    program = together.program_of("work/train.py", Plan(LintOptions()))
+    before = program.read()
+    after = before | {"work/package/steps.py": b"mended\n"}
+    with trials._placed(program, before, after) as path:
+        assert path.parent.parent == tmp_path
+        assert path.read_bytes() == before["work/train.py"]
+        # A link would make Python look for its imports where it leads to.
+        assert not path.is_symlink()
+        assert (path.parent / "package" / "steps.py").read_bytes() == b"mended\n"
+        assert (path.parent / "package" / "__init__.py").is_symlink()
+        assert (path.parent / "data" / "one.txt").read_text() == "one"
+    assert not path.parent.exists()
+    assert (tmp_path / "work" / "data" / "one.txt").read_text() == "one"  # nothing was lost
+    with trials._placed(program, before, before | {"work/train.py": b"mended\n"}) as path:
+        assert (path.parent, path.read_bytes()) == (Path("work"), b"mended\n")
+    assert sorted(item.name for item in (tmp_path / "work").iterdir()) == [
+        "data", "package", "train.py",
+    ]  # fmt: skip
+
+
 def test_the_program_is_the_script_and_what_it_imports(tmp_path, monkeypatch):
     """Not the other scripts of the folder, though they import the same files."""
     monkeypatch.chdir(tmp_path)

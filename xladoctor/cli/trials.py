@@ -191,7 +191,9 @@ def _placed(program: Program, original: Version, version: Version) -> Iterator[P
     try:
         if others:
             root = script.absolute().parent
-            place = Path(tempfile.mkdtemp(prefix=f".{script.stem}-treated-", dir=root.parent))
+            # Beside the folder, so that "../data" is still there; or where one may write.
+            beside = root.parent if os.access(root.parent, os.W_OK) else None
+            place = Path(tempfile.mkdtemp(prefix=f".{script.stem}-treated-", dir=beside))
             files = {Path(name).absolute(): version[name] for name in (program.script, *others)}
             _mirror(root, place, files)
             path = place / script.name
