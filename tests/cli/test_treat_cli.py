@@ -135,6 +135,7 @@ def test_a_script_that_asks_for_arguments(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "data='here'" in done.stderr
     assert "No fix was tried" in done.stdout
+    assert "no process of the program used torch_xla" in done.stdout.replace("\n", " ")
 
 
 def test_files_are_written_together_or_not_at_all(tmp_path, monkeypatch):
