@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from xladoctor import __version__, diagnosis, readings
+from xladoctor import __version__
 from xladoctor.capture import command as commands
 from xladoctor.capture import launch, rundir
 from xladoctor.capture.simulate import MAX_CORES
@@ -270,6 +270,9 @@ def _show(
     Raises:
         XladoctorError: Nothing was recorded, or the report cannot be written.
     """
+    # Not at the top: the command would wait for what is only needed after it.
+    from xladoctor import diagnosis, readings
+
     if not rundir.processes(run_dir):
         # A command that uses no device is no failure, unless a limit was to be judged.
         missed = rundir.not_started(run_dir) or rundir.not_reached(run_dir)

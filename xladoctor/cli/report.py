@@ -12,7 +12,6 @@ from typing import TextIO
 
 import click
 
-from xladoctor import diagnosis, readings
 from xladoctor.capture import rundir
 from xladoctor.errors import SourceError, UsageError
 from xladoctor.report import FORMATS, render
@@ -43,6 +42,8 @@ def report(
     and notebooks too, however it was wrapped or cut), JSON of metric_data(), or - for standard
     input. Several sources are the cores of one run; several reports in one text are a series.
     """
+    from xladoctor import diagnosis, readings
+
     if last:
         sources = (*sources, str(rundir.latest()))
     if not sources:
