@@ -82,6 +82,7 @@ READINGS = {
             *must("XLA401", 'print("epoch took"'),
             # The last batch of an evaluation is another shape, once.
             *must("XLA203", "val_loader = DataLoader("),
+            *must("XLA810", "pl.ParallelLoader(trn_loader", "pl.ParallelLoader(val_loader"),
             # The seed does not reach the device's generator: it matters to who wants it to.
             *must("XLA313", "torch.manual_seed(seed)"),
         ],
@@ -119,6 +120,7 @@ READINGS = {
             *must("XLA313", "torch.manual_seed(flags['seed'])"),
             *must("XLA501", "nn.Upsample("),
             *must("XLA101", "losses.append(criterion("),
+            *must("XLA810", "pl.ParallelLoader(train_loader", "pl.ParallelLoader(valid_loader"),
             *must("XLA402", "valid_loader = DataLoader("),
             *must("XLA203", "valid_loader = DataLoader("),
             # Since torch_xla 2.1 xm.save holds no barrier, but only core 0 decides and writes.
@@ -130,6 +132,8 @@ READINGS = {
     ),
     "ct_slices/as_found.py": Reading(
         must=[
+            *must("XLA424", "mx.to(device)"),
+            *must("XLA804", "torch_xla.distributed.data_parallel"),
             *must("XLA701", "os.environ['XLA_USE_BF16']", "os.environ['XLA_TENSOR_ALLOCATOR"),
             *must("XLA101", "trn_loss_meter.update(loss.detach().item()"),
             *must("XLA401", "print(f'epoch {epoch} batch", "print(f'epoch {epoch} valid"),
@@ -141,6 +145,7 @@ READINGS = {
             *must("XLA405", "xm.save(model.state_dict()"),
             *must("XLA406", "np.save('trn_losses.npy'", "np.save('val_losses.npy'"),
             *must("XLA111", "gc.collect()"),
+            *must("XLA424", "mx.to(device)"),
         ],
         may=[
             # A device loader ends the step already.
@@ -149,10 +154,14 @@ READINGS = {
             *must("XLA101", "val_loss_meter.update(", "preds = torch.sigmoid(", "hits += ("),
             *must("XLA203", "valid_dl = DataLoader("),
             *must("XLA802", "torch_xla.distributed.data_parallel"),
+            # Old style; a new one is made in every epoch, as it should be.
+            *must("XLA810", "pl.ParallelLoader(train_dl", "pl.ParallelLoader(valid_dl"),
         ],
     ),
     "lightning_tpu/as_found.py": Reading(
         must=[
+            *must("XLA903", "return None", "self.log('train_loss'", "self.log('train_acc'"),
+            *must("XLA705", "np.random.randn(*x.shape)"),
             *must("XLA701", "os.environ['XLA_USE_BF16']"),
             *must("XLA802", "device = xm.xla_device()"),
             *must("XLA203", "return DataLoader(GestureDataset(CFG.n_train, 1)"),

@@ -11,6 +11,7 @@ import textwrap
 import pytest
 
 from xladoctor import catalogue
+from xladoctor.lint import engine, fixes, sources
 
 
 def _version(text):
@@ -29,6 +30,55 @@ def test_api_rows_are_consistent():
             assert _version(row["deprecated_in"]) < _version(row["removed_in"]), row
         if row["arguments"] != "none":
             assert "new" in row, row
+
+
+def _use(row):
+    """A program that uses what a row names, as programs do."""
+    module, _, name = row["old"].rpartition(".")
+    if row["kind"] == "module":
+        if not row.get("names"):
+            return f"import torch_xla\nimport {row['old']} as old\nold.thing()\n"
+        return f"import torch_xla\nimport {row['old']} as old\nold.{row['names'][0]}()\n"
+    return f"import torch_xla\nimport {module} as old\nvalue = old.{name}()\n"
+
+
+@pytest.mark.parametrize("row", catalogue.table("api")["name"], ids=lambda row: row["old"])
+def test_every_row_of_the_api_table_is_fixed_or_says_why_not(row):
+    codes = frozenset({"XLA801", "XLA802"})
+    text = _use(row)
+
+    def lint(source):
+        return engine.lint(source, engine.LintOptions(codes=codes))
+
+    done = fixes.fix(text.encode(), "use.py", lint)
+    assert lint(sources.from_bytes(text.encode(), "use.py")).findings, "no rule sees the row"
+    if row.get("no_fix"):
+        assert done.applied == 0
+        assert row["advice"]
+    else:
+        assert done.result.findings == ()
+        new = row.get("always") or row["new"].rpartition(".")[2]
+        assert new in done.data.decode() or row["new"] in done.data.decode()
+
+
+@pytest.mark.parametrize(
+    "row", catalogue.table("environment")["variable"], ids=lambda row: row["name"]
+)
+def test_every_environment_variable_is_deleted(row):
+    name = row["name"].replace("*", "ANYTHING")
+    line = f'os.environ["{name}"] = "1"'
+    if row["status"] == "gone":
+        line = f'assert os.environ["{name}"]'
+    text = f"import os\nimport torch_xla\n{line}\nprint(1)\n"
+
+    def lint(source):
+        return engine.lint(source, engine.LintOptions(codes=frozenset({"XLA701"})))
+
+    done = fixes.fix(text.encode(), "use.py", lint, unsafe=True)
+    assert done.data.decode() == text.replace(f"{line}\n", "")
+    # Those that still do something are only deleted when asked to.
+    safe = fixes.fix(text.encode(), "use.py", lint).applied == 1
+    assert safe == (row["status"] != "deprecated")
 
 
 def test_fallbacks_are_measured():
@@ -84,6 +134,19 @@ def test_api_table_is_true_of_the_installed_torch_xla(monkeypatch):
             else []
         )
     assert wrong == []
+
+
+@pytest.mark.xla
+@pytest.mark.filterwarnings("ignore")
+def test_ties_to_torch_xla_are_names_that_it_has_or_had(monkeypatch):
+    monkeypatch.setenv("PJRT_DEVICE", "CPU")
+    pytest.importorskip("torch_xla")
+    removed = {row["old"] for row in catalogue.table("api")["name"] if "removed_in" in row}
+    names = {name for row in catalogue.table("torch_tpu")["use"] for name in row["names"]}
+    modules = {name.removesuffix(".*") for name in names}
+    wrong = {name for name in modules - removed if not _has(name)}
+    # What is experimental comes and goes; the table holds what programs of 2.0 to 2.9 import.
+    assert {name for name in wrong if not name.startswith("torch_xla.experimental.")} == set()
 
 
 @pytest.mark.xla

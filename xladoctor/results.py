@@ -83,7 +83,15 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CoreSummary:
-    """What one core did; ``step_seconds_median`` is over its steps after warm-up."""
+    """What one core did.
+
+    Attributes:
+        step_seconds_median: Over its steps after warm-up.
+        executions: Graphs that ran.
+        to_device: Tensors that the program sent to the device (``.to``, ``copy_``, device loaders);
+            numbers and constants that torch_xla sends while it traces are not among them.
+        from_device: Tensors that reads and fallbacks fetched.
+    """
 
     core: int
     compilations: int | None = None
@@ -91,6 +99,9 @@ class CoreSummary:
     step_seconds_median: float | None = None
     host_syncs: int | None = None
     fallbacks: int | None = None
+    executions: int | None = None
+    to_device: int | None = None
+    from_device: int | None = None
 
 
 #: What a read of a device value was, as the fields of :class:`Reads` are called.
@@ -167,8 +178,10 @@ class Compilation:
         location: The user's line that ended the graph (the program point).
         cause: Why the graph was new.
         after_warmup: Whether it came after the first three executions of its program point.
+        modelled: Whether real devices would have compiled it, and simulated cores did without.
         trigger: What ended the graph: "step" (a step's end), "sync" (a sync that ends no step),
-            "read", "fallback", "loader" (a device loader) or "library" (``xm.save``, dynamo ...).
+            "read", "fallback", "loader" (a device loader), "library" (``xm.save``, dynamo ...) or
+            "eager" (operations of eager mode).
         via: The package and function that did it, if it was no line of the user's
             ("lightning.optimizer_step").
     """
@@ -180,6 +193,7 @@ class Compilation:
     location: Location | None
     cause: Cause
     after_warmup: bool | None = None
+    modelled: bool = False
     trigger: str | None = None
     via: str | None = None
 
@@ -228,6 +242,7 @@ class Report:
         fallbacks: Operations on the CPU by line and core.
         notes: What could not be measured or read, in sentences.
         steps: Per-step wall seconds per core, for charts: core to list; empty when not measured.
+        simulated: Whether the cores were simulated on the CPU: then seconds are not a device's.
     """
 
     summary: Summary
@@ -240,6 +255,7 @@ class Report:
     steps: Mapping[int, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     reads: tuple[Reads, ...] = ()
     fallbacks: tuple[Fallbacks, ...] = ()
+    simulated: bool = False
 
 
 def location_to_json(location: Location | None) -> dict[str, Any] | None:
@@ -341,6 +357,7 @@ def _compilation_to_json(item: Compilation) -> dict[str, Any]:
             "location": location_to_json(item.cause.location),
         },
         "after_warmup": item.after_warmup,
+        "modelled": item.modelled,
         "trigger": item.trigger,
         "via": item.via,
     }

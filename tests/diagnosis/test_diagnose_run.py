@@ -304,6 +304,84 @@ def test_a_hang_names_who_stands_where(tmp_path: Path) -> None:
     assert "core 2 at train.py:61 (hang); cores 0, 1 at train.py:40" in found.message
 
 
+def test_what_goes_wrong_in_a_joined_run_has_the_numbers_that_its_cores_have_there(
+    tmp_path: Path,
+) -> None:
+    """The second run's cores 0 and 1 are cores 2 and 3 of both."""
+    runs = []
+    for name in ("one", "two"):
+        run = healthy(2)
+        if name == "two":
+            run.rows += [
+                {"e": "error", "core": 1, "step": 7, "type": "ValueError", "message": "bad label",
+                 "traceback": "", "site": run.site(33)},
+                {"e": "hang", "core": 0, "t": 9.0, "site": run.site(61), "state": "hang",
+                 "waits_for": "core 1"},
+                {"e": "divergence", "t": 9.0, "message": "xladoctor: core 1 builds another graph",
+                 "cores": [1], "step": 7, "site": run.site(40), "cause_site": run.site(34)},
+                {"e": "parting", "t": 9.0, "message": "cores 0 and 1 train other models",
+                 "cores": [0, 1], "step": 1, "site": run.site(40), "cause_site": run.site(35)},
+            ]  # fmt: skip
+        run.end()
+        runs.append(run.write(tmp_path / name))
+    found = {f.code: f for f in diagnose(load(runs)).findings}
+    assert {code: f.cores for code, f in found.items()} == {
+        "XLA411": (3,), "XLA413": (2,), "XLA410": (3,), "XLA412": (2, 3),
+    }  # fmt: skip
+    assert found["XLA411"].message.startswith("core 3 failed in step 7")
+    own = f"(as numbered in {runs[1]})"
+    assert f"core 2 at train.py:61 (core 1 {own})" in found["XLA413"].message
+    assert found["XLA410"].message == f"core 1 builds another graph {own} (step 7)"
+    assert found["XLA412"].message == f"cores 0 and 1 train other models {own}"
+
+
+def standing(run: InventedRun, state: str, cores: dict[int, tuple[int | None, str | None, int]]):
+    """Rows of a standstill: core to line (None if it has ended), what it waits for, steps."""
+    for core, (line, waits_for, steps) in cores.items():
+        run.rows.append(
+            {"e": "hang", "core": core, "t": 9.0, "site": None if line is None else run.site(line),
+             "state": state if line else "has ended", "waits_for": waits_for,
+             "for_cores": [2] if waits_for else None, "steps": steps}
+        )  # fmt: skip
+    return run
+
+
+def test_a_hang_names_for_whom_the_cores_wait(tmp_path: Path) -> None:
+    waits = (40, "rendezvous 'save'", 10)
+    run = standing(healthy(3), "hang", {0: waits, 1: waits, 2: (61, None, 10)})
+    (found,) = report(run, tmp_path).findings
+    assert (found.code, found.locations[0].row, found.cores) == ("XLA413", 61, (0, 1, 2))
+    assert found.message == (
+        "the run hung: core 2 at train.py:61 (hang); "
+        "cores 0, 1 at train.py:40 (rendezvous 'save', waiting for core 2)"
+    )
+
+
+def test_a_core_that_left_early_and_one_that_skips_a_collective(tmp_path: Path) -> None:
+    waits = (40, "a graph with all_reduce", 11)
+    early = standing(healthy(3), "core-left", {0: waits, 1: waits, 2: (None, None, 10)})
+    (found,) = report(early, tmp_path / "early").findings
+    assert (found.code, found.locations[0].row) == ("XLA420", 40)
+    assert "core 2 returned after 10 steps" in found.message
+    # As many steps on both sides: it is the collective that the others do not reach.
+    only = standing(healthy(3), "core-left", {0: waits, 1: waits, 2: (None, None, 11)})
+    assert codes(report(only, tmp_path / "only")) == ["XLA405"]
+    differ = {0: waits, 1: waits, 2: (61, "rendezvous 'save'", 11)}
+    (found,) = report(standing(healthy(3), "cores-differ", differ), tmp_path / "differ").findings
+    assert (found.code, found.locations[0].row) == ("XLA405", 61)
+
+
+def test_tags_that_differ_are_a_collective_that_not_all_reach(tmp_path: Path) -> None:
+    run = healthy(2)
+    run.rows.append(
+        {"e": "divergence", "kind": "tags", "t": 9.0, "message": "xladoctor: two tags",
+         "cores": [1], "step": 10, "site": run.site(40), "cause_site": run.site(61)}
+    )  # fmt: skip
+    (found,) = report(run, tmp_path).findings
+    assert (found.code, found.severity.value, found.cores) == ("XLA405", "error", (1,))
+    assert (found.locations[0].row, found.related[0].row) == (61, 40)
+
+
 def test_waiting_for_input_counts_after_warm_up_only(tmp_path: Path) -> None:
     run = InventedRun()
     run.steps(10, input_wait=0.5)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from xladoctor.lint import linking, run
-from xladoctor.lint import rules as registry
 from xladoctor.lint.engine import LintOptions
 
 #: The programs move their batches by hand (XLA603): here only what crosses files is of interest.
-PLAN = run.Plan(LintOptions(codes=frozenset(registry.rules()) - {"XLA603"} | {"XLA001"}))
+CODES = run.chosen_codes(("XLA",), (), ("XLA603",))
+PLAN = run.Plan(LintOptions(codes=CODES))
 
 TRAIN = """
     import torch
@@ -62,7 +62,7 @@ def lint(tmp_path, monkeypatch):
 
     def lint(given=None, **files):
         for name, text in files.items():
-            path = Path(name.replace("__", "/") + ".py")
+            path = Path(name.replace("__", "/").replace("INIT", "__init__") + ".py")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(textwrap.dedent(text), encoding="utf-8")
         paths = given or sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.py"))
@@ -119,14 +119,55 @@ def test_related_places_name_their_file(lint):
         ("from pkg.tools import accuracy as acc", "acc"),
         ("from pkg.tools import *", "accuracy"),
         ("from pkg.again import accuracy", "accuracy"),
+        ("from . import tools", "tools.accuracy"),
+        ("from . import tools as t", "t.accuracy"),
+        ("from . import accuracy", "accuracy"),
+        ("from .tools import accuracy", "accuracy"),
+        ("from .sub import accuracy", "accuracy"),
+        ("from pkg.sub.deep import tools", "tools.accuracy"),
+        ("from .sub import again", "again.accuracy"),
+        ("import pkg", "pkg.accuracy"),
+        ("import pkg.again as a", "a.accuracy"),
+        ("from pkg import sub", "sub.accuracy"),
     ],
 )
 def test_every_way_to_import(lint, imports, call):
     steps = STEPS.replace("accuracy, finish", "finish").replace("accuracy(", f"{call}(")
     steps = f"    {imports}\n" + steps
     again = "from .tools import accuracy\n"
-    found = lint(train=TRAIN, pkg__steps=steps, pkg__tools=TOOLS, pkg__again=again)
+    found = lint(
+        train=TRAIN,
+        pkg__steps=steps,
+        pkg__tools=TOOLS,
+        pkg__again=again,
+        pkg__INIT="from .again import accuracy\n",
+        pkg__sub__INIT="from .. import accuracy\nfrom .. import again\n",
+        pkg__sub__deep="from .. import tools\n",
+    )
     assert found == [("pkg/tools.py", 9, "XLA101")]
+
+
+def test_names_of_another_package_are_not_linked(lint):
+    # Here "tools" is not pkg/tools.py: a file inside a package imports by the package's name.
+    steps = STEPS.replace("from pkg.tools", "from tools")
+    assert lint(train=TRAIN, pkg__INIT="", pkg__steps=steps, pkg__tools=TOOLS) == []
+
+
+def test_more_dots_than_folders_are_nobody(lint):
+    assert lint(one="import torch_xla\nfrom ........... import x\nfrom .. import y\nx(y)\n") == []
+
+
+def test_what_is_typed_just_now_is_linked_with_what_it_imports(lint):
+    lint(train="", pkg__tools=TOOLS)
+    # As an editor sends it: the file of that name holds something older.
+    text = textwrap.dedent(TRAIN).replace("from pkg.steps import train_epoch", "")
+    text = textwrap.dedent(STEPS) + text
+    result = run.lint_text(text.encode(), "train.py", PLAN)
+    assert [item.code for item in result.result.findings] == ["XLA802"]
+    broken = textwrap.dedent(TOOLS).replace("    torch_xla.sync()\n", "")
+    Path("pkg/tools.py").write_text(broken)
+    result = run.lint_text(text.encode(), "train.py", PLAN)
+    assert "XLA301" in {item.code for item in result.result.findings}
 
 
 def test_classes_and_objects_of_other_files(lint):

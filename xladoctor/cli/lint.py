@@ -60,7 +60,7 @@ def lint(paths: tuple[str, ...], **flags: object) -> int:
     PATHS are Python files, notebooks and folders (the current one by default); '-' reads standard
     input.
     """
-    from xladoctor.cli import lint_command
+    from xladoctor.cli import lint_command, lint_plans
     from xladoctor.config import selectors
     from xladoctor.errors import UsageError
 
@@ -77,7 +77,7 @@ def lint(paths: tuple[str, ...], **flags: object) -> int:
         if not colon or not pattern:
             raise UsageError(f"--per-file-ignores {item}: write it as PATTERN:CODES")
         per_file.append((pattern, selectors(listed, "--per-file-ignores")))
-    request = lint_command.Request(
+    request = lint_plans.Request(
         paths=paths,
         select=codes("select"),
         ignore=codes("ignore"),
@@ -96,9 +96,9 @@ def _watch(request: object) -> int:
     """Run again whenever a linted file changes, until Ctrl-C."""
     import time
 
-    from xladoctor.cli import lint_command
+    from xladoctor.cli import lint_command, lint_plans
 
-    assert isinstance(request, lint_command.Request)
+    assert isinstance(request, lint_plans.Request)
     if "-" in request.paths:
         raise click.UsageError("--watch cannot watch standard input")
     seen: dict[Path, float] = {}

@@ -15,14 +15,16 @@ from xladoctor import __version__
 from xladoctor.capture import command as commands
 from xladoctor.capture import launch, rundir
 from xladoctor.capture.simulate import MAX_CORES
+from xladoctor.capture.unreached import Watch
 from xladoctor.cli import gates as gating
+from xladoctor.cli.cores import Cores
 from xladoctor.cli.progress import Progress
 from xladoctor.cli.report import terminal_options, write
 from xladoctor.errors import UsageError, XladoctorError
 from xladoctor.report import FORMATS, render
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from xladoctor.findings import Finding
     from xladoctor.results import Report
@@ -43,7 +45,7 @@ Examples:
 )
 @click.option(
     "--simulate-cores",
-    type=click.IntRange(1, MAX_CORES),
+    type=Cores(),
     metavar="N",
     help=f"Run on N (1 to {MAX_CORES}) simulated XLA cores on this machine's CPU.",
 )
@@ -193,10 +195,13 @@ def record(
     detail: str,
     console: Console,
     printed: IO[bytes] | None = None,
+    time_limit: float | None = None,
+    while_running: Callable[[], None] | None = None,
 ) -> tuple[Path, int]:
     """Run the command with the agent; returns the run directory and how the command ended.
 
-    What the program prints passes through, or goes to the file ``printed``.
+    What the program prints passes through, or goes to the file ``printed``; then nothing is said of
+    the run, and ``while_running`` is called now and then. ``time_limit``: see :func:`launch.run`.
     """
     now = time.time()
     shown = output if output is not None else rundir.default_directory(words, now)
@@ -209,9 +214,17 @@ def record(
         simulated_cores=cores,
     )
     rundir.write_manifest(run_dir, manifest)
-    on = f" on {cores} simulated core{'s' if cores > 1 else ''}" if cores is not None else ""
-    console.print(f"xladoctor: profiling{on}; the run is kept in {shown}", soft_wrap=True)
-    progress = Progress(console, run_dir, shared=sys.stdout.isatty())
+    if printed is None:
+        on = f" on {cores} simulated core{'s' if cores > 1 else ''}" if cores is not None else ""
+        console.print(f"xladoctor: profiling{on}; the run is kept in {shown}", soft_wrap=True)
+    shared = while_running is not None if printed is not None else sys.stdout.isatty()
+    progress = Progress(console, run_dir, shared=shared)
+
+    def now_and_then() -> None:
+        progress()
+        if while_running is not None:
+            while_running()
+
     with launch.scratch_folder() as scratch:
         environ = launch.environment(
             os.environ,
@@ -222,7 +235,14 @@ def record(
             scratch=scratch,
         )
         try:
-            code = launch.run(words, environ, while_running=progress, output=printed)
+            code = launch.run(
+                words,
+                environ,
+                while_running=now_and_then,
+                output=printed,
+                watch=Watch(run_dir, launch.BOOTSTRAP),
+                time_limit=time_limit,
+            )
         finally:
             progress.stop()
     manifest.ended = time.time()
@@ -255,10 +275,12 @@ def _show(
 
     if not rundir.processes(run_dir):
         # A command that uses no device is no failure, unless a limit was to be judged.
-        if limits or code or not rundir.attached(run_dir) or rundir.not_started(run_dir):
+        missed = rundir.not_started(run_dir) or rundir.not_reached(run_dir)
+        if limits or code or missed or not rundir.attached(run_dir):
             raise XladoctorError(_why_nothing(run_dir, words))
         console.print(f"xladoctor: {_why_nothing(run_dir, words)}", soft_wrap=True)
-    report = diagnosis.diagnose(readings.load([run_dir]), static_findings=_lint(run_dir, words))
+    static = _lint(run_dir, words, console)
+    report = diagnosis.diagnose(readings.load([run_dir]), static_findings=static)
     width, color = terminal_options(output_file)
     write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:
@@ -302,6 +324,9 @@ def _why_nothing(run_dir: Path, words: Sequence[str]) -> str:
     reasons = rundir.not_started(run_dir)
     if reasons:
         return f"nothing was recorded, the agent could not start in the program ({reasons[0]})"
+    missed = rundir.not_reached(run_dir)
+    if missed:
+        return f"nothing was recorded: {missed[0]}"
     blind = commands.why_blind(words)
     if blind is not None:
         return f"nothing was recorded: {blind}; run the command without it"
@@ -311,14 +336,25 @@ def _why_nothing(run_dir: Path, words: Sequence[str]) -> str:
     )
 
 
-def _lint(run_dir: Path, words: Sequence[str]) -> list[Finding]:
-    """The linter's findings on the user's files that the run went through."""
-    from xladoctor.lint import engine, sources
+def _lint(run_dir: Path, words: Sequence[str], console: Console) -> list[Finding]:
+    """What 'xladoctor lint' says of the user's files that the run went through."""
+    from xladoctor.cli import lint_plans
+    from xladoctor.lint import run as runner
 
-    found: list[Finding] = []
-    for name in _files(run_dir, words):
-        found.extend(engine.lint(sources.read(Path(name), name)).findings)
-    return found
+    names = _files(run_dir, words)
+    if not names:
+        return []
+    request = lint_plans.Request(tuple(names))
+    try:
+        settings = lint_plans.settings_of(request)
+        lint_plans.load_plugins(settings)
+        paths, plans = lint_plans.plans_of(request, settings, [Path(name) for name in names])
+    except XladoctorError as error:
+        # The run is measured: a slip in the settings must not cost its report.
+        console.print(f"xladoctor: the code was not linted: {error}", soft_wrap=True)
+        return []
+    results = runner.lint_files(paths, plans, jobs=1)
+    return [finding for result in results for finding in result.result.findings]
 
 
 def _files(run_dir: Path, words: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import functools
 import statistics
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from xladoctor.diagnosis.causes import explain
 from xladoctor.diagnosis.pasted import states_of
@@ -28,7 +28,7 @@ from xladoctor.results import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from xladoctor.diagnosis.pasted import Pasted, State
     from xladoctor.findings import Location
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
         SyncRow,
     )
 
-_Row = TypeVar("_Row", "CompilationRow", "FallbackRow", "LaunchRow", "SyncRow")
+_Row = TypeVar("_Row", "CompilationRow", "ErrorRow", "FallbackRow", "LaunchRow", "SyncRow")
+_Number = TypeVar("_Number", int, float)
 
 #: Names of the parts of a step, in the order in which they are shown.
 PARTS = ("compile", "execute", "input_wait", "host_sync", "trace", "fallback", "other")
@@ -95,8 +96,12 @@ class RunFacts:
                 self._numbers[key] = number
         self.cores: tuple[int, ...] = tuple(sorted(set(self._numbers.values())))
 
-    def _number(self, index: int, process: str, core: int) -> int:
-        return self._numbers.get((index, process, core), core)
+    @overload
+    def _number(self, index: int, process: str, core: int) -> int: ...
+    @overload
+    def _number(self, index: int, process: str, core: None) -> None: ...
+    def _number(self, index: int, process: str, core: int | None) -> int | None:
+        return None if core is None else self._numbers.get((index, process, core), core)
 
     def _numbered(self, rows: Callable[[Run], Iterable[_Row]]) -> list[_Row]:
         """Rows of one kind of all runs, with the numbers that their cores have here."""
@@ -148,22 +153,55 @@ class RunFacts:
     @functools.cached_property
     def errors(self) -> list[ErrorRow]:
         """Exceptions that ended cores, in the order in which they were recorded."""
-        return [row for run in self.runs for row in run.errors]
+        return self._numbered(lambda run: run.errors)
 
     @functools.cached_property
     def hangs(self) -> list[HangRow]:
         """Where the cores stood when none made progress."""
-        return [row for run in self.runs for row in run.hangs]
+        return [
+            dataclasses.replace(
+                row,
+                core=self._number(i, row.process, row.core),
+                waits_for=row.waits_for and self._said(i, row.process, [row.core], row.waits_for),
+                for_cores=tuple(self._number(i, row.process, core) for core in row.for_cores),
+            )
+            for i, run in enumerate(self.runs)
+            for row in run.hangs
+        ]
 
-    @property
+    @functools.cached_property
     def divergences(self) -> list[DivergenceRow]:
         """Cores that were about to run another graph than the others."""
-        return [row for run in self.runs for row in run.divergences]
+        return [
+            dataclasses.replace(
+                row,
+                core=self._number(i, row.process, row.core),
+                cores=tuple(self._number(i, row.process, core) for core in row.cores),
+                message=self._said(i, row.process, [row.core, *row.cores], row.message),
+            )
+            for i, run in enumerate(self.runs)
+            for row in run.divergences
+        ]
 
     @functools.cached_property
     def partings(self) -> list[PartingRow]:
         """Cores whose weights part."""
-        return [row for run in self.runs for row in run.partings]
+        return [
+            dataclasses.replace(
+                row,
+                cores=tuple(self._number(i, row.process, core) for core in row.cores),
+                message=self._said(i, row.process, row.cores, row.message),
+            )
+            for i, run in enumerate(self.runs)
+            for row in run.partings
+        ]
+
+    def _said(self, index: int, process: str, cores: Sequence[int | None], text: str) -> str:
+        """What a run has said about its cores, with a word on their numbers if they are others."""
+        if all(self._number(index, process, core) == core for core in cores):
+            return text
+        head, end, tail = text.partition("\n")
+        return f"{head} (as numbered in {self.runs[index].manifest.path}){end}{tail}"
 
     @functools.cached_property
     def steps_by_core(self) -> dict[int, int]:
@@ -181,6 +219,17 @@ class RunFacts:
     def step_count(self) -> int:
         """The largest number of steps over the cores."""
         return max(self.steps_by_core.values(), default=0)
+
+    @functools.cached_property
+    def only_evaluates(self) -> bool:
+        """Whether no core has an optimizer: then steps are the turns of its loop."""
+        stepping = [row for run in self.runs for row in run.cores if row.steps]
+        return bool(stepping) and all(row.turns for row in stepping)
+
+    @property
+    def step_word(self) -> str:
+        """What a step is called in a sentence."""
+        return "step" if self.only_evaluates else "optimizer step"
 
     @functools.cached_property
     def compilations(self) -> tuple[Compilation, ...]:
@@ -217,6 +266,7 @@ class RunFacts:
             location=self.place(first.frames),
             cause=cause or Cause("unknown"),
             after_warmup=any(after) if after else None,
+            modelled=first.modelled,
             trigger=first.trigger,
             via=library(first.frames),
         )
@@ -375,6 +425,9 @@ class RunFacts:
                 step_seconds_median=self._median_step(core),
                 host_syncs=sum(row.count for row in self.syncs if row.core == core),
                 fallbacks=sum(row.count for row in self.fallbacks if row.core == core),
+                executions=sum(row.count for row in self.launches if row.core == core),
+                to_device=_sum(row.to_device for row in self.steps if row.core == core),
+                from_device=_sum(row.from_device for row in self.steps if row.core == core),
             )
             for core in self.cores
         )
@@ -384,7 +437,7 @@ class RunFacts:
         return statistics.median(settled) if settled else None
 
 
-def _sum(values: Iterable[float | None]) -> float | None:
+def _sum(values: Iterable[_Number | None]) -> _Number | None:
     """The sum of what is known; None if nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

@@ -66,6 +66,8 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         cores = {row.core for row in rows}
         count = sum(row.count for row in rows)
         steps = sum(run.steps_by_core.get(core, 0) for core in cores)
+        if run.only_evaluates and in_steps <= steps:
+            continue  # what an evaluation or a server is for: its results
         place = run.place(rows[0].frames)
         few = limits.FEWEST_READS_OF_A_LINE * len(cores)
         batches = _batches(run, place, rows)

@@ -73,7 +73,7 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
     if run.step_count >= limits.STEPS_FOR_SHARES and run.launches_recorded and ended == 0:
         yield finding(
             "XLA301",
-            f"no step boundary: {plural(run.step_count, 'optimizer step')} were traced and nothing "
+            f"no step boundary: {plural(run.step_count, run.step_word)} were traced and nothing "
             "has been executed",
             _SUGGESTION,
             cores=run.cores,

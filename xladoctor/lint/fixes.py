@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.sources import Source
 
 #: Each pass resolves at least one overlap; more than a few only happen if two fixes fight.
-MAX_PASSES = 10
+MAX_PASSES = 25
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

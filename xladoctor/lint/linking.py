@@ -48,13 +48,14 @@ class Group:
     imports: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
 
-def groups(given: Sequence[str]) -> list[Group]:
+def groups(given: Sequence[str], contents: Mapping[str, bytes] | None = None) -> list[Group]:
     """Put files into groups; most of them stay alone.
 
     Args:
         given: Names of files, in the order in which they are linted.
+        contents: What files hold that are not on the disk, or not yet.
     """
-    graph = _Graph(given)
+    graph = _Graph(given, contents or {})
     roots = [name for name in given if graph.is_root(name)]
     if not roots:
         return [Group((name,), (name,)) for name in given]
@@ -98,10 +99,12 @@ def groups(given: Sequence[str]) -> list[Group]:
 class _Graph:
     """The files that are known, read when they are asked for."""
 
-    def __init__(self, given: Sequence[str]) -> None:
+    def __init__(self, given: Sequence[str], contents: Mapping[str, bytes]) -> None:
         self.known: dict[str, None] = dict.fromkeys(given)
         self._names = {sources.absolute(name): name for name in given}
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, Source] = {
+            name: sources.from_bytes(data, name) for name, data in contents.items()
+        }
         self._imports: dict[str, dict[str, str]] = {}
         self._importers: dict[str, list[str]] | None = None
         self._given = tuple(given)
@@ -202,8 +205,7 @@ def imported_modules(text: str) -> list[str]:
                 found.update(dict.fromkeys(".".join(parts[: n + 1]) for n in range(len(parts))))
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
-            if node.module:
-                found[module] = None
+            found[module] = None  # "." too: names may be those of the package itself
             joint = "" if module.endswith(".") else "."
             found.update({f"{module}{joint}{a.name}": None for a in node.names if a.name != "*"})
     return list(found)
@@ -218,7 +220,7 @@ def locate(module: str, importer: Path, is_file: Callable[[Path], bool]) -> Path
         is_file: Whether a file exists.
     """
     dots = len(module) - len(module.lstrip("."))
-    parts = module[dots:].split(".")
+    parts = [part for part in module[dots:].split(".") if part]
     if dots:
         folders = [importer.parents[dots - 1]] if dots <= len(importer.parents) else []
     elif parts[0] in sys.stdlib_module_names:
@@ -227,7 +229,8 @@ def locate(module: str, importer: Path, is_file: Callable[[Path], bool]) -> Path
         folders = _roots(importer)
     for folder in folders:
         base = folder.joinpath(*parts)
-        for path in (base.with_name(base.name + ".py"), base / "__init__.py"):
+        found = [base.with_name(base.name + ".py")] if parts else []
+        for path in (*found, base / "__init__.py"):
             if is_file(path):
                 return path
     return None

@@ -18,12 +18,12 @@ from xladoctor.lint import engine, fixes, linking, sources
 from xladoctor.lint import plugins as loading
 from xladoctor.lint import rules as registry
 from xladoctor.lint.engine import UNPARSABLE, LintOptions, Member, Result
-from xladoctor.lint.linking import Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from xladoctor.findings import Finding
+    from xladoctor.lint.linking import Group
     from xladoctor.lint.sources import Source
 
 #: Starting a process costs as much as linting about so many files.
@@ -60,11 +60,6 @@ class Plan:
     def wants(self, finding: Finding) -> bool:
         """Whether fixes of this finding's code are to be made."""
         return self.fixable is None or finding.code in self.fixable
-
-    def run(self, data: bytes, filename: str) -> FileResult:
-        """Lint, or fix and lint, the bytes of one file by itself."""
-        [result] = _lint_group(Group((filename,), (filename,)), {filename: data}, lambda _: self)
-        return result
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,6 +130,24 @@ def _lint_group(
     return found
 
 
+def lint_text(data: bytes, filename: str, plan: Plan) -> FileResult:
+    """Lint, or fix and lint, what a file is about to hold, together with what it imports.
+
+    Args:
+        data: The content; the file need not exist.
+        filename: Where it would stand.
+        plan: What to do with it.
+    """
+    [group] = linking.groups([filename], {filename: data})
+    contents = {filename: data}
+    for name in group.names:
+        if name != filename:
+            with contextlib.suppress(OSError):
+                contents[name] = Path(name).read_bytes()
+    found = _lint_group(group, contents, lambda _: plan)
+    return next(item for item in found if item.filename == filename)
+
+
 def lint_files(
     paths: Sequence[Path],
     plan: Plan | Mapping[str, Plan],
@@ -171,6 +184,8 @@ def chosen_codes(
 ) -> frozenset[str]:
     """The codes that beginnings of codes choose; the longer beginning wins, then ``ignore``.
 
+    Rules whose page asks for more (``select = "XLA85"``) are chosen by nothing shorter: neither by
+    ``ALL`` nor by their family of hundred.
     A file that does not parse is reported whatever is selected, unless that is ignored.
 
     Raises:
@@ -185,6 +200,8 @@ def chosen_codes(
     chosen = set()
     for code in known:
         plus = _longest(code, wanted)
+        if code in pages and plus < len(pages[code].select):
+            plus = 0
         if select is None and (code not in pages or pages[code].default):
             plus = max(plus, len("XLA"))
         if not code.startswith("XLA") and "XLA" in wanted:  # ALL: the user's own rules too

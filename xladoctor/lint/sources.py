@@ -1,4 +1,4 @@
-"""What is linted: Python files, notebooks, folders and standard input, as text with its places."""
+"""What is linted: Python files, notebooks and standard input, as text with its places."""
 
 from __future__ import annotations
 
@@ -14,46 +14,11 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pathspec
-
-from xladoctor.errors import SourceError, UsageError
+from xladoctor.errors import SourceError
 from xladoctor.findings import Location, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-SUFFIXES = (".py", ".pyi", ".ipynb")
-
-#: Folders that hold other people's or generated code; the same list as ruff's, and our own.
-DEFAULT_EXCLUDE = (
-    ".bzr",
-    ".direnv",
-    ".eggs",
-    ".git",
-    ".git-rewrite",
-    ".hg",
-    ".ipynb_checkpoints",
-    ".mypy_cache",
-    ".nox",
-    ".pants.d",
-    ".pyenv",
-    ".pytest_cache",
-    ".pytype",
-    ".ruff_cache",
-    ".svn",
-    ".tox",
-    ".venv",
-    ".vscode",
-    ".xladoctor",
-    "__pypackages__",
-    "_build",
-    "buck-out",
-    "build",
-    "dist",
-    "node_modules",
-    "site-packages",
-    "venv",
-)
+    from collections.abc import Iterable, Sequence
 
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<rest>[%!?].*|[\w.\[\]'\"]+\?{1,2}\s*)$")
 _ASSIGNED_MAGIC = re.compile(r"^(?P<target>[ \t]*[\w., ]+=\s*)(?P<rest>[!%].*)$")
@@ -308,120 +273,3 @@ def neutralise(lines: Sequence[str]) -> tuple[list[str], list[tuple[int, str]]]:
             continue
         continued = line.rstrip().endswith("\\")
     return result, taken
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Search:
-    """How files are looked for.
-
-    Attributes:
-        exclude: Patterns in the form of ``.gitignore``, relative to ``root``.
-        force_exclude: Also leave out files that were given by name.
-        respect_gitignore: Leave out what ``.gitignore`` files leave out.
-        root: The folder that patterns are relative to.
-    """
-
-    exclude: tuple[str, ...] = DEFAULT_EXCLUDE
-    force_exclude: bool = False
-    respect_gitignore: bool = True
-    root: Path = dataclasses.field(default_factory=Path)
-
-
-def discover(paths: Sequence[str], search: Search) -> list[Path]:
-    """The files that the given files and folders mean, each once, in the order of their names.
-
-    Raises:
-        UsageError: A path does not exist.
-    """
-    spec = pathspec.GitIgnoreSpec.from_lines(search.exclude)
-    root = absolute(search.root)
-    found: dict[Path, Path] = {}
-    for given in paths:
-        path = Path(given)
-        if path.is_dir():
-            if search.force_exclude and _excluded(path, spec, root, folder=True):
-                continue
-            for item in _walk(
-                path, spec, root, _outer_ignores(path) if search.respect_gitignore else None
-            ):
-                found.setdefault(absolute(item), item)
-        elif path.exists():
-            if not (search.force_exclude and _excluded(path, spec, root)):
-                found.setdefault(absolute(path), path)
-        else:
-            raise UsageError(f"{given}: no such file or folder")
-    return sorted(found.values(), key=lambda item: item.as_posix())
-
-
-def is_excluded(path: Path, search: Search) -> bool:
-    """Whether the patterns of a search leave out a file or a folder that it is in."""
-    spec = pathspec.GitIgnoreSpec.from_lines(search.exclude)
-    return _excluded(path, spec, absolute(search.root))
-
-
-_Ignores = list[tuple[Path, pathspec.GitIgnoreSpec]]
-
-
-def _walk(
-    folder: Path, spec: pathspec.GitIgnoreSpec, root: Path, ignores: _Ignores | None
-) -> Iterator[Path]:
-    if ignores is not None:
-        ignores = [*ignores, *_ignore_file(folder)]
-    try:
-        entries = sorted(folder.iterdir(), key=lambda item: item.name)
-    except OSError:
-        return  # a folder we may not look into holds nothing that could be linted
-    for entry in entries:
-        is_folder = entry.is_dir()
-        if not is_folder and entry.suffix not in SUFFIXES:
-            continue
-        if is_folder and entry.is_symlink():
-            continue  # may lead around in a circle; ruff does not follow it either
-        if _excluded(entry, spec, root, folder=is_folder):
-            continue
-        if ignores and _ignored(entry, ignores, folder=is_folder):
-            continue
-        if is_folder:
-            yield from _walk(entry, spec, root, ignores)
-        elif entry.is_file():
-            yield entry
-
-
-def _excluded(
-    path: Path, spec: pathspec.GitIgnoreSpec, root: Path, *, folder: bool = False
-) -> bool:
-    full = absolute(path)
-    relative = full.relative_to(root) if full.is_relative_to(root) else Path(full.name)
-    text = relative.as_posix()
-    return text != "." and spec.match_file(text + "/" if folder else text)
-
-
-def _ignored(path: Path, ignores: _Ignores, *, folder: bool) -> bool:
-    full = absolute(path)
-    for base, spec in reversed(ignores):
-        text = full.relative_to(base).as_posix() + ("/" if folder else "")
-        verdict = spec.check_file(text).include
-        if verdict is not None:
-            return verdict
-    return False
-
-
-def _ignore_file(folder: Path) -> _Ignores:
-    try:
-        lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    return [(absolute(folder), pathspec.GitIgnoreSpec.from_lines(lines))]
-
-
-def _outer_ignores(folder: Path) -> _Ignores:
-    """The ignore files above a folder, down from the repository's root."""
-    above: list[Path] = []
-    full = absolute(folder)
-    current = full
-    while not (current / ".git").exists():
-        if current.parent == current:
-            return []
-        current = current.parent
-        above.append(current)
-    return [item for parent in reversed(above) for item in _ignore_file(parent)]

@@ -32,6 +32,7 @@ TRIGGERS = {
     "fallback": "CPU operation",
     "loader": "loader",
     "library": "library",
+    "eager": "eager mode",
 }
 
 #: Causes of a compilation by kind.

@@ -15,8 +15,9 @@ WITHIN_OTHER = ("core_wait", "transfer")
 #: 100,000 steps writes about 3,000 rows for a core.
 SINGLE_STEPS = 1000
 
-#: A row that covers several steps is still written this often (seconds), for a run that is killed.
-LONGEST_WAIT = 10.0
+#: A row that covers several steps is still written this often (seconds), for a run that is killed,
+#: or after this share of the run, so that a week of it fills no disk: what a kill loses.
+LONGEST_WAIT, LONGEST_SHARE = 10.0, 0.01
 
 #: What a read was: it compiled a graph, ended and ran one that was known, waited for the device, or
 #: found its value ready.
@@ -53,6 +54,10 @@ class Account:
         self.steps = 0
         self.pending = 0  # optimizer steps since the last boundary
         self.marked = False  # the program says itself when a step is over
+        # Turns of a loop that no optimizer ends; they are the steps of a core that has no others.
+        self.turns = 0
+        self.turns_end_at_markers = False
+        self.ran_since_turn = False
         self.read_since_step = False  # a read has ended a graph since the last optimizer step
         # Open reads, innermost last: [part, new graphs, graphs that ran].
         self.reads: list[list[Any]] = []
@@ -64,6 +69,7 @@ class Account:
         self.pieces: dict[int, int] = {}  # the same since the last optimizer step
         self.seen: set[str] = set()  # graphs this core has run
         self._first_unwritten = 1
+        self.turns_unwritten = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -141,7 +147,9 @@ class Account:
         return self._parts[part]
 
     # -- counts -------------------------------------------------------------------------------
-    def add_sync(self, site: int, what: str, seconds: float, compiled: int, ran: int = 0) -> None:
+    def add_sync(
+        self, site: int, what: str, seconds: float, compiled: int, ran: int = 0, tensors: int = 1
+    ) -> None:
         """One read by the user's program.
 
         Args:
@@ -150,6 +158,7 @@ class Account:
             seconds: How long the host waited, compilations left out.
             compiled: New graphs that it had compiled.
             ran: Graphs that it had run, new ones included.
+            tensors: How many tensors it brought to the host.
         """
         entry = self._syncs.setdefault((site, what), [0, 0.0, 0, dict.fromkeys(KINDS_OF_READ, 0)])
         entry[0] += 1
@@ -162,18 +171,26 @@ class Account:
         else:
             kind = "waited" if seconds > FREE_SECONDS else "free"
         entry[3][kind] += 1
-        self._transfers["from_device"] += 1
+        self._transfers["from_device"] += tensors
 
-    def add_fallback(self, site: int, operation: str, fetching: float) -> None:
-        """One run of an operation on the CPU, of which its inputs have been fetched (seconds)."""
+    def add_fallback(self, site: int, operation: str, fetching: float, tensors: int = 1) -> None:
+        """One run of an operation on the CPU.
+
+        Args:
+            site: Where it was called.
+            operation: What was computed.
+            fetching: Seconds for which its inputs were fetched.
+            tensors: How many were fetched.
+        """
         entry = self._fallbacks.setdefault((site, operation), [0, 0.0, 0.0])
         entry[0] += 1
         entry[1] += fetching
         entry[2] += fetching
-        self._transfers["from_device"] += 1
+        self._transfers["from_device"] += tensors
 
-    def add_fallback_time(self, site: int, fetching: float) -> None:
+    def add_fallback_time(self, site: int, fetching: float, tensors: int = 0) -> None:
         """More inputs of a fallback that has been counted already."""
+        self._transfers["from_device"] += tensors
         for (place, _), entry in self._fallbacks.items():
             if place == site:
                 # While its end is awaited, that end brings the whole of its time.
@@ -224,6 +241,7 @@ class Account:
         before = self.runs.get(site, 0)
         self.runs[site] = before + 1
         self.pieces[site] = self.pieces.get(site, 0) + 1
+        self.ran_since_turn = True
         return before
 
     def add_cut(self, site: int, trigger: str) -> None:
@@ -243,14 +261,43 @@ class Account:
         """The step that is under way, from 1; after an optimizer step it is still that step."""
         return self.steps + 1 if self.pending == 0 else self.steps + self.pending
 
+    @property
+    def current_turn(self) -> int | None:
+        """The turn that is under way, from 1; None once there are steps."""
+        return None if self.steps or self.pending else self.turns + 1
+
+    def count_marks(self) -> None:
+        """From now on what the program marks are the core's steps, and nothing else is."""
+        self.marked = True
+        self.steps = self.pending = 0
+        self._first_unwritten = 1
+
+    def end_of_turn(self, *, at_marker: bool) -> bool:
+        """Whether a loop without an optimizer ends a turn here; counts it if so.
+
+        A program that ends its graphs itself (at markers) says best where its turns end; only in
+        one that never does, the loader's next batch says that the turn of the last one is over.
+        """
+        if not self.ran_since_turn or self.steps or self.pending or self.marked:
+            return False
+        if not at_marker and self.turns_end_at_markers:
+            return False
+        self.turns_end_at_markers = at_marker
+        self.ran_since_turn = False
+        self.turns += 1
+        self.turns_unwritten += 1
+        return True
+
     def row_due(self) -> bool:
         """Whether the steps that are done should be written now."""
-        done = self.steps - self._first_unwritten + 1
+        count = self.steps or self.turns
+        done = self.steps - self._first_unwritten + 1 if self.steps else self.turns_unwritten
         if done <= 0:
             return False
-        digits = len(str(max(1, (self.steps - 1) // SINGLE_STEPS)))
-        batch = 1 if self.steps <= SINGLE_STEPS else 10**digits
-        return done >= batch or self._mark - self.row_began > LONGEST_WAIT
+        digits = len(str(max(1, (count - 1) // SINGLE_STEPS)))
+        batch = 1 if count <= SINGLE_STEPS else 10**digits
+        longest = max(LONGEST_WAIT, LONGEST_SHARE * (self._mark - self.began))
+        return done >= batch or self._mark - self.row_began > longest
 
     def take_row(self, *, after_last: bool = False) -> dict[str, Any] | None:
         """The row of what was booked since the last one, which starts anew; None if nothing was."""
@@ -263,6 +310,7 @@ class Account:
             first = last = None
         else:
             self._first_unwritten = self.steps + 1
+        turns, self.turns_unwritten = self.turns_unwritten, 0
         self._parts["trace"] += self._parts.pop("launch")
         row = {
             "e": "step",
@@ -277,6 +325,8 @@ class Account:
             "launches": _entries(self._launches),
             "transfers": self._transfers,
         }
+        if turns and last is None:
+            row["turns"] = turns
         self.row_began = self._mark
         self._clear()
         return row
@@ -315,5 +365,6 @@ def _continued(before: Account | None, core: int, owner: int) -> Account:
     if before is not None:
         account.steps, account.marked = before.steps, before.marked
         account._first_unwritten = before.steps + 1
+        account.turns, account.turns_end_at_markers = before.turns, before.turns_end_at_markers
         account.runs, account.seen = before.runs, before.seen
     return account

@@ -73,6 +73,13 @@ class Graphs:
             account.add_launch(site, trigger, seconds)  # no counter of torch_xla shows these
         return new, by_others
 
+    def eager(self, account: Account, call: Call, site: int) -> None:
+        """Write what eager mode has compiled for a step; all of it has one cause."""
+        before = account.add_launch(site, "eager", 0.0)
+        cause = None
+        for graph in call.facts["graphs"]:
+            cause = self._compilation(account, graph, "eager", site, before, cause)
+
     def _name(
         self, account: Account, graph: dict[str, Any], trigger: str, site: int, before: int
     ) -> None:
@@ -112,18 +119,31 @@ class Graphs:
         return new
 
     def _compilation(
-        self, account: Account, graph: dict[str, Any], trigger: str, site: int, before: int
-    ) -> None:
+        self,
+        account: Account,
+        graph: dict[str, Any],
+        trigger: str,
+        site: int,
+        before: int,
+        cause: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Write the row of a new graph; returns its cause, which may be known already."""
         frame = sys._getframe(1)
         if threading.get_ident() != account.owner:
             frame = sys._current_frames().get(account.owner, frame)
-        named = shapes(self._sites.users(frame, EXPLAINING_FRAMES))
-        causes = self._causes.setdefault(account.core, Causes())
+        modelled = graph.get("modelled")
+        named = shapes(self._sites.users(frame, EXPLAINING_FRAMES)) if modelled is None else {}
+        if modelled is not None:
+            cause = {**modelled, "site": site}
+        elif cause is None:
+            causes = self._causes.setdefault(account.core, Causes())
+            cause = causes.of(site, trigger, graph, named)
         self._write(
             {
                 "e": "compilation",
                 "core": account.core,
                 "step": account.current_step,
+                "turn": account.current_turn,
                 "site": site,
                 "trigger": trigger,
                 "seconds": graph["seconds"],
@@ -132,10 +152,12 @@ class Graphs:
                 "executions": before,
                 "inputs": graph["inputs"],
                 "outputs": graph["outputs"],
-                "cause": causes.of(site, trigger, graph, named),
+                "cause": cause,
                 "hlo": graph["hlo"],
                 "named": named if graph["hlo"] is not None else None,
                 "cuts": list(account.cuts),
                 "piece": account.pieces.get(site, 1),
+                "modelled": modelled is not None,
             }
         )
+        return cause

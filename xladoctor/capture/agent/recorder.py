@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import tensors, xla
 from .account import Account, Accounts
+from .failures import Failures
 from .graphs import Graphs
 from .points import (
     CORE,
@@ -33,7 +34,7 @@ from .points import (
 )
 from .process import Process, at_end_of_child, see_uncaught
 from .sites import Sites
-from .tensors import MORE_INPUTS
+from .tensors import MORE_INPUTS, crossing_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,12 +66,11 @@ class Recorder:
     def _begin(self) -> None:
         self._accounts = Accounts()
         self._sites = Sites(self.process.write)
+        self._failures = Failures(self.process, self._accounts, self._sites)
         self._graphs = Graphs(self.process.write, self._sites, self._simulated_cores is not None)
         self._lock = threading.Lock()
         self._closed = False
         self._metrics_written = 0.0
-        self._told: list[BaseException] = []
-        self._stopped: list[str] = []  # what the simulation said when it stopped the cores
         self._fallbacks_counted: dict[str, int] = {}
 
     def start_over(self) -> None:
@@ -93,56 +93,19 @@ class Recorder:
         ):
             points.around(point, RECORD, function)
 
-    # -- what the simulation tells ------------------------------------------------------------
     def on_event(self, kind: str, facts: dict[str, Any]) -> None:
-        """What the simulation tells (see ``simulate.install``), as rows of the run directory."""
-        try:
-            if kind == "core-failed":
-                self._core_failed(facts["core"], facts["error"])
-            elif kind == "process-ended":
+        """What the simulation tells (see ``simulate.install``); never raises."""
+        with contextlib.suppress(Exception):
+            if kind == "process-ended":
                 self.close()
-            elif kind == "cores-part":
-                self._told_of("parting", facts)
+            elif kind == "interrupted":
+                self.process.note("interrupted from the keyboard (SIGINT)")
+            elif kind == "not-obeyed":
+                self.process.note(str(facts["message"]))
             elif kind == "not-compared":
                 self.process.hook_off("comparison of the cores' weights", facts["error"])
             else:
-                self._stopped.append(str(facts.get("message", kind)))
-                if kind == "graphs-differ":
-                    self._told_of("divergence", facts)
-                    self.process.note(self._stopped[-1])
-                else:
-                    self._all_stand_still(kind, facts.get("waits", {}))
-        except Exception:
-            pass
-
-    def _told_of(self, event: str, facts: dict[str, Any]) -> None:
-        """A row with two places: where it was seen, and the line that is to blame."""
-        row = {"e": event, "t": time.monotonic(), **facts}
-        for key, place in (("site", "place"), ("cause_site", "cause_place")):
-            known = row.pop(place, None)
-            row[key] = self._sites.named(known) if known is not None else None
-        account = next(iter(self._accounts.by_core.values()), None)
-        if event == "divergence" and account is not None:
-            row["step"] = account.current_step
-        self.process.say(_plain(row))
-
-    def _core_failed(self, core: int, error: BaseException) -> None:
-        account = self._accounts.by_core.get(core)
-        if account is not None and isinstance(error, Exception):
-            self._error(account, error)
-
-    def _all_stand_still(self, kind: str, waits: dict[int, str]) -> None:
-        """One row for each core: where it stands while no core can go on."""
-        frames = sys._current_frames()
-        for core, account in sorted(self._accounts.by_core.items()):
-            row: dict[str, Any] = {"e": "hang", "core": core, "t": time.monotonic()}
-            frame = frames.get(account.owner)
-            if account.ended or frame is None:
-                row |= {"site": None, "state": "has ended", "waits_for": None}
-            else:
-                row |= {"site": self._sites.here(frame), "state": kind}
-                row["waits_for"] = waits.get(core)
-            self.process.say(row)
+                self._failures.told(kind, facts)
 
     def _start(self) -> None:
         if self.process.start():
@@ -200,7 +163,7 @@ class Recorder:
             failed = error.code not in (None, 0)
             raise
         except Exception as error:
-            self._error(account, error)
+            self._failures.error(account, error)
             raise
         else:
             return result
@@ -257,17 +220,20 @@ class Recorder:
                     account.leave(depth)
                 spent = account.spent(part) if fallback is None else fallback.fetched
                 seconds = max(0.0, spent - before)
+            crossed = crossing_tensors(call)
             if trigger == "read":
-                account.add_sync(site, call.what, seconds, compiled, ran)
+                account.add_sync(site, call.what, seconds, compiled, ran, crossed)
             else:
-                self._count_fallback(account, site, call.what, seconds)
+                self._count_fallback(account, site, call.what, seconds, crossed)
         return result
 
-    def _count_fallback(self, account: Account, site: int, what: str, seconds: float) -> None:
+    def _count_fallback(
+        self, account: Account, site: int, what: str, seconds: float, crossed: int
+    ) -> None:
         if what == MORE_INPUTS:
-            account.add_fallback_time(site, seconds)
+            account.add_fallback_time(site, seconds, crossed)
             return
-        account.add_fallback(site, what, seconds)
+        account.add_fallback(site, what, seconds, crossed)
         with self._lock:
             self._fallbacks_counted[what] = self._fallbacks_counted.get(what, 0) + 1
 
@@ -288,23 +254,31 @@ class Recorder:
         return self._timed(call, proceed, "execute")
 
     def _loader(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        found = self._account(call)
+        if found is not None and found[1] and found[0].end_of_turn(at_marker=False):
+            self._write_if_due(found[0])
         return self._timed(call, proceed, "input_wait")
 
     def _upload(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)
         if found is not None and not found[0].in_rendezvous:
-            found[0].add_upload()
+            found[0].add_upload(crossing_tensors(call))
         return self._timed(call, proceed, "transfer")
 
     def _rendezvous(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)
         if found is None:
             return proceed()
-        found[0].in_rendezvous += 1
+        account = found[0]
+        account.in_rendezvous += 1
         try:
             return self._timed(call, proceed, "core_wait")
         finally:
-            found[0].in_rendezvous -= 1
+            account.in_rendezvous -= 1
+            if call.facts.get("graphs"):  # what the simulation has put an exchange in memory for
+                self._graphs.ended(
+                    account, call, "sync", self._site(account, sys._getframe(1)), 0.0
+                )
 
     def _timed(self, call: Call, proceed: Callable[[], Any], part: str) -> Any:
         found = self._account(call)
@@ -319,10 +293,22 @@ class Recorder:
             account = found[0]
             if account.pending and account.read_since_step:
                 self._boundary(account)  # this loop's graphs end at reads only
+            self._write_turns(account)
             account.pending += 1
             account.read_since_step = False
             account.pieces.clear()
+            result = proceed()
+            if call.facts.get("eager"):
+                self._eager_step(account, call)
+            return result
         return proceed()
+
+    def _eager_step(self, account: Account, call: Call) -> None:
+        """In eager mode nothing is left to run when the optimizer has stepped."""
+        account.book()
+        account.move("trace", "compile", call.facts["compile_seconds"])
+        self._graphs.eager(account, call, self._site(account, sys._getframe(1)))
+        self._boundary(account)
 
     def step_over(self) -> None:
         """The program itself says that a step is over: its optimizers' steps count no longer."""
@@ -330,12 +316,12 @@ class Recorder:
         if found is None:
             return
         account = found[0]
-        # The step that ends with the first call may have been counted already.
-        counted = not account.marked and account.steps > 0
-        account.marked = True
-        account.pending = 0 if counted else 1
-        if account.pending:
-            self._boundary(account)
+        if not account.marked:
+            self._write_turns(account)
+            account.count_marks()
+            self.process.write({"e": "marked", "core": account.core})
+        account.pending = 1
+        self._boundary(account)
 
     def _graphs_ended(
         self, account: Account, call: Call, trigger: str, began: float, *, of_launch: bool = True
@@ -360,23 +346,41 @@ class Recorder:
                 account.divide_launch(compiling, executing, simulation)
         if trigger in _PARTS:
             account.read_since_step = True
-        elif account.pending and call.what == "_xla_step_marker":
-            self._boundary(account)
+        elif call.what == "_xla_step_marker":
+            if account.pending:
+                self._boundary(account)
+            elif (
+                account.ran_since_turn
+                and not account.in_rendezvous
+                and not xla.in_dynamo()
+                and account.end_of_turn(at_marker=True)
+            ):
+                self._write_if_due(account)
         return new
 
     def _boundary(self, account: Account) -> None:
         account.steps += account.pending
         account.pending = 0
         account.read_since_step = False
+        self._write_if_due(account)
+
+    def _write_if_due(self, account: Account) -> None:
         account.book()
         if account.row_due():
-            row = account.take_row()
+            row = account.take_row(after_last=not account.steps)
             if row is not None:
                 self.process.write(row)
         now = time.monotonic()
         if now - self._metrics_written > METRICS_EVERY:
             self._metrics_written = now
             self.process.write_metrics()
+
+    def _write_turns(self, account: Account) -> None:
+        """Turns of a loop without an optimizer belong to no step of what comes now."""
+        if account.turns_unwritten and not account.pending:
+            row = account.take_row(after_last=True)
+            if row is not None:
+                self.process.write(row)
 
     # -- the end ------------------------------------------------------------------------------
     def _end_core(self, account: Account, *, failed: bool) -> None:
@@ -394,36 +398,17 @@ class Recorder:
             "core": account.core,
             "t": account.booked_until,
             "steps": account.steps,
+            "turns": account.turns,
             "failed": failed,
         }
         self.process.write(*[row for row in rows if row is not None] + [end])
         self.process.write_metrics()
 
-    def _error(self, account: Account, error: BaseException) -> None:
-        """One row for one exception, however many cores it ends."""
-        try:
-            if any(error is other for other in self._told) or str(error) in self._stopped:
-                return
-            self._told.append(error)
-            self.process.write(
-                {
-                    "e": "error",
-                    "core": account.core,
-                    "step": account.current_step,
-                    "type": type(error).__name__,
-                    "message": str(error),
-                    "traceback": self._sites.traceback_of(error),
-                    "site": self._sites.at_error(error),
-                }
-            )
-        except Exception:
-            pass
-
     def _uncaught(self, error: BaseException) -> None:
         """The main thread dies; cores that have a main function of their own have told already."""
         for account in list(self._accounts.by_core.values()):
             if not account.ended and account.owner == threading.get_ident():
-                self._error(account, error)
+                self._failures.error(account, error)
                 self._end_core(account, failed=True)
 
     def close(self) -> None:
@@ -454,9 +439,3 @@ def _trigger(account: Account, call: Call) -> str:
 def _in_autograd_thread() -> bool:
     """Whether this thread was started by torch's C++ and runs a backward pass."""
     return isinstance(threading.current_thread(), threading._DummyThread)
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Whatever JSON cannot take, as text."""
-    plain = (str, int, float, bool, type(None), list)
-    return {key: value if isinstance(value, plain) else str(value) for key, value in row.items()}

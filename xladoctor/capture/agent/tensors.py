@@ -8,8 +8,8 @@ Facts used (seen by running):
   values through the operator ``aten::_to_cpu``, whose XLA kernel does what
   ``_XLAC._xla_get_cpu_tensors`` does. Overriding that one operator sees them all, also those made
   in C++ or in a library, and costs nothing elsewhere.
-* ``.cpu()``, ``.to("cpu")``, ``.tolist()`` and ``cpu_tensor.copy_(t)`` do not pass there: they
-  are wrapped as methods.
+* ``.cpu()``, ``.to("cpu")``, ``.tolist()``, ``cpu_tensor.copy_(t)``, ``cpu_tensor[i] = t`` do not
+  pass there: they are wrapped as methods.
 * What ``aten::_to_cpu`` gives a fallback lives until the fallback has computed its results and sent
   them to the device (torch's ``cpu_fallback`` holds it so long): its end is the fallback's end.
 * A fallback increments the counter of its operation just before ``aten::_to_cpu``: the counter that
@@ -20,6 +20,7 @@ A read inside a read (``print`` calls ``repr`` calls ``.to``) is one read: the o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import sys
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from .points import FALLBACK, READ, UPLOAD, Call, Points
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 #: Methods that bring a value to the host whenever the tensor is on an XLA device.
 READS = (
@@ -60,6 +61,23 @@ def reading() -> bool:
     return getattr(_thread, "inside", False)
 
 
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """What crosses in here is no doing of the program, and is not counted."""
+    before = reading()
+    _thread.inside = True
+    try:
+        yield
+    finally:
+        _thread.inside = before
+
+
+def crossing_tensors(call: Call) -> int:
+    """How many tensors a read or an upload brings to the other side."""
+    first = call.args[0] if call.args else None
+    return len(first) if isinstance(first, (list, tuple)) else 1
+
+
 def install(
     points: Points,
     core_of_device: Callable[[object], int | None],
@@ -80,7 +98,7 @@ def install(
     crossing = _Crossing(points, core_of_device)
     missing = []
     makers = {name: crossing.read(name) for name in READS}
-    makers |= {"to": crossing.to, "copy_": crossing.copy}
+    makers |= {"to": crossing.to, "copy_": crossing.copy, "__setitem__": crossing.set_item}
     for name, make in makers.items():
         try:
             original = getattr(torch.Tensor, name)
@@ -215,6 +233,18 @@ class _Crossing:
             if from_xla:
                 return self.cross(READ, "copy_", source.device, original, values, kwargs)
             return self.cross(UPLOAD, "copy_", tensor.device, original, values, kwargs)
+
+        return method
+
+    def set_item(self, original: Any) -> Any:
+        """``tensor[index] = value``, which torch copies in C++."""
+
+        def method(tensor: Any, index: Any, value: Any) -> Any:
+            from_xla = getattr(value, "is_xla", None)
+            if from_xla is None or from_xla == tensor.is_xla:
+                return original(tensor, index, value)
+            point, device = (READ, value.device) if from_xla else (UPLOAD, tensor.device)
+            return self.cross(point, "setitem", device, original, (tensor, index, value), {})
 
         return method
 

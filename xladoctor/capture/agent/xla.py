@@ -40,6 +40,7 @@ from .points import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 #: Collectives of ``torch_xla.core.xla_model`` that put an exchange between cores into the graph.
 COLLECTIVES = (
@@ -64,6 +65,7 @@ CALLED = {
     "_xla_get_device_ordinal": "which core a device belongs to",
     "_xla_get_replication_devices_count": "how many cores a process has",
     "_set_ir_debug": "lines of the operations of a graph",
+    "_get_use_eager_mode": "compilations in eager mode",
 }
 
 #: Frames between the recorder and a device loader that ends a graph: the points, and torch_xla's.
@@ -145,6 +147,22 @@ def in_device_loader() -> bool:
 def counter(name: str) -> int:
     """A counter of torch_xla, summed over the cores of this process; 0 if it never counted."""
     return binding("_xla_counter_value")(name) or 0
+
+
+def eager() -> bool:
+    """Whether every operation runs by itself now (``torch_xla.experimental.eager_mode``)."""
+    asked = binding("_get_use_eager_mode")
+    return asked is not None and bool(asked())
+
+
+def in_dynamo() -> bool:
+    """Whether torch_xla's bridge to ``torch.compile`` is what runs here."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("torch_xla._dynamo"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def install(points: Points) -> list[str]:

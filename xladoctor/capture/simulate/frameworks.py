@@ -4,6 +4,9 @@ Lightning (2.6) takes ``accelerator="tpu"`` when ``torch_xla._internal.tpu.num_a
 counts some, and that number for ``devices="auto"``; it looks at the PCI bus, so on the CPU it
 finds none. Its launcher and its strategy work on any XLA device.
 
+Accelerate (1.15) asks torch_xla for the number of a core on its host only on a TPU; elsewhere it
+takes ``LOCAL_RANK``, and without it no core is the one that prints.
+
 ``torch.distributed`` keeps one default process group for a process. torch has a form of it with
 one for each thread, made for its own tests, and torch_xla uses it where a process has several
 devices (``torch_xla/experimental/pjrt_backend.py``).
@@ -13,7 +16,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
+import threading
 from typing import Any
+
+_lock = threading.Lock()
+_patched: list[type] = []
 
 
 def install(cores: int) -> None:
@@ -21,6 +29,52 @@ def install(cores: int) -> None:
     _count_cores(cores)
     _groups_by_thread()
     _refuse_ddp()
+    _explain_cuda()
+
+
+def _explain_cuda() -> None:
+    """Where torch.cuda fails for want of a device, say so in words of this run."""
+    import torch
+
+    original = torch.cuda._lazy_init
+
+    @functools.wraps(original)
+    def lazy_init() -> Any:
+        try:
+            return original()
+        except (AssertionError, RuntimeError) as error:
+            raise type(error)(
+                "xladoctor: the program calls torch.cuda, but the simulated cores are XLA devices "
+                "and there is no CUDA device here: use torch_xla.device() and leave out torch.cuda "
+                f"(torch says: {str(error).partition('. ')[0]})"
+            ) from None
+
+    torch.cuda._lazy_init = lazy_init
+
+
+def prepare_core() -> None:
+    """Answer the frameworks that the program has imported; called when a core begins."""
+    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    with _lock:
+        if state is None or state in _patched:
+            return
+        _patched.append(state)
+        _number_local_cores(state)
+
+
+def _number_local_cores(state: Any) -> None:
+    """Give Accelerate the number of the core on its host, as it has it on a TPU."""
+    make = state.__init__
+
+    @functools.wraps(make)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        if getattr(self, "backend", None) == "xla" and self.local_process_index == -1:
+            from torch_xla import runtime
+
+            self.local_process_index = runtime.local_ordinal()
+
+    state.__init__ = init
 
 
 def _groups_by_thread() -> None:

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 _BUILTINS = frozenset(dir(builtins))
 
+#: The nodes that give names a meaning.
+_BINDING = frozenset(
+    [
+        cst.Import, cst.ImportFrom, cst.FunctionDef, cst.ClassDef, cst.Param, cst.Assign,
+        cst.AnnAssign, cst.NamedExpr, cst.AugAssign, cst.For, cst.CompFor, cst.AsName,
+    ]
+)  # fmt: skip
+
 #: The same thing under several public addresses: the left is rewritten to the right. Only whole
 #: dotted parts at the beginning match.
 _SAME = {
@@ -70,11 +78,13 @@ class Names:
         self._resolved: dict[cst.CSTNode, str | None] = {}
         self._written: dict[cst.CSTNode, str | None] = {}
         self._links: Mapping[str, Names] = {}
+        for kind in (cst.Global, cst.Nonlocal):
+            for node in tree.by_type.get(kind, ()):
+                assert isinstance(node, cst.Global | cst.Nonlocal)
+                tree.scopes[node].globals.update(item.name.value for item in node.names)
         for node, scope in tree.scopes.items():
-            if isinstance(node, cst.Global | cst.Nonlocal):
-                scope.globals.update(item.name.value for item in node.names)
-        for node, scope in tree.scopes.items():
-            self._bind(node, scope)
+            if type(node) in _BINDING:
+                self._bind(node, scope)
 
     def resolve(self, node: cst.BaseExpression) -> str | None:
         """The dotted original of a name or attribute chain, None if it is not an import or builtin.
@@ -117,19 +127,26 @@ class Names:
 
     def _origin(self, dotted: str, depth: int = 5) -> tuple[Names, str] | str:
         """Where a dotted name leads through re-exports: to a linked file and the name in it."""
-        module, rest = dotted, ""
-        while module and module not in self._links:
-            module, _, last = module.rpartition(".")
-            rest = f"{last}.{rest}" if rest else last
-        if not module:
+        split = self._split(dotted)
+        if split is None:
             return dotted
-        names = self._links[module]
+        names, rest = split
         first, _, more = rest.partition(".")
         bindings = names.top.bindings.get(first)
         again = names._from_bindings(bindings) if bindings and depth else None  # noqa: SLF001
         if again is None:
             return names, rest
         return names._origin(f"{again}.{more}" if more else again, depth - 1)  # noqa: SLF001
+
+    def _split(self, dotted: str) -> tuple[Names, str] | None:
+        """The linked file that the longest beginning of a dotted name means, and the rest."""
+        dots = len(dotted) - len(dotted.lstrip("."))
+        parts = dotted[dots:].split(".")
+        for count in range(len(parts), -1, -1):
+            module = dotted[:dots] + ".".join(parts[:count])
+            if module in self._links:
+                return self._links[module], ".".join(parts[count:])
+        return None
 
     def _bind_star(self, node: cst.ImportFrom, module: str, names: Names) -> None:
         scope = self._tree.scopes[node]

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.findings import Edit, Position
-from xladoctor.lint.model import walk
-from xladoctor.lint.rules._moves import line_of
+from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.rules._closures import shown_as_number
+from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._moves import insert_behind, line_of
 
 if TYPE_CHECKING:
-    from xladoctor.findings import Fix
+    from xladoctor.findings import Edit, Fix
     from xladoctor.lint.model import FileModel, Loop
 
 _ATOMS = cst.Name | cst.Attribute | cst.Call | cst.Subscript
@@ -37,7 +38,7 @@ def accumulate_fix(
 
     Returns:
         None unless the read is a term or factor of ``total += ...`` directly in the loop, and the
-        loop does not use ``total`` otherwise.
+        loop uses ``total`` only to show it, which a step closure can do next.
     """
     line = line_of(model, read)
     found = model.loop(read)
@@ -54,14 +55,75 @@ def accumulate_fix(
     if not isinstance(target, cst.Name) or not _is_factor(statement.value, read):
         return None
     uses = [part for part in walk(outer) if isinstance(part, cst.Name)]
-    if any(part is not target and part.value == target.value for part in uses):
+    others = [part for part in uses if part is not target and part.value == target.value]
+    if not all(shown_as_number(model, part, loop) for part in others):
         return None
     if number == "int" and _number(model, tensor) != "int":
         return None  # int() cuts off what follows the point, in every iteration
     kind = number or _number(model, tensor)
-    behind = _behind(model, outer, f"{target.value} = {kind}({target.value})")
+    behind = insert_behind(model, outer, f"{target.value} = {kind}({target.value})")
     written = model.replace(read, _detached(model, tensor))
-    return model.fix("Add up on the device, read once after the loop", written, behind, safe=False)
+    start = _start(model, outer, target, kind)
+    return model.fix(
+        "Add up on the device, read once after the loop", written, behind, start, safe=False
+    )
+
+
+def _start(model: FileModel, loop: cst.For, target: cst.Name, number: str) -> list[Edit]:
+    """Begin with a zero on the device, where ``total = 0.0`` stands and the device has a name.
+
+    A Python zero works too, but makes the first step's graph another one than the later ones'.
+    """
+    zero = _zero_before(model, loop, target.value)
+    torch = model.spelled("torch", loop)
+    device = _device_at(model, zero) if zero is not None else None
+    if zero is None or torch is None or device is None:
+        return []
+    dtype = f"dtype={torch}.int64, " if number == "int" else ""
+    edit = model.replace(zero, f"{torch}.zeros((), {dtype}device={device})")
+    return [edit] if edit is not None else []
+
+
+def _zero_before(model: FileModel, loop: cst.For, name: str) -> cst.BaseExpression | None:
+    """The ``0`` of ``total = 0`` or ``total, n = 0, 0`` before the loop, in the same block."""
+    found = None
+    for line in getattr(model.parent(loop), "body", ()):
+        if line is loop:
+            break
+        if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+            continue
+        statement = line.body[0]
+        if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
+            continue
+        target, value = statement.targets[0].target, statement.value
+        pairs: list[tuple[cst.BaseExpression, cst.BaseExpression]] = [(target, value)]
+        if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
+            both = zip(target.elements, value.elements, strict=False)
+            pairs = [(one.value, other.value) for one, other in both]
+        for place, given in pairs:
+            if isinstance(place, cst.Name) and place.value == name:
+                found = given
+    plain = isinstance(found, cst.Integer | cst.Float) and model.literal(found) == 0
+    return found if plain else None
+
+
+def _device_at(model: FileModel, node: cst.CSTNode) -> str | None:
+    """A name for the device that is bound once, before a node of the same function."""
+    function = model.function_of(node)
+    for name in model.nodes():
+        if not isinstance(name, cst.Name) or model.function_of(name) is not function:
+            continue
+        if model.value(name).kind is not Kind.DEVICE or not in_order(model, name, node):
+            continue
+        if len(model.bindings(name.value, name)) == 1:
+            return name.value
+    if function is None:
+        return None
+    for index, parameter in enumerate(function.parameters):
+        given = [call.argument(index, parameter) for call in model.callers(function)]
+        if given and all(x is not None and model.value(x).kind is Kind.DEVICE for x in given):
+            return parameter
+    return None
 
 
 def _is_factor(value: cst.BaseExpression, read: cst.Call) -> bool:
@@ -92,17 +154,3 @@ def _detached(model: FileModel, tensor: cst.BaseExpression) -> str:
         return text
     bare = isinstance(tensor, _ATOMS) or text.startswith("(")
     return f"{text}.detach()" if bare else f"({text}).detach()"
-
-
-def _behind(model: FileModel, loop: cst.For, statement: str) -> Edit | None:
-    """Insert a statement behind a loop."""
-    if not isinstance(loop.body, cst.IndentedBlock):
-        return None
-    start = model.tree.range(loop).start
-    last = model.tree.range(loop.body.body[-1]).end.line
-    lines = model.text.splitlines()
-    indent = lines[start.line - 1][: start.column]
-    if indent.strip() or last >= len(lines):
-        return None
-    place = Position(last + 1, 1)
-    return Edit(f"{indent}{statement}\n", place, place)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import catalogue
-from xladoctor.findings import Edit, Position
 from xladoctor.lint.model import walk
+from xladoctor.lint.rules._imports import spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel
 
-#: How a module of torch_xla is imported when a fix needs it.
-_IMPORTS = {
-    "torch_xla": ("import torch_xla", "torch_xla"),
-    "torch_xla.runtime": ("import torch_xla.runtime as xr", "xr"),
-}
 _TOLERANT = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"})
 
 
@@ -44,6 +39,8 @@ class Entry:
     arguments: str = "none"
     names: tuple[str, ...] = ()
     advice: str = ""
+    no_fix: str = ""
+    always: str | None = None
 
     def removed(self, target: tuple[int, ...]) -> bool:
         """Whether the target version lacks the name."""
@@ -83,8 +80,8 @@ def entry_for(dotted: str) -> Entry | None:
 
 def uses(model: FileModel) -> Iterator[tuple[cst.BaseExpression, str, Entry]]:
     """Expressions that name something of the table: node, full name, row; each chain once."""
-    for node in model.nodes():
-        if not isinstance(node, cst.Attribute | cst.Name) or _in_import(model, node):
+    for node in model.nodes(cst.Attribute, cst.Name):
+        if _in_import(model, node):
             continue
         parent = model.parent(node)
         if isinstance(parent, cst.Attribute) and (parent.attr is node or _names(model, parent)):
@@ -135,20 +132,22 @@ def replacement_fix(model: FileModel, node: cst.BaseExpression, entry: Entry) ->
     None if arguments do not carry over, or a name that the import would bind is taken.
     """
     parent = model.parent(node)
+    if entry.always is not None and isinstance(parent, cst.Call) and not parent.args:
+        return model.fix(f"Write {entry.always}", model.replace(parent, entry.always))
     if entry.new is None or not isinstance(parent, cst.Call) or parent.func is not node:
         return None
-    written = _write(model, node, entry.new)
+    new = spell(model, node, entry.new, beside=node)
     arguments = _arguments(model, parent, entry.arguments)
-    if written is None or arguments is None:
+    if new is None or arguments is None:
         return None
-    spelled, added = written
+    spelled, added = new
     change = (
         model.replace(node, spelled)
         if entry.arguments == "same"
         else model.replace(parent, f"{spelled}({arguments})")
     )
     message = f"Replace by {spelled}"
-    return model.fix(message, change, *([added] if added is not None else []))
+    return model.fix(message, change, added)
 
 
 def import_fix(model: FileModel, alias: cst.ImportAlias, dotted: str, entry: Entry) -> Fix | None:
@@ -207,42 +206,6 @@ def _called_plainly(model: FileModel, name: str, entry: Entry) -> bool:
         if entry.arguments == "drop" and call.args:
             return False
     return True
-
-
-def _write(model: FileModel, node: cst.BaseExpression, new: str) -> tuple[str, Edit | None] | None:
-    """How to write a name at a node, and the import to add for it."""
-    module, _, last = new.rpartition(".")
-    spelled = model.spelled(module, node)
-    if spelled is not None:
-        return f"{spelled}.{last}", None
-    if module not in _IMPORTS:
-        return None
-    statement, bound = _IMPORTS[module]
-    if model.bindings(bound, node):
-        return None
-    added = _import_beside(model, statement, node)
-    return None if added is None else (f"{bound}.{last}", added)
-
-
-def _import_beside(model: FileModel, statement: str, node: cst.BaseExpression) -> Edit | None:
-    """Add an import after the one through which the node gets its meaning, in the same block.
-
-    Not before it: what the file does until then (set environment variables) may be meant for the
-    import of torch_xla.
-    """
-    while isinstance(node, cst.Attribute):
-        node = node.value
-    if not isinstance(node, cst.Name):
-        return None
-    bindings = model.bindings(node.value, node)
-    imports = [item.node for item in bindings if item.kind == "import"]
-    line = model.parent(imports[-1]) if imports else None
-    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
-        return None
-    found = model.tree.range(line)
-    place = Position(found.end.line + 1, 1)
-    indent = model.text.splitlines()[found.start.line - 1][: found.start.column]
-    return Edit(f"{indent}{statement}\n", place, place)
 
 
 def _arguments(model: FileModel, call: cst.Call, how: str) -> str | None:

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.findings import Edit, Position
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import FileModel
+    from xladoctor.lint.model import FileModel, Function
 
 _LINE = cst.SimpleStatementLine
 
@@ -36,7 +36,7 @@ def out_of_condition(model: FileModel, node: cst.CSTNode, condition: cst.CSTNode
     if model.parent(line) is not condition.body:
         return []
     found, outer = model.tree.range(line), model.tree.range(condition)
-    lines = model.text.splitlines()
+    lines = model.lines
     if outer.end.line >= len(lines):
         return []
     indent = lines[outer.start.line - 1][: outer.start.column]
@@ -62,12 +62,49 @@ def under_condition(model: FileModel, node: cst.CSTNode, condition: str) -> Edit
     if line is None:
         return None
     found = model.tree.range(line)
-    indent = model.text.splitlines()[found.start.line - 1][: found.start.column]
+    indent = model.lines[found.start.line - 1][: found.start.column]
     if indent.strip() or found.start.line != found.end.line:
         return None
     step = "\t" if indent.startswith("\t") else "    "
     place = Position(found.start.line, found.start.column + 1)
     return Edit(f"if {condition}:\n{indent}{step}", place, place)
+
+
+def insert_behind(model: FileModel, line: cst.CSTNode, statement: str) -> Edit | None:
+    """Insert a statement on a line of its own behind a line (or a whole block)."""
+    found = model.tree.range(line)
+    lines = model.lines
+    indent = lines[found.start.line - 1][: found.start.column]
+    last = found.end.line
+    if isinstance(line, cst.BaseCompoundStatement):
+        body = line.body
+        if not isinstance(body, cst.IndentedBlock):
+            return None
+        last = model.tree.range(body.body[-1]).end.line
+    if indent.strip():
+        return None
+    # At the end of its own line: the next line may belong to another cell of a notebook.
+    place = Position(last, len(lines[last - 1]) + 1)
+    return Edit(f"\n{indent}{statement}", place, place)
+
+
+def remove_definition(model: FileModel, function: Function) -> Edit | None:
+    """Remove a function or method with the empty lines before it; None if it is its block's all."""
+    node = function.node
+    block = model.parent(node)
+    body = getattr(block, "body", ())
+    if not isinstance(node, cst.FunctionDef) or len(body) < 2 or node.decorators:
+        return None
+    if not isinstance(node.body, cst.IndentedBlock):
+        return None
+    lines = model.lines
+    first = model.tree.range(node).start.line
+    last = model.tree.range(node.body.body[-1]).end.line
+    while first > 1 and not lines[first - 2].strip():
+        first -= 1
+    if last >= len(lines):
+        return None
+    return Edit("", Position(first, 1), Position(last + 1, 1))
 
 
 def _plain(model: FileModel, condition: cst.If) -> bool:

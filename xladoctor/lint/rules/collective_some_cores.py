@@ -131,8 +131,8 @@ def _advice(call: CallSite, guard: Guard) -> str:
 
 def _fix(model: FileModel, call: CallSite, guard: Guard) -> Fix | None:
     """Let all cores come to the call: before or behind the condition, or with one decision."""
-    if model.core_guard(guard.node) is not None:
-        return None
+    if not model.is_here(guard.node) or model.core_guard(guard.node) is not None:
+        return None  # the condition may stand around a call in another file
     if guard.master is not None:
         edits = out_of_condition(model, call.node, guard.node)
         return model.fix("Call it on all cores", edits, safe=False) if edits else None

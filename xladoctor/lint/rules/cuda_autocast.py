@@ -10,6 +10,7 @@ from xladoctor.lint.rules._exact import for_another_device
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _CUDA = frozenset({"torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast"})
@@ -31,6 +32,7 @@ def cuda_autocast(model: FileModel) -> Iterator[Problem]:
             call.node,
             "autocast for CUDA does nothing for operations on an XLA device: they stay in float32",
             suggestion='with torch.autocast("xla", dtype=torch.bfloat16)',
+            fix=_fix(model, call),
         )
 
 
@@ -39,3 +41,13 @@ def _for_cuda(model: FileModel, call: CallSite) -> bool:
         return True
     device = call.argument(0, "device_type") if call.name in _ANY else None
     return device is not None and model.literal(device) == "cuda"
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """The context for XLA, in bfloat16."""
+    torch = model.spelled("torch", call.node)
+    known = {"enabled", "dtype", "device_type"}
+    if torch is None or call.has_star or set(call.keywords) - known or len(call.positional) > 1:
+        return None
+    content = f'{torch}.autocast("xla", dtype={torch}.bfloat16)'
+    return model.fix("Cast for XLA", model.replace(call.node, content), safe=False)

@@ -8,10 +8,12 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, for_another_device
+from xladoctor.lint.rules._imports import spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 
@@ -29,6 +31,7 @@ def cuda_placement(model: FileModel) -> Iterator[Problem]:
             call.node,
             "a machine with XLA devices has no CUDA device as a rule: this raises RuntimeError",
             suggestion="device = torch_xla.device(), and .to(device)",
+            fix=_fix(model, call),
         )
 
 
@@ -45,3 +48,23 @@ def _to_cuda(model: FileModel, call: CallSite) -> bool:
 def _is_cuda(model: FileModel, node: cst.BaseExpression | None) -> bool:
     text = model.literal(node) if isinstance(node, cst.SimpleString) else None
     return isinstance(text, str) and (text == "cuda" or text.startswith("cuda:"))
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """``torch_xla.device()`` in its place, unless that would start XLA before the cores."""
+    if call.function is None and model.multi_core:
+        return None
+    written = spell(model, call.node, "torch_xla.device")
+    if written is None:
+        return None
+    device = f"{written[0]}()"
+    if call.name == "torch.device":
+        edit = model.replace(call.node, device)
+    elif call.method == "cuda":
+        if call.node.args or call.receiver is None:
+            return None
+        edit = model.replace(call.node, f"{model.tree.text(call.receiver).strip()}.to({device})")
+    else:
+        argument = call.argument(0, "device")
+        edit = model.replace(argument, device) if argument is not None else None
+    return model.fix("Put it on the XLA device", edit, written[1], safe=False)

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import for_another_device
+from xladoctor.lint.rules._imports import spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 #: Those that raise or answer for a device that is not there; seeding and emptying caches do not.
 _CALLS = {
@@ -36,4 +38,18 @@ def cuda_runtime_call(model: FileModel) -> Iterator[Problem]:
             call.node,
             f"{name} knows nothing of XLA devices: without a GPU it {what}",
             suggestion=instead,
+            fix=_fix(model, call),
         )
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """The same question to XLA, where there is one; memory is counted in other units there."""
+    name = (call.name or "").rpartition(".")[2]
+    if name == "set_device":
+        return model.fix("Leave it out", model.remove_statement(call.node), safe=False)
+    new = {"synchronize": "torch_xla.sync", "current_device": "torch_xla.device"}.get(name)
+    written = spell(model, call.node, new) if new is not None else None
+    if written is None or (call.function is None and model.multi_core):
+        return None
+    content = f"{written[0]}({'wait=True' if name == 'synchronize' else ''})"
+    return model.fix("Ask XLA", model.replace(call.node, content), written[1], safe=False)

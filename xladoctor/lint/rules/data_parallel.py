@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import for_another_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 
 @rule("XLA709")
@@ -25,4 +28,19 @@ def data_parallel(model: FileModel) -> Iterator[Problem]:
                 "nn.DataParallel splits batches over GPUs: on XLA the model runs on one device and "
                 "the others idle",
                 suggestion="start one process per core with torch_xla.launch, or use SPMD",
+                fix=_fix(model, call),
             )
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """The model itself, in files that never ask the wrapper for its ``module``."""
+    inner = call.argument(0, "module")
+    asked = any(isinstance(n, cst.Attribute) and n.attr.value == "module" for n in model.nodes())
+    if inner is None or asked or call.has_star:
+        return None
+    text = model.tree.text(inner).strip()
+    edit, parent = None, model.parent(call.node)
+    if isinstance(parent, cst.Assign) and model.tree.text(parent.targets[0].target) == text:
+        edit = model.remove_statement(call.node)  # model = model
+    edit = edit or model.replace(call.node, text)
+    return model.fix("Leave the wrapper out", edit, safe=False)

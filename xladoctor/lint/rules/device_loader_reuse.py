@@ -9,10 +9,12 @@ import libcst as cst
 from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, made_by
+from xladoctor.lint.rules._parallel import PARALLEL, device_loader_fix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel, Problem
 
 
@@ -40,8 +42,16 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
                     model.place(loop.node, "the epoch loop"),
                     model.place(use, "the same iterator in every epoch"),
                 ],
+                fix=_fix(model, call.receiver),
             )
             break
+
+
+def _fix(model: FileModel, loader: cst.BaseExpression | None) -> Fix | None:
+    made = made_by(model, loader) if loader is not None else None
+    if made is None or made.name != PARALLEL:
+        return None
+    return device_loader_fix(model, made)
 
 
 def _use_inside(model: FileModel, epochs: cst.CSTNode, maker: cst.CSTNode) -> cst.CSTNode | None:

@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._formulas import equal_formula_fix
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def cpu_fallback_operation(model: FileModel) -> Iterator[Problem]:
             suggestion=row["instead"]
             or "do it in the Dataset, on the host, or outside of the step loop",
             related=[loop_place(model, loop)],
+            fix=equal_formula_fix(model, call),
         )
 
 

@@ -22,8 +22,8 @@ _JOINS = frozenset(f"torch.{name}" for name in ("cat", "concat", "hstack", "vsta
 @rule("XLA206")
 def growing_tensor(model: FileModel) -> Iterator[Problem]:
     """Find ``x = torch.cat([x, new])`` on device tensors in hot loops."""
-    for node in model.nodes():
-        if not isinstance(node, cst.Assign) or not isinstance(node.value, cst.Call):
+    for node in model.nodes(cst.Assign):
+        if not isinstance(node.value, cst.Call):
             continue
         call = model.call(node.value)
         if call.name not in _JOINS or not model.value(node.value).is_device_tensor:

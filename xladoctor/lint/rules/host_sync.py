@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._accumulate import accumulate_fix
+from xladoctor.lint.rules._closures import closure_fix
 from xladoctor.lint.rules._reads import accumulate_advice, costly_loop, read_problem
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def host_sync_in_step(model: FileModel) -> Iterator[Problem]:
         if loop is not None:
             spelled = '.to("cpu")' if call.method == "to" else f".{call.method}()"
             fix = accumulate_fix(model, call.node, tensor, loop) if call.method == "item" else None
+            fix = fix or closure_fix(model, call.node, loop)
             yield read_problem(
                 model, call.node, tensor, loop, f"`{spelled}` reads", accumulate_advice(loop), fix
             )
@@ -76,7 +78,8 @@ def _reads_in_libraries(model: FileModel) -> Iterator[Problem]:
             advice = "use torch.stack([a.detach(), b.detach()]), which stays on the device"
         elif call.name == "torch.allclose":
             advice = "use torch.isclose(a, b).all(), kept as a tensor"
-        yield read_problem(model, call.node, tensor, loop, f"`{spelled}()` reads", advice)
+        fix = closure_fix(model, call.node, loop)
+        yield read_problem(model, call.node, tensor, loop, f"`{spelled}()` reads", advice, fix)
 
 
 def _literal_parts(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
@@ -87,8 +90,8 @@ def _literal_parts(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
 
 def _stores_into_cpu_tensors(model: FileModel) -> Iterator[Problem]:
     """``losses[i] = loss`` with ``losses`` on the CPU waits without a word of it."""
-    for node in model.nodes():
-        if not isinstance(node, cst.Assign) or not model.value(node.value).is_device_tensor:
+    for node in model.nodes(cst.Assign):
+        if not model.value(node.value).is_device_tensor:
             continue
         for item in node.targets:
             target = item.target

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.model import Class, LoopKind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core
+from xladoctor.lint.rules._imports import spell
+from xladoctor.lint.rules._moves import insert_behind, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 #: Calls after which the cores may have equal weights. A file that has one is left alone.
@@ -39,6 +44,7 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
                 suggestion="xm.broadcast_master_param(model) after the move to the device, on all "
                 "cores",
                 related=entry_places(model, entry),
+                fix=_fix(model, call),
             )
 
 
@@ -58,3 +64,21 @@ def _makes_model(model: FileModel, call: CallSite) -> bool:
         return False
     bases = {(model.name(base) or "") for base in call.target.bases}
     return "torch.nn.Module" in bases and bool(call.target.methods)
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """Send the first core's weights to all, behind ``model = Net().to(device)``."""
+    line = line_of(model, call.node)
+    written = spell(model, call.node, "torch_xla.core.xla_model.broadcast_master_param")
+    if line is None or written is None or not isinstance(line.body[0], cst.Assign):
+        return None
+    statement = line.body[0]
+    target = statement.targets[0].target
+    moved = statement.value
+    if len(statement.targets) != 1 or not isinstance(target, cst.Name):
+        return None
+    if not isinstance(moved, cst.Call) or model.call(moved).method != "to":
+        return None
+    spelled, added = written
+    behind = insert_behind(model, line, f"{spelled}({target.value})")
+    return model.fix("Start all cores from the same weights", behind, added, safe=False)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
+from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._moves import remove_definition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Function, Problem
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Function, Problem
 
+#: What runs training_step and the backward pass in an overridden optimizer_step.
+_CLOSURES = frozenset({"optimizer_closure", "second_order_closure", "closure"})
 _BASES = frozenset({"LightningModule", "LightningDataModule"})
 _XM = "torch_xla.core.xla_model."
 _BY_HAND = {
@@ -35,6 +42,7 @@ def lightning_manual_xla(model: FileModel) -> Iterator[Problem]:
                 f"Lightning's XLA strategy {_BY_HAND[call.name or '']} by itself: {name} does it "
                 "a second time",
                 suggestion="leave it out; the Trainer takes care of it",
+                fix=_fix(model, call),
             )
 
 
@@ -46,3 +54,28 @@ def _in_module(model: FileModel, function: Function | None) -> bool:
                 return True
         function = function.outer
     return False
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """Delete ``xm.mark_step()``, and an ``optimizer_step`` that does nothing else; unsafe.
+
+    Elsewhere ``xm.optimizer_step(optimizer)`` becomes ``optimizer.step()``.
+    """
+    name = (call.name or "").rpartition(".")[2]
+    if name in {"mark_step", "sync"} and isinstance(model.parent(call.node), cst.Expr):
+        return model.fix("Leave it out", model.remove_statement(call.node), safe=False)
+    if name != "optimizer_step" or len(call.positional) != 1 or call.keywords:
+        return None
+    function = call.function
+    if function is not None and isinstance(function.node, cst.FunctionDef):
+        calls = [part for part in walk(function.node.body) if isinstance(part, cst.Call)]
+        closure = [c for c in calls if model.tree.text(c.func).strip() in _CLOSURES]
+        if function.name == "optimizer_step" and len(calls) == len(closure) + 1:
+            return model.fix(
+                "Leave it to Lightning", remove_definition(model, function), safe=False
+            )
+    optimizer = model.tree.text(call.positional[0]).strip()
+    if not isinstance(call.positional[0], cst.Name | cst.Attribute):
+        return None
+    edit = model.replace(call.node, f"{optimizer}.step()")
+    return model.fix("Leave the reduction to Lightning", edit, safe=False)

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._imports import spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 
@@ -36,6 +38,7 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
             suggestion="for batch in pl.MpDeviceLoader(loader, device): it uploads the next "
             "batches in the background, and ends the graph of each step",
             related=[model.place(loop.node, "the loop over the plain loader")],
+            fix=_fix(model, loop.node, move),
         )
 
 
@@ -48,4 +51,23 @@ def _moves(model: FileModel, loop: Loop, call: CallSite) -> bool:
         moved.is_device_tensor
         and moved.origin is call.node
         and model.value(call.receiver).kind is Kind.CPU_TENSOR
+    )
+
+
+def _fix(model: FileModel, loop: cst.For, move: CallSite) -> Fix | None:
+    """Go over the loader through ``MpDeviceLoader``; the moves in the body do nothing then."""
+    device = move.argument(0, "device")
+    if not isinstance(device, cst.Name) or model.value(device).kind is not Kind.DEVICE:
+        return None
+    names = [
+        part
+        for part in walk(loop.iter)
+        if isinstance(part, cst.Name) and model.value(part).kind is Kind.LOADER
+    ]
+    written = spell(model, loop, "torch_xla.distributed.parallel_loader.MpDeviceLoader")
+    if len(names) != 1 or written is None:
+        return None
+    content = f"{written[0]}({names[0].value}, {device.value})"
+    return model.fix(
+        "Upload in the background", model.replace(names[0], content), written[1], safe=False
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import snippet
@@ -11,8 +13,7 @@ from xladoctor.lint.rules._reads import snippet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import libcst as cst
-
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 #: Functions that convert their first argument with ``__array__``, as nearly all of NumPy does.
@@ -44,6 +45,7 @@ def numpy_on_device_tensor(model: FileModel) -> Iterator[Problem]:
             suggestion="copy it to the host first: tensor.detach().cpu().numpy(), outside of the "
             "step loop where that is possible",
             related=related,
+            fix=_fix(model, tensor),
         )
 
 
@@ -54,3 +56,13 @@ def _given(call: CallSite) -> cst.BaseExpression | None:
     if call.name in _CONVERTS:
         return call.argument(1 if call.name == "numpy.save" else 0, None)
     return None
+
+
+def _fix(model: FileModel, tensor: cst.BaseExpression) -> Fix | None:
+    """Copy it to the host first; without it the call raises."""
+    text = model.tree.text(tensor).strip()
+    if not isinstance(tensor, cst.Name | cst.Attribute | cst.Call | cst.Subscript):
+        text = f"({text})"
+    detached = text.endswith(".detach()")
+    copy = f"{text}.cpu()" if detached else f"{text}.detach().cpu()"
+    return model.fix("Copy it to the host", model.replace(tensor, copy))

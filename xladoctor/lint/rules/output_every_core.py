@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
+from xladoctor.lint.rules._imports import spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,15 +70,27 @@ def _says_core(model: FileModel, call: CallSite) -> bool:
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:
-    spelled = model.spelled(_MASTER_PRINT, call.node)
-    if (
-        call.name != "builtins.print"
-        or spelled is None
-        or call.has_star
-        or set(call.keywords) - {"flush"}
+    if call.has_star:
+        return None
+    if call.name in _BARS:
+        return _bar_fix(model, call)
+    parts = [part for argument in call.node.args for part in walk(argument)]
+    if set(call.keywords) - {"flush"} or any(
+        isinstance(p, cst.BaseExpression) and model.value(p).is_device_tensor for p in parts
     ):
         return None
-    parts = [part for argument in call.node.args for part in walk(argument)]
-    if any(isinstance(p, cst.BaseExpression) and model.value(p).is_device_tensor for p in parts):
+    written = spell(model, call.node, _MASTER_PRINT)
+    if written is None:
         return None
-    return model.fix("Print on one core", model.replace(call.node.func, spelled))
+    spelled, added = written
+    return model.fix("Print on one core", model.replace(call.node.func, spelled), added)
+
+
+def _bar_fix(model: FileModel, call: CallSite) -> Fix | None:
+    """``tqdm(loader, disable=...)``: the loop goes on as before, one core draws."""
+    written = spell(model, call.node, "torch_xla.core.xla_model.is_master_ordinal")
+    if written is None:
+        return None
+    spelled, added = written
+    change = model.add_argument(call.node, f"disable=not {spelled}()")
+    return model.fix("Draw it on one core", change, added)

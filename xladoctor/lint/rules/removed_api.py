@@ -39,7 +39,8 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
             continue
         if any(dotted == name or dotted.startswith(name + ".") for name in reported):
             continue
-        fix = replacement_fix(model, node, entry) if entry.replaced(model.target) else None
+        known = entry.replaced(model.target) or entry.always is not None
+        fix = replacement_fix(model, node, entry) if known else None
         yield model.problem(
             node, _message(dotted, entry), suggestion=_advice(dotted, entry), fix=fix
         )

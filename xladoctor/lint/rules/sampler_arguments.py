@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_true
+from xladoctor.lint.rules._imports import spell
 from xladoctor.lint.rules._loaders import DATA_LOADER, SAMPLER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 
 @rule("XLA409")
@@ -31,6 +33,7 @@ def sampler_arguments(model: FileModel) -> Iterator[Problem]:
                 "initialized: it raises ValueError",
                 suggestion="DistributedSampler(dataset, num_replicas=xr.world_size(), "
                 "rank=xr.global_ordinal())",
+                fix=_fix(model, call),
             )
     for call in model.calls(DATA_LOADER):
         shuffle = given_true(model, call, "shuffle")
@@ -43,4 +46,15 @@ def sampler_arguments(model: FileModel) -> Iterator[Problem]:
             shuffle,
             "sampler and shuffle=True exclude each other: DataLoader raises ValueError",
             suggestion="leave shuffle out of the loader, and shuffle in the sampler",
+            fix=model.fix("Remove shuffle", model.remove_argument(call.node, shuffle)),
         )
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """Tell the sampler the cores, where they run."""
+    cores = spell(model, call.node, "torch_xla.runtime.world_size")
+    core = spell(model, call.node, "torch_xla.runtime.global_ordinal")
+    if cores is None or core is None or model.on_every_core(call.node) is None:
+        return None
+    edit = model.add_argument(call.node, f"num_replicas={cores[0]}(), rank={core[0]}()")
+    return model.fix("Tell it the cores", edit, [*dict.fromkeys([*cores[1], *core[1]])])

@@ -9,10 +9,12 @@ import libcst as cst
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order, made_by, same_name
+from xladoctor.lint.rules._imports import spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 
@@ -36,6 +38,7 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
             "where there is no such device",
             suggestion="xm.save(model.state_dict(), path), on all cores: it copies to the host and "
             "writes on the master",
+            fix=_fix(model, call),
         )
 
 
@@ -71,4 +74,14 @@ def _says_cpu(model: FileModel, call: CallSite) -> bool:
     return any(
         isinstance(part, cst.SimpleString) and model.literal(part) == "cpu"
         for part in walk(call.node)
+    )
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """``xm.save``, which takes the same two arguments."""
+    written = spell(model, call.node, "torch_xla.core.xla_model.save")
+    if written is None or call.has_star or len(call.positional) != 2 or call.keywords:
+        return None
+    return model.fix(
+        "Save from the host", model.replace(call.node.func, written[0]), written[1], safe=False
     )

@@ -41,7 +41,7 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
             _message(model, given, value),
             suggestion="leave nprocs out, or use torch_xla.launch(fn, args=...); "
             "limit the cores with TPU_NUM_DEVICES",
-            fix=None if flag or unseen else _fix(model, call, given),
+            fix=_fix(model, call, given, safe=not (flag or unseen)),
         )
 
 
@@ -56,8 +56,10 @@ def _message(model: FileModel, given: cst.BaseExpression, value: object) -> str:
     )
 
 
-def _fix(model: FileModel, call: CallSite, given: cst.BaseExpression) -> Fix | None:
+def _fix(model: FileModel, call: CallSite, given: cst.BaseExpression, *, safe: bool) -> Fix | None:
+    """Leave the number out; safe if it is known, since only a known one is sure to raise."""
     last = call.node.args[-1]
     if given not in call.keywords.values() and last.value is not given:
-        return None  # what follows would move to its place
-    return model.fix("Remove nprocs", model.remove_argument(call.node, given))
+        # What follows would move to its place.
+        return model.fix("Give None for nprocs", model.replace(given, "None"), safe=safe)
+    return model.fix("Remove nprocs", model.remove_argument(call.node, given), safe=safe)

@@ -8,6 +8,8 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._imports import spell
+from xladoctor.lint.rules._moves import insert_behind, line_of
 from xladoctor.lint.rules._protocol import (
     OPTIMIZER_STEP,
     compiles,
@@ -18,6 +20,7 @@ from xladoctor.lint.rules._protocol import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 #: What a loop can go over without anything ending the graph between two iterations.
@@ -59,7 +62,7 @@ def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterat
         )
         why = "xm.optimizer_step without barrier=True does not end the graph"
     else:
-        fix = None
+        fix = _sync_fix(model, loop, step)
         advice = (
             "call torch_xla.sync() after the optimizer step, or wrap the loader in "
             "pl.MpDeviceLoader(loader, device)"
@@ -95,3 +98,20 @@ def _uses_device(model: FileModel, loop: Loop) -> bool:
         return value.is_device_tensor or (value.kind is Kind.MODEL and value.on_device)
 
     return any(on_device(node) for node in walk(loop.node) if isinstance(node, cst.Name | cst.Call))
+
+
+def _sync_fix(model: FileModel, loop: Loop, step: CallSite) -> Fix | None:
+    """``torch_xla.sync()`` behind the optimizer's step, if nothing better is offered.
+
+    Where the loop moves its batches by hand, a device loader does both (XLA603).
+    """
+    line = line_of(model, step.node)
+    moves = any(
+        call.method == "to" and model.value(call.node).origin is call.node
+        for call in model.reached(loop.node)
+    )
+    written = spell(model, loop.node, "torch_xla.sync")
+    if moves or written is None or line is None or model.loop(step.node) is not loop:
+        return None
+    behind = insert_behind(model, line, f"{written[0]}()")
+    return model.fix("End the graph of each step", behind, written[1], safe=False)

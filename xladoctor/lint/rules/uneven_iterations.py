@@ -8,14 +8,19 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._imports import spell
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
+_XM = "torch_xla.core.xla_model"
+#: Questions whose answer is one truth value, if what is asked is a scalar.
+_FLAGS = frozenset({"isnan", "isinf", "isfinite", "any", "all"})
 _MEETINGS = (
     OPTIMIZER_STEP,
     REDUCE,
@@ -30,12 +35,14 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
     """Find ``break``, ``continue`` and ``return`` in step loops on a condition of one core."""
     if not model.is_xla or model.spmd or model.frameworks:
         return
+    by_loop: dict[Loop | None, list[CallSite]] = {}
+    for call in model.calls(*_MEETINGS):
+        by_loop.setdefault(model.loop(call.node), []).append(call)
     for loop in model.loops:
         if loop.kind is not LoopKind.STEP or loop.implicit:
             continue
-        entry = model.on_every_core(loop.node)
-        meetings = [call for call in model.calls(*_MEETINGS) if model.loop(call.node) is loop]
-        if entry is None or not meetings:
+        meetings = by_loop.get(loop, [])
+        if not meetings or model.on_every_core(loop.node) is None:
             continue
         for node in walk(loop.node, into_functions=False):
             if not isinstance(node, cst.Break | cst.Continue | cst.Return):
@@ -69,5 +76,26 @@ def _leaves(
                 model.place(meetings[-1].node, "where all cores have to meet"),
                 loop_place(model, loop),
             ],
+            fix=_fix(model, guard.test),
         )
         return
+
+
+def _fix(model: FileModel, test: cst.BaseExpression) -> Fix | None:
+    """``if torch.isnan(loss):`` asked of all cores: they skip the step together."""
+    every = False
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        test, every = test.expression, True
+    if not isinstance(test, cst.Call) or not model.value(test).is_device_tensor:
+        return None
+    asked = model.call(test)
+    if (asked.method or "") not in _FLAGS and asked.name not in _FLAGS:
+        return None
+    reduce = spell(model, test, f"{_XM}.all_reduce")
+    how = spell(model, test, f"{_XM}.REDUCE_{'MIN' if every else 'MAX'}")
+    if reduce is None or how is None:
+        return None
+    content = f"{reduce[0]}({how[0]}, {model.tree.text(test).strip()}.float())"
+    return model.fix(
+        "Decide together", model.replace(test, content), [*dict.fromkeys(reduce[1])], safe=False
+    )

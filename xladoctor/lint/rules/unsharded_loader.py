@@ -9,11 +9,14 @@ import libcst as cst
 from xladoctor.lint.model import Class, Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
-from xladoctor.lint.rules._loaders import DATA_LOADER, loops_over
+from xladoctor.lint.rules._imports import spell
+from xladoctor.lint.rules._loaders import DATA_LOADER, SAMPLER, bound_name, loops_over
+from xladoctor.lint.rules._moves import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.findings import Edit, Fix
     from xladoctor.lint.model import CallSite, Entry, FileModel, Loop, Problem
 
 _SHARDING_WORDS = ("shard", "split_dataset_by_node", "split_by_node", "distributed", "subset")
@@ -45,7 +48,53 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
                 *entry_places(model, entry),
                 *(model.place(loop.node, f"the {loop.kind.value} over it") for loop in loops),
             ],
+            fix=_fix(model, call),
         )
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """A ``DistributedSampler`` of its own, made before the loader, that shuffles as it did."""
+    line, dataset = line_of(model, call.node), call.argument(0, "dataset")
+    sampler = spell(model, call.node, SAMPLER)
+    cores = spell(model, call.node, "torch_xla.runtime.world_size")
+    core = spell(model, call.node, "torch_xla.runtime.global_ordinal")
+    loader = bound_name(model, call.node)
+    if line is None or not loader or dataset is None or len(call.positional) > 2:
+        return None  # the sampler needs a name that goes with the loader's
+    if sampler is None or cores is None or core is None or model.on_every_core(call.node) is None:
+        return None
+    stem = loader.removesuffix("loader").removesuffix("data").rstrip("_")
+    names = [f"{stem}_{what}" if stem else what for what in ("dataset", "sampler")]
+    text = model.tree.text(dataset).strip()
+    edits: list[Edit | None] = []
+    if isinstance(dataset, cst.Name | cst.Attribute):
+        names[0] = text
+    else:
+        if "\n" in text or model.bindings(names[0], call.node):
+            return None
+        edits.append(model.replace(dataset, names[0]))
+    if model.bindings(names[1], call.node):
+        return None
+    shuffle = call.keywords.get("shuffle")
+    mixes = "False" if shuffle is None else model.tree.text(shuffle).strip()
+    given = f"num_replicas={cores[0]}(), rank={core[0]}(), shuffle={mixes}"
+    first = "" if names[0] == text else f"{names[0]} = {text}\n{_indent(model, line)}"
+    made = f"{first}{names[1]} = {sampler[0]}({names[0]}, {given})"
+    edits.append(model.insert_before(call.node, made))
+    if shuffle is None:
+        edits.append(model.add_argument(call.node, f"sampler={names[1]}"))
+    else:
+        argument = next(item for item in call.node.args if item.value is shuffle)
+        edits.append(model.replace(argument, f"sampler={names[1]}"))
+    imports = dict.fromkeys([*sampler[1], *cores[1], *core[1]])
+    if any(edit is None for edit in edits):
+        return None
+    return model.fix("Share the samples out", *edits, [*imports], safe=False)
+
+
+def _indent(model: FileModel, line: cst.CSTNode) -> str:
+    start = model.tree.range(line).start
+    return model.text.splitlines()[start.line - 1][: start.column]
 
 
 def _entry(model: FileModel, call: CallSite, loops: list[Loop]) -> Entry | None:

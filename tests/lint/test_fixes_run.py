@@ -1,0 +1,168 @@
+"""Each fix is proven by a run: the fixed program trains on simulated cores to the same numbers."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import proof_programs
+import pytest
+
+from xladoctor import catalogue
+from xladoctor.lint import engine, fixes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Which program proves the fix of a code, or why none can.
+PROOFS = {
+    **dict.fromkeys(
+        ["XLA101", "XLA102", "XLA103", "XLA111", "XLA202", "XLA204", "XLA304", "XLA307",
+         "XLA315", "XLA401", "XLA406", "XLA501", "XLA604", "XLA701", "XLA721", "XLA802",
+         "XLA810"], "SLOW",
+    ),
+    **dict.fromkeys(
+        ["XLA105", "XLA203", "XLA302", "XLA311", "XLA402", "XLA403", "XLA404", "XLA405",
+         "XLA409", "XLA415", "XLA417", "XLA420", "XLA424", "XLA720", "XLA801", "XLA803"], "OLD",
+    ),
+    **dict.fromkeys(["XLA603", "XLA703", "XLA704", "XLA706", "XLA707", "XLA709"], "CUDA"),
+    "XLA301": "ENDLESS",
+    "XLA308": "APART",
+    "XLA426": "APART",
+    # tests/lint/test_fixed_samples.py: no fixed program of ours clips without it.
+    "XLA303": "sample kfold_images",
+    "XLA309": "not run: XlaFullyShardedDataParallel does not run on simulated cores",
+    "XLA314": "not run: torch.compile needs a C++ compiler on the machine",
+    "XLA708": "not run: torch.distributed does not run on simulated cores",
+    "XLA901": "not run: Lightning is no dependency of the tests",
+    "XLA902": "not run: Lightning is no dependency of the tests",
+}  # fmt: skip
+
+
+def fixed(name):
+    text = getattr(proof_programs, name)
+    done = fixes.fix(text.encode(), f"{name.lower()}.py", engine.lint, unsafe=True)
+    assert done.stable
+    assert done.result.failures == ()
+    return done
+
+
+def test_every_fix_has_a_proof_or_a_reason():
+    with_fix = {page.code for page in catalogue.pages().values() if page.fix != "none"}
+    ours = {code for code in with_fix if code.startswith("XLA")}
+    assert set(PROOFS) == ours
+
+
+@pytest.mark.parametrize("name", ["SLOW", "OLD", "CUDA", "ENDLESS", "APART"])
+def test_the_programs_hold_what_they_prove(name):
+    made = {item.code for item in fixed(name).made}
+    assert {code for code, proof in PROOFS.items() if proof == name} <= made
+
+
+def test_what_stays_in_the_fixed_programs():
+    left = {name: {f.code for f in fixed(name).result.findings} for name in ("SLOW", "CUDA")}
+    assert left == {"SLOW": set(), "CUDA": set()}
+    # To skip a step, the host has to know.
+    assert {f.code for f in fixed("OLD").result.findings} == {"XLA104"}
+
+
+class Ran:
+    """What a program printed, and what the report counts."""
+
+    def __init__(self, folder, name, text, cores):
+        folder = folder / name
+        folder.mkdir()
+        (folder / "tqdm.py").write_text(proof_programs.TQDM)
+        (folder / "program.py").write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-m", "xladoctor", "profile", "--simulate-cores", str(cores),
+             "--output-format", "json", "--output-file", "report.json", "--",
+             sys.executable, "program.py"],
+            cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=600, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+        self.folder = folder
+        self.stdout = done.stdout
+        self.summary = json.loads((folder / "report.json").read_text())["summary"]
+
+    def numbers(self, word):
+        """The numbers of the lines that begin with a word, sorted: cores print in any order."""
+        lines = re.findall(rf"^{word}\b(.*)$", self.stdout, re.MULTILINE)
+        assert lines, self.stdout
+        return [float(x) for line in sorted(set(lines)) for x in re.findall(r"-?\d+\.?\d*", line)]
+
+
+@pytest.mark.xla
+def test_what_was_slow_gives_the_same_numbers_with_fewer_syncs_and_graphs(tmp_path):
+    before = Ran(tmp_path, "before", proof_programs.SLOW, 2)
+    after = Ran(tmp_path, "after", fixed("SLOW").data.decode(), 2)
+    # Losses by step and epoch, hits, counts of labels, and the final weights of both cores.
+    for word in ("epoch", "weights"):
+        assert after.numbers(word) == pytest.approx(before.numbers(word), abs=2e-4)
+    assert len(after.numbers("weights")) == 2 * 5
+    steps = 2 * 2 * 3
+    # Once a step: the loss twice, the hits, the printed and the bar's loss; and the two masks.
+    assert before.summary["host_syncs"] - after.summary["host_syncs"] >= 3 * steps
+    assert before.summary["fallbacks"]["aten::bincount"] == steps
+    assert after.summary["fallbacks"] == {}
+    assert after.summary["compilations"] < before.summary["compilations"]
+    assert after.summary["compilations_after_warmup"] == 0
+    # One core prints, draws and writes.
+    assert before.stdout.count("a bar") == 2 * after.stdout.count("a bar")
+    assert (after.folder / "losses.npy").is_file()
+    assert (after.folder / "model.pt").is_file()
+
+
+@pytest.mark.xla
+def test_what_was_old_trains_as_it_is_written_today(tmp_path):
+    today = Ran(tmp_path, "today", proof_programs.TODAY, 2)
+    after = Ran(tmp_path, "after", fixed("OLD").data.decode(), 2)
+    for word in ("losses", "own", "weights"):
+        assert after.numbers(word) == pytest.approx(today.numbers(word), abs=2e-4)
+    assert after.summary["steps"] == today.summary["steps"] == 9
+
+
+@pytest.mark.xla
+def test_cores_that_started_apart_start_together(tmp_path):
+    after = Ran(tmp_path, "apart", fixed("APART").data.decode(), 2)
+    first, second = re.findall(r"^weights \d (.*)$", after.stdout, re.MULTILINE)
+    assert first == second
+    assert after.numbers("cores") == [2.0]
+
+
+@pytest.mark.xla
+def test_what_was_written_for_a_gpu_trains_on_one_core_as_on_the_cpu(tmp_path):
+    torch = pytest.importorskip("torch")
+    after = Ran(tmp_path, "cuda", fixed("CUDA").data.decode(), 1)
+    torch.manual_seed(0)
+    x = torch.randn(32, 8)
+    y = x[:, :3].clone()
+    model = torch.nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    expected = []
+    for epoch in range(2):
+        total = 0.0
+        for rows in torch.arange(32).split(8):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(x[rows]), y[rows])
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        expected += [epoch, total / 4]
+    assert after.numbers("epoch") == pytest.approx(expected, abs=2e-4)
+    weights = [float(p.detach().abs().sum()) for p in model.parameters()]
+    assert after.numbers("weights") == pytest.approx(weights, abs=2e-3)
+    assert "half torch.bfloat16" in after.stdout
+    # It was saved from the host: any machine can load it.
+    state = torch.load(after.folder / "cuda.pt", weights_only=True)
+    assert {value.device.type for value in state.values()} == {"cpu"}
+
+
+@pytest.mark.xla
+def test_an_endless_graph_ends_with_each_step(tmp_path):
+    before = Ran(tmp_path, "before", proof_programs.ENDLESS, 1)
+    after = Ran(tmp_path, "after", fixed("ENDLESS").data.decode(), 1)
+    assert after.numbers("total") == pytest.approx(before.numbers("total"), abs=2e-4)
+    assert after.summary["compilations_after_warmup"] == 0

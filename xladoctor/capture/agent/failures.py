@@ -1,0 +1,105 @@
+"""What goes wrong in a run, as rows: exceptions, cores that part, cores that stand still."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .account import Account, Accounts
+    from .process import Process
+    from .sites import Sites
+
+
+class Failures:
+    """Writes a row for each failure of one process, and only one for each.
+
+    Args:
+        process: Where the rows go.
+        accounts: The cores' books, for the step in which it happens.
+        sites: The process's program points.
+    """
+
+    def __init__(self, process: Process, accounts: Accounts, sites: Sites) -> None:
+        self._process = process
+        self._accounts = accounts
+        self._sites = sites
+        self._told: list[BaseException] = []
+        self._stopped: list[str] = []  # what the simulation said when it stopped the cores
+
+    def told(self, kind: str, facts: dict[str, Any]) -> None:
+        """What the simulation tells of cores that fail, part, differ or wait for ever.
+
+        Args:
+            kind: "core-failed", "cores-part", "tags-differ", "graphs-differ" or why no core can
+                go on.
+            facts: See ``simulate.install``.
+        """
+        if kind == "core-failed":
+            account = self._accounts.by_core.get(facts["core"])
+            if account is not None and isinstance(facts["error"], Exception):
+                self.error(account, facts["error"])
+        elif kind == "cores-part":
+            self._with_places("parting", facts)
+        elif kind == "tags-differ":
+            self._with_places("divergence", {"kind": "tags", **facts})
+        else:
+            self._stopped.append(str(facts.get("message", kind)))
+            if kind == "graphs-differ":
+                self._with_places("divergence", facts)
+                self._process.note(self._stopped[-1])
+            else:
+                self._all_stand_still(kind, facts)
+
+    def error(self, account: Account, error: BaseException) -> None:
+        """One row for one exception, however many cores it ends; never raises."""
+        try:
+            if any(error is other for other in self._told) or str(error) in self._stopped:
+                return
+            self._told.append(error)
+            self._process.write(
+                {
+                    "e": "error",
+                    "core": account.core,
+                    "step": account.current_turn or account.current_step,
+                    "type": type(error).__name__,
+                    "message": str(error),
+                    "traceback": self._sites.traceback_of(error),
+                    "site": self._sites.at_error(error),
+                }
+            )
+        except Exception:
+            pass
+
+    def _with_places(self, event: str, facts: dict[str, Any]) -> None:
+        """A row with two places: where it was seen, and the line that is to blame."""
+        row = {"e": event, "t": time.monotonic(), **facts}
+        for key, place in (("site", "place"), ("cause_site", "cause_place")):
+            known = row.pop(place, None)
+            row[key] = self._sites.named(known) if known is not None else None
+        account = next(iter(self._accounts.by_core.values()), None)
+        if event == "divergence" and account is not None:
+            row["step"] = account.current_step
+        self._process.say(_plain(row))
+
+    def _all_stand_still(self, kind: str, facts: dict[str, Any]) -> None:
+        """One row for each core: where it stands while no core can go on."""
+        waits, whom, steps = (facts.get(key) or {} for key in ("waits", "for_cores", "steps"))
+        frames = sys._current_frames()
+        for core, account in sorted(self._accounts.by_core.items()):
+            row: dict[str, Any] = {"e": "hang", "core": core, "t": time.monotonic()}
+            frame = frames.get(account.owner)
+            if account.ended or frame is None:
+                row |= {"site": None, "state": "has ended", "waits_for": None}
+            else:
+                row |= {"site": self._sites.here(frame), "state": kind}
+                row["waits_for"] = waits.get(core)
+            row |= {"for_cores": whom.get(core), "steps": steps.get(core)}
+            self._process.say(row)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Whatever JSON cannot take, as text."""
+    plain = (str, int, float, bool, type(None), list)
+    return {key: value if isinstance(value, plain) else str(value) for key, value in row.items()}

@@ -1,0 +1,191 @@
+"""What is linted and how: flags and settings become files, each with its plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xladoctor import config
+from xladoctor.cli import lint_files
+from xladoctor.errors import UsageError
+from xladoctor.lint import discovery, engine, plugins
+from xladoctor.lint import run as runner
+from xladoctor.lint.model.file import NEWEST_TORCH_XLA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from xladoctor.lint.run import Plan
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """The command line, codes already checked; ``flags`` by their Python names."""
+
+    paths: tuple[str, ...]
+    select: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] | None = None
+    extend_select: tuple[str, ...] | None = None
+    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    fixable: tuple[str, ...] | None = None
+    unfixable: tuple[str, ...] | None = None
+
+    def flag(self, name: str) -> Any:
+        """A flag; None if the command has no such flag."""
+        return self.flags.get(name)
+
+    @property
+    def fixes(self) -> bool:
+        """Whether files are changed."""
+        return bool(self.flag("fix") or self.flag("fix_only")) and not self.flag("diff")
+
+    @property
+    def from_stdin(self) -> bool:
+        """Whether the code comes from standard input."""
+        return "-" in self.paths
+
+    @property
+    def stdin_name(self) -> str:
+        """What the code from standard input is called."""
+        return str(self.flag("stdin_filename") or "-")
+
+
+def settings_of(request: Request, folder: Path | None = None) -> config.Settings:
+    """The settings that count in a folder (by default: the one that holds everything given).
+
+    Raises:
+        UsageError: A flag or setting cannot be used.
+    """
+    if request.flag("isolated") and request.flag("config"):
+        raise UsageError("--isolated and --config exclude each other: leave one out")
+    settings = config.Settings()
+    if request.flag("config"):
+        settings = config.read(Path(request.flags["config"]))
+    elif not request.flag("isolated"):
+        found = config.find(_start(request) if folder is None else folder)
+        settings = config.read(found) if found is not None else settings
+    return dataclasses.replace(settings, **_changes(request, settings))
+
+
+def _changes(request: Request, settings: config.Settings) -> dict[str, Any]:
+    """What the flags change in the settings."""
+    changes: dict[str, Any] = {}
+    if request.select is not None:
+        # As in ruff: a selection on the command line starts afresh.
+        changes.update(select=request.select, extend_select=(), ignore=())
+    for name in ("ignore", "extend_select", "per_file_ignores"):
+        value = getattr(request, name)
+        if value:
+            changes[name] = (*changes.get(name, getattr(settings, name)), *value)
+    for name in ("exclude", "extend_exclude"):
+        text = request.flag(name)
+        if text is not None:
+            changes[name] = tuple(item.strip() for item in text.split(",") if item.strip())
+    for name in ("output_format", "target_torch_xla"):
+        if request.flag(name) is not None:
+            changes[name] = request.flag(name)
+    if request.flag("force_exclude"):
+        changes["force_exclude"] = True
+    return changes
+
+
+def _start(request: Request) -> Path:
+    """The folder from which settings are looked for: the one that holds everything given."""
+    names = [name for name in request.paths if name != "-"]
+    if request.from_stdin and request.flag("stdin_filename"):
+        names.append(request.stdin_name)
+    if not names:
+        return Path()
+    folders = [path if path.is_dir() else path.parent for path in map(Path, names)]
+    return Path(os.path.commonpath([folder.absolute() for folder in folders]))
+
+
+def plan_of(request: Request, settings: config.Settings) -> Plan:
+    """What to do with the files for which the settings count.
+
+    Raises:
+        UsageError: A code or version means nothing.
+    """
+    target = NEWEST_TORCH_XLA
+    if settings.target_torch_xla is not None:
+        target = config.version(settings.target_torch_xla, "--target-torch-xla")  # type: ignore[assignment]
+    fix = "no"
+    if request.fixes or request.flag("diff"):
+        fix = "unsafe" if request.flag("unsafe_fixes") else "safe"
+    codes = runner.chosen_codes(settings.select, settings.extend_select, settings.ignore)
+    fixable = None
+    if request.fixable is not None or request.unfixable is not None:
+        fixable = runner.chosen_codes(request.fixable, (), request.unfixable or ())
+    return runner.Plan(
+        engine.LintOptions(codes, target), settings.per_file_ignores, settings.root, fix, fixable
+    )
+
+
+def load_plugins(settings: config.Settings) -> None:
+    """Load the rules that the settings name.
+
+    Raises:
+        UsageError: One of them cannot be loaded.
+    """
+    plugins.load(settings.plugins, settings.root, f"{settings.file}: plugins")
+
+
+def search_of(settings: config.Settings) -> discovery.Search:
+    """How files are looked for under the settings."""
+    usual = discovery.DEFAULT_EXCLUDE if settings.exclude is None else settings.exclude
+    return discovery.Search(
+        exclude=(*usual, *settings.extend_exclude),
+        force_exclude=settings.force_exclude,
+        respect_gitignore=settings.respect_gitignore,
+        root=settings.root,
+    )
+
+
+def paths_of(request: Request, settings: config.Settings) -> list[Path]:
+    """The files that the command line means.
+
+    Raises:
+        UsageError: A path does not exist.
+    """
+    given = request.paths or (".",)
+    found = discovery.discover(given, search_of(settings))
+    if not found and any(Path(name).is_dir() for name in given):
+        lint_files.say(f"warning: no Python files found under {', '.join(given)}")
+    return found
+
+
+def plans_of(
+    request: Request, settings: config.Settings, paths: Sequence[Path]
+) -> tuple[list[Path], dict[str, Plan]]:
+    """Those of the files that are linted, and what the settings closest to each say, as in ruff.
+
+    Raises:
+        UsageError: Settings closer to a file cannot be used.
+    """
+    kept: list[Path] = []
+    plans: dict[str, Plan] = {}
+    known: dict[Path | None, tuple[config.Settings, Plan]] = {}
+    fixed = bool(request.flag("isolated") or request.flag("config"))
+    given = set(request.paths)
+
+    @functools.cache
+    def closest(folder: Path) -> tuple[config.Settings, Plan]:
+        file = settings.file if fixed else config.find(folder)
+        if file not in known:
+            own = settings if file == settings.file else settings_of(request, folder)
+            load_plugins(own)
+            known[file] = (own, plan_of(request, own))
+        return known[file]
+
+    for path in paths:
+        own, plan = closest(path.parent)
+        by_name = str(path) in given and not own.force_exclude
+        if own is not settings and not by_name and discovery.is_excluded(path, search_of(own)):
+            continue
+        kept.append(path)
+        plans[str(path)] = plan
+    return kept, plans

@@ -1,0 +1,101 @@
+"""Fixes of arguments that Lightning's ``Trainer`` no longer takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.findings import Edit, Position
+
+if TYPE_CHECKING:
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel
+
+#: Arguments with a new name and the same meaning.
+_RENAMED = {
+    "checkpoint_callback": "enable_checkpointing",
+    "replace_sampler_ddp": "use_distributed_sampler",
+}
+#: Values that ask for what Lightning does anyway.
+_DEFAULTS: dict[str, tuple[object, ...]] = {
+    "progress_bar_refresh_rate": (None, 1),
+    "weights_summary": ("top",),
+    "resume_from_checkpoint": (None,),
+    "auto_select_gpus": (False,),
+    "gpus": (None, 0),
+    "ipus": (None, 0),
+    "num_processes": (None, 1),
+}
+
+
+def argument_fix(model: FileModel, call: CallSite, name: str) -> Fix | None:
+    """What to write for a removed argument; None if it takes more than this call.
+
+    Args:
+        model: The file.
+        call: ``Trainer(...)`` for XLA devices.
+        name: The argument.
+    """
+    value = call.keywords[name]
+    given = model.literal(value)
+    argument = next(item for item in call.node.args if item.value is value)
+    if name == "tpu_cores":
+        return _cores(model, call, argument)
+    if name in _RENAMED and (name != "checkpoint_callback" or isinstance(given, bool)):
+        text = model.tree.text(value).strip()
+        edit = model.replace(argument, f"{_RENAMED[name]}={text}")
+        return model.fix(f"Call it {_RENAMED[name]}", edit)
+    if given in _DEFAULTS.get(name, ()):
+        return model.fix("Leave it out", model.remove_argument(call.node, value))
+    if name == "progress_bar_refresh_rate" and given == 0:
+        edit = model.replace(argument, "enable_progress_bar=False")
+        return model.fix("Switch the progress bar off", edit)
+    if name == "weights_summary" and given is None:
+        edit = model.replace(argument, "enable_model_summary=False")
+        return model.fix("Switch the summary off", edit)
+    if name == "progress_bar_refresh_rate" and isinstance(given, int):
+        return _callback(model, call, value, f"TQDMProgressBar(refresh_rate={given})")
+    if name == "weights_summary" and given == "full":
+        return _callback(model, call, value, "ModelSummary(max_depth=-1)")
+    return None
+
+
+def precision_fix(model: FileModel, value: cst.BaseExpression) -> Fix | None:
+    """bfloat16 in place of float16."""
+    return model.fix("Train in bfloat16", model.replace(value, '"bf16-true"'), safe=False)
+
+
+def _cores(model: FileModel, call: CallSite, argument: cst.Arg) -> Fix | None:
+    """``tpu_cores=8`` as accelerator and devices; a list named one core, counted from 1."""
+    cores = model.literal(argument.value)
+    if isinstance(cores, str) and cores.isdigit():
+        cores = int(cores)
+    one = isinstance(cores, list) and len(cores) == 1 and isinstance(cores[0], int)
+    if "devices" in call.keywords or not (isinstance(cores, int) or one):
+        return None
+    devices = f"[{cores[0] - 1}]" if isinstance(cores, list) else str(cores)
+    accelerator = "" if "accelerator" in call.keywords else 'accelerator="tpu", '
+    edit = model.replace(argument, f"{accelerator}devices={devices}")
+    return model.fix("Write accelerator and devices", edit, safe=not one)
+
+
+def _callback(model: FileModel, call: CallSite, value: cst.BaseExpression, made: str) -> Fix | None:
+    """Put a callback into the list of callbacks, in place of an argument."""
+    func = call.node.func
+    if not isinstance(func, cst.Attribute):
+        return None
+    home = model.tree.text(func.value).strip()
+    if model.name(func.value) == "lightning":
+        home += ".pytorch"
+    made = f"{home}.callbacks.{made}"
+    callbacks = call.keywords.get("callbacks")
+    if callbacks is None:
+        argument = next(item for item in call.node.args if item.value is value)
+        return model.fix("Make it a callback", model.replace(argument, f"callbacks=[{made}]"))
+    if not isinstance(callbacks, cst.List) or not callbacks.elements:
+        return None
+    end = model.tree.range(callbacks.elements[-1].value).end
+    place = Position(end.line, end.column + 1)
+    added = Edit(f", {made}", place, place)
+    return model.fix("Make it a callback", added, model.remove_argument(call.node, value))
