@@ -257,3 +257,20 @@ def test_operations_that_fall_back_are_spelled_as_torch_spells_them():
             assert _has(name), name
         for name in call.get("methods", ()):
             assert hasattr(torch.Tensor, name), name
+
+
+def test_every_subject_has_a_rule_or_says_why_not():
+    subjects = catalogue.table("subjects")["subject"]
+    assert len(subjects) == len({row["name"] for row in subjects}) >= 100
+    pages = catalogue.pages()
+    for row in subjects:
+        assert row["codes"] or len(row["rest"]) > 80, row["name"]
+        for code in row["codes"]:
+            assert "lint" in pages[code].found_by, (row["name"], code)
+
+
+def test_every_rule_of_lint_belongs_to_a_subject():
+    named = {code for row in catalogue.table("subjects")["subject"] for code in row["codes"]}
+    linted = {page.code for page in catalogue.pages().values() if "lint" in page.found_by}
+    # XLA0xx are about files and suppressions, not about programs.
+    assert {code for code in linted - named if not code.startswith("XLA0")} == set()

@@ -86,6 +86,7 @@ class RunFacts:
                         number += 1
                     taken.add(number)
                 self._numbers[key] = number
+        self._places: dict[tuple[Frame, ...], Location | None] = {}
         self.cores: tuple[int, ...] = tuple(sorted(set(self._numbers.values())))
 
     @overload
@@ -105,7 +106,9 @@ class RunFacts:
 
     def place(self, frames: tuple[Frame, ...]) -> Location | None:
         """The user's line of some frames, relative to where the command ran."""
-        return location(frames, self.runs[0].manifest.cwd)
+        if frames not in self._places:
+            self._places[frames] = location(frames, self.runs[0].manifest.cwd)
+        return self._places[frames]
 
     @functools.cached_property
     def steps(self) -> list[StepRow]:
@@ -126,6 +129,14 @@ class RunFacts:
     def fallbacks(self) -> list[FallbackRow]:
         """Fallbacks of all cores."""
         return self._numbered(lambda run: run.fallbacks)
+
+    @functools.cached_property
+    def fallbacks_at(self) -> dict[Location | None, tuple[str, ...]]:
+        """The operations that ran on the CPU, by their line."""
+        found: dict[Location | None, dict[str, None]] = {}
+        for row in self.fallbacks:
+            found.setdefault(self.place(row.frames), {})[row.operation] = None
+        return {place: tuple(operations) for place, operations in found.items()}
 
     @functools.cached_property
     def launches(self) -> list[LaunchRow]:

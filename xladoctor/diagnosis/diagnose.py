@@ -176,15 +176,15 @@ def _about(case: Case, readings: Readings) -> dict[str, str]:
     return about
 
 
+def _simulated(case: Case) -> bool:
+    return case.run is not None and any(run.manifest.simulated_cores for run in case.run.runs)
+
+
 def _shared_cpu(run: RunFacts) -> str:
     if len(run.cores) < 2:
         return ""
     hidden = " (that is in 'other')" if run.within_other is None else ""
     return f" The cores share this CPU, and so wait for one another more than devices do{hidden}."
-
-
-def _simulated(case: Case) -> bool:
-    return case.run is not None and any(run.manifest.simulated_cores for run in case.run.runs)
 
 
 def _notes(case: Case, readings: Readings) -> list[str]:

@@ -258,10 +258,11 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
 
 def _data_dependent(run: RunFacts, place: Location | None) -> str | None:
     """An operation of this line that ran on the CPU and whose result has a size of its own."""
-    for row in run.fallbacks:
-        name = row.operation.partition("::")[2].partition(".")[0]
-        if name in DATA_DEPENDENT and place is not None and run.place(row.frames) == place:
-            return row.operation
+    if place is None:
+        return None
+    for operation in run.fallbacks_at.get(place, ()):
+        if operation.partition("::")[2].partition(".")[0] in DATA_DEPENDENT:
+            return operation
     return None
 
 

@@ -240,8 +240,8 @@ class Account:
         entry[1] += seconds
         before = self.runs.get(site, 0)
         self.runs[site] = before + 1
-        self.pieces[site] = self.pieces.get(site, 0) + 1
         self.ran_since_turn = True
+        self.pieces[site] = self.pieces.get(site, 0) + 1
         return before
 
     def add_cut(self, site: int, trigger: str) -> None:

@@ -390,6 +390,7 @@ class Recorder:
         if account.pending:
             account.steps += account.pending
             account.pending = 0
+        self._graphs.write_shared(account.core)
         rows = [account.take_row()]
         if rows[0] is None:
             rows = [account.take_row(after_last=True)]
@@ -417,7 +418,8 @@ class Recorder:
             if not self.process.started or self._closed:
                 return
             self._closed = True
-            self.process.note_unattributed(self._fallbacks_counted)
+            with contextlib.suppress(Exception):
+                self.process.note_unattributed(self._fallbacks_counted)
             for account in list(self._accounts.by_core.values()):
                 self._end_core(account, failed=False)
             self.process.write_metrics()

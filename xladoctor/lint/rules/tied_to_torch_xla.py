@@ -26,7 +26,7 @@ def torch_xla_import(model: FileModel) -> Iterator[Problem]:
         else:
             names = [model.tree.text(alias.name).strip() for alias in statement.names]
         found = [name for name in names if name == "torch_xla" or name.startswith("torch_xla.")]
-        if found and not tolerated(model, statement):
+        if found and not _in_function(model, statement) and not tolerated(model, statement):
             yield model.problem(
                 statement,
                 f"{', '.join(found)}: this file cannot be imported where torch_xla is missing",
@@ -108,6 +108,16 @@ def torch_xla_sharding(model: FileModel) -> Iterator[Problem]:
 def torch_xla_internals(model: FileModel) -> Iterator[Problem]:
     """Find what else belongs to torch_xla: metrics, profiler, experimental modules."""
     yield from _torch_tpu.problems(model, "XLA859")
+
+
+def _in_function(model: FileModel, node: cst.CSTNode) -> bool:
+    """Such an import is made when the function runs: the file itself needs nothing."""
+    parent = model.parent(node)
+    while parent is not None:
+        if isinstance(parent, cst.FunctionDef):
+            return True
+        parent = model.parent(parent)
+    return False
 
 
 def _device_advice() -> Iterator[str]:
