@@ -190,6 +190,17 @@ def test_many_sizes_are_recompilation_and_not_a_last_batch(tmp_path: Path) -> No
     )
 
 
+def test_what_shrinks_without_a_name_where_the_size_depends_on_data_is_no_batch(
+    tmp_path: Path,
+) -> None:
+    run = InventedRun()
+    run.steps(12, fallbacks=[(40, "aten::nonzero", 1, 0.01, 0.005)])
+    shrunk = {"kind": "input-shape", "detail": "input 0: s64[4,1] -> s64[2,1]", "site": None}
+    for core in range(2):
+        run.compilation(core, 9, graph="two", executions=8, cause=shrunk)
+    assert codes(report(run, tmp_path)) == ["XLA201", "XLA501"]
+
+
 def test_an_unexplained_graph_where_a_data_dependent_operation_ran(tmp_path: Path) -> None:
     run = InventedRun()
     run.steps(10, fallbacks=[(40, "aten::nonzero", 1, 0.1)])

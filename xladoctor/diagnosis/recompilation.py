@@ -129,7 +129,9 @@ def _groups(run: RunFacts) -> _Groups:
             and item.cause.kind != "core-divergence"
             and (item.cause.kind != "graph-grew" or item.location in run.step_ends)
         ]
-        smaller = [item for item in items if is_smaller_batch(item)]
+        smaller = [
+            item for item in items if is_smaller_batch(item) and _sized_here(run, item) is None
+        ]
         shapes = [item for item in late if item.cause.kind == "input-shape"]
         # One or two other sizes of a line are the rest of its data; more are varying inputs.
         if len(smaller) <= 2 and all(item in smaller for item in shapes):
@@ -139,6 +141,11 @@ def _groups(run: RunFacts) -> _Groups:
         remaining.append(late)
     for late in remaining:
         _join_last_batches(late, last_batches)
+        for item in list(late):
+            maker = _sized_here(run, item)
+            if maker is not None:
+                sized.setdefault((item.cause.location or item.location, maker), []).append(item)
+                late.remove(item)
     return _Groups(list(last_batches.values()), sized, [late for late in remaining if late])
 
 
@@ -166,6 +173,13 @@ def _maker(run: RunFacts, item: Compilation) -> str | None:
     if item.cause.kind in ("input-shape", "host-sync-split", "unknown"):
         return None if is_smaller_batch(item) else _data_dependent(run, item.location)
     return None
+
+
+def _sized_here(run: RunFacts, item: Compilation) -> str | None:
+    """The operation that gives what shrank, if that has no name in the program: no batch does."""
+    if item.cause.kind != "input-shape" or "(" in item.cause.detail:
+        return None
+    return _data_dependent(run, item.cause.location or item.location)
 
 
 def _data_sized(
