@@ -37,6 +37,7 @@ PROOFS = {
     "XLA708": "not run: torch.distributed does not run on simulated cores",
     "XLA901": "not run: Lightning is no dependency of the tests",
     "XLA902": "not run: Lightning is no dependency of the tests",
+    "XLA910": "not run: Lightning is no dependency of the tests",
 }  # fmt: skip
 
 

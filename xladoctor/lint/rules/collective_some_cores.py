@@ -86,7 +86,7 @@ def _all_cores_meet(model: FileModel, call: CallSite, guard: Guard) -> bool:
     In the well-known pair the first holds back the rest while the master downloads, the second
     releases them.
     """
-    if call.name is None or guard.master is None:
+    if call.name is None or (guard.master is None and call.name not in _MEETINGS):
         return False
     same = [other for other in model.calls(call.name) if other.function is call.function]
     sides = [
@@ -95,6 +95,8 @@ def _all_cores_meet(model: FileModel, call: CallSite, guard: Guard) -> bool:
         if (found := model.core_guard(other.node) or model.master_only(other.node)) is not None
     ]
     arms = {guard.node for other in same for guard in model.guards(other.node)}
+    if call.name in _MEETINGS and len(same) > 1 and True in sides and set(sides) != {True}:
+        return True  # the others' half of the pair, asked for in words that the model does not read
     paired = sides.count(True) == sides.count(False) > 0
     return paired and (call.name in _MEETINGS or guard.node in arms)
 
