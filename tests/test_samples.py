@@ -132,6 +132,8 @@ READINGS = {
     ),
     "ct_slices/as_found.py": Reading(
         must=[
+            *must("XLA424", "mx.to(device)"),
+            *must("XLA804", "torch_xla.distributed.data_parallel"),
             *must("XLA701", "os.environ['XLA_USE_BF16']", "os.environ['XLA_TENSOR_ALLOCATOR"),
             *must("XLA101", "trn_loss_meter.update(loss.detach().item()"),
             *must("XLA401", "print(f'epoch {epoch} batch", "print(f'epoch {epoch} valid"),
@@ -158,6 +160,8 @@ READINGS = {
     ),
     "lightning_tpu/as_found.py": Reading(
         must=[
+            *must("XLA903", "return None", "self.log('train_loss'", "self.log('train_acc'"),
+            *must("XLA705", "np.random.randn(*x.shape)"),
             *must("XLA701", "os.environ['XLA_USE_BF16']"),
             *must("XLA802", "device = xm.xla_device()"),
             *must("XLA203", "return DataLoader(GestureDataset(CFG.n_train, 1)"),

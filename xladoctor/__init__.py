@@ -13,9 +13,10 @@ __all__ = ["__version__", "cores_differ_on_purpose", "step"]
 def step() -> None:
     """Say that one step of the training is over, for loops in which xladoctor does not see it.
 
-    By itself ``xladoctor profile`` takes each step of an optimizer as one. Call this at the end of
-    each turn of a loop that has no optimizer, or steps several of them. From the first call on, the
-    calls of a core are its steps. Outside a profiled run it does nothing.
+    By itself ``xladoctor profile`` takes each step of an optimizer as one, and in a program without
+    an optimizer each turn of the loop that ends its graphs. Call this at the end of each turn of a
+    loop that steps several optimizers, or none. Once it was called, its calls on a core are the
+    core's steps and nothing else is. Outside a profiled run it does nothing.
     """
     agent = sys.modules.get("_xladoctor.agent.boot")
     if agent is not None:
@@ -30,8 +31,8 @@ def cores_differ_on_purpose(*what: object) -> None:
     run it does nothing that can be noticed.
 
     Args:
-        what: Modules (before or after they are moved to the device) or parameters (after). Without
-            any, nothing of this program is compared.
+        what: Modules (before or after they are moved to the device), parameters (after) or
+            optimizers, for all that they update. Without any, nothing of this program is compared.
     """
     import os
 

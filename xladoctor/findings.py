@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -124,6 +125,11 @@ class Finding:
             return ("\uffff", 0, 0, 0)
         first = self.locations[0]
         return (first.filename, first.cell or 0, first.row, first.column or 0)
+
+
+def stable(message: str) -> str:
+    """A message without its numbers, which change when lines move: for fingerprints."""
+    return re.sub(r"\d+", "0", message)
 
 
 def in_source_order(findings: Iterable[Finding]) -> list[Finding]:

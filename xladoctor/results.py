@@ -64,6 +64,8 @@ class Summary:
         fallbacks: Operation to number of runs on the CPU, summed over the cores.
         host_syncs: Reads that made the host wait, summed over the cores.
         seconds: Where the time went.
+        within_other: What ``seconds.other`` holds, in seconds: "core_wait" (waiting for other
+            cores) and "transfer" (sending tensors to the device); None when not known.
     """
 
     verdict: str
@@ -76,11 +78,20 @@ class Summary:
     fallbacks: Mapping[str, int] | None = None
     host_syncs: int | None = None
     seconds: TimeParts = dataclasses.field(default_factory=TimeParts)
+    within_other: Mapping[str, float] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CoreSummary:
-    """What one core did; ``step_seconds_median`` is over its steps after warm-up."""
+    """What one core did.
+
+    Attributes:
+        step_seconds_median: Over its steps after warm-up.
+        executions: Graphs that ran.
+        to_device: Tensors that the program sent to the device (``.to``, ``copy_``, device loaders);
+            numbers and constants that torch_xla sends while it traces are not among them.
+        from_device: Tensors that reads and fallbacks fetched.
+    """
 
     core: int
     compilations: int | None = None
@@ -88,6 +99,62 @@ class CoreSummary:
     step_seconds_median: float | None = None
     host_syncs: int | None = None
     fallbacks: int | None = None
+    executions: int | None = None
+    to_device: int | None = None
+    from_device: int | None = None
+
+
+#: What a read of a device value was, as the fields of :class:`Reads` are called.
+KINDS_OF_READ = ("compiled", "cut", "waited", "free")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reads:
+    """The reads of device values that one line made on one core.
+
+    Attributes:
+        location: The line.
+        what: How it reads ("item", "cpu").
+        core: The core.
+        count: How many.
+        seconds: How long they held the core up, their compilations left out.
+        compiled: How many of them compiled a graph of their own first.
+        cut: ... ended the step's graph early and ran it (a known graph).
+        waited: ... waited for the device.
+        free: ... found the value ready.
+    """
+
+    location: Location | None
+    what: str
+    core: int
+    count: int
+    seconds: float | None
+    compiled: int | None = None
+    cut: int | None = None
+    waited: int | None = None
+    free: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fallbacks:
+    """The runs on the CPU of one operation that one line called on one core.
+
+    Attributes:
+        location: The line.
+        operation: As torch names it ("aten::nonzero").
+        core: The core.
+        count: How many.
+        seconds: How long they held the core up: fetching the inputs, computing on the CPU, sending
+            the results back; their compilations left out.
+        fetch_seconds: Of that, fetching the inputs; None if ``seconds`` is fetching alone.
+    """
+
+    location: Location | None
+    operation: str
+    core: int
+    count: int
+    seconds: float | None
+    fetch_seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,6 +178,11 @@ class Compilation:
         location: The user's line that ended the graph (the program point).
         cause: Why the graph was new.
         after_warmup: Whether it came after the first three executions of its program point.
+        modelled: Whether real devices would have compiled it, and simulated cores did without.
+        trigger: What ended the graph: "step" (a step's end), "sync" (a sync that ends no step),
+            "read", "fallback", "loader" (a device loader) or "library" (``xm.save``, dynamo ...).
+        via: The package and function that did it, if it was no line of the user's
+            ("lightning.optimizer_step").
     """
 
     cores: tuple[int, ...]
@@ -120,6 +192,9 @@ class Compilation:
     location: Location | None
     cause: Cause
     after_warmup: bool | None = None
+    modelled: bool = False
+    trigger: str | None = None
+    via: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,8 +237,11 @@ class Report:
         metrics: The metrics reports that were read.
         findings: The dearest first.
         about: How the report came about, as label to text (command, versions, date, cores).
+        reads: Reads of device values by line and core.
+        fallbacks: Operations on the CPU by line and core.
         notes: What could not be measured or read, in sentences.
         steps: Per-step wall seconds per core, for charts: core to list; empty when not measured.
+        simulated: Whether the cores were simulated on the CPU: then seconds are not a device's.
     """
 
     summary: Summary
@@ -174,6 +252,9 @@ class Report:
     about: Mapping[str, str] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     steps: Mapping[int, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    reads: tuple[Reads, ...] = ()
+    fallbacks: tuple[Fallbacks, ...] = ()
+    simulated: bool = False
 
 
 def location_to_json(location: Location | None) -> dict[str, Any] | None:
@@ -249,9 +330,12 @@ def to_json(report: Report) -> dict[str, Any]:
             "fallbacks": None if summary.fallbacks is None else dict(summary.fallbacks),
             "host_syncs": summary.host_syncs,
             "seconds": dataclasses.asdict(summary.seconds),
+            "within_other": None if summary.within_other is None else dict(summary.within_other),
         },
         "cores": [dataclasses.asdict(core) for core in report.cores],
         "compilations": [_compilation_to_json(item) for item in report.compilations],
+        "reads": [_counted_to_json(item) for item in report.reads],
+        "fallbacks": [_counted_to_json(item) for item in report.fallbacks],
         "metrics": [_metrics_to_json(item) for item in report.metrics],
         "findings": [finding_to_json(finding) for finding in report.findings],
         "about": dict(report.about),
@@ -272,7 +356,14 @@ def _compilation_to_json(item: Compilation) -> dict[str, Any]:
             "location": location_to_json(item.cause.location),
         },
         "after_warmup": item.after_warmup,
+        "modelled": item.modelled,
+        "trigger": item.trigger,
+        "via": item.via,
     }
+
+
+def _counted_to_json(item: Reads | Fallbacks) -> dict[str, Any]:
+    return dataclasses.asdict(item) | {"location": location_to_json(item.location)}
 
 
 def _metrics_to_json(item: MetricsReport) -> dict[str, Any]:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 #: Which codes may find which family of labels. A family without a rule yet counts as missed.
 CODES = {
-    "host-sync": ("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109"),
-    "host-sync-eval": ("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109"),
-    "host-sync-log": ("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109"),
+    "host-sync": ("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113"),
+    "host-sync-eval": ("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113"),
+    "host-sync-log": ("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113"),
     "dynamic-shape": ("XLA201", "XLA202", "XLA204"),
     "last-batch-shape": ("XLA203",),
     "missing-barrier": ("XLA301",),
@@ -53,10 +53,10 @@ CODES = {
     "replica-init": ("XLA426",),
     "save-device-tensors": ("XLA721",),
     "device-string": ("XLA416", "XLA706"),
-    "env-removed": ("XLA701",),
+    "env-removed": ("XLA701", "XLA716"),
     "removed-api": ("XLA801", "XLA901"),
     "deprecated-api": ("XLA801", "XLA802"),
-    "legacy-api": ("XLA801", "XLA802"),
+    "legacy-api": ("XLA801", "XLA802", "XLA804"),
 }
 
 

@@ -1,4 +1,8 @@
-"""Runs programs on simulated cores, with the simulation alone: no recorder, no launcher."""
+"""Runs programs on simulated cores, with the simulation alone: no recorder, no launcher.
+
+To import torch_xla takes most of the time of a small program. So a program may be given several
+cases: each is a launch of its own, in a process that is forked from one that has imported all.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,12 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xladoctor.capture.simulate import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,10 +32,93 @@ class Run:
     stderr: str
     events: list[tuple[str, dict[str, Any]]]
     results: dict[int, Any]
+    error: str | None = None
 
     @property
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.events]
+
+
+#: Runs ``main(index, case)`` for each case, in a folder of its own; a program may have a ``start``
+#: that launches it in another way.
+_CASES = """
+
+if __name__ == "__main__":
+    import json, os, sys
+    import torch_xla.distributed.xla_multiprocessing as xmp
+
+    def fork(case):
+        xmp.spawn(main, args=(case,), start_method="fork")
+
+    home = os.getcwd()
+    launch = globals().get("start", fork)
+    for case in sys.argv[1:]:
+        os.makedirs(os.path.join(home, case))
+        os.chdir(os.path.join(home, case))
+        os.environ["SIMULATED_CASE"] = os.getcwd()
+        os.environ["SIMULATED_EVENTS"] = os.path.abspath("events")
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            file = os.open(name, os.O_WRONLY | os.O_CREAT)
+            os.dup2(file, number)
+            os.close(file)
+        code, error = 0, None
+        try:
+            launch(case)
+        except BaseException as caught:
+            code, error = 1, f"{type(caught).__name__}: {caught}"
+        with open("ended", "w") as file:
+            json.dump([code, error], file)
+"""
+
+
+def run_cases(
+    folder: Path, cores: int, source: str, cases: Sequence[str], *, timeout: float = 400
+) -> dict[str, Run]:
+    """Run ``main(index, case)`` of a program once for each case, in one process after the other.
+
+    Args:
+        folder: An empty folder to run in.
+        cores: Number of simulated cores.
+        source: The program, without its start.
+        cases: Names; each also names the folder in which the case runs.
+        timeout: Seconds for all of them.
+
+    Returns:
+        Case to what it left behind; ``code`` is 1 if the launch has raised ``error``.
+    """
+    done = run(folder, cores, textwrap.dedent(source) + _CASES, *cases, timeout=timeout)
+    assert done.code == 0, done.stderr
+    return {case: _left(folder / case, *_ended(folder / case)) for case in cases}
+
+
+def _ended(folder: Path) -> tuple[int, str | None]:
+    return tuple(json.loads((folder / "ended").read_text()))
+
+
+def _left(folder: Path, code: int, error: str | None) -> Run:
+    return Run(
+        code,
+        (folder / "stdout").read_text(),
+        (folder / "stderr").read_text(),
+        _events(folder),
+        _results(folder),
+        error,
+    )
+
+
+def _events(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    events = folder / "events"
+    lines = events.read_text().splitlines() if events.exists() else []
+    return [tuple(json.loads(line)) for line in lines]
+
+
+def _results(folder: Path) -> dict[int, Any]:
+    return {
+        int(path.stem.removeprefix("result")): json.loads(path.read_text())
+        for path in folder.glob("result*.json")
+    }
 
 
 def run(folder: Path, cores: int, source: str, *arguments: str, timeout: float = 300) -> Run:
@@ -61,15 +151,4 @@ def run(folder: Path, cores: int, source: str, *arguments: str, timeout: float =
         timeout=timeout,
         check=False,
     )
-    events = folder / "events"
-    lines = events.read_text().splitlines() if events.exists() else []
-    return Run(
-        code=done.returncode,
-        stdout=done.stdout,
-        stderr=done.stderr,
-        events=[tuple(json.loads(line)) for line in lines],
-        results={
-            int(path.stem.removeprefix("result")): json.loads(path.read_text())
-            for path in folder.glob("result*.json")
-        },
-    )
+    return Run(done.returncode, done.stdout, done.stderr, _events(folder), _results(folder))

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from xladoctor.capture.agent.account import PARTS, Account, Accounts
+from xladoctor.capture.agent.account import PARTS, Account, Accounts, OpenFallback
 from xladoctor.capture.agent.causes import Causes, shapes
 from xladoctor.capture.agent.sites import DEPTH, MOST, Sites
 from xladoctor.capture.agent.writer import Writer
@@ -50,7 +50,7 @@ def test_time_goes_to_the_innermost_span(clock):
     row = _one_step(account)
     assert row["parts"] == {
         "compile": 5, "execute": 1, "input_wait": 6, "host_sync": 0, "trace": 2.5, "fallback": 0,
-        "other": 0.5,
+        "other": 0, "core_wait": 0.5, "transfer": 0,
     }  # fmt: skip
     assert sum(row["parts"].values()) == row["t1"] - row["t0"] == 15
 
@@ -72,6 +72,53 @@ def test_a_span_that_a_broken_hook_left_open_ends_with_its_outer_one(clock):
     account.leave(outer)
     clock(3)
     assert _one_step(account)["parts"]["trace"] == 3
+
+
+def _fetched(account: Account, clock) -> OpenFallback:
+    """A fallback that waited 2 s for its inputs and now computes."""
+    depth = account.enter("fallback")
+    clock(2)
+    account.add_fallback(7, "aten::nonzero", account.spent("fallback"))
+    return account.keep_fallback_open(depth, 7, "aten::nonzero")
+
+
+def test_a_fallback_costs_what_it_takes_to_its_end(clock):
+    account = _account()
+    clock(1)
+    fallback = _fetched(account, clock)
+    clock(3)
+    account.end_fallback(fallback)
+    clock(5)
+    account.end_fallback(fallback)  # a second word of its end says nothing
+    row = _one_step(account)
+    assert row["fallbacks"] == [[7, "aten::nonzero", 1, 5.0, 2.0]]
+    assert (row["parts"]["fallback"], row["parts"]["trace"]) == (5, 6)
+
+
+def test_of_a_fallback_whose_end_was_not_seen_only_the_fetching_counts(clock):
+    account = _account()
+    outer = account.enter("input_wait")
+    fallback = _fetched(account, clock)
+    clock(30)
+    account.end_fallback(fallback, seen=False)
+    account.leave(outer)
+    row = _one_step(account)
+    assert row["fallbacks"] == [[7, "aten::nonzero", 1, 2.0, 2.0]]
+    assert (row["parts"]["fallback"], row["parts"]["input_wait"]) == (2, 30)
+
+
+def test_more_inputs_of_a_fallback_are_in_its_time_already(clock):
+    account = _account()
+    fallback = _fetched(account, clock)
+    more = account.enter("fallback")
+    clock(1)
+    account.add_fallback_time(7, 1.0)
+    account.leave(more)
+    clock(3)
+    account.end_fallback(fallback)
+    row = _one_step(account)
+    assert row["fallbacks"] == [[7, "aten::nonzero", 1, 6.0, 3.0]]
+    assert row["parts"]["fallback"] == 6
 
 
 def test_a_long_run_stays_bounded_and_loses_no_step(clock):
@@ -242,3 +289,54 @@ def test_a_folder_that_cannot_be_written_ends_the_writing(tmp_path):
     writer = Writer(str(tmp_path / "file"))
     writer.row({"e": "note"})
     assert not writer.working
+
+
+# -- turns of a loop without an optimizer ---------------------------------------------------------
+def test_turns_end_where_the_program_ends_its_graphs(clock):
+    account = _account()
+    assert not account.end_of_turn(at_marker=True)  # nothing ran
+    rows = []
+    for _ in range(3):
+        account.add_launch(1, "read", 0.0)
+        account.add_launch(2, "sync", 0.0)
+        assert account.end_of_turn(at_marker=True)
+        rows.append(account.take_row(after_last=True))
+        account.add_launch(1, "read", 0.0)
+        assert not account.end_of_turn(at_marker=False)  # the marks are the better knowledge
+    assert [(row["first"], row["turns"]) for row in rows] == [(None, 1)] * 3
+    assert account.current_turn == 4
+
+
+def test_turns_of_a_long_evaluation_share_rows(clock):
+    account = _account()
+    rows = []
+    for _ in range(100_000):
+        account.add_launch(1, "sync", 0.0)
+        account.end_of_turn(at_marker=True)
+        clock(0.001)
+        account.book()
+        if account.row_due():
+            rows.append(account.take_row(after_last=True))
+    rows.append(account.take_row(after_last=True))
+    assert len(rows) < 4000
+    assert sum(row.get("turns", 0) for row in rows) == 100_000
+
+
+def test_rows_of_a_run_of_a_week_stay_few(clock):
+    """Steps of 20 s: what a kill loses grows with the run, to a hundredth of it."""
+    account = _account()
+    written = 0
+    for _ in range(30_000):
+        clock(20)
+        written += _one_step(account) is not None
+    assert written < 3000
+
+
+def test_after_a_mark_only_marks_are_steps(clock):
+    account = _account()
+    for _ in range(5):
+        _one_step(account)
+    account.count_marks()
+    account.add_launch(1, "sync", 0.0)
+    assert not account.end_of_turn(at_marker=True)
+    assert _one_step(account)["first"] == 1

@@ -100,4 +100,5 @@ def test_cores_that_differ(tmp_path):
     assert odd.cores == (1,)
     assert "aten::sin" in odd.cause.detail
     assert odd.cause.location.row == programs.line(cause_programs.UNLIKE, "ODD")
-    assert [f.code for f in report.findings] == ["XLA410"]
+    # Later steps are compared only while that is cheap; without a reduction these do part.
+    assert [f.code for f in report.findings if f.code != "XLA412"] == ["XLA410"]

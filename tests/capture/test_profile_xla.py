@@ -134,6 +134,18 @@ def test_counts_by_core_and_line(cores, table, mark, what, count):
         assert {name for _, _, name in counted} == {what}
 
 
+def test_a_fallback_costs_more_than_fetching_its_inputs(cores):
+    """To its end, computing and sending back included: the steps' parts say the same."""
+    whole, parts = collections.Counter(), collections.Counter()
+    for row in cores.of("step"):
+        parts[row["core"]] += row["parts"]["fallback"]
+        for _, _, _, seconds, fetching in row["fallbacks"]:
+            assert 0 <= fetching < seconds  # equal if its end had not been seen
+            whole[row["core"]] += seconds
+    assert sorted(whole) == list(range(8))
+    assert dict(parts) == pytest.approx(dict(whole), abs=1e-6)
+
+
 def test_uploads_are_counted(cores):
     sent = collections.Counter()
     for row in cores.of("step"):

@@ -210,7 +210,7 @@ def test_waiting_for_a_graph_that_is_not_ones_own_is_not_compilation(cores):
     cores.gates = {0: lambda call, proceed: proceed(), 1: waits}
     cores.step(0, "g", seconds=3.0)
     cores.step(1, "h", seconds=1.0)
-    assert cores.parts(1) == {"compile": 1.0, "other": 3.0}
+    assert cores.parts(1) == {"compile": 1.0, "core_wait": 3.0}
     # It is in the cache by now and this core has run it: waiting has nothing to do with it.
     cores.step(1, "h", seconds=1.0)
-    assert cores.parts(1) == {"compile": 1.0, "other": 6.0}
+    assert cores.parts(1) == {"compile": 1.0, "core_wait": 6.0}

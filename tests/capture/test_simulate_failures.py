@@ -9,16 +9,23 @@ from xladoctor.capture.simulate.divergence import difference, odd_ones
 from xladoctor.capture.simulate.wording import names
 
 PROGRAM = """
-import os, sys, time
+import os, time
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
+
+MODEL = torch.nn.Linear(4, 4)
 
 
 def main(index, fault):
     device = torch_xla.device()
     torch.manual_seed(0)
-    model = torch.nn.Linear(4, 4).to(device)
+    model = (MODEL if fault == "shared" else torch.nn.Linear(4, 4)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if fault == "tags":
+        if index == 2:
+            xm.rendezvous("saved")  # line odd tag
+        else:
+            xm.rendezvous("loaded")  # line other tag
     for step in range(4):
         odd = step == 2 and index == 1
         if odd and fault == "raise":
@@ -29,52 +36,66 @@ def main(index, fault):
             raise ValueError("no such image")
         if step == 2 and index == 3 and fault == "raise-and-hang":
             open("asleep", "w").close()
-            time.sleep(600)
+            time.sleep(900)
         if odd and fault == "end":
             return
         if odd and fault == "rendezvous":
-            xm.rendezvous("save")
+            xm.rendezvous("save")  # line rendezvous
         if odd and fault == "stand-still":
-            time.sleep(600)
+            time.sleep(900)  # line sleep
         loss = model(torch.randn(3 if odd and fault == "shape" else 4, 4).to(device)).sum()
+        if odd and fault == "reduce":
+            loss = xm.all_reduce("sum", loss)  # line reduce
         loss.backward()
         xm.optimizer_step(optimizer)
         if fault == "master-item" and index == 0:
             loss.item()
         if fault == "master-cpu" and index == 0:
-            loss.cpu()
-        torch_xla.sync()
-    print(f"core {index} done")
-
-
-if __name__ == "__main__":
-    torch_xla.launch(main, args=(sys.argv[1],))
+            loss.cpu()  # line cpu
+        torch_xla.sync()  # line sync
+    if fault == "master-rendezvous" and index == 0:
+        xm.rendezvous("saved")  # line last
+    print(f"core {index} done", flush=True)
 """
 
+CASES = (
+    "raise", "raise-and-hang", "end", "rendezvous", "shape", "stand-still", "reduce", "tags",
+    "master-item", "master-cpu", "master-rendezvous", "shared",
+)  # fmt: skip
 
-def run(folder, fault):
-    return simulated.run(folder, 4, PROGRAM, fault)
+
+def line(mark):
+    rows = [text.endswith(f"# line {mark}") for text in PROGRAM.splitlines()]
+    return rows.index(True) + 1
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLADOCTOR_HANG_TIMEOUT", "20")
+        return simulated.run_cases(tmp_path_factory.mktemp("failures"), 4, PROGRAM, CASES)
 
 
 @pytest.mark.xla
-def test_an_exception_of_one_core_ends_the_run_with_its_own_traceback(tmp_path):
-    done = run(tmp_path, "raise")
-    assert done.code == 1
+def test_an_exception_of_one_core_ends_the_run_with_its_own_traceback(runs):
+    done = runs["raise"]
     assert done.stderr.startswith("xladoctor: core 1 of 4 failed:\nTraceback")
-    first = done.stderr.partition("concurrent.futures")[0]
-    assert first.rstrip().endswith("ValueError: no such image")
-    assert "program.py" in first
     assert done.stderr.rstrip().endswith("ValueError: no such image")
+    assert "program.py" in done.stderr
+    assert done.error == "ValueError: no such image"
     assert done.kinds == ["core-failed"]
     assert done.events[0][1]["core"] == 1
     assert "done" not in done.stdout
 
 
 @pytest.mark.xla
-def test_a_core_that_does_not_answer_is_ended_with_the_process(tmp_path):
-    done = run(tmp_path, "raise-and-hang")
-    assert done.code == 1
+def test_a_core_that_does_not_answer_is_ended_with_the_process(runs):
+    """It would sleep for longer than this test may take."""
+    done = runs["raise-and-hang"]
+    assert done.error.startswith("BrokenProcessPool")
     assert done.kinds == ["core-failed", "process-ended"]
+    assert done.events[1][1]["left"] == [3]
+    assert done.stderr.startswith("xladoctor: core 1 of 4 failed:\nTraceback")
     assert "xladoctor: core 3 did not stop within 5 s; ending the process" in done.stderr
 
 
@@ -82,60 +103,92 @@ def test_a_core_that_does_not_answer_is_ended_with_the_process(tmp_path):
 @pytest.mark.parametrize(
     ("fault", "kind", "words"),
     [
-        ("end", "core-left", ["cores 0, 2 and 3 wait in a graph with all_reduce", "core 1 has"]),
-        ("rendezvous", "cores-differ", ["cores 0, 2 and 3 wait", "core 1 waits in rendezvous 's"]),
+        ("end", "core-left", [
+            "cores 0, 2 and 3 wait in a graph with all_reduce at {file}:{sync} for core 1",
+            "core 1 has already ended, after 2 steps"]),
+        ("master-rendezvous", "core-left", [
+            "core 0 waits in rendezvous 'saved' at {file}:{last} for cores 1 to 3",
+            "cores 1 to 3 have already ended, after 4 steps"]),
+        ("rendezvous", "cores-differ", [
+            "cores 0, 2 and 3 wait in a graph with all_reduce at {file}:{sync} for core 1",
+            "core 1 waits in rendezvous 'save' at {file}:{rendezvous} for cores 0, 2 and 3"]),
         ("shape", "graphs-differ", ["core 1 and cores 0, 2 and 3 build", "f32[3,4]", "f32[4,4]"]),
+        ("reduce", "graphs-differ", [
+            "only core 1 comes to all_reduce ('sum' torch.float32()) at {file}:{reduce}",
+            "cores 0, 2 and 3 launch a graph without it at {file}:{sync}"]),
+        ("stand-still", "hang", [
+            "no core has made progress for 20 s",
+            "cores 0, 2 and 3 wait in a graph with all_reduce at {file}:{sync} for core 1",
+            "core 1 is elsewhere at {file}:{sleep}"]),
     ],
-)
-def test_cores_that_do_not_do_the_same_are_named(tmp_path, fault, kind, words):
-    done = run(tmp_path, fault)
+)  # fmt: skip
+def test_cores_that_do_not_do_the_same_are_named(runs, fault, kind, words):
+    done = runs[fault]
     assert done.code == 1
-    assert done.kinds == [kind]
+    assert done.kinds[0] == kind
     message = done.stderr.partition("\n")[0]
     assert message == done.events[0][1]["message"]
-    assert f"at {tmp_path / 'program.py'}:" in message
+    lines = {mark: line(mark) for mark in ("sync", "last", "rendezvous", "sleep", "reduce")}
+    file = next(word for word in message.split() if "program.py" in word).rpartition(":")[0]
     for word in words:
-        assert word in message
+        assert word.format(file=file, **lines) in message
 
 
 @pytest.mark.xla
-def test_a_read_that_only_one_core_makes_and_that_cuts_its_graph_is_named(tmp_path):
-    done = run(tmp_path, "master-cpu")
+def test_the_facts_say_who_waits_and_for_whom(runs):
+    for fault, waits in (
+        ("end", {"0": [1], "2": [1], "3": [1]}),
+        ("stand-still", {"0": [1], "2": [1], "3": [1]}),
+        ("master-rendezvous", {"0": [1, 2, 3]}),
+        ("rendezvous", {"0": [1], "2": [1], "3": [1], "1": [0, 2, 3]}),
+    ):
+        facts = runs[fault].events[0][1]
+        assert facts["for_cores"] == waits
+        assert facts["waits"].keys() == waits.keys()
+    assert runs["end"].events[0][1]["steps"]["1"] == 2
+
+
+@pytest.mark.xla
+def test_rendezvous_with_different_tags_are_named_at_once_and_the_run_goes_on(runs):
+    """torch_xla ignores the tags too: the same program ends well on real devices."""
+    done = runs["tags"]
+    assert done.code == 0, done.stderr
+    [(kind, facts)] = done.events
+    assert kind == "tags-differ"
+    assert facts["cores"] == [2]
+    assert facts["cause_place"][1] == line("odd tag")
+    assert facts["place"][1] == line("other tag")
+    assert "core 2 is in 'saved' at" in facts["message"]
+    assert "cores 0, 1 and 3 are in 'loaded' at" in facts["message"]
+    assert done.stderr.count("under different tags") == 1
+    assert done.stdout.count("done") == 4
+
+
+@pytest.mark.xla
+def test_a_read_that_only_one_core_makes_and_that_cuts_its_graph_is_named(runs):
+    done = runs["master-cpu"]
     assert done.code == 1
     assert done.kinds[0] == "graphs-differ"
     assert done.events[0][1]["cores"] == [0]
+    assert done.events[0][1]["cause_place"][1] == line("cpu")
     assert "core 0 read values before it (cpu)" in done.stderr.partition("\n")[0]
 
 
 @pytest.mark.xla
-def test_a_read_that_only_one_core_makes_and_that_does_not_cut_is_let_through(tmp_path):
+def test_a_read_that_only_one_core_makes_and_that_does_not_cut_is_let_through(runs):
     """``.item()`` runs a graph of its own and leaves the pending one as it is."""
-    done = run(tmp_path, "master-item")
+    done = runs["master-item"]
     assert done.code == 0, done.stderr
     assert done.events == []
     assert done.stdout.count("done") == 4
 
 
 @pytest.mark.xla
-def test_a_standstill_says_where_each_core_is(tmp_path, monkeypatch):
-    monkeypatch.setenv("XLADOCTOR_HANG_TIMEOUT", "15")
-    done = run(tmp_path, "stand-still")
+def test_a_model_that_the_cores_share_is_refused(runs):
+    done = runs["shared"]
     assert done.code == 1
-    assert done.kinds[0] == "hang"
-    message = done.events[0][1]["message"]
-    assert "no core has made progress for 15 s" in message
-    assert "core 1 does not answer" in message
-    assert "core 0 waits in a graph with all_reduce" in message
-
-
-@pytest.mark.xla
-def test_a_model_that_the_cores_share_is_refused(tmp_path):
-    program = PROGRAM.replace("def main", "MODEL = torch.nn.Linear(4, 4)\n\n\ndef main")
-    program = program.replace("model = torch.nn.Linear(4, 4)", "model = MODEL")
-    done = simulated.run(tmp_path, 4, program, "")
-    assert done.code == 1
-    assert "one and the same Linear" in done.stderr
-    assert "xmp.MpModelWrapper" in done.stderr
+    assert "one and the same Linear" in done.error
+    assert "xmp.MpModelWrapper" in done.error
 
 
 def test_the_odd_core_is_the_one_unlike_most():

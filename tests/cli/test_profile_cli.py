@@ -27,6 +27,9 @@ def _here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
+        (["--simulate-cores", "0", "--", "true"], "a whole number from 1 to 16, not '0'"),
+        (["--simulate-cores", "17", "--", "true"], "a whole number from 1 to 16, not '17'"),
+        (["--simulate-cores", "x", "--", "true"], "a whole number from 1 to 16, not 'x'"),
         ([], "no command given"),
         (["--"], "no command given"),
         (["--", "no-such-command-here"], "no such command"),
@@ -51,8 +54,7 @@ def test_what_cannot_work_is_one_sentence_and_nothing_is_started(capfd, argv, sa
     assert not Path(".xladoctor").exists()
 
 
-@pytest.mark.parametrize("argv", [["--simulate-cores", "0"], ["--simulate-cores", "17"],
-                                  ["--max-compilations", "-1"], ["--hang-timeout", "0"],
+@pytest.mark.parametrize("argv", [["--max-compilations", "-1"], ["--hang-timeout", "0"],
                                   ["--output-format", "nonsense"], ["--nonsense"]])  # fmt: skip
 def test_flags_out_of_range(capfd, argv):
     assert main(["profile", *argv, "--", "true"]) == 2
@@ -62,7 +64,9 @@ def test_flags_out_of_range(capfd, argv):
 def test_tpu_and_simulation_contradict_each_other(capfd, monkeypatch):
     monkeypatch.setenv("PJRT_DEVICE", "TPU")
     assert main(["profile", "--simulate-cores", "8", "--", sys.executable, "-c", ""]) == 2
-    assert "PJRT_DEVICE=TPU is set" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert "PJRT_DEVICE=TPU is set" in err
+    assert err.count("\n") == 1
 
 
 def _installed(folder: Path, **versions: str) -> str:

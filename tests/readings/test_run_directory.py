@@ -8,7 +8,7 @@ import pytest
 from tests.invented import FILE, InventedRun
 from xladoctor.errors import SourceError
 from xladoctor.readings import load
-from xladoctor.readings.run import location
+from xladoctor.readings.run import location, read_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,3 +124,49 @@ def test_a_damaged_row_is_left_out_as_a_whole(tmp_path: Path, damage: dict[str, 
     assert [row.first for row in read.steps] == [1, 3]
     assert sum(row.count for row in read.syncs) == 2
     assert sum("could not be read" in note for note in read.notes) == 1
+
+
+# -- steps that no optimizer takes ----------------------------------------------------------------
+def _turns(run: InventedRun, *turns: int) -> None:
+    for count in turns:
+        run.step(0, None, syncs=[(52, "item", 1, 0.01, 0)])
+        run.rows[-1]["turns"] = count
+
+
+def test_turns_are_the_steps_of_a_core_that_has_no_others(tmp_path: Path) -> None:
+    run = InventedRun(1)
+    _turns(run, 1, 1, 10, 0)
+    run.compilation(0, 1, turn=3)
+    run.end()
+    read = read_run(run.write(tmp_path / "run"))
+    assert [(row.first, row.last) for row in read.steps] == [(1, 1), (2, 2), (3, 12), (None, None)]
+    assert [row.first for row in read.syncs] == [1, 2, 3, None]
+    assert [(row.steps, row.turns) for row in read.cores] == [(12, True)]
+    assert [row.step for row in read.compilations] == [3]
+    assert sum("No optimizer" in note for note in read.notes) == 1
+
+
+def test_turns_before_a_training_are_no_steps(tmp_path: Path) -> None:
+    run = InventedRun(1)
+    _turns(run, 1, 1)
+    run.compilation(0, 1, turn=2)
+    run.step(0, 1)
+    run.end()
+    read = read_run(run.write(tmp_path / "run"))
+    assert [(row.first, row.last) for row in read.steps] == [(None, None), (None, None), (1, 1)]
+    assert [(row.steps, row.turns) for row in read.cores] == [(1, False)]
+    assert [row.step for row in read.compilations] == [1]
+    assert not any("No optimizer" in note for note in read.notes)
+
+
+def test_what_a_program_marks_are_its_only_steps(tmp_path: Path) -> None:
+    run = InventedRun(1)
+    for step in (1, 2, 3):
+        run.step(0, step, syncs=[(52, "item", 1, 0.01, 0)])
+    run.rows.append({"e": "marked", "core": 0})
+    run.step(0, 1)
+    run.step(0, 2)
+    run.end()
+    read = read_run(run.write(tmp_path / "run"))
+    assert [row.first for row in read.steps] == [None, None, None, 1, 2]
+    assert [row.first for row in read.syncs] == [None] * 3

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
+    from xladoctor.capture.unreached import Watch
+
 BOOTSTRAP = Path(__file__).resolve().parent / "agent" / "bootstrap"
 
 #: Forwarded to the command alone, as if it had been sent to the command itself.
@@ -35,6 +37,9 @@ _TO_GROUP = ("SIGINT", "SIGQUIT", "SIGHUP")
 
 #: How long (seconds) what the command leaves behind may take to end by itself.
 GRACE = 3.0
+
+#: How often (seconds) it is looked for processes without the agent; importing torch_xla takes more.
+WATCH_EVERY = 1.0
 
 
 class CommandError(UsageError):
@@ -119,6 +124,8 @@ def run(
     while_running: Callable[[], None] | None = None,
     every: float = 0.25,
     output: IO[bytes] | None = None,
+    watch: Watch | None = None,
+    time_limit: float | None = None,
 ) -> int:
     """Run the command to its end.
 
@@ -128,6 +135,9 @@ def run(
         while_running: Called now and then while it runs (for a progress line).
         every: Seconds between two calls.
         output: A file that takes what it prints (stdout and stderr); None to let it pass through.
+        watch: Looks for processes into which the agent does not get, about once a second.
+        time_limit: Seconds after which it is ended: by SIGTERM, and if that does not help within
+            :data:`GRACE` seconds by SIGKILL; None for no limit.
 
     Returns:
         Its exit code; minus the signal's number if a signal ended it (as ``subprocess`` says it).
@@ -149,7 +159,9 @@ def run(
         except OSError as error:
             raise CommandError(f"cannot run {command[0]}: {error.strerror}") from error
         started(process)
-        code = _wait(process, while_running, every)
+        if watch is not None:
+            watch.started(process.pid, own_group=own_group)
+        code = _wait(process, while_running, every, watch, time_limit)
     if own_group:
         _end_group(process.pid)
     return code
@@ -180,15 +192,30 @@ def signal_name(code: int) -> str | None:
 
 
 def _wait(
-    process: subprocess.Popen[bytes], while_running: Callable[[], None] | None, every: float
+    process: subprocess.Popen[bytes],
+    while_running: Callable[[], None] | None,
+    every: float,
+    watch: Watch | None,
+    time_limit: float | None,
 ) -> int:
     # Never one endless wait: a signal that comes just before it begins would be handled only when
     # the command has ended.
+    began = next_look = time.monotonic()
+    asked = False
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(every)
+        over = 0.0 if time_limit is None else time.monotonic() - began - time_limit
+        if over > GRACE:
+            process.kill()
+        elif over > 0 and not asked:
+            process.terminate()
+            asked = True
         if while_running is not None:
             while_running()
+        if watch is not None and time.monotonic() >= next_look:
+            watch.look()
+            next_look = time.monotonic() + WATCH_EVERY
     return process.returncode
 
 

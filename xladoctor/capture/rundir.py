@@ -188,11 +188,20 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
 
 def not_started(path: Path) -> list[str]:
     """Why the agent could not start in processes that imported torch_xla, one line each."""
-    reasons = []
-    for file in sorted(path.glob("not-started-*.txt")):
+    return _last_lines(path, "not-started-*.txt")
+
+
+def not_reached(path: Path) -> list[str]:
+    """Processes that used torch_xla and that the agent could not get into, a sentence each."""
+    return _last_lines(path, "not-reached-*.txt")
+
+
+def _last_lines(path: Path, pattern: str) -> list[str]:
+    found = []
+    for file in sorted(path.glob(pattern)):
         lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        reasons.append(lines[-1] if lines else file.name)
-    return reasons
+        found.append(lines[-1] if lines else file.name)
+    return found
 
 
 def attached(path: Path) -> bool:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from xladoctor.errors import UsageError
 from xladoctor.lint import fixes, sources, suppressions
+from xladoctor.lint.unused import UNUSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -106,7 +107,8 @@ def add_noqa(results: Sequence[FileResult]) -> int:
     """Write a noqa comment to every line with a finding."""
     count = 0
     for result in results:
-        findings = result.result.findings
+        # A comment is no remedy for a comment that silences nothing.
+        findings = [item for item in result.result.findings if item.code != UNUSED]
         if not findings:
             continue
         if result.filename.endswith(".ipynb") or result.filename == "-":

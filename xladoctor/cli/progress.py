@@ -47,6 +47,8 @@ class Tail:
             self._compilations[core] = self._compilations.get(core, 0) + 1
         elif row["e"] == "step" and row["last"]:
             self._steps[core] = max(self._steps[core], row["last"])
+        elif row["e"] == "step":
+            self._steps[core] += row.get("turns", 0)
 
     def __str__(self) -> str:
         if not self._steps:

@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, TypeVar, overload
 from xladoctor.diagnosis.causes import explain
 from xladoctor.diagnosis.pasted import states_of
 from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
+from xladoctor.diagnosis.words import library
 from xladoctor.readings.run import location
-from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
+from xladoctor.results import (
+    KINDS_OF_READ,
+    Cause,
+    Compilation,
+    CoreSummary,
+    Fallbacks,
+    Reads,
+    TimeParts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
     )
 
 _Row = TypeVar("_Row", "CompilationRow", "ErrorRow", "FallbackRow", "LaunchRow", "SyncRow")
+_Number = TypeVar("_Number", int, float)
 
 #: Names of the parts of a step, in the order in which they are shown.
 PARTS = ("compile", "execute", "input_wait", "host_sync", "trace", "fallback", "other")
@@ -84,6 +94,7 @@ class RunFacts:
                         number += 1
                     taken.add(number)
                 self._numbers[key] = number
+        self._places: dict[tuple[Frame, ...], Location | None] = {}
         self.cores: tuple[int, ...] = tuple(sorted(set(self._numbers.values())))
 
     @overload
@@ -103,7 +114,9 @@ class RunFacts:
 
     def place(self, frames: tuple[Frame, ...]) -> Location | None:
         """The user's line of some frames, relative to where the command ran."""
-        return location(frames, self.runs[0].manifest.cwd)
+        if frames not in self._places:
+            self._places[frames] = location(frames, self.runs[0].manifest.cwd)
+        return self._places[frames]
 
     @functools.cached_property
     def steps(self) -> list[StepRow]:
@@ -124,6 +137,14 @@ class RunFacts:
     def fallbacks(self) -> list[FallbackRow]:
         """Fallbacks of all cores."""
         return self._numbered(lambda run: run.fallbacks)
+
+    @functools.cached_property
+    def fallbacks_at(self) -> dict[Location | None, tuple[str, ...]]:
+        """The operations that ran on the CPU, by their line."""
+        found: dict[Location | None, dict[str, None]] = {}
+        for row in self.fallbacks:
+            found.setdefault(self.place(row.frames), {})[row.operation] = None
+        return {place: tuple(operations) for place, operations in found.items()}
 
     @functools.cached_property
     def launches(self) -> list[LaunchRow]:
@@ -153,6 +174,7 @@ class RunFacts:
                 row,
                 core=self._number(i, row.process, row.core),
                 waits_for=row.waits_for and self._said(i, row.process, [row.core], row.waits_for),
+                for_cores=tuple(self._number(i, row.process, core) for core in row.for_cores),
             )
             for i, run in enumerate(self.runs)
             for row in run.hangs
@@ -210,6 +232,17 @@ class RunFacts:
         return max(self.steps_by_core.values(), default=0)
 
     @functools.cached_property
+    def only_evaluates(self) -> bool:
+        """Whether no core has an optimizer: then steps are the turns of its loop."""
+        stepping = [row for run in self.runs for row in run.cores if row.steps]
+        return bool(stepping) and all(row.turns for row in stepping)
+
+    @property
+    def step_word(self) -> str:
+        """What a step is called in a sentence."""
+        return "step" if self.only_evaluates else "optimizer step"
+
+    @functools.cached_property
     def compilations(self) -> tuple[Compilation, ...]:
         """One entry a graph, with all the cores for which it was new.
 
@@ -244,6 +277,9 @@ class RunFacts:
             location=self.place(first.frames),
             cause=cause or Cause("unknown"),
             after_warmup=any(after) if after else None,
+            modelled=first.modelled,
+            trigger=first.trigger,
+            via=library(first.frames),
         )
 
     @functools.cached_property
@@ -252,6 +288,22 @@ class RunFacts:
         return frozenset(
             self.place(row.frames) for row in self.launches if row.trigger in ("step", "sync")
         )
+
+    @functools.cached_property
+    def evaluation_batches(self) -> Mapping[tuple[str, str | None], int]:
+        """File and function to the graphs, over all cores, that device loaders ended there.
+
+        Functions in which steps end are left out: what remains evaluates.
+        """
+        found: collections.Counter[tuple[str, str | None]] = collections.Counter()
+        training = set()
+        for row in self.launches:
+            place = self.place(row.frames)
+            if place is not None and row.trigger == "loader":
+                found[place.filename, place.function] += row.count
+            elif place is not None and row.trigger == "step":
+                training.add((place.filename, place.function))
+        return {function: count for function, count in found.items() if function not in training}
 
     @functools.cached_property
     def _causes(self) -> dict[tuple[str, str], Cause]:
@@ -311,6 +363,17 @@ class RunFacts:
         return TimeParts(total=total, **parts)
 
     @functools.cached_property
+    def within_other(self) -> Mapping[str, float] | None:
+        """What "other" holds, in seconds per core (mean); None if that was not recorded."""
+        named: dict[str, float] = {}
+        for row in self.steps:
+            for part, seconds in row.parts.items():
+                if part not in PARTS:
+                    named[part] = named.get(part, 0.0) + seconds
+        count = len({row.core for row in self.steps})
+        return {part: seconds / count for part, seconds in named.items()} or None
+
+    @functools.cached_property
     def step_seconds(self) -> Mapping[int, tuple[float, ...]]:
         """Wall seconds of each step by core; a stretch of several steps counts with its mean."""
         out: dict[int, list[float]] = {}
@@ -319,6 +382,48 @@ class RunFacts:
                 count = row.last - row.first + 1
                 out.setdefault(row.core, []).extend([(row.t1 - row.t0) / count] * count)
         return {core: tuple(seconds) for core, seconds in out.items()}
+
+    @functools.cached_property
+    def reads_by_line(self) -> tuple[Reads, ...]:
+        """Reads by line, kind and core, in the order in which they were first seen."""
+        groups: dict[tuple[object, str, int], list[SyncRow]] = {}
+        for row in self.syncs:
+            groups.setdefault((self.place(row.frames), row.what, row.core), []).append(row)
+        found = []
+        for (_, what, core), rows in groups.items():
+            kinds: collections.Counter[str] = collections.Counter()
+            for row in rows:
+                kinds.update(row.kinds or {})
+            known = all(row.kinds is not None for row in rows)
+            found.append(
+                Reads(
+                    self.place(rows[0].frames),
+                    what,
+                    core,
+                    sum(row.count for row in rows),
+                    _sum(row.seconds for row in rows),
+                    **{kind: kinds[kind] if known else None for kind in KINDS_OF_READ},
+                )
+            )
+        return tuple(found)
+
+    @functools.cached_property
+    def fallbacks_by_line(self) -> tuple[Fallbacks, ...]:
+        """Operations on the CPU by line, operation and core."""
+        groups: dict[tuple[object, str, int], list[FallbackRow]] = {}
+        for row in self.fallbacks:
+            groups.setdefault((self.place(row.frames), row.operation, row.core), []).append(row)
+        return tuple(
+            Fallbacks(
+                self.place(rows[0].frames),
+                operation,
+                core,
+                sum(row.count for row in rows),
+                _sum(row.seconds for row in rows),
+                _sum(row.fetched for row in rows),
+            )
+            for (_, operation, core), rows in groups.items()
+        )
 
     @functools.cached_property
     def core_summaries(self) -> tuple[CoreSummary, ...]:
@@ -331,6 +436,9 @@ class RunFacts:
                 step_seconds_median=self._median_step(core),
                 host_syncs=sum(row.count for row in self.syncs if row.core == core),
                 fallbacks=sum(row.count for row in self.fallbacks if row.core == core),
+                executions=sum(row.count for row in self.launches if row.core == core),
+                to_device=_sum(row.to_device for row in self.steps if row.core == core),
+                from_device=_sum(row.from_device for row in self.steps if row.core == core),
             )
             for core in self.cores
         )
@@ -338,3 +446,9 @@ class RunFacts:
     def _median_step(self, core: int) -> float | None:
         settled = self.step_seconds.get(core, ())[WARMUP_EXECUTIONS:]
         return statistics.median(settled) if settled else None
+
+
+def _sum(values: Iterable[_Number | None]) -> _Number | None:
+    """The sum of what is known; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,6 +1,7 @@
 """What goes wrong between cores.
 
-XLA410 different graphs, XLA411 a core failed, XLA412 different models, XLA413 hang.
+XLA405 a collective that not all cores reach, XLA410 different graphs, XLA411 a core failed, XLA412
+different models, XLA413 hang, XLA420 a core that leaves the loop early.
 """
 
 from __future__ import annotations
@@ -13,14 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.diagnosis.case import Case, RunFacts
-    from xladoctor.findings import Finding
-    from xladoctor.readings.tables import ErrorRow, HangRow
+    from xladoctor.findings import Finding, Location
+    from xladoctor.readings.tables import DivergenceRow, ErrorRow, HangRow
     from xladoctor.results import Compilation
 
 #: What the other cores raise because one has failed; never the reason itself.
 _CONSEQUENCES = frozenset({"BrokenBarrierError", "threading.BrokenBarrierError"})
 
 _SAME_GRAPHS = "let all cores run the same operations in a step; only the host's work may differ"
+
+_SAME_COLLECTIVES = (
+    "let all cores reach the same collectives and step ends, in the same order and number"
+)
+
+_SAME_STEPS = (
+    "give every core the same number of batches: drop_last=True for the sampler and the loader, "
+    "and no break, continue or return that only some cores take"
+)
+
+_SAME_TAG = "give a rendezvous one tag on all cores, and let all of them come to the same one"
+
+#: What to do about a divergence.
+_BY_KIND = {"tags": _SAME_TAG, "collectives": _SAME_COLLECTIVES}
 
 _SAME_WEIGHTS = (
     "let every core apply the same update to its weights; if they are to differ, say so with "
@@ -33,7 +48,7 @@ def find(case: Case) -> Iterator[Finding]:
     if case.run is not None:
         failed = list(_failures(case.run))
         yield from failed
-        yield from _hangs(case.run)
+        yield from _standstills(case.run)
         yield from _partings(case.run)
         stopped = list(_divergences(case.run))
         yield from stopped
@@ -63,30 +78,67 @@ def _failures(run: RunFacts) -> Iterator[Finding]:
         )
 
 
-def _hangs(run: RunFacts) -> Iterator[Finding]:
+def _standstills(run: RunFacts) -> Iterator[Finding]:
+    """The simulation stopped the run because the cores could never come together."""
     if not run.hangs:
         return
     groups: dict[object, list[HangRow]] = {}
     for row in run.hangs:
-        groups.setdefault((run.place(row.frames), row.state, row.waits_for), []).append(row)
+        key = (run.place(row.frames), row.state, row.waits_for, _left_after(row))
+        groups.setdefault(key, []).append(row)
     # Fewest cores first: who stands elsewhere is the one that the others wait for.
     ordered = sorted(groups.values(), key=len)
-    texts = []
-    for rows in ordered:
-        cores = [row.core for row in rows if row.core is not None]
-        who = cores_text(cores, run.cores) if cores else "a process"
-        what = rows[0].waits_for or rows[0].state
-        texts.append(f"{who} at {at(run.place(rows[0].frames))}" + (f" ({what})" if what else ""))
-    place = run.place(ordered[0][0].frames)
-    others = [run.place(rows[0].frames) for rows in ordered[1:]]
+    standing = [rows for rows in ordered if _left_after(rows[0]) is None] or ordered
+    code, what, suggestion = _kind_of_standstill(run.hangs)
     yield finding(
-        "XLA413",
-        f"the run hung: {'; '.join(texts)}",
-        "let all cores reach the same collectives and step ends, in the same order and number",
-        at=place,
+        code,
+        f"{what}: {'; '.join(_stand(run, rows) for rows in ordered)}",
+        suggestion,
+        at=run.place(standing[0][0].frames),
         cores=[row.core for row in run.hangs if row.core is not None],
-        related=[place for place in others if place is not None],
+        related=[
+            place
+            for place in dict.fromkeys(run.place(rows[0].frames) for rows in standing[1:])
+            if place is not None
+        ],
     )
+
+
+def _left_after(row: HangRow) -> int | None:
+    """The steps of a core that has returned (-1 if unknown); None if it has not."""
+    if row.state != "has ended":
+        return None
+    return -1 if row.steps is None else row.steps
+
+
+def _stand(run: RunFacts, rows: list[HangRow]) -> str:
+    """Who stands where, what for: "core 0 at train.py:40 (rendezvous 'a', waiting for core 1)"."""
+    row = rows[0]
+    cores = [one.core for one in rows if one.core is not None]
+    who = cores_text(cores, run.cores) if cores else "a process"
+    steps = _left_after(row)
+    if steps is not None:
+        return f"{who} returned" + (
+            f" after {steps} step{'s' * (steps != 1)}" if steps >= 0 else ""
+        )
+    what = row.waits_for or ("" if row.state == "cores-differ" else row.state)
+    if row.waits_for and row.for_cores:
+        what = f"{row.waits_for}, waiting for {cores_text(row.for_cores, run.cores)}"
+    return f"{who} at {at(run.place(row.frames))}" + (f" ({what})" if what else "")
+
+
+def _kind_of_standstill(rows: list[HangRow]) -> tuple[str, str, str]:
+    """Code, what happened and what to do."""
+    states = {row.state for row in rows}
+    if "core-left" in states:
+        left = [row.steps for row in rows if row.state == "has ended" and row.steps is not None]
+        stay = [row.steps for row in rows if row.state == "core-left" and row.steps is not None]
+        if left and stay and min(left) < max(stay):
+            return "XLA420", "a core left the loop early and the others waited for it", _SAME_STEPS
+        return "XLA405", "only some cores came to a collective", _SAME_COLLECTIVES
+    if "cores-differ" in states:
+        return "XLA405", "the cores came to different collectives", _SAME_COLLECTIVES
+    return "XLA413", "the run hung", _SAME_COLLECTIVES
 
 
 def _divergences(run: RunFacts) -> Iterator[Finding]:
@@ -94,17 +146,32 @@ def _divergences(run: RunFacts) -> Iterator[Finding]:
     for row in run.divergences:
         last = [c for c in run.compilation_rows if c.core == row.core][-1:]
         place = run.place(row.frames or (last[0].frames if last else ()))
-        cause = run.place(row.cause_frames)
+        cause, detail = run.place(row.cause_frames), ""
+        if cause is None and row.kind == "graphs":
+            cause, detail = _seen_in_graphs(run, row)
         cores = row.cores or (() if row.core is None else (row.core,))
         when = f" (step {row.step})" if row.step else ""
         yield finding(
-            "XLA410",
-            row.message.removeprefix("xladoctor: ").partition("\n")[0] + when,
-            _SAME_GRAPHS,
+            "XLA410" if row.kind == "graphs" else "XLA405",
+            row.message.removeprefix("xladoctor: ").partition("\n")[0] + when + detail,
+            _BY_KIND.get(row.kind, _SAME_GRAPHS),
             at=cause or place,
             cores=cores,
             related=[place] if cause is not None and place is not None else (),
         )
+
+
+def _seen_in_graphs(run: RunFacts, row: DivergenceRow) -> tuple[Location | None, str]:
+    """What the graphs themselves show: the odd core has compiled one that is like an earlier one.
+
+    Returns:
+        The line that made the difference, and what differs, as an addition to the message.
+    """
+    for item in reversed(run.compilations):
+        odd = bool(set(item.cores) & set(row.cores)) and item.step == row.step
+        if odd and item.cause.location is not None and item.cause.detail:
+            return item.cause.location, f": {item.cause.detail}"
+    return None, ""
 
 
 def _partings(run: RunFacts) -> Iterator[Finding]:

@@ -91,6 +91,9 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
         about=_about(case, readings),
         notes=tuple(_notes(case, readings)),
         steps=dict(case.run.step_seconds) if case.run else {},
+        reads=case.run.reads_by_line if case.run else (),
+        fallbacks=case.run.fallbacks_by_line if case.run else (),
+        simulated=_simulated(case),
     )
 
 
@@ -107,6 +110,7 @@ def _summary(case: Case, findings: list[Finding]) -> Summary:
             fallbacks=run.fallback_counts,
             host_syncs=run.sync_count,
             seconds=run.time,
+            within_other=run.within_other,
         )
     assert case.pasted is not None
     return _summary_of_text(answer, case.pasted)
@@ -171,13 +175,29 @@ def _about(case: Case, readings: Readings) -> dict[str, str]:
     return about
 
 
+def _simulated(case: Case) -> bool:
+    return case.run is not None and any(run.manifest.simulated_cores for run in case.run.runs)
+
+
+def _shared_cpu(run: RunFacts) -> str:
+    if len(run.cores) < 2:
+        return ""
+    hidden = " (that is in 'other')" if run.within_other is None else ""
+    return f" The cores share this CPU, and so wait for one another more than devices do{hidden}."
+
+
 def _notes(case: Case, readings: Readings) -> list[str]:
     notes = list(readings.notes)
     if case.run is not None:
-        if any(run.manifest.simulated_cores for run in case.run.runs):
+        if _simulated(case):
             notes.append(
                 "These cores are simulated on the CPU: counts are those of a real device, seconds "
-                "are not; 'other' holds the time that the cores wait for one another."
+                "are not." + _shared_cpu(case.run)
+            )
+        if any(item.modelled for item in case.run.compilations):
+            notes.append(
+                "xm.rendezvous and xm.mesh_reduce compile graphs on a real device; simulated cores "
+                "exchange in memory, so these compilations are counted and have no duration."
             )
         missing = [part for part in PARTS if getattr(case.run.time, part) is None]
         if not case.run.steps:

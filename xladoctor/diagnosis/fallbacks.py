@@ -47,11 +47,15 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         place = run.place(rows[0].frames)
         seconds = run.per_core(row.seconds for row in rows)
         often = f" {rate(count / steps)} per step" if steps else ""
-        cost = (
-            ""
-            if seconds is None
-            else f"; fetching its inputs held each core up for {duration(seconds)}"
-        )
+        fetched = run.per_core(row.fetched for row in rows)
+        cost = ""
+        if seconds is not None and fetched is not None:
+            cost = (
+                f"; that held each core up for {duration(seconds)}, "
+                f"{duration(fetched)} of it to fetch the inputs"
+            )
+        elif seconds is not None:
+            cost = f"; fetching its inputs held each core up for {duration(seconds)}"
         yield finding(
             "XLA501",
             f"{rows[0].operation} runs on the CPU{often} on {cores_text(cores, run.cores)}, "

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _MEANING = {
     "XLA411": "The run failed",
     "XLA413": "The run hung: its cores wait for each other",
+    "XLA420": "A core left the loop while the others went on",
+    "XLA405": "The cores do not come to the same collectives",
     "XLA410": "The cores build different graphs",
     "XLA412": "The cores train different models",
     "XLA301": "The graph is never ended where a step ends",
@@ -103,7 +105,7 @@ def _killed(run: RunFacts, findings: Sequence[Finding]) -> Answer | None:
     memory = how == "was killed"
     return (
         f"The run ended early: {who} {how}{guess}.{more}",
-        f"{plural(run.step_count, 'optimizer step')} per core had been recorded by then.",
+        f"{plural(run.step_count, run.step_word)} per core had been recorded by then.",
         "Look at the system's log for the out-of-memory killer; a smaller batch or fewer simulated "
         "cores need less memory."
         if memory
@@ -161,11 +163,11 @@ def _early(case: Case) -> Answer | None:
             how = manifest.signal or f"exit code {manifest.exit_code}"
             return (
                 f"The command did not finish: it ended with {how}.",
-                f"{plural(run.step_count, 'optimizer step')} per core had been recorded by then.",
+                f"{plural(run.step_count, run.step_word)} per core had been recorded by then.",
                 "Mend what its own output names, then profile again.",
             )
         if run.step_count <= EARLY_STEPS:
-            steps = plural(run.step_count, "optimizer step") if run.step_count else "no step"
+            steps = plural(run.step_count, run.step_word) if run.step_count else "no step"
             return (
                 "It is too early to tell.",
                 f"Of each core {steps} was seen, and the first {EARLY_STEPS} are warm-up.",

@@ -11,6 +11,8 @@ from xladoctor.findings import Finding, Location, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from xladoctor.readings.tables import Frame
+
 #: Name and severity of the codes that diagnoses use, for an installation whose page is missing.
 _CODES = {
     "XLA101": ("host-sync-in-step", Severity.WARNING),
@@ -24,11 +26,13 @@ _CODES = {
     "XLA215": ("graph-captured-again", Severity.WARNING),
     "XLA301": ("no-step-boundary", Severity.ERROR),
     "XLA310": ("step-end-without-work", Severity.INFO),
+    "XLA405": ("collective-on-some-cores", Severity.ERROR),
     "XLA410": ("cores-build-different-graphs", Severity.ERROR),
     "XLA411": ("core-failed", Severity.ERROR),
     "XLA412": ("cores-train-different-models", Severity.ERROR),
     "XLA413": ("hang", Severity.ERROR),
     "XLA414": ("core-lags-behind", Severity.WARNING),
+    "XLA420": ("uneven-iterations", Severity.ERROR),
     "XLA501": ("cpu-fallback-operation", Severity.WARNING),
     "XLA601": ("input-bound", Severity.WARNING),
     "XLA602": ("tracing-bound", Severity.WARNING),
@@ -132,3 +136,19 @@ def cores_text(cores: Iterable[int], all_cores: Iterable[int]) -> str:
             ranges.append([core, core])
     texts = [str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a}, {b}" for a, b in ranges]
     return "cores " + ", ".join(texts)
+
+
+def library(frames: tuple[Frame, ...]) -> str | None:
+    """The package and function of the innermost frame, if that is in an installed package.
+
+    Args:
+        frames: Innermost first; those of torch and torch_xla are never among them.
+
+    Returns:
+        "lightning.optimizer_step"; None for a line of the user's own code.
+    """
+    if not frames or "-packages/" not in frames[0][0]:
+        return None
+    file, _, function = frames[0]
+    package = file.rpartition("-packages/")[2].partition("/")[0].removesuffix(".py")
+    return f"{package}.{function}"

@@ -13,7 +13,9 @@ from xladoctor.findings import Edit, Finding, Fix, Location, Position, in_source
 from xladoctor.lint import rules as registry
 from xladoctor.lint import sources, suppressions
 from xladoctor.lint.model.file import NEWEST_TORCH_XLA, FileModel
+from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
+from xladoctor.lint.unused import UNUSED, unused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +23,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.file import Problem
     from xladoctor.lint.rules import Rule
     from xladoctor.lint.sources import Source, Unreadable
+    from xladoctor.lint.suppressions import Suppressions
 
 UNPARSABLE = "XLA001"
+#: Families whose problems cost something each time round a loop.
+_PER_STEP = ("XLA1", "XLA2", "XLA5")
 
 _Made = TypeVar("_Made")
 
@@ -127,7 +132,11 @@ def lint_together(
             found, broken = _ask(rules, models[source.filename], member, by_name)
             findings += found
             failures += broken
-        done.append(Result(_chosen(source, findings, options), tuple(failures)))
+        comments = suppressions.parse(source.text)
+        kept = _chosen(source, findings, options, comments)
+        if source.filename in models and options.asks(UNUSED) and not failures:
+            kept += _unused(models[source.filename], member, comments, by_name)
+        done.append(Result(tuple(in_source_order(kept)), tuple(failures)))
     return done
 
 
@@ -138,6 +147,8 @@ def _read(source: Source, *, linked: bool) -> tuple[Result, Source | None]:
         return Result(tuple(findings)), None
     problem = sources.syntax_error(source.text)
     concerns_us = linked or _MARKERS.search(source.text) is not None or bool(source.shell)
+    if problem is None and concerns_us:
+        problem = sources.too_long_a_chain(source.text)
     # LibCST's parser takes the process down with it on very deep nesting, so Python goes first.
     if problem is not None and (not concerns_us or problem.fatal):
         findings.append(unparsable(source, problem))
@@ -209,7 +220,7 @@ def _ask(
             continue
         try:
             findings.extend(
-                _finding(member.source, code, problem, by_name)
+                _finding(member.source, code, problem, by_name, model)
                 for problem in rule(model)
                 # What stands in a linked file is found there.
                 if problem.place.filename is None
@@ -240,34 +251,74 @@ def unparsable(source: Source, item: Unreadable) -> Finding:
     )
 
 
-def _chosen(source: Source, findings: list[Finding], options: LintOptions) -> tuple[Finding, ...]:
+def _chosen(
+    source: Source, findings: list[Finding], options: LintOptions, comments: Suppressions
+) -> list[Finding]:
     kept = (item for item in findings if options.asks(item.code))
-    return tuple(in_source_order(suppressions.apply(dict.fromkeys(kept), source)))
+    return suppressions.apply(dict.fromkeys(kept), source, comments)
+
+
+def _unused(
+    model: FileModel, member: Member, comments: Suppressions, by_name: Mapping[str, Source]
+) -> list[Finding]:
+    """What the comments of a file silence for nothing (nothing is judged in a broken file)."""
+    if member.source.unreadable:
+        return []
+    problems = unused(model, comments, member.options.asks)
+    found = [_finding(member.source, UNUSED, problem, by_name, model) for problem in problems]
+    return suppressions.apply(found, member.source, comments)
 
 
 def _failure(source: Source, rule: str, error: Exception) -> Failure:
     return Failure(source.filename, rule, f"{type(error).__name__}: {error}")
 
 
-def _finding(source: Source, code: str, problem: Problem, by_name: Mapping[str, Source]) -> Finding:
+def _finding(
+    source: Source, code: str, problem: Problem, by_name: Mapping[str, Source], model: FileModel
+) -> Finding:
     page = catalogue.page(code)
     place = problem.place
+    related = tuple(
+        by_name.get(item.filename or "", source).location(
+            item.start, item.end, item.note, item.function
+        )
+        for item in problem.related
+    )
+    main = source.location(place.start, place.end, function=place.function)
+    message = problem.message
+    if code.startswith(_PER_STEP):
+        message += _in_loop(problem, main, related, model)
     return Finding(
         code,
         page.name,
         page.severity,
-        problem.message,
+        message,
         suggestion=problem.suggestion,
-        locations=(source.location(place.start, place.end, function=place.function),),
-        related=tuple(
-            by_name.get(item.filename or "", source).location(
-                item.start, item.end, item.note, item.function
-            )
-            for item in problem.related
-        ),
+        locations=(main,),
+        related=related,
         fix=_in_cells(source, problem.fix) if problem.fix else None,
         confirmed_by=("lint",),
     )
+
+
+def _in_loop(
+    problem: Problem, main: Location, related: Sequence[Location], model: FileModel
+) -> str:
+    """Which loop makes a problem dear, and how often it runs: the end of the message."""
+    for place, location in zip(problem.related, related, strict=True):
+        loop = place.loop
+        if loop is None or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
+            continue
+        where = f"line {location.row}"
+        if location.cell is not None and location.cell != main.cell:
+            where = f"cell {location.cell + 1}, {where}"
+        if location.filename != main.filename:
+            where = f"{location.filename}, {where}"
+        if loop.implicit and loop.function is not None:
+            return f" ({loop.function.name}, {where}, runs for every batch)"
+        times = model.times(loop)
+        return f" ({loop.kind.value}: {where}{', ' + times if times else ''})"
+    return ""
 
 
 def _in_cells(source: Source, fix: Fix) -> Fix | None:

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import TYPE_CHECKING
 
 from xladoctor.lint import engine, fixes
 from xladoctor.lint.sources import Source
+from xladoctor.lint.unused import UNUSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +66,11 @@ def _blocks(page: Page) -> Iterator[str]:
 
 
 def _lint(source: Source, page: Page) -> Result:
-    return engine.lint(source, engine.LintOptions(codes=frozenset({page.code})))
+    # What suppresses nothing is known when all other rules were asked.
+    codes = None if page.code == UNUSED else frozenset({page.code})
+    result = engine.lint(source, engine.LintOptions(codes=codes))
+    own = tuple(item for item in result.findings if item.code == page.code)
+    return dataclasses.replace(result, findings=own)
 
 
 def _marked(example: Example, code: str) -> set[int]:

@@ -32,58 +32,113 @@ _CODE = re.compile(r"[A-Z][0-9A-Z]*[0-9]+", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Suppressions:
-    """What the comments of a source silence.
+class Directive:
+    """One suppression comment, or the part of a comment that is one.
 
     Attributes:
-        lines: Row of the text to the beginnings of codes that are silent there; "" is all of them.
-        file: Beginnings of codes that are silent in the whole file.
+        row: Its row of the text.
+        start, end: Its columns (0-based, exclusive end); what follows in the comment is a reason.
+        codes: The beginnings of codes it names, in capitals; "" is all of them.
+        whole: Whether it counts for the whole file.
+        opening: What stands before the codes ("# noqa: ").
+        closing: What stands after them ("]").
     """
 
-    lines: dict[int, tuple[str, ...]]
-    file: tuple[str, ...] = ()
+    row: int
+    start: int
+    end: int
+    codes: tuple[str, ...]
+    whole: bool = False
+    opening: str = ""
+    closing: str = ""
+
+
+@dataclasses.dataclass(slots=True)
+class Suppressions:
+    """What the comments of a source silence, and which of them did.
+
+    Attributes:
+        directives: All of them, in source order.
+        used: Those that silenced something, each with the code it names.
+    """
+
+    directives: tuple[Directive, ...] = ()
+    used: set[tuple[Directive, str]] = dataclasses.field(default_factory=set)
 
     def hides(self, code: str, rows: Iterable[int]) -> bool:
-        """Whether a finding of a code is silenced on one of the rows."""
-        if any(code.startswith(item) for item in self.file):
-            return True
-        return any(code.startswith(item) for row in rows for item in self.lines.get(row, ()))
+        """Whether a finding of a code is silenced on one of the rows; remembers by what."""
+        wanted = set(rows)
+        found = [
+            (directive, item)
+            for directive in self.directives
+            if directive.whole or directive.row in wanted
+            for item in directive.codes
+            if code.startswith(item)
+        ]
+        self.used.update(found)
+        return bool(found)
 
 
 def parse(text: str) -> Suppressions:
     """Find the suppression comments of a text; text that does not tokenize has none."""
-    lines: dict[int, tuple[str, ...]] = {}
-    whole: tuple[str, ...] = ()
     if not re.search(r"noqa|xladoctor:", text, re.IGNORECASE):
-        return Suppressions(lines)
-    for row, comment in _comments(text):
-        file_noqa = _FILE_NOQA.match(comment)
-        if file_noqa is not None:
-            whole += _listed(file_noqa["codes"])
-            continue
-        for own in _OWN.finditer(comment):
-            codes = tuple(item.upper() for item in _CODE.findall(own["codes"]))
-            if own["what"].lower() == "file-ignore":
-                whole += codes
-            else:
-                lines[row] = lines.get(row, ()) + codes
-        noqa = _NOQA.search(comment)
-        if noqa is not None and "xladoctor:" not in comment.lower()[: noqa.start()]:
-            lines[row] = lines.get(row, ()) + _noqa_codes(noqa)
-    return Suppressions(lines, whole)
+        return Suppressions()
+    return Suppressions(
+        tuple(
+            directive
+            for row, column, comment in _comments(text)
+            for directive in _directives(row, column, comment)
+        )
+    )
 
 
-def apply(findings: Iterable[Finding], source: Source) -> list[Finding]:
+def _directives(row: int, column: int, comment: str) -> Iterator[Directive]:
+    file_noqa = _FILE_NOQA.match(comment)
+    if file_noqa is not None:
+        yield _directive(row, column, file_noqa, _listed(file_noqa["codes"]), whole=True)
+        return
+    for own in _OWN.finditer(comment):
+        codes = tuple(item.upper() for item in _CODE.findall(own["codes"]))
+        yield _directive(row, column, own, codes, whole=own["what"].lower() == "file-ignore")
+    noqa = _NOQA.search(comment)
+    if noqa is not None and "xladoctor:" not in comment.lower()[: noqa.start()]:
+        yield _directive(row, column, noqa, _noqa_codes(noqa), whole=False)
+
+
+def _directive(
+    row: int, column: int, match: re.Match[str], codes: tuple[str, ...], *, whole: bool
+) -> Directive:
+    first, last = match.span("codes")
+    known = first >= 0
+    return Directive(
+        row,
+        column + match.start(),
+        column + match.end(),
+        codes,
+        whole,
+        match.string[match.start() : first] if known else "",
+        match.string[last : match.end()] if known else "",
+    )
+
+
+def apply(
+    findings: Iterable[Finding], source: Source, known: Suppressions | None = None
+) -> list[Finding]:
     """The findings that no comment of the source silences.
 
     A comment counts on the finding's first row, on its last row, and on the last row of a
     multi-line string or statement that the finding stands in.
+
+    Args:
+        findings: All that were found.
+        source: Where.
+        known: The comments of the source, which remember what they silenced.
     """
     kept = list(findings)
     if not kept:
         return kept
-    suppressions = parse(source.text)
-    if not suppressions.lines and not suppressions.file:
+    suppressions = parse(source.text) if known is None else known
+    if not suppressions.directives:
         return kept
     ends = _statement_ends(source.text)
     return [
@@ -127,10 +182,11 @@ def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
         return
 
 
-def _comments(text: str) -> Iterator[tuple[int, str]]:
+def _comments(text: str) -> Iterator[tuple[int, int, str]]:
+    """Row, column (0-based) and text of each comment."""
     for token in _tokens(text):
         if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
+            yield *token.start, token.string
 
 
 def _statement_ends(text: str) -> dict[int, int]:
@@ -169,7 +225,7 @@ def add_noqa(source: Source, findings: Iterable[Finding]) -> str:
 
 def _with_codes(line: str, codes: set[str]) -> str:
     match = None
-    for _, comment in _comments(line.strip() + "\n"):
+    for _, _, comment in _comments(line.strip() + "\n"):
         match = _NOQA.search(comment)
     if match is None or not match["codes"]:
         return f"{line.rstrip()}  # noqa: {', '.join(sorted(codes))}"

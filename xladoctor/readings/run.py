@@ -7,20 +7,27 @@ normal and become notes. Rows and keys that are not known are left alone.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xladoctor.errors import SourceError
 from xladoctor.findings import Location
 from xladoctor.readings import tables
+from xladoctor.readings.fields import integer, integers, kinds, number, required, text
 from xladoctor.readings.metrics_text import parse_reports
+from xladoctor.readings.turns import NO_OPTIMIZER, Turns
+from xladoctor.readings.unwatched import unwatched
 from xladoctor.results import CAUSE_KINDS, Cause
 
-#: Numbers from here on are no measurement: a damaged record.
-_LARGEST = 2**63
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 #: More steps than any row covers: the recorder writes one at least every few seconds.
 _STEPS_OF_A_ROW = 1_000_000
+#: More new graphs than any row stands for.
+_GRAPHS_OF_A_ROW = 100_000
 
 #: The version of the run directory that this reader knows.
 VERSION = 1
@@ -47,8 +54,9 @@ def read_run(path: Path) -> tables.Run:
     rows = collections.defaultdict[str, list[Any]](list)
     for folder in sorted(path.glob("p*/")):
         _read_process(folder, manifest, rows, notes)
+    notes += unwatched(path)
     if not rows["process"]:
-        notes.append("no process of the command used torch_xla, so nothing was recorded")
+        notes.append("no process that could be watched used a device: nothing was recorded")
     return tables.Run(
         manifest=manifest,
         processes=tuple(rows["process"]),
@@ -113,13 +121,13 @@ def _manifest(path: Path, notes: list[str]) -> tables.Manifest:
     manifest = tables.Manifest(
         path=str(path),
         command=tuple(str(word) for word in command) if isinstance(command, list) else (),
-        cwd=_text(data.get("cwd")),
-        xladoctor=_text(data.get("xladoctor")),
-        started=_number(data.get("started")),
-        ended=_number(data.get("ended")),
-        exit_code=_integer(data.get("exit_code")),
-        signal=_text(data.get("signal")),
-        simulated_cores=_integer(data.get("simulated_cores")),
+        cwd=text(data.get("cwd")),
+        xladoctor=text(data.get("xladoctor")),
+        started=number(data.get("started")),
+        ended=number(data.get("ended")),
+        exit_code=integer(data.get("exit_code")),
+        signal=text(data.get("signal")),
+        simulated_cores=integer(data.get("simulated_cores")),
         complete=data.get("complete") is True,
     )
     if manifest.ended is None:
@@ -134,8 +142,8 @@ def _read_process(
     events = folder / "events.jsonl"
     if events.is_file():
         with events.open(encoding="utf-8", errors="replace") as lines:
-            for number, line in enumerate(lines, 1):
-                reader.feed(line, f"{events}:{number}")
+            for row, line in enumerate(lines, 1):
+                reader.feed(line, f"{events}:{row}")
     reader.finish()
     metrics = folder / "metrics.txt"
     if metrics.is_file():
@@ -158,6 +166,8 @@ class _EventReader:
         self._sites: dict[Any, tuple[tables.Frame, ...]] = {}
         self._facts: dict[str, Any] = {}
         self._cores: dict[int, dict[str, Any]] = {}
+        self._turns = Turns()
+        self._compiled_in_turn: dict[int, int] = {}
         self._ended = False
 
     @property
@@ -170,13 +180,20 @@ class _EventReader:
         try:
             event = json.loads(line)
             handler = getattr(self, f"_on_{str(event['e']).replace('-', '_')}", None)
-            if handler is not None:
-                handler(event)
+        except (ValueError, KeyError, TypeError):
+            if line.endswith("\n"):
+                self._notes.append(f"{where}: this line could not be read and was left out")
+            return
+        if handler is not None:
+            self._feed(handler, event, where)
+
+    def _feed(self, handler: Callable[[Any], None], event: dict[str, Any], where: str) -> None:
+        try:
+            handler(event)
         except SourceError as error:
             raise SourceError(f"{where}: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
-            if line.endswith("\n"):
-                self._notes.append(f"{where}: this line could not be read and was left out")
+            self._notes.append(f"{where}: this line could not be read and was left out")
 
     def finish(self) -> None:
         """Write the rows that are gathered from several events."""
@@ -184,32 +201,47 @@ class _EventReader:
             self._rows["process"].append(
                 tables.ProcessRow(
                     process=self._process,
-                    pid=_integer(self._facts.get("pid")),
+                    pid=integer(self._facts.get("pid")),
                     argv=tuple(str(word) for word in self._facts.get("argv") or ()),
-                    python=_text(self._facts.get("python")),
-                    torch=_text(self._facts.get("torch")),
-                    torch_xla=_text(self._facts.get("torch_xla")),
-                    device=_text(self._facts.get("device")),
-                    simulated_cores=_integer(self._facts.get("simulated_cores")),
+                    python=text(self._facts.get("python")),
+                    torch=text(self._facts.get("torch")),
+                    torch_xla=text(self._facts.get("torch_xla")),
+                    device=text(self._facts.get("device")),
+                    simulated_cores=integer(self._facts.get("simulated_cores")),
                     ended=self._ended,
                 )
             )
             if not self._ended:
                 self._notes.append(
                     f"process {self._facts.get('pid')} ended without its last record: it was killed"
+                    " or left by os._exit"
                 )
+        for core, turns, events in self._turns.at_end():
+            if turns:
+                self._cores[core].update(steps=turns, turns=True)
+                self._notes.append(NO_OPTIMIZER)
+                self._number_compilations(core)
+            for event in events:
+                self._feed(self._add_step, event, self._process)
         for core, facts in sorted(self._cores.items()):
             self._rows["core"].append(tables.CoreRow(self._process, core, **facts))
 
+    def _number_compilations(self, core: int) -> None:
+        """Give the compilations of a core whose steps are turns the numbers of these."""
+        rows = self._rows["compilation"]
+        for at, turn in self._compiled_in_turn.items():
+            if rows[at].core == core:
+                rows[at] = dataclasses.replace(rows[at], step=turn)
+
     def _core(self, event: dict[str, Any]) -> int:
         """The row's core; a process that says none is the one core of itself."""
-        core = event.get("core")
-        number = core if isinstance(core, int) else 0
-        self._cores.setdefault(number, {})
-        return number
+        told = event.get("core")
+        core = told if isinstance(told, int) else 0
+        self._cores.setdefault(core, {})
+        return core
 
-    def _site(self, number: Any) -> tuple[tables.Frame, ...]:
-        return self._sites.get(number, ())
+    def _site(self, identity: Any) -> tuple[tables.Frame, ...]:
+        return self._sites.get(identity, ())
 
     def _on_process(self, event: dict[str, Any]) -> None:
         if event.get("version") != VERSION:
@@ -225,18 +257,31 @@ class _EventReader:
         )
 
     def _on_core_start(self, event: dict[str, Any]) -> None:
-        self._cores.setdefault(self._core(event), {})["started"] = _number(event.get("t"))
+        self._cores.setdefault(self._core(event), {})["started"] = number(event.get("t"))
 
     def _on_core_end(self, event: dict[str, Any]) -> None:
         self._cores[self._core(event)].update(
-            ended=_number(event.get("t")),
-            steps=_integer(event.get("steps")),
+            ended=number(event.get("t")),
+            steps=integer(event.get("steps")),
             failed=event.get("failed") is True,
         )
 
     def _on_step(self, event: dict[str, Any]) -> None:
+        for settled in self._turns.settled(self._core(event), event):
+            self._add_step(settled)
+
+    def _on_marked(self, event: dict[str, Any]) -> None:
+        """The program says itself when a step is over: what came before are no steps."""
         core = self._core(event)
-        first, last = _integer(event.get("first")), _integer(event.get("last"))
+        for kind in ("step", "sync", "fallback", "launch"):
+            rows = self._rows[kind]
+            for at, row in enumerate(rows):
+                if row.core == core and row.process == self._process:
+                    rows[at] = dataclasses.replace(row, first=None, last=None)
+
+    def _add_step(self, event: dict[str, Any]) -> None:
+        core = self._core(event)
+        first, last = integer(event.get("first")), integer(event.get("last"))
         if first is not None and last is not None and not 0 <= last - first < _STEPS_OF_A_ROW:
             raise ValueError(f"steps {first} to {last} are no stretch of steps")
         place = (self._process, core, first, last)
@@ -244,28 +289,29 @@ class _EventReader:
         parts = (event.get("parts") or {}).items()
         step = tables.StepRow(
             *place,
-            t0=_required(event["t0"]),
-            t1=_required(event["t1"]),
-            parts={str(part): _required(value) for part, value in parts if value is not None},
-            to_device=_integer(transfers.get("to_device")),
-            from_device=_integer(transfers.get("from_device")),
+            t0=required(event["t0"]),
+            t1=required(event["t1"]),
+            parts={str(part): required(value) for part, value in parts if value is not None},
+            to_device=integer(transfers.get("to_device")),
+            from_device=integer(transfers.get("from_device")),
         )
         syncs = [
             tables.SyncRow(
-                *place, self._site(site), str(what), round(_required(count)), _number(seconds),
-                _integer(compiled), _kinds(more),
+                *place, self._site(site), str(what), round(required(count)), number(seconds),
+                integer(compiled), kinds(more),
             )
             for site, what, count, seconds, compiled, *more in event.get("syncs") or ()
         ]  # fmt: skip
         fallbacks = [
             tables.FallbackRow(
-                *place, self._site(site), str(what), round(_required(count)), _number(seconds)
+                *place, self._site(site), str(what), round(required(count)), number(seconds),
+                number(more[0]) if more else None,
             )
-            for site, what, count, seconds in event.get("fallbacks") or ()
-        ]
+            for site, what, count, seconds, *more in event.get("fallbacks") or ()
+        ]  # fmt: skip
         launches = [
             tables.LaunchRow(
-                *place, self._site(site), str(what), round(_required(count)), _number(seconds)
+                *place, self._site(site), str(what), round(required(count)), number(seconds)
             )
             for site, what, count, seconds in event.get("launches") or ()
         ]
@@ -276,25 +322,49 @@ class _EventReader:
         self._rows["launch"] += launches
 
     def _on_compilation(self, event: dict[str, Any]) -> None:
+        turn = integer(event.get("turn"))
+        if turn is not None:
+            self._compiled_in_turn[len(self._rows["compilation"])] = turn
         self._rows["compilation"].append(
             tables.CompilationRow(
                 process=self._process,
                 core=self._core(event),
-                step=_integer(event.get("step")),
+                step=integer(event.get("step")),
                 frames=self._site(event.get("site")),
-                trigger=_text(event.get("trigger")),
-                seconds=_number(event.get("seconds")),
-                graph=_text(event.get("graph")),
+                trigger=text(event.get("trigger")),
+                seconds=number(event.get("seconds")),
+                graph=text(event.get("graph")),
                 reused=event.get("reused") is True,
-                executions=_integer(event.get("executions")),
-                inputs=_integer(event.get("inputs")),
-                outputs=_integer(event.get("outputs")),
+                modelled=event.get("modelled") is True,
+                executions=integer(event.get("executions")),
+                inputs=integer(event.get("inputs")),
+                outputs=integer(event.get("outputs")),
                 cause=self._cause(event.get("cause")),
-                hlo=_text(event.get("hlo")),
+                hlo=text(event.get("hlo")),
                 named=event["named"] if isinstance(event.get("named"), dict) else None,
                 cuts=tuple(self._site(site) for site in event.get("cuts") or ()),
+                piece=integer(event.get("piece")),
             )
         )
+
+    def _on_compilations(self, event: dict[str, Any]) -> None:
+        """New graphs beyond those that have a row each: as many rows, all alike."""
+        count = round(required(event["count"]))
+        if not 0 < count <= _GRAPHS_OF_A_ROW:
+            raise ValueError(f"{count} is no number of graphs")
+        seconds = number(event.get("seconds"))
+        row = tables.CompilationRow(
+            process=self._process,
+            core=self._core(event),
+            step=integer(event.get("step")),
+            frames=self._site(event.get("site")),
+            trigger=text(event.get("trigger")),
+            seconds=None if seconds is None else seconds / count,
+            graph=None,
+            executions=integer(event.get("executions")),
+            cause=Cause("unknown", "after so many new graphs this one was only counted"),
+        )
+        self._rows["compilation"] += [row] * count
 
     def _cause(self, data: Any) -> Cause | None:
         if not isinstance(data, dict):
@@ -302,25 +372,26 @@ class _EventReader:
         kind = data.get("kind")
         return Cause(
             kind if kind in CAUSE_KINDS else "unknown",
-            _text(data.get("detail")) or "",
+            text(data.get("detail")) or "",
             location(self._site(data.get("site")), self._cwd),
         )
 
     def _on_error(self, event: dict[str, Any]) -> None:
         self._rows["error"].append(
             tables.ErrorRow(
-                self._process, _integer(event.get("core")), _integer(event.get("step")),
-                _text(event.get("type")) or "exception", _text(event.get("message")) or "",
-                _text(event.get("traceback")) or "", self._site(event.get("site")),
+                self._process, integer(event.get("core")), integer(event.get("step")),
+                text(event.get("type")) or "exception", text(event.get("message")) or "",
+                text(event.get("traceback")) or "", self._site(event.get("site")),
             )
         )  # fmt: skip
 
     def _on_hang(self, event: dict[str, Any]) -> None:
         self._rows["hang"].append(
             tables.HangRow(
-                self._process, _integer(event.get("core")), _number(event.get("t")),
-                self._site(event.get("site")), _text(event.get("state")),
-                _text(event.get("waits_for")),
+                self._process, integer(event.get("core")), number(event.get("t")),
+                self._site(event.get("site")), text(event.get("state")),
+                text(event.get("waits_for")), integers(event.get("for_cores")),
+                integer(event.get("steps")),
             )
         )  # fmt: skip
 
@@ -328,12 +399,13 @@ class _EventReader:
         self._rows["divergence"].append(
             tables.DivergenceRow(
                 self._process,
-                _integer(event.get("core")),
-                _text(event.get("message")) or "",
-                _integers(event.get("cores")),
-                _integer(event.get("step")),
+                integer(event.get("core")),
+                text(event.get("message")) or "",
+                integers(event.get("cores")),
+                integer(event.get("step")),
                 self._site(event.get("site")),
                 self._site(event.get("cause_site")),
+                text(event.get("kind")) or "graphs",
             )
         )
 
@@ -341,10 +413,10 @@ class _EventReader:
         self._rows["parting"].append(
             tables.PartingRow(
                 self._process,
-                _text(event.get("message")) or "",
-                _text(event.get("suggestion")) or "",
-                _integers(event.get("cores")),
-                _integer(event.get("step")),
+                text(event.get("message")) or "",
+                text(event.get("suggestion")) or "",
+                integers(event.get("cores")),
+                integer(event.get("step")),
                 self._site(event.get("site")),
                 self._site(event.get("cause_site")),
             )
@@ -360,40 +432,3 @@ class _EventReader:
 
     def _on_end(self, event: dict[str, Any]) -> None:  # noqa: ARG002
         self._ended = True
-
-
-def _kinds(more: list[Any]) -> dict[str, int] | None:
-    """How many reads were of which kind; None in a run that was recorded without."""
-    if not more or not isinstance(more[0], dict):
-        return None
-    return {str(kind): round(_required(count)) for kind, count in more[0].items()}
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _number(value: Any) -> float | None:
-    """A finite number, as a float; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if abs(value) < _LARGEST else None
-
-
-def _required(value: Any) -> float:
-    number = _number(value)
-    if number is None:
-        raise ValueError(f"{value!r} is not a number")
-    return number
-
-
-def _integer(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if abs(value) < _LARGEST else None
-
-
-def _integers(values: Any) -> tuple[int, ...]:
-    """The whole numbers of a list; none for anything else."""
-    found = values if isinstance(values, list) else ()
-    return tuple(value for value in found if _integer(value) is not None)

@@ -52,7 +52,11 @@ class ProcessRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CoreRow:
-    """One core's share of the run."""
+    """One core's share of the run.
+
+    Attributes:
+        turns: Whether its steps are the turns of a loop that no optimizer ends (an evaluation).
+    """
 
     process: str
     core: int
@@ -60,6 +64,7 @@ class CoreRow:
     ended: float | None = None
     steps: int | None = None
     failed: bool | None = None
+    turns: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,7 +110,13 @@ class SyncRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FallbackRow:
-    """Runs of one operation on the CPU, from one line in one stretch of steps."""
+    """Runs of one operation on the CPU, from one line in one stretch of steps.
+
+    Attributes:
+        seconds: How long they held the host up; compilations that they triggered are not in it.
+        fetched: Share of it (seconds) that fetching the inputs took. None in a run that was
+            recorded without: there ``seconds`` is that of fetching alone.
+    """
 
     process: str
     core: int
@@ -115,6 +126,7 @@ class FallbackRow:
     operation: str
     count: int
     seconds: float | None
+    fetched: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,11 +149,14 @@ class CompilationRow:
 
     Attributes:
         seconds: None if this core reused what another had compiled.
+        modelled: Whether a real device would have compiled it, and the simulation did without.
         executions: How often this core had run this program point before.
         cause: Why it was new as the agent saw it, with the place already a location.
         hlo: Name under which the graph itself was kept in the process's folder.
         named: Variables of the user's frames to the shapes of their tensors.
         cuts: Where reads and fallbacks had cut this step's graph before.
+        piece: Which of the graphs it was, from 1, that ended at this point since the last optimizer
+            step.
     """
 
     process: str
@@ -152,6 +167,7 @@ class CompilationRow:
     seconds: float | None
     graph: str | None
     reused: bool = False
+    modelled: bool = False
     executions: int | None = None
     inputs: int | None = None
     outputs: int | None = None
@@ -159,6 +175,7 @@ class CompilationRow:
     hlo: str | None = None
     named: dict[str, str] | None = None
     cuts: tuple[tuple[Frame, ...], ...] = ()
+    piece: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,7 +193,14 @@ class ErrorRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HangRow:
-    """What one core did when no core made progress any more."""
+    """Where one core stood when the cores could not go on.
+
+    Attributes:
+        state: "hang" (no progress), "core-left", "cores-differ", or "has ended".
+        waits_for: What it waits in, in words; None if it does not wait for other cores.
+        for_cores: The cores that had not come to it.
+        steps: Its optimizer steps up to then.
+    """
 
     process: str
     core: int | None
@@ -184,11 +208,18 @@ class HangRow:
     frames: tuple[Frame, ...]
     state: str | None
     waits_for: str | None
+    for_cores: tuple[int, ...] = ()
+    steps: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DivergenceRow:
-    """A core was about to run another graph than those that it shares a collective with."""
+    """A core was about to run another graph than those that it shares a collective with.
+
+    Attributes:
+        kind: "graphs"; "collectives" if one of them is in some cores' graphs only; "tags" for a
+            rendezvous that the cores gave different names.
+    """
 
     process: str
     core: int | None
@@ -197,6 +228,7 @@ class DivergenceRow:
     step: int | None = None
     frames: tuple[Frame, ...] = ()
     cause_frames: tuple[Frame, ...] = ()
+    kind: str = "graphs"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

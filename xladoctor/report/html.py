@@ -31,7 +31,7 @@ def render(report: Report) -> str:
             summary=report.summary,
             tone=_tone(report),
             counts=words.counts(report),
-            shares=words.shares(report.summary.seconds),
+            shares=words.shares(report.summary),
             chart=charts.step_chart(report),
             compilations=report.compilations[:_COMPILATIONS],
             hidden_compilations=max(0, len(report.compilations) - _COMPILATIONS),
@@ -69,7 +69,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         seconds=words.seconds, number=words.number, place=words.place, cause=words.cause,
-        amount=words.amount,
+        amount=words.amount, ended_by=words.ended_by,
         capital=words.capital, dash=words.dash,
     )  # fmt: skip
     environment.globals["cores_text"] = words.cores

@@ -8,7 +8,7 @@ import json
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from xladoctor.findings import Severity
+from xladoctor.findings import Severity, stable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ def render(findings: Sequence[Finding]) -> str:
     for finding in findings:
         place = finding.locations[0]
         path = PurePath(place.filename).as_posix()
-        key = f"{finding.code}\0{path}\0{finding.message}"
+        key = f"{finding.code}\0{path}\0{stable(finding.message)}"
         seen[key] += 1
         begin = 1 if place.cell is not None else place.row
         end = begin if place.cell is not None else place.end_row or begin

@@ -7,6 +7,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from xladoctor.findings import stable
 from xladoctor.report import sarif
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def render(findings: Sequence[Finding]) -> str:
     results = []
     for finding in findings:
         result = sarif.result(finding, _location(finding.locations[0]))
-        key = f"{finding.code}\0{finding.locations[0].filename}\0{finding.message}"
+        key = f"{finding.code}\0{finding.locations[0].filename}\0{stable(finding.message)}"
         seen[key] += 1
         digest = hashlib.sha256(f"{key}\0{seen[key]}".encode()).hexdigest()[:32]
         # The same for the same problem wherever its line moves, another for its next occurrence.

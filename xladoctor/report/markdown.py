@@ -34,7 +34,7 @@ def _lines(report: Report) -> Iterable[str]:
         yield f"| {label} | {_plain(text)} |"
     time = ", ".join(
         f"{name} {words.seconds(value)} ({share:.0%})"
-        for _, name, value, share in words.shares(summary.seconds)
+        for _, name, value, share in words.shares(summary)
     )
     if time:
         yield f"| Time per core | {time} |"

@@ -32,6 +32,8 @@ _PART_STYLES = {
     "fallback": "magenta",
     "input_wait": "blue",
     "trace": "cyan",
+    "core_wait": "bright_black",
+    "transfer": "bright_blue",
     "other": "white",
 }
 #: Each part has its own mark, so that the bar can be read without colours.
@@ -42,6 +44,8 @@ _PART_MARKS = {
     "fallback": "╬",
     "input_wait": "░",
     "trace": "▚",
+    "core_wait": "◦",
+    "transfer": "↑",
     "other": "·",
 }
 #: Rows of the compilation table; the rest is summed up in a line.
@@ -77,7 +81,7 @@ def show(report: Report, console: Console) -> None:
 def _parts(report: Report, width: int) -> Iterable[RenderableType]:
     yield _answer(report)
     yield _two_columns(words.counts(report))
-    if words.shares(report.summary.seconds):
+    if words.shares(report.summary):
         yield _heading("Where the time went")
         yield _time(report, width)
     if report.findings:
@@ -127,7 +131,7 @@ def _two_columns(rows: list[tuple[str, str]]) -> Padding:
 
 
 def _time(report: Report, width: int) -> Padding:
-    shares = words.shares(report.summary.seconds)
+    shares = words.shares(report.summary)
     columns = min(width, 100) - 4
     # Largest remainders: the blocks fill the bar exactly, and no part that is there vanishes
     # while there is room.
@@ -191,8 +195,13 @@ def _finding(number: int, finding: Finding, report: Report) -> Padding:
 
 def _compilations(report: Report, width: int) -> Group:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-    for name, justify in (("step", "right"), ("seconds", "right"), ("cores", "left")):
+    for name, justify in (
+        ("step", "right"),
+        ("seconds", "right"),
+        ("cores", "left"),
+    ):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("ended by", overflow="fold", max_width=16)
     table.add_column("line", overflow="fold", max_width=max(18, width // 4))
     table.add_column("why it was new", overflow="fold", ratio=1)
     shown, rest = _choose(report.compilations)
@@ -201,6 +210,7 @@ def _compilations(report: Report, width: int) -> Group:
             "-" if item.step is None else str(item.step),
             words.seconds(item.seconds),
             words.cores(item.cores, report.summary.cores),
+            words.ended_by(item),
             _tail(words.place(item.location), max(18, width // 4)),
             Text(words.cause(item, short=True), style="yellow" if item.after_warmup else ""),
         )

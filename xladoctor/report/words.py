@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from xladoctor.findings import Location
-    from xladoctor.results import Compilation, Report, TimeParts
+    from xladoctor.results import Compilation, Report, Summary
 
 #: Parts of the time by field name: what they are called, in the order in which they are shown.
 PARTS = {
@@ -18,7 +19,19 @@ PARTS = {
     "fallback": "operations on the CPU",
     "input_wait": "waiting for input",
     "trace": "Python and tracing",
+    "core_wait": "waiting for other cores",
+    "transfer": "sending data to the device",
     "other": "other",
+}
+
+#: What ended a graph, by trigger.
+TRIGGERS = {
+    "step": "step end",
+    "sync": "sync",
+    "read": "read",
+    "fallback": "CPU operation",
+    "loader": "loader",
+    "library": "library",
 }
 
 #: Causes of a compilation by kind.
@@ -35,6 +48,9 @@ CAUSES = {
 }
 
 NOT_MEASURED = "not measured"
+
+#: A share of the whole that is not worth a line.
+_NOTHING = 1e-4
 
 
 def number(value: int | None) -> str:
@@ -113,12 +129,34 @@ def cause(compilation: Compilation, *, short: bool = False) -> str:
     return text
 
 
-def shares(time: TimeParts) -> list[tuple[str, str, float, float]]:
-    """The parts of the time that are above 0: field, name, seconds, share of the total."""
-    if not time.total:
+def shares(summary: Summary) -> list[tuple[str, str, float, float]]:
+    """The parts of the time that are above 0: field, name, seconds, share of the total.
+
+    What "other" holds is shown by itself where that is known.
+    """
+    total = summary.seconds.total
+    if not total:
         return []
-    known = [(part, name, getattr(time, part)) for part, name in PARTS.items()]
-    return [(part, name, value, value / time.total) for part, name, value in known if value]
+    parts: dict[str, float] = {
+        part: value for part, value in dataclasses.asdict(summary.seconds).items() if value
+    }
+    for part, value in (summary.within_other or {}).items():
+        if part in PARTS and value and part not in parts:
+            parts[part] = value
+            parts["other"] = max(0.0, parts.get("other", 0.0) - value)
+    if parts.get("other", 0.0) < _NOTHING * total:
+        parts.pop("other", None)  # what rounding leaves
+    return [
+        (part, PARTS[part], parts[part], parts[part] / total) for part in PARTS if part in parts
+    ]
+
+
+def ended_by(compilation: Compilation) -> str:
+    """What ended the graph: "step end", "read", "step end in lightning"; "-" if not known."""
+    if compilation.trigger is None:
+        return "-"
+    text = TRIGGERS.get(compilation.trigger, compilation.trigger)
+    return f"{text} in {compilation.via}" if compilation.via else text
 
 
 def counts(report: Report) -> list[tuple[str, str]]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 PARTS = ("compile", "execute", "input_wait", "host_sync", "trace", "fallback", "other")
+#: Written beside them; reports count them as "other", and can say what it holds: waiting for other
+#: cores, and sending tensors to the device.
+WITHIN_OTHER = ("core_wait", "transfer")
 
 #: Rows of one step each; after these, a row covers more and more steps, so that a run of
 #: 100,000 steps writes about 3,000 rows for a core.
 SINGLE_STEPS = 1000
 
-#: A row that covers several steps is still written this often (seconds), for a run that is killed.
-LONGEST_WAIT = 10.0
+#: A row that covers several steps is still written this often (seconds), for a run that is killed,
+#: or after this share of the run, so that a week of it fills no disk: what a kill loses.
+LONGEST_WAIT, LONGEST_SHARE = 10.0, 0.01
 
 #: What a read was: it compiled a graph, ended and ran one that was known, waited for the device, or
 #: found its value ready.
@@ -23,6 +27,15 @@ FREE_SECONDS = 0.001
 
 #: How many places that cut the graph of one step are remembered.
 MOST_CUTS = 16
+
+
+class OpenFallback(NamedTuple):
+    """A fallback that computes: its span, its place, and what "fallback" had when that began."""
+
+    depth: int
+    site: int
+    operation: str
+    fetched: float
 
 
 class Account:
@@ -41,20 +54,28 @@ class Account:
         self.steps = 0
         self.pending = 0  # optimizer steps since the last boundary
         self.marked = False  # the program says itself when a step is over
+        # Turns of a loop that no optimizer ends; they are the steps of a core that has no others.
+        self.turns = 0
+        self.turns_end_at_markers = False
+        self.ran_since_turn = False
         self.read_since_step = False  # a read has ended a graph since the last optimizer step
         # Open reads, innermost last: [part, new graphs, graphs that ran].
         self.reads: list[list[Any]] = []
         self.in_rendezvous = 0
+        # A fallback whose inputs have been fetched and whose end has not been seen.
+        self.open_fallback: OpenFallback | None = None
         self.cuts: list[int] = []  # where reads and fallbacks have cut this step's graph
         self.runs: dict[int, int] = {}  # site -> graphs that ended there
+        self.pieces: dict[int, int] = {}  # the same since the last optimizer step
         self.seen: set[str] = set()  # graphs this core has run
         self._first_unwritten = 1
+        self.turns_unwritten = 0
         self._clear()
 
     def _clear(self) -> None:
-        self._parts = dict.fromkeys((*PARTS, "launch"), 0.0)
+        self._parts = dict.fromkeys((*PARTS, *WITHIN_OTHER, "launch"), 0.0)
         self._syncs: dict[tuple[int, str], list[Any]] = {}
-        self._fallbacks: dict[tuple[int, str], list[float]] = {}
+        self._fallbacks: dict[tuple[int, str], list[Any]] = {}
         self._launches: dict[tuple[int, str], list[float]] = {}
         self._transfers = {"to_device": 0, "from_device": 0}
 
@@ -96,14 +117,18 @@ class Account:
         Args:
             compiling: Seconds of compilation.
             executing: Seconds that the launch waited for the graph before it to be executed.
-            simulation: Seconds that only the simulation of several cores cost.
+            simulation: Seconds that the launch waited for other cores.
             rest: The part that gets what is left: "trace" for a step's end, the part of the read
                 if the launch is part of one.
         """
         self.book()
         left = self._parts["launch"]
         self._parts["launch"] = 0.0
-        for part, wanted in (("compile", compiling), ("execute", executing), ("other", simulation)):
+        for part, wanted in (
+            ("compile", compiling),
+            ("execute", executing),
+            ("core_wait", simulation),
+        ):
             share = min(left, max(0.0, wanted))
             self._parts[part] += share
             left -= share
@@ -122,7 +147,9 @@ class Account:
         return self._parts[part]
 
     # -- counts -------------------------------------------------------------------------------
-    def add_sync(self, site: int, what: str, seconds: float, compiled: int, ran: int = 0) -> None:
+    def add_sync(
+        self, site: int, what: str, seconds: float, compiled: int, ran: int = 0, tensors: int = 1
+    ) -> None:
         """One read by the user's program.
 
         Args:
@@ -131,6 +158,7 @@ class Account:
             seconds: How long the host waited, compilations left out.
             compiled: New graphs that it had compiled.
             ran: Graphs that it had run, new ones included.
+            tensors: How many tensors it brought to the host.
         """
         entry = self._syncs.setdefault((site, what), [0, 0.0, 0, dict.fromkeys(KINDS_OF_READ, 0)])
         entry[0] += 1
@@ -143,21 +171,67 @@ class Account:
         else:
             kind = "waited" if seconds > FREE_SECONDS else "free"
         entry[3][kind] += 1
-        self._transfers["from_device"] += 1
+        self._transfers["from_device"] += tensors
 
-    def add_fallback(self, site: int, operation: str, seconds: float, count: int = 1) -> None:
-        """One run of an operation on the CPU."""
-        entry = self._fallbacks.setdefault((site, operation), [0, 0.0])
-        entry[0] += count
-        entry[1] += seconds
-        self._transfers["from_device"] += 1
+    def add_fallback(self, site: int, operation: str, fetching: float, tensors: int = 1) -> None:
+        """One run of an operation on the CPU.
 
-    def add_fallback_time(self, site: int, seconds: float) -> None:
-        """Time of a fallback that has been counted already."""
+        Args:
+            site: Where it was called.
+            operation: What was computed.
+            fetching: Seconds for which its inputs were fetched.
+            tensors: How many were fetched.
+        """
+        entry = self._fallbacks.setdefault((site, operation), [0, 0.0, 0.0])
+        entry[0] += 1
+        entry[1] += fetching
+        entry[2] += fetching
+        self._transfers["from_device"] += tensors
+
+    def add_fallback_time(self, site: int, fetching: float, tensors: int = 0) -> None:
+        """More inputs of a fallback that has been counted already."""
+        self._transfers["from_device"] += tensors
         for (place, _), entry in self._fallbacks.items():
             if place == site:
-                entry[1] += seconds
+                # While its end is awaited, that end brings the whole of its time.
+                entry[1] += fetching if self.open_fallback is None else 0.0
+                entry[2] += fetching
                 return
+
+    def keep_fallback_open(self, depth: int, site: int, operation: str) -> OpenFallback:
+        """Leave a fallback's span open when its inputs are there: it goes on to compute.
+
+        Args:
+            depth: What :meth:`enter` gave.
+            site: Where it was called.
+            operation: What is computed.
+
+        Returns:
+            What :meth:`end_fallback` takes.
+        """
+        self.open_fallback = OpenFallback(depth, site, operation, self.spent("fallback"))
+        return self.open_fallback
+
+    def end_fallback(self, fallback: OpenFallback, *, seen: bool = True) -> None:
+        """Close the span of a fallback, if it is open still.
+
+        Args:
+            fallback: What :meth:`keep_fallback_open` gave.
+            seen: Whether it has just ended. If not, the core went on at an unknown moment: only
+                the fetching is known, and the time since then is given to what is around it.
+        """
+        if self.open_fallback is not fallback:
+            return
+        self.open_fallback = None
+        around = self._spans[fallback.depth - 1] if fallback.depth else "trace"
+        self.leave(fallback.depth)
+        seconds = max(0.0, self._parts["fallback"] - fallback.fetched)
+        if not seen:
+            self.move("fallback", around, seconds)
+            return
+        entry = self._fallbacks.get((fallback.site, fallback.operation))
+        if entry is not None:
+            entry[1] += seconds
 
     def add_launch(self, site: int, trigger: str, seconds: float) -> int:
         """One graph that ended; returns how many had ended at this site before."""
@@ -166,6 +240,8 @@ class Account:
         entry[1] += seconds
         before = self.runs.get(site, 0)
         self.runs[site] = before + 1
+        self.ran_since_turn = True
+        self.pieces[site] = self.pieces.get(site, 0) + 1
         return before
 
     def add_cut(self, site: int, trigger: str) -> None:
@@ -185,14 +261,43 @@ class Account:
         """The step that is under way, from 1; after an optimizer step it is still that step."""
         return self.steps + 1 if self.pending == 0 else self.steps + self.pending
 
+    @property
+    def current_turn(self) -> int | None:
+        """The turn that is under way, from 1; None once there are steps."""
+        return None if self.steps or self.pending else self.turns + 1
+
+    def count_marks(self) -> None:
+        """From now on what the program marks are the core's steps, and nothing else is."""
+        self.marked = True
+        self.steps = self.pending = 0
+        self._first_unwritten = 1
+
+    def end_of_turn(self, *, at_marker: bool) -> bool:
+        """Whether a loop without an optimizer ends a turn here; counts it if so.
+
+        A program that ends its graphs itself (at markers) says best where its turns end; only in
+        one that never does, the loader's next batch says that the turn of the last one is over.
+        """
+        if not self.ran_since_turn or self.steps or self.pending or self.marked:
+            return False
+        if not at_marker and self.turns_end_at_markers:
+            return False
+        self.turns_end_at_markers = at_marker
+        self.ran_since_turn = False
+        self.turns += 1
+        self.turns_unwritten += 1
+        return True
+
     def row_due(self) -> bool:
         """Whether the steps that are done should be written now."""
-        done = self.steps - self._first_unwritten + 1
+        count = self.steps or self.turns
+        done = self.steps - self._first_unwritten + 1 if self.steps else self.turns_unwritten
         if done <= 0:
             return False
-        digits = len(str(max(1, (self.steps - 1) // SINGLE_STEPS)))
-        batch = 1 if self.steps <= SINGLE_STEPS else 10**digits
-        return done >= batch or self._mark - self.row_began > LONGEST_WAIT
+        digits = len(str(max(1, (count - 1) // SINGLE_STEPS)))
+        batch = 1 if count <= SINGLE_STEPS else 10**digits
+        longest = max(LONGEST_WAIT, LONGEST_SHARE * (self._mark - self.began))
+        return done >= batch or self._mark - self.row_began > longest
 
     def take_row(self, *, after_last: bool = False) -> dict[str, Any] | None:
         """The row of what was booked since the last one, which starts anew; None if nothing was."""
@@ -205,6 +310,7 @@ class Account:
             first = last = None
         else:
             self._first_unwritten = self.steps + 1
+        turns, self.turns_unwritten = self.turns_unwritten, 0
         self._parts["trace"] += self._parts.pop("launch")
         row = {
             "e": "step",
@@ -213,12 +319,14 @@ class Account:
             "last": last,
             "t0": self.row_began,
             "t1": self._mark,
-            "parts": {part: round(self._parts[part], 7) for part in PARTS},
+            "parts": {part: round(self._parts[part], 7) for part in (*PARTS, *WITHIN_OTHER)},
             "syncs": _entries(self._syncs),
             "fallbacks": _entries(self._fallbacks),
             "launches": _entries(self._launches),
             "transfers": self._transfers,
         }
+        if turns and last is None:
+            row["turns"] = turns
         self.row_began = self._mark
         self._clear()
         return row
@@ -257,5 +365,6 @@ def _continued(before: Account | None, core: int, owner: int) -> Account:
     if before is not None:
         account.steps, account.marked = before.steps, before.marked
         account._first_unwritten = before.steps + 1
+        account.turns, account.turns_end_at_markers = before.turns, before.turns_end_at_markers
         account.runs, account.seen = before.runs, before.seen
     return account

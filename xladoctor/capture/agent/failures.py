@@ -32,7 +32,8 @@ class Failures:
         """What the simulation tells of cores that fail, part, differ or wait for ever.
 
         Args:
-            kind: "core-failed", "cores-part", "graphs-differ" or why no core can go on.
+            kind: "core-failed", "cores-part", "tags-differ", "graphs-differ" or why no core can
+                go on.
             facts: See ``simulate.install``.
         """
         if kind == "core-failed":
@@ -41,13 +42,15 @@ class Failures:
                 self.error(account, facts["error"])
         elif kind == "cores-part":
             self._with_places("parting", facts)
+        elif kind == "tags-differ":
+            self._with_places("divergence", {"kind": "tags", **facts})
         else:
             self._stopped.append(str(facts.get("message", kind)))
             if kind == "graphs-differ":
                 self._with_places("divergence", facts)
                 self._process.note(self._stopped[-1])
             else:
-                self._all_stand_still(kind, facts.get("waits", {}))
+                self._all_stand_still(kind, facts)
 
     def error(self, account: Account, error: BaseException) -> None:
         """One row for one exception, however many cores it ends; never raises."""
@@ -59,7 +62,7 @@ class Failures:
                 {
                     "e": "error",
                     "core": account.core,
-                    "step": account.current_step,
+                    "step": account.current_turn or account.current_step,
                     "type": type(error).__name__,
                     "message": str(error),
                     "traceback": self._sites.traceback_of(error),
@@ -80,8 +83,9 @@ class Failures:
             row["step"] = account.current_step
         self._process.say(_plain(row))
 
-    def _all_stand_still(self, kind: str, waits: dict[int, str]) -> None:
+    def _all_stand_still(self, kind: str, facts: dict[str, Any]) -> None:
         """One row for each core: where it stands while no core can go on."""
+        waits, whom, steps = (facts.get(key) or {} for key in ("waits", "for_cores", "steps"))
         frames = sys._current_frames()
         for core, account in sorted(self._accounts.by_core.items()):
             row: dict[str, Any] = {"e": "hang", "core": core, "t": time.monotonic()}
@@ -91,6 +95,7 @@ class Failures:
             else:
                 row |= {"site": self._sites.here(frame), "state": kind}
                 row["waits_for"] = waits.get(core)
+            row |= {"for_cores": whom.get(core), "steps": steps.get(core)}
             self._process.say(row)
 
 

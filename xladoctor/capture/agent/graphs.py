@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 #: The user's frames whose tensors may explain a new graph.
 EXPLAINING_FRAMES = 3
 
+#: New graphs of one process that get a row each; those beyond share rows of this many, so that a
+#: program that compiles in every step fills no disk.
+SINGLE_GRAPHS, SHARED_GRAPHS = 5000, 500
+
 
 class Graphs:
     """The graphs of one process.
@@ -39,6 +43,8 @@ class Graphs:
         self._names: dict[int, dict[int, str]] = {}
         self._runs: dict[int, dict[int, tuple[int, Account, str, dict[str, Any]]]] = {}
         self._naming = threading.Lock()
+        self._rows = 0
+        self._shared: dict[int, list[dict[str, Any]]] = {}
 
     def ended(
         self, account: Account, call: Call, trigger: str, site: int, seconds: float
@@ -72,6 +78,13 @@ class Graphs:
         if call.what == "_run_cached_graph" and not call.facts.get("graphs"):
             account.add_launch(site, trigger, seconds)  # no counter of torch_xla shows these
         return new, by_others
+
+    def eager(self, account: Account, call: Call, site: int) -> None:
+        """Write what eager mode has compiled for a step; all of it has one cause."""
+        before = account.add_launch(site, "eager", 0.0)
+        cause = None
+        for graph in call.facts["graphs"]:
+            cause = self._compilation(account, graph, "eager", site, before, cause)
 
     def _name(
         self, account: Account, graph: dict[str, Any], trigger: str, site: int, before: int
@@ -112,18 +125,35 @@ class Graphs:
         return new
 
     def _compilation(
-        self, account: Account, graph: dict[str, Any], trigger: str, site: int, before: int
-    ) -> None:
+        self,
+        account: Account,
+        graph: dict[str, Any],
+        trigger: str,
+        site: int,
+        before: int,
+        cause: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Write the row of a new graph; returns its cause, which may be known already."""
+        self._rows += 1
+        if self._rows > SINGLE_GRAPHS:
+            self._share(account, graph, trigger, site, before)
+            return {"kind": "unknown", "detail": "", "site": None}
         frame = sys._getframe(1)
         if threading.get_ident() != account.owner:
             frame = sys._current_frames().get(account.owner, frame)
-        named = shapes(self._sites.users(frame, EXPLAINING_FRAMES))
-        causes = self._causes.setdefault(account.core, Causes())
+        modelled = graph.get("modelled")
+        named = shapes(self._sites.users(frame, EXPLAINING_FRAMES)) if modelled is None else {}
+        if modelled is not None:
+            cause = {**modelled, "site": site}
+        elif cause is None:
+            causes = self._causes.setdefault(account.core, Causes())
+            cause = causes.of(site, trigger, graph, named)
         self._write(
             {
                 "e": "compilation",
                 "core": account.core,
                 "step": account.current_step,
+                "turn": account.current_turn,
                 "site": site,
                 "trigger": trigger,
                 "seconds": graph["seconds"],
@@ -132,9 +162,40 @@ class Graphs:
                 "executions": before,
                 "inputs": graph["inputs"],
                 "outputs": graph["outputs"],
-                "cause": causes.of(site, trigger, graph, named),
+                "cause": cause,
                 "hlo": graph["hlo"],
                 "named": named if graph["hlo"] is not None else None,
                 "cuts": list(account.cuts),
+                "modelled": modelled is not None,
+                "piece": account.pieces.get(site, 1),
             }
         )
+        return cause
+
+    def _share(
+        self, account: Account, graph: dict[str, Any], trigger: str, site: int, before: int
+    ) -> None:
+        shared = self._shared.setdefault(account.core, [])
+        if shared and (shared[-1]["site"], shared[-1]["trigger"]) == (site, trigger):
+            row = shared[-1]
+        else:
+            row = {
+                "e": "compilations",
+                "core": account.core,
+                "step": account.current_step,
+                "site": site,
+                "trigger": trigger,
+                "count": 0,
+                "seconds": 0.0,
+                "executions": before,
+            }
+            shared.append(row)
+        row["count"] += 1
+        row["seconds"] += graph["seconds"] or 0.0
+        if row["count"] >= SHARED_GRAPHS or len(shared) >= SHARED_GRAPHS:
+            self.write_shared(account.core)
+
+    def write_shared(self, core: int) -> None:
+        """Write what is known of a core's graphs that have no row of their own."""
+        for row in self._shared.pop(core, ()):
+            self._write(row)

@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from . import xla
-from .points import FALLBACK, LAUNCH, MEASURE, READ, Call, Points
+from .points import FALLBACK, LAUNCH, MEASURE, READ, STEP, Call, Points
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,6 +113,7 @@ class Meter:
         self._dumps = dumps
         self._note = note
         self._lock_wait = 0.0
+        self._known = 0  # compilations that belong to a launch or have been told
         self._took: dict[str, float] = {}  # graph -> seconds of its compilation
         self._thread = threading.local()
         self._debug: DebugRecords | None = None
@@ -144,6 +145,7 @@ class Meter:
         points.around(LAUNCH, MEASURE, self.around)
         points.around(READ, MEASURE, self.around_read)
         points.around(FALLBACK, MEASURE, self.around_read)
+        points.around(STEP, MEASURE, self.around_step)
 
     def around_read(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Measure a read that launches by itself.
@@ -154,6 +156,25 @@ class Meter:
         if getattr(self._thread, "inside", False) or (self._simulated and _cores_here() > 1):
             return proceed()
         return self.around(call, proceed)
+
+    def around_step(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        """Tell what was compiled in eager mode since the last step: no call shows it.
+
+        Cores that share the process share these counters too, so there it stays unknown.
+        """
+        if xla.eager():
+            new, seconds = 0, []
+            if _cores_here() <= 1:
+                compiled, _ = _compilations()
+                new, self._known = compiled - self._known, compiled
+                seconds = _last_compile_seconds(new, "EagerOpCompileTime")
+            call.facts["eager"] = True
+            call.facts["compile_seconds"] = sum(seconds)
+            taken: list[Any] = seconds if len(seconds) == new else [None] * new
+            call.facts["graphs"] = [
+                {**_UNKNOWN, "compiled": True, "seconds": one, "hlo": None} for one in taken
+            ]
+        return proceed()
 
     def around(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Measure one call."""
@@ -174,6 +195,7 @@ class Meter:
             if self._debug is not None:
                 self._debug.disarm()
             after, cached_after = _compilations()
+            self._known += after - compiled
             self._put(call.facts, after - compiled, cached_after - cached)
             if call.point == LAUNCH and not self._simulated:
                 self._put_wait(call.facts, time.monotonic() - began)
@@ -230,11 +252,11 @@ def _compilations() -> tuple[int, int]:
     return xla.counter("UncachedCompile"), xla.counter("CachedCompile")
 
 
-def _last_compile_seconds(count: int) -> list[float]:
+def _last_compile_seconds(count: int, name: str = "CompileTime") -> list[float]:
     """How long each of the last ``count`` compilations took."""
     if count == 0:
         return []
-    metric = _metric("CompileTime")
+    metric = _metric(name)
     if metric is None:
         return []
     return [nanoseconds / 1e9 for _, nanoseconds in metric[2][-count:]]

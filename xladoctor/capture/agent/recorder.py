@@ -14,7 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import xla
+from . import tensors, xla
 from .account import Account, Accounts
 from .failures import Failures
 from .graphs import Graphs
@@ -34,10 +34,12 @@ from .points import (
 )
 from .process import Process, at_end_of_child, see_uncaught
 from .sites import Sites
+from .tensors import MORE_INPUTS, crossing_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from .account import OpenFallback
     from .writer import Writer
 
 #: Seconds between two writings of the metrics report (1 ms each) at step boundaries.
@@ -96,6 +98,10 @@ class Recorder:
         with contextlib.suppress(Exception):
             if kind == "process-ended":
                 self.close()
+            elif kind == "interrupted":
+                self.process.note("interrupted from the keyboard (SIGINT)")
+            elif kind == "not-obeyed":
+                self.process.note(str(facts["message"]))
             elif kind == "not-compared":
                 self.process.hook_off("comparison of the cores' weights", facts["error"])
             else:
@@ -124,7 +130,10 @@ class Recorder:
         if new:
             self._start()
             self.process.write({"e": "core-start", "core": core, "t": account.began})
-        return account, thread == account.owner or _in_autograd_thread()
+        own = thread == account.owner or _in_autograd_thread()
+        if own and account.open_fallback is not None and call.what != MORE_INPUTS:
+            account.end_fallback(account.open_fallback, seen=False)
+        return account, own
 
     def _site(self, account: Account, frame: Any) -> int:
         waiting = account.owner if threading.get_ident() != account.owner else None
@@ -191,11 +200,12 @@ class Recorder:
         site = self._site(account, sys._getframe(1))
         began = time.monotonic()
         part = _PARTS[trigger]
-        depth = account.enter(part) if own else None
         before = account.spent(part)
+        depth = account.enter(part) if own else None
         account.reads.append([part, 0, 0])
+        result = None
         try:
-            return proceed()
+            result = proceed()
         finally:
             _, compiled, ran = account.reads.pop()
             if call.facts.get("executed"):
@@ -203,45 +213,72 @@ class Recorder:
                 compiled += self._graphs_ended(account, call, trigger, began, of_launch=False)
             seconds = time.monotonic() - began
             if depth is not None:
-                account.leave(depth)
                 # What the step's parts say: without compilations, which are counted as such, and
                 # without what only the simulation costs.
-                seconds = max(0.0, account.spent(part) - before)
+                fallback = self._goes_on(account, depth, site, call, result)
+                if fallback is None:
+                    account.leave(depth)
+                spent = account.spent(part) if fallback is None else fallback.fetched
+                seconds = max(0.0, spent - before)
+            crossed = crossing_tensors(call)
             if trigger == "read":
-                account.add_sync(site, call.what, seconds, compiled, ran)
+                account.add_sync(site, call.what, seconds, compiled, ran, crossed)
             else:
-                self._count_fallback(account, site, call.what, seconds)
+                self._count_fallback(account, site, call.what, seconds, crossed)
+        return result
 
-    def _count_fallback(self, account: Account, site: int, what: str, seconds: float) -> None:
-        if what == "?":
-            # A further tensor list of an operation that has been counted already.
-            account.add_fallback_time(site, seconds)
+    def _count_fallback(
+        self, account: Account, site: int, what: str, seconds: float, crossed: int
+    ) -> None:
+        if what == MORE_INPUTS:
+            account.add_fallback_time(site, seconds, crossed)
             return
-        account.add_fallback(site, what, seconds)
+        account.add_fallback(site, what, seconds, crossed)
         with self._lock:
             self._fallbacks_counted[what] = self._fallbacks_counted.get(what, 0) + 1
+
+    @staticmethod
+    def _goes_on(
+        account: Account, depth: int, site: int, call: Call, inputs: Any
+    ) -> OpenFallback | None:
+        """The fallback whose inputs are here, if its end (results sent) will be seen."""
+        if call.point != FALLBACK or call.what == MORE_INPUTS or not inputs:
+            return None
+        fallback = account.keep_fallback_open(depth, site, call.what)
+        if tensors.when_gone(inputs, lambda: account.end_fallback(fallback)):
+            return fallback
+        account.open_fallback = None
+        return None
 
     def _wait(self, call: Call, proceed: Callable[[], Any]) -> Any:
         return self._timed(call, proceed, "execute")
 
     def _loader(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        found = self._account(call)
+        if found is not None and found[1] and found[0].end_of_turn(at_marker=False):
+            self._write_if_due(found[0])
         return self._timed(call, proceed, "input_wait")
 
     def _upload(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)
         if found is not None and not found[0].in_rendezvous:
-            found[0].add_upload()
-        return self._timed(call, proceed, "other")
+            found[0].add_upload(crossing_tensors(call))
+        return self._timed(call, proceed, "transfer")
 
     def _rendezvous(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)
         if found is None:
             return proceed()
-        found[0].in_rendezvous += 1
+        account = found[0]
+        account.in_rendezvous += 1
         try:
-            return self._timed(call, proceed, "other")
+            return self._timed(call, proceed, "core_wait")
         finally:
-            found[0].in_rendezvous -= 1
+            account.in_rendezvous -= 1
+            if call.facts.get("graphs"):  # what the simulation has put an exchange in memory for
+                self._graphs.ended(
+                    account, call, "sync", self._site(account, sys._getframe(1)), 0.0
+                )
 
     def _timed(self, call: Call, proceed: Callable[[], Any], part: str) -> Any:
         found = self._account(call)
@@ -256,9 +293,22 @@ class Recorder:
             account = found[0]
             if account.pending and account.read_since_step:
                 self._boundary(account)  # this loop's graphs end at reads only
+            self._write_turns(account)
             account.pending += 1
             account.read_since_step = False
+            account.pieces.clear()
+            result = proceed()
+            if call.facts.get("eager"):
+                self._eager_step(account, call)
+            return result
         return proceed()
+
+    def _eager_step(self, account: Account, call: Call) -> None:
+        """In eager mode nothing is left to run when the optimizer has stepped."""
+        account.book()
+        account.move("trace", "compile", call.facts["compile_seconds"])
+        self._graphs.eager(account, call, self._site(account, sys._getframe(1)))
+        self._boundary(account)
 
     def step_over(self) -> None:
         """The program itself says that a step is over: its optimizers' steps count no longer."""
@@ -266,12 +316,12 @@ class Recorder:
         if found is None:
             return
         account = found[0]
-        # The step that ends with the first call may have been counted already.
-        counted = not account.marked and account.steps > 0
-        account.marked = True
-        account.pending = 0 if counted else 1
-        if account.pending:
-            self._boundary(account)
+        if not account.marked:
+            self._write_turns(account)
+            account.count_marks()
+            self.process.write({"e": "marked", "core": account.core})
+        account.pending = 1
+        self._boundary(account)
 
     def _graphs_ended(
         self, account: Account, call: Call, trigger: str, began: float, *, of_launch: bool = True
@@ -296,23 +346,41 @@ class Recorder:
                 account.divide_launch(compiling, executing, simulation)
         if trigger in _PARTS:
             account.read_since_step = True
-        elif account.pending and call.what == "_xla_step_marker":
-            self._boundary(account)
+        elif call.what == "_xla_step_marker":
+            if account.pending:
+                self._boundary(account)
+            elif (
+                account.ran_since_turn
+                and not account.in_rendezvous
+                and not xla.in_dynamo()
+                and account.end_of_turn(at_marker=True)
+            ):
+                self._write_if_due(account)
         return new
 
     def _boundary(self, account: Account) -> None:
         account.steps += account.pending
         account.pending = 0
         account.read_since_step = False
+        self._write_if_due(account)
+
+    def _write_if_due(self, account: Account) -> None:
         account.book()
         if account.row_due():
-            row = account.take_row()
+            row = account.take_row(after_last=not account.steps)
             if row is not None:
                 self.process.write(row)
         now = time.monotonic()
         if now - self._metrics_written > METRICS_EVERY:
             self._metrics_written = now
             self.process.write_metrics()
+
+    def _write_turns(self, account: Account) -> None:
+        """Turns of a loop without an optimizer belong to no step of what comes now."""
+        if account.turns_unwritten and not account.pending:
+            row = account.take_row(after_last=True)
+            if row is not None:
+                self.process.write(row)
 
     # -- the end ------------------------------------------------------------------------------
     def _end_core(self, account: Account, *, failed: bool) -> None:
@@ -322,6 +390,7 @@ class Recorder:
         if account.pending:
             account.steps += account.pending
             account.pending = 0
+        self._graphs.write_shared(account.core)
         rows = [account.take_row()]
         if rows[0] is None:
             rows = [account.take_row(after_last=True)]
@@ -330,6 +399,7 @@ class Recorder:
             "core": account.core,
             "t": account.booked_until,
             "steps": account.steps,
+            "turns": account.turns,
             "failed": failed,
         }
         self.process.write(*[row for row in rows if row is not None] + [end])
@@ -348,7 +418,8 @@ class Recorder:
             if not self.process.started or self._closed:
                 return
             self._closed = True
-            self.process.note_unattributed(self._fallbacks_counted)
+            with contextlib.suppress(Exception):
+                self.process.note_unattributed(self._fallbacks_counted)
             for account in list(self._accounts.by_core.values()):
                 self._end_core(account, failed=False)
             self.process.write_metrics()
@@ -364,7 +435,7 @@ def _trigger(account: Account, call: Call) -> str:
         return "library"
     if account.pending:
         return "step"
-    return "library" if account.waits_for_input else "sync"
+    return "loader" if account.waits_for_input or xla.in_device_loader() else "sync"
 
 
 def _in_autograd_thread() -> bool:

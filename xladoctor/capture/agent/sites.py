@@ -83,16 +83,22 @@ class Sites:
             code = found.f_code
             library = self._library.get(code)
             if library is None:
-                library = self._library[code] = self._is_library(code.co_filename)
+                if len(self._library) >= 10 * MOST:
+                    self._library.clear()  # code that the program makes anew again and again
+                library = self._library[code] = self._is_library(code.co_filename, found)
             if not library:
                 yield found
                 count += 1
                 if count == most:
                     return
 
-    def _is_library(self, filename: str) -> bool:
+    def _is_library(self, filename: str, frame: FrameType) -> bool:
+        if filename == "<string>":
+            # What python -c runs is the user's; what a file has generated (the methods of a
+            # dataclass) has no line that anyone could look up: its caller has.
+            return "__file__" in frame.f_globals
         if filename.startswith("<"):
-            # "<string>" and "<stdin>" are the user's; frozen modules and torch.fx code are not.
+            # "<stdin>" is the user's; frozen modules and torch.fx code are not.
             return filename.startswith(("<frozen", "<eval_with_key"))
         path = os.path.abspath(filename)
         standard, others = self._prefixes

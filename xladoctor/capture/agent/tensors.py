@@ -8,8 +8,10 @@ Facts used (seen by running):
   values through the operator ``aten::_to_cpu``, whose XLA kernel does what
   ``_XLAC._xla_get_cpu_tensors`` does. Overriding that one operator sees them all, also those made
   in C++ or in a library, and costs nothing elsewhere.
-* ``.cpu()``, ``.to("cpu")``, ``.tolist()`` and ``cpu_tensor.copy_(t)`` do not pass there: they
-  are wrapped as methods.
+* ``.cpu()``, ``.to("cpu")``, ``.tolist()``, ``cpu_tensor.copy_(t)``, ``cpu_tensor[i] = t`` do not
+  pass there: they are wrapped as methods.
+* What ``aten::_to_cpu`` gives a fallback lives until the fallback has computed its results and sent
+  them to the device (torch's ``cpu_fallback`` holds it so long): its end is the fallback's end.
 * A fallback increments the counter of its operation just before ``aten::_to_cpu``: the counter that
   has moved names it. ``aten::_local_scalar_dense`` is ``.item()`` and its kin.
 
@@ -18,6 +20,7 @@ A read inside a read (``print`` calls ``repr`` calls ``.to``) is one read: the o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import sys
@@ -28,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from .points import FALLBACK, READ, UPLOAD, Call, Points
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 #: Methods that bring a value to the host whenever the tensor is on an XLA device.
 READS = (
@@ -43,7 +46,13 @@ READS = (
     "__repr__",
 )
 
+#: So many places at which operations ran on the CPU are remembered.
+MOST_SITES = 10_000
+
 SCALAR_READ = "aten::_local_scalar_dense"
+
+#: In the place of an operation's name: a further list of tensors of the operation before.
+MORE_INPUTS = "?"
 
 _thread = threading.local()
 #: torch drops the override when its library object dies.
@@ -53,6 +62,23 @@ _library: list[Any] = []
 def reading() -> bool:
     """Whether this thread is inside a read, a fallback or an upload already."""
     return getattr(_thread, "inside", False)
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """What crosses in here is no doing of the program, and is not counted."""
+    before = reading()
+    _thread.inside = True
+    try:
+        yield
+    finally:
+        _thread.inside = before
+
+
+def crossing_tensors(call: Call) -> int:
+    """How many tensors a read or an upload brings to the other side."""
+    first = call.args[0] if call.args else None
+    return len(first) if isinstance(first, (list, tuple)) else 1
 
 
 def install(
@@ -75,7 +101,7 @@ def install(
     crossing = _Crossing(points, core_of_device)
     missing = []
     makers = {name: crossing.read(name) for name in READS}
-    makers |= {"to": crossing.to, "copy_": crossing.copy}
+    makers |= {"to": crossing.to, "copy_": crossing.copy, "__setitem__": crossing.set_item}
     for name, make in makers.items():
         try:
             original = getattr(torch.Tensor, name)
@@ -97,6 +123,42 @@ def install(
     except Exception:
         missing.append("aten::_to_cpu")
     return missing
+
+
+def when_gone(fetched: Sequence[Any], function: Callable[[], None]) -> bool:
+    """Have a function called when tensors that are about to go to C++ are no longer used there.
+
+    Args:
+        fetched: What ``aten::_to_cpu`` gives a fallback.
+        function: Takes nothing; what it raises is lost.
+
+    Returns:
+        False if their end would say nothing, because others hold them as well.
+    """
+    try:
+        for tensor in fetched:
+            # More than one use: a tensor of the program that was waiting to be sent.
+            if tensor._use_count() == 1:
+                tensor._xladoctor_end = _End(function)
+                return True
+    except Exception:
+        return False
+    return False
+
+
+class _End:
+    """Calls a function when it dies."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+
+    def __del__(self) -> None:
+        try:  # noqa: SIM105 - when Python ends, modules may be gone
+            self._function()
+        except Exception:
+            pass
 
 
 class _Crossing:
@@ -177,6 +239,18 @@ class _Crossing:
 
         return method
 
+    def set_item(self, original: Any) -> Any:
+        """``tensor[index] = value``, which torch copies in C++."""
+
+        def method(tensor: Any, index: Any, value: Any) -> Any:
+            from_xla = getattr(value, "is_xla", None)
+            if from_xla is None or from_xla == tensor.is_xla:
+                return original(tensor, index, value)
+            point, device = (READ, value.device) if from_xla else (UPLOAD, tensor.device)
+            return self.cross(point, "setitem", device, original, (tensor, index, value), {})
+
+        return method
+
     def get_cpu_tensors(self, original: Any) -> Any:
         """``_xla_get_cpu_tensors``: how ``xm.save`` and ``xm.mesh_reduce`` read."""
 
@@ -228,7 +302,7 @@ class _Fallbacks:
             site: Code object and line that called, to tell several candidates apart.
 
         Returns:
-            Its name ("aten::nonzero"), or "?" if no counter has moved.
+            Its name ("aten::nonzero"), or :data:`MORE_INPUTS` if no counter has moved.
         """
         with self._lock:
             for name in self._names():
@@ -239,7 +313,7 @@ class _Fallbacks:
                     if value > before:  # metrics.clear_all() sets the counters back
                         self._waiting[name] = self._waiting.get(name, 0) + value - before
             name = self._choose(scalar, site)
-            if name == "?":
+            if name == MORE_INPUTS:
                 return name
             left = self._waiting[name] - 1
             if left:
@@ -247,18 +321,20 @@ class _Fallbacks:
             else:
                 del self._waiting[name]
             if site is not None:
+                if len(self._known) >= MOST_SITES:
+                    self._known.clear()
                 self._known[site] = name
             return name
 
     def _choose(self, scalar: bool, site: tuple[Any, int] | None) -> str:
         if scalar:
-            return SCALAR_READ if SCALAR_READ in self._waiting else "?"
+            return SCALAR_READ if SCALAR_READ in self._waiting else MORE_INPUTS
         known = self._known.get(site) if site is not None else None
         if known in self._waiting:
             return known
         # A scalar read that no wrapped method has announced is rarer than an operation.
         others = [name for name in self._waiting if name != SCALAR_READ]
-        return (others or list(self._waiting) or ["?"])[0]
+        return (others or list(self._waiting) or [MORE_INPUTS])[0]
 
 
 def _site() -> tuple[Any, int] | None:
@@ -282,7 +358,7 @@ def _override_to_cpu(crossing: _Crossing, binding: Callable[[str], Any]) -> None
         try:
             return fallbacks.take(scalar, site)
         except Exception:
-            return "?"
+            return MORE_INPUTS
 
     def to_cpu(tensors: Sequence[Any]) -> Any:
         if reading():

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from .points import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 #: Collectives of ``torch_xla.core.xla_model`` that put an exchange between cores into the graph.
 COLLECTIVES = (
@@ -63,7 +65,11 @@ CALLED = {
     "_xla_get_device_ordinal": "which core a device belongs to",
     "_xla_get_replication_devices_count": "how many cores a process has",
     "_set_ir_debug": "lines of the operations of a graph",
+    "_get_use_eager_mode": "compilations in eager mode",
 }
+
+#: Frames between the recorder and a device loader that ends a graph: the points, and torch_xla's.
+_NEAR = 24
 
 #: Originals by the name of the binding, for those who must go past the points.
 originals: dict[str, Any] = {}
@@ -126,9 +132,37 @@ def current_core() -> int | None:
         return None
 
 
+def in_device_loader() -> bool:
+    """Whether a device loader of torch_xla is among the callers: it ends graphs between batches."""
+    frame = sys._getframe(1)
+    for _ in range(_NEAR):
+        if frame.f_code.co_filename.endswith("parallel_loader.py"):
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
+
+
 def counter(name: str) -> int:
     """A counter of torch_xla, summed over the cores of this process; 0 if it never counted."""
     return binding("_xla_counter_value")(name) or 0
+
+
+def eager() -> bool:
+    """Whether every operation runs by itself now (``torch_xla.experimental.eager_mode``)."""
+    asked = binding("_get_use_eager_mode")
+    return asked is not None and bool(asked())
+
+
+def in_dynamo() -> bool:
+    """Whether torch_xla's bridge to ``torch.compile`` is what runs here."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("torch_xla._dynamo"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def install(points: Points) -> list[str]:

@@ -5,11 +5,13 @@ complete run, except that its collectives dead-lock. :func:`install` puts gates 
 the agent, so that they do not:
 
 ``environment``  the variables to set before the program starts
-``cores``        who runs, who waits for whom, who has failed
+``cores``        who runs, who waits for whom, who has failed; ``running`` gives the cores that run
 ``gate``         when a core may launch, read and wait
 ``divergence``   which core builds another graph, and what differs
+``standstill``   who waits where and for whom, in words
 ``agreement``    whether the cores' models are still equal; ``reductions``, ``owners`` help it
 ``exchange``     rendezvous and all-gather
+``bfloat16``     reductions that XLA's CPU client lacks
 ``randomness``   each core its own random numbers
 ``workers``      processes of data loaders that start quickly
 ``frameworks``   what Lightning asks before it agrees to run
@@ -46,28 +48,39 @@ def install(
         cores: How many cores; the environment must be that of :func:`environment`.
         on_event: Told what the run directory should know, as ``on_event(kind, facts)``. Kinds:
             "core-failed" (core, error), "core-left" and "cores-differ" (message, ended, waiting),
-            "graphs-differ" (message, cores), "hang" (message, cores), "process-ended" (core,
-            error, left). Called from any thread; exceptions of it are ignored.
+            "graphs-differ" and "tags-differ" (message, cores), "hang" (message, waits),
+            "cores-part" (see ``agreement``), "not-obeyed" (message), "interrupted",
+            "process-ended" (core, error, left). Called from any thread; exceptions of it are
+            ignored.
 
     Returns:
         The names that this torch_xla lacks and the simulation needs; if there are any, nothing
         was installed.
     """
     from ..agent import xla
-    from . import frameworks, randomness, workers
+    from . import bfloat16, exchange, frameworks, randomness, workers
     from .agreement import Agreement
-    from .exchange import Exchange
+    from .gate import Gate
     from .launchers import Launcher, give_each_core_its_model, refuse_shared_models
+    from .running import Running
 
     missing = [name for name in _NEEDED if xla.binding(name) is None]
     if missing:
         return missing
-    launcher = Launcher(points, cores, _hang_timeout(), on_event or _ignore)
-    launcher.install()
-    # Before the gate, so around it: comparing must not hold up the launches of other cores.
-    Agreement(points, launcher.crew_of).install()
-    launcher.gate.install()
-    Exchange(points, launcher.crew_of).install()
+    tell = on_event or _ignore
+    hidden = bfloat16.take_hidden() if cores > 1 else None
+    if hidden is not None:
+        tell("not-obeyed", {"message": hidden})
+    running = Running(points)
+    gate = Gate(running)
+    Launcher(running, gate, cores, _hang_timeout(), tell).install()
+    if cores > 1:
+        # Before the gate, so around it: comparing must not hold up the launches of other cores.
+        Agreement(running).install()
+    gate.install()
+    if cores > 1:  # one core alone exchanges with itself as torch_xla has it
+        exchange.install(running)
+        bfloat16.install(running)
     randomness.install()
     workers.install()
     frameworks.install(cores)

@@ -20,7 +20,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
-from ..agent.points import COLLECTIVE, LAUNCH, SIMULATE, STEP, Call, Points
+from ..agent.points import COLLECTIVE, LAUNCH, STEP, Call
 from . import reductions
 from .divergence import odd_ones
 from .owners import differs_on_purpose, name_of
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .cores import Core, Crew
+    from .running import Running
 
 #: Set (to anything but "0") by programs whose cores differ on purpose.
 SILENT = "XLADOCTOR_CORES_DIFFER"
@@ -117,15 +118,11 @@ class Agreement:
     """Compares the cores' parameters while several cores run.
 
     Args:
-        points: The process's points.
-        crew_of: Gives the crew and the core for a core's number; None when no cores run.
+        running: The cores that run.
     """
 
-    def __init__(
-        self, points: Points, crew_of: Callable[[int | None], tuple[Crew, Core] | None]
-    ) -> None:
-        self._points = points
-        self._crew_of = crew_of
+    def __init__(self, running: Running) -> None:
+        self._running = running
         self._ledgers: weakref.WeakKeyDictionary[Crew, Ledger] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._wait_device = xla.binding("_xla_wait_device_ops")
@@ -134,10 +131,10 @@ class Agreement:
         """Put it around its points, outside of the gate: nothing here may hold the launch lock."""
         if xla.binding("_to_dlpack") is None:
             return
-        self._points.around(STEP, SIMULATE, self.step, "agreement")
-        self._points.around(LAUNCH, SIMULATE, self.launch, "agreement")
-        self._points.around(COLLECTIVE, SIMULATE, self.collective, "agreement")
-        reductions.watch_clipping(self._current)
+        self._running.around(STEP, self.step, "agreement")
+        self._running.around(LAUNCH, self.launch, "agreement")
+        self._running.around(COLLECTIVE, self.collective, "agreement")
+        reductions.watch_clipping(lambda: self._running.here)
         try:
             from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -145,61 +142,50 @@ class Agreement:
         except Exception:
             return  # an older torch: only the cause is not known then
 
-    def _current(self) -> Core | None:
-        found = self._crew_of(xla.current_core())
-        return None if found is None else found[1]
-
     # -- points -------------------------------------------------------------------------------
-    def collective(self, call: Call, proceed: Callable[[], Any]) -> Any:
+    def collective(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around COLLECTIVE: gradients may have been reduced."""
-        found = self._crew_of(call.core)
-        if found is not None:
-            reductions.seen(found[1], call.what)
+        reductions.seen(core, call.what)
         return proceed()
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
         """Before the first step of an optimizer: are the weights equal, were gradients reduced."""
-        found = self._crew_of(xla.current_core())
-        if found is None:
+        core = self._running.here
+        if core is None:
             return
         try:
-            crew, core = found
-            stepped = self._stepped(crew, core, optimizer)
+            stepped = self._stepped(core, optimizer)
             if stepped.steps == 0:
                 stepped.reduction = reductions.before(
                     core, _parameters(optimizer, with_gradient=True)
                 )
-                self._compare(crew, core, stepped)
+                self._compare(core, stepped)
             reductions.forget(core)
         except Exception as error:
-            self._give_up(crew, stepped, error)
+            self._give_up(core.crew, stepped, error)
 
-    def step(self, call: Call, proceed: Callable[[], Any]) -> Any:
+    def step(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around STEP: this optimizer's parameters have to be compared after the next launch."""
-        found = self._crew_of(call.core)
-        if found is not None:
-            stepped = self._stepped(*found, call.args[0])
-            stepped.steps += 1
-            stepped.fresh = True
-            stepped.place = user_frame(found[1].thread)
+        stepped = self._stepped(core, call.args[0])
+        stepped.steps += 1
+        stepped.fresh = True
+        stepped.place = user_frame(core.thread)
         return proceed()
 
-    def launch(self, call: Call, proceed: Callable[[], Any]) -> Any:
+    def launch(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around LAUNCH: all that was pending on the device has been launched now."""
-        found = self._crew_of(call.core)
-        if found is None or call.what != "_xla_step_marker":
-            return proceed()
         result = proceed()
-        crew, core = found
-        ledger = self._ledger(crew)
+        if call.what != "_xla_step_marker":
+            return result
+        ledger = self._ledger(core.crew)
         for stepped in ledger.by_core.get(core.number, ()):
-            if stepped.fresh and crew.failure is None:
+            if stepped.fresh and core.crew.failure is None:
                 stepped.fresh = False
                 began = time.perf_counter()
                 try:
-                    self._compare(crew, core, stepped)
+                    self._compare(core, stepped)
                 except Exception as error:
-                    self._give_up(crew, stepped, error)
+                    self._give_up(core.crew, stepped, error)
                 spent = time.perf_counter() - began
                 call.facts["waited"] = call.facts.get("waited", 0.0) + spent
         return result
@@ -213,15 +199,16 @@ class Agreement:
         with self._lock:
             return self._ledgers.setdefault(crew, Ledger())
 
-    def _stepped(self, crew: Crew, core: Core, optimizer: Any) -> Stepped:
-        mine = self._ledger(crew).by_core.setdefault(core.number, [])
+    def _stepped(self, core: Core, optimizer: Any) -> Stepped:
+        mine = self._ledger(core.crew).by_core.setdefault(core.number, [])
         for stepped in mine:
             if stepped.optimizer() is optimizer:
                 return stepped
         mine.append(Stepped(weakref.ref(optimizer), len(mine)))
         return mine[-1]
 
-    def _compare(self, crew: Crew, core: Core, stepped: Stepped) -> None:
+    def _compare(self, core: Core, stepped: Stepped) -> None:
+        crew = core.crew
         ledger = self._ledger(crew)
         with ledger.lock:
             if not ledger.due(stepped.index, stepped.steps):

@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from .divergence import Pending, difference, lines_of_difference, odd_ones
-from .places import Place, place_named, user_frame, user_place
+from .divergence import odd_ones
+from .places import user_frame, user_place
+from .standstill import ON_A_TPU, describe, tags_differ
 from .wording import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .divergence import Collective
+    from .places import Place
 
 #: After a failure the other cores get this long to stop by themselves, then the process is ended.
 GRACE_SECONDS = 5.0
@@ -29,11 +33,8 @@ GRACE_SECONDS = 5.0
 #: complains after 5 s and aborts the process after 10 s.
 GRACE_IN_COLLECTIVE_SECONDS = 1.0
 
-
-ON_A_TPU = (
-    "On a TPU this can hang or give wrong results: every core must run the same graphs, "
-    "in the same order"
-)
+#: How many different sentences about rendezvous with different tags are said in one run.
+MOST_SENTENCES = 8
 
 
 class CoreStopped(BaseException):
@@ -45,36 +46,42 @@ class Core:
     """One simulated core while its main function runs.
 
     Attributes:
+        crew: The cores that it runs with.
         number: Its ordinal.
         thread: Identity of its thread.
-        collectives: What it has put into its pending graph, as (name, detail) pairs.
+        collectives: What it has put into its pending graph.
         roots: Optimizer (its id) to parameters, of those that have stepped since the last launch.
-        reads: Names of the newest reads since the last launch.
+        reads: The newest reads since the last launch: name and line.
         tokens: Tokens of launched collectives, kept until their graph has run.
         waits_for: What it waits for, in words; None while it does not wait.
         since: Monotonic time since when it waits.
         launches: Number of graphs it has launched.
+        steps: How often an optimizer has stepped before one of them.
         ended: Whether its main function has returned.
         pinned: Whether its newest reduction pins the layout.
         reductions: Collectives put into its graph since the last optimizer step.
         clipped: Where gradients were clipped since then.
+        exchanged: Sizes of what the cores brought to the newest rendezvous with payloads.
     """
 
+    crew: Crew
     number: int
     thread: int
-    collectives: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    collectives: list[Collective] = dataclasses.field(default_factory=list)
     roots: dict[int, list[Any]] = dataclasses.field(default_factory=dict)
-    reads: collections.deque[str] = dataclasses.field(
+    reads: collections.deque[tuple[str, Place | None]] = dataclasses.field(
         default_factory=lambda: collections.deque(maxlen=16)
     )
     tokens: list[Any] = dataclasses.field(default_factory=list)
     waits_for: str | None = None
     since: float = 0.0
     launches: int = 0
+    steps: int = 0
     ended: bool = False
     pinned: bool = True
     reductions: int = 0
     clipped: Place | None = None
+    exchanged: list[int] | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -111,9 +118,13 @@ class Crew:
         self.grace = GRACE_SECONDS
         #: Whether a collective has been launched that can never be complete.
         self.stuck = False
+        #: What has been said of rendezvous, so that a loop does not say it again.
+        self._said: set[str] = set()
         self._shown = False
         self._on_event = on_event
         self._changed = threading.Condition()
+        #: Set when every core has returned.
+        self.all_left = threading.Event()
         self.meeting = Meeting()
 
     def tell(self, kind: str, **facts: Any) -> None:
@@ -126,7 +137,7 @@ class Crew:
     def enter(self, number: int) -> Core:
         """A core begins its main function."""
         with self._changed:
-            core = self.cores[number] = Core(number, threading.get_ident())
+            core = self.cores[number] = Core(self, number, threading.get_ident())
             self.progress = time.monotonic()
             return core
 
@@ -136,6 +147,8 @@ class Crew:
             self.cores[number].ended = True
             self.progress = time.monotonic()
             self._check_meeting()
+            if self.over:
+                self.all_left.set()
 
     def fail(self, number: int | None, error: BaseException) -> bool:
         """The run cannot go on; the first failure counts.
@@ -150,8 +163,8 @@ class Crew:
         with self._changed:
             if self.failure is not None:
                 return False
-            self.failure = (number, error)
             self.failed_at = time.monotonic()
+            self.failure = (number, error)
             self._changed.notify_all()
         return True
 
@@ -183,6 +196,12 @@ class Crew:
             for core in self.cores.values()
             if core.waits_for is not None
         }
+
+    def waited_for(self, number: int) -> list[int]:
+        """The cores that a waiting core waits for: not there, or there for something else."""
+        here = self.meeting.purposes
+        mine = here.get(number)
+        return [other for other in range(self.size) if mine is not None and here.get(other) != mine]
 
     def meet(self, core: Core, purpose: str, words: str, brings: Any = None) -> Meeting:
         """Wait until all cores are here for the same purpose.
@@ -227,102 +246,53 @@ class Crew:
         if len(here) + len(ended) < self.size:
             return
         if not ended and len(set(here.values())) == 1:
+            self._compare_tags(meeting)
             meeting.complete = True
             self.meeting = Meeting()
             self._changed.notify_all()
             return
         self._end(*describe(self, ended))
 
+    def _compare_tags(self, meeting: Meeting) -> None:
+        found = tags_differ(meeting.brought)
+        if found is not None and found[0] not in self._said and len(self._said) < MOST_SENTENCES:
+            self._said.add(found[0])
+            sys.stderr.write(f"{found[0]}\n")
+            self.tell("tags-differ", message=found[0], **found[1])
+
     def differ(self, core: Core, meeting: Meeting) -> None:
         """A core compiles another graph than those that met with it and have launched theirs."""
         odd = odd_ones({number: brought.reads for number, brought in meeting.brought.items()})
+        why, cause = "", None
         if odd:
             who = names(odd[0])
-            what = meeting.brought[odd[0][0]].reads
-            why = f": {who} read values before it ({', '.join(what)}) and the others did not"
-            if not what:
+            mine, theirs = (meeting.brought[cores[0]] for cores in odd)
+            if mine.reads:
+                why = f": {who} read values before it ({', '.join(mine.reads)})"
+                why += " and the others did not"
+            else:
                 why = f": {who} did not read the values before it that the others read"
-        else:
-            odd, why = ([core.number], []), ""
+            cause = next(iter(mine.read_at or theirs.read_at), None)
         message = (
             "xladoctor: the cores build different graphs for the same launch"
             f"{user_place(core.thread)}, and they hold a collective{why}. {ON_A_TPU}"
         )
         with self._changed:
             self.grace, self.stuck = GRACE_IN_COLLECTIVE_SECONDS, True
-            facts = {"cores": odd[0], "place": user_frame(core.thread)}
+            facts = {
+                "cores": odd[0] if odd else [core.number],
+                "place": user_frame(core.thread),
+                "cause_place": cause,
+            }
             self._end("graphs-differ", message, facts)
 
     def _end(self, kind: str, message: str, facts: dict[str, Any]) -> None:
         if self.failure is None:
-            self.failure = (None, RuntimeError(message))
-            self.failed_at = time.monotonic()
+            # Told first: from the failure on the watch may end the process at any time.
             self.tell(kind, message=message, **facts)
+            self.failed_at = time.monotonic()
+            self.failure = (None, RuntimeError(message))
             self._changed.notify_all()
-
-
-def describe(crew: Crew, ended: list[int]) -> tuple[str, str, dict[str, Any]]:
-    """Say why a meeting cannot take place.
-
-    Returns:
-        Kind of the event, the sentence, and the facts for the run directory.
-    """
-    if not ended:
-        graphs = _describe_graphs(crew)
-        if graphs:
-            return graphs
-    waiting: dict[str, list[int]] = {}
-    for core in sorted(crew.cores.values(), key=lambda one: one.number):
-        if core.waits_for is not None:
-            place = user_place(core.thread)
-            waiting.setdefault(f"{core.waits_for}{place}", []).append(core.number)
-    parts = [
-        f"{names(numbers)} {'wait' if len(numbers) > 1 else 'waits'} in {words}"
-        for words, numbers in waiting.items()
-    ]
-    if ended:
-        kind = "core-left"
-        parts.append(f"{names(ended)} {'have' if len(ended) > 1 else 'has'} already ended")
-    else:
-        kind = "cores-differ"
-    message = f"xladoctor: the cores do not run the same program: {'; '.join(parts)}. "
-    message += ON_A_TPU
-    facts = {
-        "ended": ended,
-        "waits": crew.waits,
-        "waiting": [[words, cores] for words, cores in waiting.items()],
-    }
-    return kind, message, facts
-
-
-def _describe_graphs(crew: Crew) -> tuple[str, str, dict[str, Any]] | None:
-    """The case that all cores want to launch, but not the same graph."""
-    brought = crew.meeting.brought
-    if not all(isinstance(one, Pending) for one in brought.values()):
-        return None
-    odd = odd_ones({number: one.graph for number, one in brought.items()})
-    if odd is None:
-        return None
-    texts = brought[odd[0][0]].text(), brought[odd[1][0]].text()
-    what = difference(*texts)
-    lines = (place_named(*line) for line in lines_of_difference(*texts))
-    thread = crew.cores[odd[0][0]].thread
-    message = (
-        f"xladoctor: {names(odd[0])} and {names(odd[1])} build different graphs for the same "
-        f"launch{user_place(thread)}"
-        + (f" (in {names(odd[0][:1])}: {what})" if what else "")
-        + f". {ON_A_TPU}"
-    )
-    return (
-        "graphs-differ",
-        message,
-        {
-            "cores": odd[0],
-            "difference": what,
-            "place": user_frame(thread),
-            "cause_place": next((line for line in lines if line is not None), None),
-        },
-    )
 
 
 def _ignore(kind: str, facts: dict[str, Any]) -> None:

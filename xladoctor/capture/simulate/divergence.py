@@ -15,8 +15,12 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
+from .reductions import COLLECTIVE_NODE
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from .places import Place
 
 #: How many differing operations of each graph a message shows.
 _SHOWN = 3
@@ -28,6 +32,21 @@ _NODE = re.compile(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective that a core has put into its pending graph.
+
+    Attributes:
+        name: "all_reduce".
+        detail: What must be equal on all cores: shapes, kind of reduction, groups.
+        place: The user's line; it may differ from core to core.
+    """
+
+    name: str
+    detail: str
+    place: Place | None = dataclasses.field(default=None, compare=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Pending:
     """What a core is about to launch.
 
@@ -35,11 +54,15 @@ class Pending:
         graph: Hash of the graph above the optimizers' parameters; None when none has stepped.
         text: Gives the text of that graph.
         reads: The reads since the core's last meeting, as names ("cpu", "item").
+        read_at: The lines of the reads, as far as they are known.
+        collectives: What the graph holds, in order.
     """
 
     graph: str | None
     text: Callable[[], str]
     reads: tuple[str, ...] = ()
+    read_at: tuple[Place, ...] = ()
+    collectives: tuple[Collective, ...] = ()
 
 
 def odd_ones(values: Mapping[int, Any]) -> tuple[list[int], list[int]] | None:
@@ -89,11 +112,17 @@ def difference(odd: str, other: str) -> str:
                 + (f" {value}" if value else "")
                 + (f" ({count} times)" if count > 1 else "")
                 + (f" ({places[name, shape, value]})" if (name, shape, value) in places else "")
-                for (name, shape, value), count in list(extra.items())[:_SHOWN]
+                for (name, shape, value), count in _collectives_first(extra)[:_SHOWN]
             ]
             more = len(extra) - len(shown)
             parts.append(f"{words} {', '.join(shown)}" + (f" and {more} more" if more else ""))
     return "; ".join(parts)
+
+
+def extra_collectives(odd: Sequence[Collective], other: Sequence[Collective]) -> list[Collective]:
+    """The collectives that only one of two cores has put into its graph, the odd one's first."""
+    mine, theirs = collections.Counter(odd), collections.Counter(other)
+    return [*(mine - theirs).elements(), *(theirs - mine).elements()]
 
 
 def lines_of_difference(odd: str, other: str) -> list[tuple[str, int]]:
@@ -106,11 +135,18 @@ def lines_of_difference(odd: str, other: str) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     for extra, text in ((mine - theirs, odd), (theirs - mine, other)):
         places = _places(text)
-        for operation in extra:
+        for operation, _ in _collectives_first(extra):
             if operation in places and operation[0] != "xla::device_data":
                 file, _, row = places[operation].rpartition(":")
                 found.append((file, int(row)))
     return found
+
+
+def _collectives_first(
+    extra: collections.Counter[Operation],
+) -> list[tuple[Operation, int]]:
+    """What other cores have to take part in tells more than the sums and products around it."""
+    return sorted(extra.items(), key=lambda one: COLLECTIVE_NODE.match(one[0][0]) is None)
 
 
 def _operations(text: str) -> collections.Counter[Operation]:

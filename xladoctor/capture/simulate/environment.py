@@ -19,10 +19,11 @@ def environment(cores: int) -> dict[str, str]:
     Returns:
         Variable to value; the launcher adds them to the program's environment.
     """
-    return {
-        # The CPU client of the runtime, with one device for each core.
-        "PJRT_DEVICE": "CPU",
-        "CPU_NUM_DEVICES": str(cores),
+    # The CPU client of the runtime, with one device for each core.
+    client = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(cores)}
+    if cores == 1:
+        return client  # nobody to wait for: all is as in a process of its own
+    return client | {
         # A core that waits inside a collective occupies a thread of torch_xla's pool. The default
         # is one thread for each CPU: with 2 CPUs only 2 cores would ever arrive, and XLA ends the
         # process after 10 seconds.

@@ -4,6 +4,9 @@ Lightning (2.6) takes ``accelerator="tpu"`` when ``torch_xla._internal.tpu.num_a
 counts some, and that number for ``devices="auto"``; it looks at the PCI bus, so on the CPU it
 finds none. Its launcher and its strategy work on any XLA device.
 
+Accelerate (1.15) asks torch_xla for the number of a core on its host only on a TPU; elsewhere it
+takes ``LOCAL_RANK``, and without it no core is the one that prints.
+
 ``torch.distributed`` keeps one default process group for a process. torch has a form of it with
 one for each thread, made for its own tests, and torch_xla uses it where a process has several
 devices (``torch_xla/experimental/pjrt_backend.py``).
@@ -13,14 +16,67 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
+import threading
 from typing import Any
+
+from . import parallel
+
+_lock = threading.Lock()
+_patched: list[type] = []
 
 
 def install(cores: int) -> None:
     """Let the simulated cores be found; what this torch_xla does not have is left alone."""
     _count_cores(cores)
     _groups_by_thread()
-    _refuse_ddp()
+    parallel.install()
+    _explain_cuda()
+
+
+def _explain_cuda() -> None:
+    """Where torch.cuda fails for want of a device, say so in words of this run."""
+    import torch
+
+    original = torch.cuda._lazy_init
+
+    @functools.wraps(original)
+    def lazy_init() -> Any:
+        try:
+            return original()
+        except (AssertionError, RuntimeError) as error:
+            raise type(error)(
+                "xladoctor: the program calls torch.cuda, but the simulated cores are XLA devices "
+                "and there is no CUDA device here: use torch_xla.device() and leave out torch.cuda "
+                f"(torch says: {str(error).partition('. ')[0]})"
+            ) from None
+
+    torch.cuda._lazy_init = lazy_init
+
+
+def prepare_core() -> None:
+    """Answer the frameworks that the program has imported; called when a core begins."""
+    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    with _lock:
+        if state is None or state in _patched:
+            return
+        _patched.append(state)
+        _number_local_cores(state)
+
+
+def _number_local_cores(state: Any) -> None:
+    """Give Accelerate the number of the core on its host, as it has it on a TPU."""
+    make = state.__init__
+
+    @functools.wraps(make)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        if getattr(self, "backend", None) == "xla" and self.local_process_index == -1:
+            from torch_xla import runtime
+
+            self.local_process_index = runtime.local_ordinal()
+
+    state.__init__ = init
 
 
 def _groups_by_thread() -> None:
@@ -58,31 +114,6 @@ def _groups_by_thread() -> None:
 
     pjrt._run_thread_per_device = run
     group.__init__ = init
-
-
-def _refuse_ddp() -> None:
-    """Say in one sentence that ``DistributedDataParallel`` cannot run here.
-
-    Its C++ reads what the cores have gathered, in the constructor and after the first step; such
-    a read launches a graph with a collective where nothing can make the cores meet before, and
-    XLA would end the process after 10 seconds.
-    """
-    try:
-        parallel: Any = importlib.import_module("torch.nn.parallel.distributed")
-        original = parallel._verify_param_shape_across_processes
-    except (ImportError, AttributeError):
-        return
-
-    @functools.wraps(original)
-    def verify(process_group: Any, tensors: Any, logger: Any = None) -> Any:
-        if any(one.is_xla for one in tensors):
-            raise RuntimeError(
-                "xladoctor: DistributedDataParallel cannot run on simulated cores: step with "
-                "xm.optimizer_step(optimizer) instead, or profile on real devices"
-            )
-        return original(process_group, tensors, logger)
-
-    parallel._verify_param_shape_across_processes = verify
 
 
 def _count_cores(cores: int) -> None:

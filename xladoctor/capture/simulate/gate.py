@@ -20,33 +20,35 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
-from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, SIMULATE, STEP, WAIT, Call, Points
-from .divergence import Pending
+from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, STEP, WAIT, Call
+from .divergence import Collective, Pending
+from .places import user_frame
 from .reductions import COLLECTIVE_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .cores import Core, Crew, Meeting
+    from .cores import Core, Meeting
+    from .running import Running
 
 #: Bindings that take ``wait``; position of the argument in both.
 _WAITING = {"_xla_step_marker", "_xla_sync_multi"}
 _WAIT_POSITION = 2
+#: Reads after which the tensor is no longer pending, since the graph has given it its value. All
+#: others (``.item()``, ``bool(t)``, ``xm.save``, fallbacks) leave it pending: what the step still
+#: does with it is computed once more (torch_xla 2.9.0, seen by running).
+_ENDING = {"cpu", "to", "tolist", "copy_", "setitem", "repr"}
 
 
 class Gate:
     """Lets the launches, reads and waits of the cores through in an order that cannot deadlock.
 
     Args:
-        points: The process's points.
-        crew_of: Gives the crew and the core for a core's number; None when no cores run.
+        running: The cores that run.
     """
 
-    def __init__(
-        self, points: Points, crew_of: Callable[[int | None], tuple[Crew, Core] | None]
-    ) -> None:
-        self._points = points
-        self._crew_of = crew_of
+    def __init__(self, running: Running) -> None:
+        self._running = running
         self._lock = threading.Lock()
         self._wait_device = xla.binding("_xla_wait_device_ops")
         self._graph_text = xla.binding("_get_xla_tensors_text")
@@ -57,24 +59,21 @@ class Gate:
 
     def install(self) -> None:
         """Put the gate around its points."""
-        self._points.around(LAUNCH, SIMULATE, self.launch, "gate")
-        self._points.around(READ, SIMULATE, self.read, "gate")
-        self._points.around(FALLBACK, SIMULATE, self.read, "gate")
-        self._points.around(WAIT, SIMULATE, self.wait, "gate")
-        self._points.around(STEP, SIMULATE, self.step, "gate")
-        self._points.around(COLLECTIVE, SIMULATE, self.collective, "gate")
+        self._running.around(LAUNCH, self.launch, "gate")
+        self._running.around(READ, self.read, "gate")
+        self._running.around(FALLBACK, self.read, "gate")
+        self._running.around(WAIT, self.wait, "gate")
+        self._running.around(STEP, self.step, "gate")
+        self._running.around(COLLECTIVE, self.collective, "gate")
 
     @property
     def busy(self) -> bool:
         """Whether a launch (perhaps a long compilation) is under way."""
         return self._lock.locked()
 
-    def launch(self, call: Call, proceed: Callable[[], Any]) -> Any:
+    def launch(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around LAUNCH."""
-        found = self._crew_of(call.core)
-        if found is None:
-            return proceed()
-        crew, core = found
+        crew = core.crew
         crew.check()
         waits = call.what in _WAITING and _take_wait(call)
         began = time.perf_counter()
@@ -82,24 +81,24 @@ class Gate:
         started = time.perf_counter()
         # A launch in a process of its own waits for the execution before it as well.
         call.facts["execute_seconds"] = started - began
-        meeting = self._meet_before(crew, core, call)
+        meeting = self._meet_before(core, call)
         if call.what == "_xla_step_marker":
+            core.steps += bool(core.roots)
             core.roots.clear()
             core.reads.clear()
         with self._lock:
             call.facts["waited"] = call.facts.get("waited", 0.0) + time.perf_counter() - started
             if meeting is None:  # else the cores that have launched already need this one
                 crew.check()
-            result = self._launch(crew, core, meeting, proceed)
+            result = self._launch(core, meeting, proceed)
         if waits:
             began = time.perf_counter()
             self._wait_device([f"CPU:{core.number}"])
             call.facts["execute_seconds"] += time.perf_counter() - began
         return result
 
-    def _launch(
-        self, crew: Crew, core: Core, meeting: Meeting | None, proceed: Callable[[], Any]
-    ) -> Any:
+    def _launch(self, core: Core, meeting: Meeting | None, proceed: Callable[[], Any]) -> Any:
+        crew = core.crew
         core.launches += 1
         crew.progress = time.monotonic()
         if meeting is None:
@@ -116,7 +115,7 @@ class Gate:
         crew.progress = time.monotonic()
         return result
 
-    def _meet_before(self, crew: Crew, core: Core, call: Call) -> Meeting | None:
+    def _meet_before(self, core: Core, call: Call) -> Meeting | None:
         """Meet the other cores if the graph about to be launched holds a collective."""
         if not core.collectives:
             return None
@@ -127,12 +126,12 @@ class Gate:
             purpose = "part"
         elif call.what == "_xla_step_marker":
             roots = [one for parameters in core.roots.values() for one in parameters]
-            purpose = repr(core.collectives)
+            purpose = " ".join(f"{one.name} {one.detail}" for one in core.collectives)
         else:
             return None  # a read without collective, see read()
         words = "a graph with " + _summary(core.collectives)
         pending = self._pending(core, roots)
-        meeting = crew.meet(core, f"{purpose} {pending.graph}", words, pending)
+        meeting = core.crew.meet(core, f"{purpose} {pending.graph}", words, pending)
         if call.what == "_xla_step_marker":
             core.collectives = []
         return meeting
@@ -141,19 +140,23 @@ class Gate:
         graph = None
         if roots and self._graph_hash is not None:
             graph = self._graph_hash(roots).hex()
-        return Pending(graph, lambda: self._graph_text(roots), tuple(core.reads))
+        return Pending(
+            graph,
+            lambda: self._graph_text(roots),
+            reads=tuple(name for name, _ in core.reads),
+            read_at=tuple(place for _, place in core.reads if place is not None),
+            collectives=tuple(core.collectives),
+        )
 
-    def step(self, call: Call, proceed: Callable[[], Any]) -> Any:
+    def step(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around STEP: the optimizer's parameters are what the pending graph is for."""
-        found = self._crew_of(call.core)
-        if found is not None:
-            optimizer = call.args[0]
-            found[1].roots[id(optimizer)] = [
-                parameter
-                for group in optimizer.param_groups
-                for parameter in group["params"]
-                if parameter.grad is not None and parameter.is_xla
-            ]
+        optimizer = call.args[0]
+        core.roots[id(optimizer)] = [
+            parameter
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None and parameter.is_xla
+        ]
         return proceed()
 
     def settle(self, core: Core) -> None:
@@ -168,39 +171,38 @@ class Gate:
     def _holds_collective(self, tensors: Any) -> bool:
         return COLLECTIVE_NODE.search(self._graph_text(list(tensors))) is not None
 
-    def read(self, call: Call, proceed: Callable[[], Any]) -> Any:
+    def read(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around READ and FALLBACK: the launch that the read needs passes through LAUNCH."""
-        found = self._crew_of(call.core)
-        if found is None:
-            return proceed()
-        crew, core = found
-        crew.check()
-        core.reads.append(call.what)
+        core.crew.check()
+        core.reads.append((call.what, user_frame(core.thread)))
         kind = "read" if call.point == READ else "fallback"
         launch = Call(LAUNCH, call.what, call.core, facts={"kind": kind})
         tensors = _xla_tensors(call.args)
         if core.collectives and tensors and self._holds_collective(tensors):
+            if call.what not in _ENDING:
+                # Such a read leaves the pending graph as it is, and so does a launch of copies,
+                # whose graph is the one that the read would end.
+                copies = {id(one): one.clone() for one in tensors}
+                call.args = tuple(_exchanged(call.args, copies))
+                tensors = list(copies.values())
             launch.what = "_xla_sync_multi"
             launch.args = (tensors, [])
             launch.kwargs = {"wait": False, "sync_xla_data": True}
-            self._points.run(launch, self._sync)
+            self._running.points.run(launch, self._sync)
             result = proceed()
         else:
-            result = self._points.run(launch, proceed)
+            result = self._running.points.run(launch, proceed)
         call.facts["waited"] = launch.facts.get("waited", 0.0)
         return result
 
-    def wait(self, call: Call, proceed: Callable[[], Any]) -> Any:
+    def wait(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around WAIT: a core waits for its own device, as it would in a process of its own."""
-        if self._crew_of(call.core) is not None:
-            call.args, call.kwargs = ([f"CPU:{call.core}"],), {}
+        call.args, call.kwargs = ([f"CPU:{core.number}"],), {}
         return proceed()
 
-    def collective(self, call: Call, proceed: Callable[[], Any]) -> Any:
+    def collective(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around COLLECTIVE: note what the pending graph of this core now holds."""
-        found = self._crew_of(call.core)
-        if found is not None:
-            found[1].collectives.append((call.what, _detail(call)))
+        core.collectives.append(Collective(call.what, _detail(call), user_frame(core.thread)))
         return proceed()
 
 
@@ -227,6 +229,16 @@ def _xla_tensors(values: Any) -> list[Any]:
     return found
 
 
+def _exchanged(values: Any, copies: dict[int, Any]) -> list[Any]:
+    """The arguments of a read with copies in the place of their tensors, also inside a list."""
+    return [
+        _exchanged(value, copies)
+        if isinstance(value, (list, tuple))
+        else copies.get(id(value), value)
+        for value in values
+    ]
+
+
 def _detail(call: Call) -> str:
     """What must be equal on all cores for a collective: shapes, kind of reduction, groups."""
     parts = []
@@ -239,8 +251,8 @@ def _detail(call: Call) -> str:
     return " ".join(parts)
 
 
-def _summary(collectives: list[tuple[str, str]]) -> str:
+def _summary(collectives: list[Collective]) -> str:
     """Collectives in words: "all_reduce" or "all_reduce, all_gather and 3 more"."""
-    shown = [name for name, _ in collectives[:2]]
+    shown = [one.name for one in collectives[:2]]
     more = len(collectives) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import os
+import signal
 import sys
 import threading
 import time
@@ -13,27 +15,30 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
-from ..agent.points import CORE, SIMULATE, Call, Points
-from . import randomness
-from .cores import CoreStopped, Crew
-from .gate import Gate
-from .places import user_place
+from ..agent.points import CORE, SIMULATE, Call
+from . import frameworks, randomness
+from .cores import GRACE_SECONDS, CoreStopped, Crew
+from .places import from_the_user
+from .standstill import sentence, stands
 from .wording import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
-    from .cores import Core
+    from .gate import Gate
+    from .running import Running
 
 #: How often the watch looks.
 _POLL_SECONDS = 0.2
 
 
 class Launcher:
-    """Knows the crew that runs now, and ends the run if one of its cores fails.
+    """Makes the crew that runs, and ends the run if one of its cores fails.
 
     Args:
-        points: The process's points.
+        running: The cores that run; this is who says so.
+        gate: Where they launch.
         size: Number of simulated cores.
         hang_timeout: Seconds without progress of any core after which the run is stopped.
         on_event: Told what the run directory should know.
@@ -41,31 +46,69 @@ class Launcher:
 
     def __init__(
         self,
-        points: Points,
+        running: Running,
+        gate: Gate,
         size: int,
         hang_timeout: float,
         on_event: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        self._points = points
+        self._running = running
+        self._gate = gate
         self._size = size
         self._hang_timeout = hang_timeout
         self._on_event = on_event
-        self._crew: Crew | None = None
         self._origin: Any = None
         self._lock = threading.Lock()
-        self.gate = Gate(points, self.crew_of)
+        self._watches: list[threading.Thread] = []
+        self._parent = os.getppid()
 
     def install(self) -> None:
-        """Put the launcher around the cores' main functions."""
-        self._points.around(CORE, SIMULATE, self.core, "launcher")
+        """Put the launcher around the cores' main functions, and around them all."""
+        from torch_xla._internal import pjrt
 
-    def crew_of(self, number: int | None) -> tuple[Crew, Core] | None:
-        """The running crew and its core of that number; None when no cores run."""
-        crew = self._crew
-        if crew is None or number is None:
-            return None
-        core = crew.cores.get(number)
-        return None if core is None else (crew, core)
+        self._running.points.around(CORE, SIMULATE, self.core, "launcher")
+        original = pjrt._run_thread_per_device
+
+        # functools.wraps keeps the name by which torch_xla pickles the function.
+        @functools.wraps(original)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._parent = os.getppid()  # a forked process has another than the one we began in
+            with self._interruptible():
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    self._end()
+
+        pjrt._run_thread_per_device = run
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Let Ctrl-C reach the cores: Python gives it to the main thread, which waits for them."""
+        if (
+            threading.current_thread() is not threading.main_thread()
+            or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+        ):
+            yield
+            return
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            crew = self._running.crew
+            if crew is not None and crew.fail(None, KeyboardInterrupt()):
+                crew.tell("interrupted")
+            signal.default_int_handler(number, frame)
+
+        signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _end(self) -> None:
+        """The cores are through; nothing of ours may still run when the process is taken apart."""
+        self._running.crew = None
+        for watch in self._watches:
+            watch.join(GRACE_SECONDS)
+        self._watches.clear()
 
     def core(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around CORE."""
@@ -79,18 +122,17 @@ class Launcher:
             return proceed()  # a program on one device (nprocs=1): nobody to wait for
         crew, origin = self._join()
         crew.enter(call.core)
+        frameworks.prepare_core()
         randomness.use(origin.generators())
         try:
             result = proceed()
             if crew.failure is None:
-                self.gate.settle(crew.cores[call.core])
+                self._gate.settle(crew.cores[call.core])
         except CoreStopped:
             crew.leave(call.core)
             assert crew.failure is not None
-            number, error = crew.failure
-            if number is None and crew.first_to_show():
-                sys.stderr.write(f"{error}\n")
-            raise error from None
+            _say_why(crew)
+            raise crew.failure[1] from None
         except SystemExit:
             crew.leave(call.core)
             raise
@@ -106,57 +148,56 @@ class Launcher:
     def _join(self) -> tuple[Crew, randomness.Origin]:
         """The crew of this launch; the first core to come makes it."""
         with self._lock:
-            crew = self._crew
+            crew = self._running.crew
             if crew is None or crew.over or len(crew.cores) == self._size:
-                crew = self._crew = Crew(self._size, self._on_event)
+                crew = self._running.crew = Crew(self._size, self._on_event)
                 self._origin = randomness.Origin()
                 watch = threading.Thread(
                     target=self._watch, args=(crew,), name="xladoctor-watch", daemon=True
                 )
+                self._watches.append(watch)
                 watch.start()
             return crew, self._origin
 
     def _watch(self, crew: Crew) -> None:
         """Ends what cannot end by itself; runs in a thread of its own until the crew is over."""
-        while not crew.over or crew.stuck:
-            time.sleep(_POLL_SECONDS)
+        while True:
+            if crew.all_left.wait(_POLL_SECONDS):
+                if not crew.stuck:
+                    return
+                time.sleep(_POLL_SECONDS)
+            if os.getppid() != self._parent:
+                crew.fail(None, RuntimeError("xladoctor: the process that started the cores died"))
+                self._end_process(crew)
             if crew.failure is not None:
                 late = time.monotonic() - crew.failed_at > crew.grace
                 if late and (crew.stuck or not crew.over):
                     self._end_process(crew)
                 continue
-            launching = self.gate.launching
+            launching = self._gate.launching
             if launching is not None:
                 core, meeting, before = launching
                 if meeting.launched and xla.counter("UncachedCompile") > before:
                     crew.differ(core, meeting)
-            if self.gate.busy:
+            if self._gate.busy:
                 crew.progress = time.monotonic()  # a long compilation is no hang
             elif time.monotonic() - crew.progress > self._hang_timeout:
                 self._call_hang(crew)
 
     def _call_hang(self, crew: Crew) -> None:
-        lines = []
-        for core in sorted(crew.cores.values(), key=lambda one: one.number):
-            if core.ended:
-                lines.append(f"core {core.number} has ended")
-            else:
-                state = f"waits in {core.waits_for}" if core.waits_for else "does not answer"
-                lines.append(f"core {core.number} {state}{user_place(core.thread)}")
         message = (
-            f"xladoctor: no core has made progress for {self._hang_timeout:.0f} s: "
-            + "; ".join(lines)
+            f"xladoctor: no core has made progress for {self._hang_timeout:.0f} s: {sentence(crew)}"
         )
+        facts = stands(crew)
         if crew.fail(None, RuntimeError(message)):
-            crew.tell("hang", message=message, cores=lines, waits=crew.waits)
+            crew.tell("hang", message=message, **facts)
 
     def _end_process(self, crew: Crew) -> None:
         """The cores that are left sit where no exception can reach them."""
         assert crew.failure is not None
         number, error = crew.failure
         left = sorted(core.number for core in crew.cores.values() if not core.ended)
-        if number is None and crew.first_to_show():
-            sys.stderr.write(f"{error}\n")
+        _say_why(crew)
         if left:
             sys.stderr.write(
                 f"xladoctor: {names(left)} did not stop within {crew.grace:.0f} s; "
@@ -168,9 +209,17 @@ class Launcher:
         os._exit(1)
 
 
+def _say_why(crew: Crew) -> None:
+    """Why the run is over, once, unless a core or the user at the keyboard has said so."""
+    assert crew.failure is not None
+    number, error = crew.failure
+    if number is None and crew.first_to_show() and str(error):
+        sys.stderr.write(f"{error}\n")
+
+
 def _show(core: int, size: int, error: BaseException) -> None:
     """The failing core's own traceback, before whatever its end makes others print."""
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    text = "".join(traceback.format_exception(type(error), error, from_the_user(error)))
     sys.stderr.write(f"xladoctor: core {core} of {size} failed:\n{text}")
     sys.stderr.flush()
 

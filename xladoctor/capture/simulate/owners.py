@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-#: Attribute of modules and parameters that are marked as different on purpose, see
+#: Attribute of modules, parameters and optimizers that are marked as different on purpose, see
 #: ``xladoctor.cores_differ_on_purpose``.
 MARK = "_xladoctor_differs_on_purpose"
 
@@ -26,7 +26,7 @@ def differs_on_purpose(optimizer: Any, parameter: Any) -> bool:
     """Whether the program has said so, or a library is known to give each core another share."""
     import torch
 
-    if getattr(parameter, MARK, False):
+    if getattr(parameter, MARK, False) or getattr(optimizer, MARK, False):
         return True
     for module, name in _owners(parameter):
         if getattr(module, MARK, False):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
+    from types import FrameType, TracebackType
 
 #: File, row and function.
 Place = tuple[str, int, str]
@@ -23,6 +23,17 @@ _LIBRARIES = tuple(
     }
     | {_OURS + os.sep}
 )
+
+
+def from_the_user(error: BaseException) -> TracebackType | None:
+    """The traceback of an error from the first line of the user's own code on.
+
+    What called it is torch_xla and we; all of it if none is the user's.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_LIBRARIES):
+        trace = trace.tb_next
+    return trace or error.__traceback__
 
 
 def _users(thread: int) -> Iterator[FrameType]:

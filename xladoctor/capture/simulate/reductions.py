@@ -106,11 +106,14 @@ def before(core: Core, parameters: Sequence[Any]) -> Reduction:
 
     Args:
         core: The core that steps.
-        parameters: Those with a gradient. One of them speaks for all.
+        parameters: Those with a gradient. The first, which the optimizer will look at first too,
+            speaks for all.
     """
     if not parameters:
         return Reduction()
-    text = xla.binding("_get_xla_tensors_text")([parameters[-1].grad])
+    # An alias: a gradient that was changed in place is brought up to date when it is looked at,
+    # which gives it another place in the step's graph.
+    text = xla.binding("_get_xla_tensors_text")([parameters[0].grad.detach()])
     if COLLECTIVE_NODE.search(text):
         return Reduction("reduced")
     if not core.reductions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -9,6 +11,8 @@ import libcst as cst
 from xladoctor.findings import Edit, Position
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xladoctor.lint.model.syntax import Tree
 
 _SIMPLE = cst.SimpleStatementLine
@@ -66,11 +70,18 @@ def remove_argument(
     return Edit("", Position(start.line, start.column + 1), Position(end.line, end.column + 1))
 
 
+@functools.lru_cache(maxsize=8)
+def lines_of(text: str) -> Sequence[str]:
+    """The lines of a source as Python counts them: a form feed ends none."""
+    lines = re.split(r"\r\n|\r|\n", text)
+    return lines if lines[-1] else lines[:-1]
+
+
 def add_argument(tree: Tree, text: str, call: cst.Call, content: str) -> Edit | None:
     """Append an argument after the last one."""
     if not call.args:
         end = tree.range(call).end
-        lines = text.splitlines()
+        lines = lines_of(text)
         if not lines[end.line - 1][: end.column].endswith("()"):
             return None
         place = Position(end.line, end.column)
@@ -99,7 +110,7 @@ def remove_statement(tree: Tree, text: str, node: cst.CSTNode) -> Edit | None:
     own = Position(found.start.line, found.start.column + 1)
     if len(body) == 1 and not isinstance(block, cst.Module):
         return Edit("pass", own, Position(found.end.line, found.end.column + 1))
-    lines = text.splitlines()
+    lines = lines_of(text)
     if "#" in lines[found.end.line - 1][found.end.column :]:
         return None
     if found.end.line >= len(lines):
@@ -120,7 +131,7 @@ def insert_before(tree: Tree, text: str, node: cst.CSTNode, statement: str) -> E
     if found is None:
         return None
     start = tree.range(found.node).start
-    indent = text.splitlines()[start.line - 1][: start.column]
+    indent = lines_of(text)[start.line - 1][: start.column]
     if indent.strip():
         return None
     place = Position(start.line, 1)
@@ -144,7 +155,7 @@ def add_import(tree: Tree, text: str, statement: str) -> Edit | None:
     if last is not None:
         # At the end of its own line: the next line may belong to another cell of a notebook.
         row = tree.range(last).end.line
-        place = Position(row, len(text.splitlines()[row - 1]) + 1)
+        place = Position(row, len(lines_of(text)[row - 1]) + 1)
         return Edit(f"\n{statement}", place, place)
     if not tree.module.body:
         return None
@@ -161,7 +172,7 @@ def _is_text(node: cst.CSTNode) -> bool:
 
 
 def _between(text: str, row: int, column: int, end_row: int, end_column: int) -> str:
-    lines = text.splitlines()[row - 1 : end_row]
+    lines = lines_of(text)[row - 1 : end_row]
     if row == end_row:
         return lines[0][column:end_column]
     return "\n".join([lines[0][column:], *lines[1:-1], lines[-1][:end_column]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import libcst as cst
 
@@ -15,12 +15,14 @@ from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from xladoctor.lint.model.calls import CallSite
     from xladoctor.lint.model.loops import Entry, Guard, Loop
     from xladoctor.lint.model.syntax import Binding, Class, Function
     from xladoctor.lint.model.values import Value
+
+_Node = TypeVar("_Node", bound="cst.CSTNode")
 
 #: The newest torch_xla whose names and behaviour the rules know.
 NEWEST_TORCH_XLA = (2, 9)
@@ -30,7 +32,8 @@ NEWEST_TORCH_XLA = (2, 9)
 class Place:
     """A range of the source text with what it has to do with a problem; ``end`` is exclusive.
 
-    ``filename`` is that of another linked file; None for the file itself.
+    ``filename`` is that of another linked file; None for the file itself. ``loop`` is the loop that
+    the place is, if it is one.
     """
 
     start: Position
@@ -38,6 +41,7 @@ class Place:
     note: str = ""
     function: str | None = None
     filename: str | None = None
+    loop: Loop | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,6 +121,11 @@ class FileModel:
         """The models of the linted files that this one imports or that import it, also in turn."""
         return [FileModel(target=self.target, of=(self._program, part)) for part in self._linked]
 
+    @property
+    def lines(self) -> Sequence[str]:
+        """The lines of the text, without what ends them."""
+        return edits.lines_of(self.text)
+
     # Names and calls
 
     @functools.cached_property
@@ -126,18 +135,43 @@ class FileModel:
 
     def calls(self, *names: str) -> Iterator[CallSite]:
         """Calls, in source order: all, or those of dotted names (``"torch.cuda.*"``: a prefix)."""
+        if not names:
+            return iter(self._sites.values())
         exact = {name for name in names if not name.endswith(".*")}
         prefixes = tuple(name[:-1] for name in names if name.endswith(".*"))
-        for site in self._sites.values():
-            if not names or (
-                site.name is not None
-                and (site.name in exact or bool(prefixes and site.name.startswith(prefixes)))
-            ):
-                yield site
+        if prefixes:
+            exact |= {name for name in self._by_name if name.startswith(prefixes)}
+        return self._in_order(self._by_name, exact)
 
     def methods(self, *names: str) -> Iterator[CallSite]:
         """Calls of ``x.name(...)`` for any of the names, whatever ``x`` is (also a module)."""
-        return (site for site in self._sites.values() if site.method in names)
+        return self._in_order(self._by_method, set(names))
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, list[CallSite]]:
+        found: dict[str, list[CallSite]] = {}
+        for site in self._sites.values():
+            if site.name is not None:
+                found.setdefault(site.name, []).append(site)
+        return found
+
+    @functools.cached_property
+    def _by_method(self) -> dict[str, list[CallSite]]:
+        found: dict[str, list[CallSite]] = {}
+        for site in self._sites.values():
+            if site.method is not None:
+                found.setdefault(site.method, []).append(site)
+        return found
+
+    def _in_order(
+        self, index: Mapping[str, Sequence[CallSite]], wanted: set[str]
+    ) -> Iterator[CallSite]:
+        lists = [index[name] for name in wanted if name in index]
+        if len(lists) == 1:
+            return iter(lists[0])
+        order = self.tree.order
+        sites = (site for found in lists for site in found)
+        return iter(sorted(sites, key=lambda site: order[site.node]))
 
     def call(self, node: cst.Call) -> CallSite:
         """The call site of a call node."""
@@ -187,9 +221,24 @@ class FileModel:
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return NotImplemented
 
-    def nodes(self) -> Iterable[cst.CSTNode]:
-        """Every node of the file that carries meaning, in source order, without a new walk."""
-        return self.tree.scopes
+    @overload
+    def nodes(self) -> Iterable[cst.CSTNode]: ...
+
+    @overload
+    def nodes(self, *kinds: type[_Node]) -> Iterable[_Node]: ...
+
+    def nodes(self, *kinds: type[cst.CSTNode]) -> Iterable[cst.CSTNode]:
+        """Every node of the file that carries meaning, in source order, without a new walk.
+
+        Args:
+            kinds: Only nodes of exactly these types, which is quicker than to ask each node.
+        """
+        if not kinds:
+            return self.tree.scopes
+        if len(kinds) == 1:
+            return self.tree.by_type.get(kinds[0], ())
+        found = (node for kind in kinds for node in self.tree.by_type.get(kind, ()))
+        return sorted(found, key=self.tree.order.__getitem__)
 
     @property
     def functions(self) -> Sequence[Function]:
@@ -224,6 +273,10 @@ class FileModel:
         """The innermost loop whose body holds the node, in the same function."""
         return self._regions.loop(node)
 
+    def is_loop(self, node: cst.CSTNode) -> bool:
+        """Whether a node is a loop, or a method that a framework calls for every batch."""
+        return self._regions.loop_at(node) is not None
+
     def step_loop(self, node: cst.CSTNode) -> Loop | None:
         """The step loop that runs the node in every iteration, here or through calls (depth 3).
 
@@ -239,6 +292,10 @@ class FileModel:
     def hot_loop(self, node: cst.CSTNode) -> Loop | None:
         """The step loop or else the evaluation loop that runs the node in every iteration."""
         return self.step_loop(node) or self.eval_loop(node)
+
+    def times(self, loop: Loop) -> str | None:
+        """How often a loop's body runs ("10 x len(loader) times"), None if the code hides it."""
+        return self._program.frequency.times(loop)
 
     def throttled(self, node: cst.CSTNode) -> bool:
         """Whether it runs only every so many iterations (also when all calls that reach it do)."""
@@ -276,14 +333,15 @@ class FileModel:
         start, end = edits.bounds(part.tree, node)
         function = part.tree.function_of(node)
         filename = None if part is self._part else part.unit.filename
-        return Place(start, end, note, function.name if function else None, filename)
+        name = function.name if function else None
+        return Place(start, end, note, name, filename, self._regions.loop_at(node))
 
     def _home(self, node: cst.CSTNode) -> Part:
         return next(part for part in self._program.parts if node in part.tree.scopes)
 
     def place_of_row(self, row: int, note: str = "") -> Place:
         """A whole row of the text, for what is not syntax (``shell`` lines of a notebook)."""
-        line = self.text.splitlines()[row - 1]
+        line = self.lines[row - 1]
         return Place(Position(row, 1), Position(row, len(line) + 1), note)
 
     def problem(

@@ -38,6 +38,7 @@ class Loops:
         self._names = names
         self._flow = flow
         self._home = {call: tree.function_of(call) for call in tree.calls}
+        self._innermost: dict[cst.CSTNode, LoopNode | None] = {}
         self._around = {node: self.innermost(node) for node in (*tree.calls, *tree.loops)}
 
     @functools.cached_property
@@ -168,11 +169,10 @@ class Loops:
         """Whether the last ``.train()`` or ``.eval()`` before a node is ``.eval()``."""
         order = self._tree.order
         last: str | None = None
-        for call in self._tree.calls:
+        for call in self.calls_in(self._tree.functions[function]):
             if (
                 isinstance(call.func, cst.Attribute)
                 and call.func.attr.value in {"train", "eval"}
-                and self._home[call] is self._tree.functions[function]
                 and order[call] < order[node]
             ):
                 last = call.func.attr.value
@@ -209,6 +209,11 @@ class Loops:
 
     def innermost(self, node: cst.CSTNode) -> LoopNode | None:
         """The innermost loop of the same function that runs a node again and again."""
+        if node not in self._innermost:
+            self._innermost[node] = self._find_innermost(node)
+        return self._innermost[node]
+
+    def _find_innermost(self, node: cst.CSTNode) -> LoopNode | None:
         child = node
         for parent in self._tree.ancestors(node):
             if isinstance(parent, cst.FunctionDef | cst.Lambda | cst.ClassDef):

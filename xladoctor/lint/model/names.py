@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 _BUILTINS = frozenset(dir(builtins))
 
+#: The nodes that give names a meaning.
+_BINDING = frozenset(
+    [
+        cst.Import, cst.ImportFrom, cst.FunctionDef, cst.ClassDef, cst.Param, cst.Assign,
+        cst.AnnAssign, cst.NamedExpr, cst.AugAssign, cst.For, cst.CompFor, cst.AsName,
+    ]
+)  # fmt: skip
+
 #: The same thing under several public addresses: the left is rewritten to the right. Only whole
 #: dotted parts at the beginning match.
 _SAME = {
@@ -70,11 +78,13 @@ class Names:
         self._resolved: dict[cst.CSTNode, str | None] = {}
         self._written: dict[cst.CSTNode, str | None] = {}
         self._links: Mapping[str, Names] = {}
+        for kind in (cst.Global, cst.Nonlocal):
+            for node in tree.by_type.get(kind, ()):
+                assert isinstance(node, cst.Global | cst.Nonlocal)
+                tree.scopes[node].globals.update(item.name.value for item in node.names)
         for node, scope in tree.scopes.items():
-            if isinstance(node, cst.Global | cst.Nonlocal):
-                scope.globals.update(item.name.value for item in node.names)
-        for node, scope in tree.scopes.items():
-            self._bind(node, scope)
+            if type(node) in _BINDING:
+                self._bind(node, scope)
 
     def resolve(self, node: cst.BaseExpression) -> str | None:
         """The dotted original of a name or attribute chain, None if it is not an import or builtin.

@@ -15,6 +15,7 @@ import libcst as cst
 
 from xladoctor.lint.model.calls import CallSite
 from xladoctor.lint.model.flow import Flow
+from xladoctor.lint.model.frequency import Frequency
 from xladoctor.lint.model.names import LinkedNames, Names
 from xladoctor.lint.model.regions import Regions, is_xla, spmd_is_on, used_frameworks
 from xladoctor.lint.model.syntax import Forest, Tree
@@ -103,6 +104,7 @@ class Program:
         self.names = names
         self.flow = Flow(self.tree, names, frozenset(self._for_xla()))
         self.regions = Regions(self.tree, names, self.flow)
+        self.frequency = Frequency(self.tree, names, self.flow, self.regions)
 
     def above(self, part: Part) -> Sequence[Part]:
         """The files that import a file, also in turn."""

@@ -133,6 +133,10 @@ class Regions:
         found = self._loops.innermost(node)
         return self._loops.by_node[found] if found is not None else None
 
+    def loop_at(self, node: cst.CSTNode) -> Loop | None:
+        """The loop that a node is."""
+        return self._loops.by_node.get(node)
+
     def hot(self, node: cst.CSTNode, kind: LoopKind) -> Loop | None:
         """The loop of a kind that runs a node in every iteration, here or through calls."""
         return self._hot(node, kind, _DEPTH)

@@ -11,12 +11,21 @@ import functools
 from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
-from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+from libcst.metadata import CodeRange, PositionProvider
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _DEFINITIONS = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
+
+#: What the walk takes note of.
+_COLLECTED = frozenset(
+    [
+        cst.FunctionDef, cst.Lambda, cst.ClassDef, cst.GeneratorExp, cst.ListComp, cst.SetComp,
+        cst.DictComp, cst.Call, cst.For, cst.While, cst.CompFor, cst.SimpleString, cst.Import,
+        cst.ImportFrom,
+    ]
+)  # fmt: skip
 
 LoopNode: TypeAlias = cst.For | cst.While | cst.CompFor
 FunctionNode: TypeAlias = cst.FunctionDef | cst.Lambda
@@ -141,6 +150,15 @@ class Statement:
     index: int
 
 
+class _Positions(PositionProvider):
+    """LibCST's positions without its wrapper, which walks the whole tree once more for nothing."""
+
+    def of(self, module: cst.Module) -> Mapping[cst.CSTNode, CodeRange]:
+        """Where each node of a module stands."""
+        self._gen_impl(module)
+        return self._computed  # type: ignore[return-value]
+
+
 class Tree:
     """One file's syntax tree with the facts a single walk collects.
 
@@ -164,9 +182,16 @@ class Tree:
         self._walk(module, self.top, None, None)
 
     @functools.cached_property
-    def _positions(self) -> dict[cst.CSTNode, CodeRange]:
-        wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
-        return dict(wrapper.resolve(PositionProvider))
+    def _positions(self) -> Mapping[cst.CSTNode, CodeRange]:
+        return _Positions().of(self.module)
+
+    @functools.cached_property
+    def by_type(self) -> Mapping[type[cst.CSTNode], Sequence[cst.CSTNode]]:
+        """The nodes of each type, in the order of the walk."""
+        found: dict[type[cst.CSTNode], list[cst.CSTNode]] = {}
+        for node in self.scopes:
+            found.setdefault(type(node), []).append(node)
+        return found
 
     def range(self, node: cst.CSTNode) -> CodeRange:
         """Where a node stands (rows from 1, columns from 0, in code points)."""
@@ -220,20 +245,23 @@ class Tree:
         self.scopes[node] = scope
         if function is not None:
             self._homes[node] = function
-        if isinstance(node, cst.FunctionDef | cst.Lambda):
-            function = self._function(node, function, owner)
-            owner = None
-            scope = Scope(node, scope)
-        elif isinstance(node, cst.ClassDef):
-            owner = Class(node, node.name.value)
-            self.classes[node] = owner
-            scope = Scope(node, scope)
-        elif isinstance(node, cst.GeneratorExp | cst.ListComp | cst.SetComp | cst.DictComp):
-            scope = Scope(node, scope)
-        else:
-            self._collect(node)
-        if scope.node is node:
-            self.scopes[node] = scope
+        # By type and not by isinstance, which LibCST's abstract classes make slow: most nodes are
+        # names and attributes, and nothing of all this.
+        if type(node) in _COLLECTED:
+            if isinstance(node, cst.FunctionDef | cst.Lambda):
+                function = self._function(node, function, owner)
+                owner = None
+                scope = Scope(node, scope)
+            elif isinstance(node, cst.ClassDef):
+                owner = Class(node, node.name.value)
+                self.classes[node] = owner
+                scope = Scope(node, scope)
+            elif isinstance(node, cst.GeneratorExp | cst.ListComp | cst.SetComp | cst.DictComp):
+                scope = Scope(node, scope)
+            else:
+                self._collect(node)
+            if scope.node is node:
+                self.scopes[node] = scope
         for child in children(node):
             self.parents[child] = node
             self._walk(child, scope, function, owner)
@@ -299,6 +327,9 @@ class Forest(Tree):
         self.modules = tuple(tree.module for tree in trees)
 
 
+_NO_NODES = frozenset([str, bool, int, cst.MaybeSentinel])
+
+
 @functools.cache
 def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     return tuple(
@@ -312,12 +343,13 @@ def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """The parts of a node that carry meaning, about in source order."""
     for name in _fields(type(node)):
         value = getattr(node, name)
-        if isinstance(value, cst.CSTNode):
+        # Fields hold nodes, sequences of nodes, texts, None, or LibCST's mark for what is missing.
+        if value is None or type(value) in _NO_NODES:
+            continue
+        if type(value) in {list, tuple}:
+            yield from value
+        else:
             yield value
-        elif isinstance(value, list | tuple):
-            for item in value:
-                if isinstance(item, cst.CSTNode):
-                    yield item
 
 
 def walk(node: cst.CSTNode, *, into_functions: bool = True) -> Iterator[cst.CSTNode]:

@@ -42,7 +42,7 @@ What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST n
 ``calls(*names)``              CallSites, all or those of the given dotted names ("a.b.*" too)
 ``reached(node)``              the calls in a node and in the functions they run
 ``methods(*names)``            CallSites of ``x.name(...)`` whatever x is
-``nodes()``                    every node of the file, in source order
+``nodes(*types)``              every node of the file (of these types), in source order
 ``name(expr)``                 dotted original of what an expression names, or None
 ``value(expr)``                Value: kind, certain, origin, local, element, items
 ``loop(node)``                 innermost Loop around a node in the same function
@@ -181,6 +181,7 @@ def _page(
         found_by=("lint",),
         summary=summary or first,
         default=default,
+        select="",
         text=f"# {name} ({code})\n\n{text}\n",
         url="",
         examples=catalogue.examples_of(f"# {name} ({code})\n\n{text}\n"),

@@ -80,8 +80,8 @@ def entry_for(dotted: str) -> Entry | None:
 
 def uses(model: FileModel) -> Iterator[tuple[cst.BaseExpression, str, Entry]]:
     """Expressions that name something of the table: node, full name, row; each chain once."""
-    for node in model.nodes():
-        if not isinstance(node, cst.Attribute | cst.Name) or _in_import(model, node):
+    for node in model.nodes(cst.Attribute, cst.Name):
+        if _in_import(model, node):
             continue
         parent = model.parent(node)
         if isinstance(parent, cst.Attribute) and (parent.attr is node or _names(model, parent)):

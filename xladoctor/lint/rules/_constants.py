@@ -38,9 +38,7 @@ def _key(model: FileModel, node: cst.Subscript) -> str | None:
 def _entry(model: FileModel, name: str, key: str) -> object:
     """What ``name[key]`` is set to, if that happens exactly once in the file."""
     found: list[cst.BaseExpression] = []
-    for node in model.nodes():
-        if not isinstance(node, cst.Assign):
-            continue
+    for node in model.nodes(cst.Assign):
         for item in node.targets:
             target = item.target
             if isinstance(target, cst.Name) and target.value == name:

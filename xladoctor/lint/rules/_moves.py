@@ -36,7 +36,7 @@ def out_of_condition(model: FileModel, node: cst.CSTNode, condition: cst.CSTNode
     if model.parent(line) is not condition.body:
         return []
     found, outer = model.tree.range(line), model.tree.range(condition)
-    lines = model.text.splitlines()
+    lines = model.lines
     if outer.end.line >= len(lines):
         return []
     indent = lines[outer.start.line - 1][: outer.start.column]
@@ -62,7 +62,7 @@ def under_condition(model: FileModel, node: cst.CSTNode, condition: str) -> Edit
     if line is None:
         return None
     found = model.tree.range(line)
-    indent = model.text.splitlines()[found.start.line - 1][: found.start.column]
+    indent = model.lines[found.start.line - 1][: found.start.column]
     if indent.strip() or found.start.line != found.end.line:
         return None
     step = "\t" if indent.startswith("\t") else "    "
@@ -73,7 +73,7 @@ def under_condition(model: FileModel, node: cst.CSTNode, condition: str) -> Edit
 def insert_behind(model: FileModel, line: cst.CSTNode, statement: str) -> Edit | None:
     """Insert a statement on a line of its own behind a line (or a whole block)."""
     found = model.tree.range(line)
-    lines = model.text.splitlines()
+    lines = model.lines
     indent = lines[found.start.line - 1][: found.start.column]
     last = found.end.line
     if isinstance(line, cst.BaseCompoundStatement):
@@ -97,7 +97,7 @@ def remove_definition(model: FileModel, function: Function) -> Edit | None:
         return None
     if not isinstance(node.body, cst.IndentedBlock):
         return None
-    lines = model.text.splitlines()
+    lines = model.lines
     first = model.tree.range(node).start.line
     last = model.tree.range(node.body.body[-1]).end.line
     while first > 1 and not lines[first - 2].strip():

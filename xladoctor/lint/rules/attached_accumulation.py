@@ -21,10 +21,23 @@ def attached_accumulation(model: FileModel) -> Iterator[Problem]:
     """Find sums and lists over steps of a loss that ``backward`` was called on."""
     if not model.is_xla:
         return
+    backward = _backward_calls(model)
+    sources = {
+        part.value
+        for _, receiver in backward
+        for part in walk(receiver)
+        if isinstance(part, cst.Name)
+    }
     for loop in model.loops:
         if loop.kind is not LoopKind.STEP or loop.implicit:
             continue
-        losses, sources = _differentiated(model, loop)
+        losses = {
+            receiver.value
+            for around, receiver in backward
+            if around is loop
+            and isinstance(receiver, cst.Name)
+            and model.value(receiver).is_device_tensor
+        }
         for node in walk(loop.node, into_functions=False):
             found = _accumulates(model, node, losses)
             if found is None:
@@ -43,20 +56,13 @@ def attached_accumulation(model: FileModel) -> Iterator[Problem]:
             )
 
 
-def _differentiated(model: FileModel, loop: Loop) -> tuple[set[str], set[str]]:
-    """Names that are tensors whose ``backward`` the loop calls; all names in such expressions."""
-    losses: set[str] = set()
-    sources: set[str] = set()
-    for call in model.methods("backward"):
-        if call.receiver is None or call.name is not None:
-            continue
-        names = {part.value for part in walk(call.receiver) if isinstance(part, cst.Name)}
-        inside = model.loop(call.node) is loop
-        tensor = model.value(call.receiver).is_device_tensor
-        if inside and tensor and isinstance(call.receiver, cst.Name):
-            losses.add(call.receiver.value)
-        sources |= names
-    return losses, sources
+def _backward_calls(model: FileModel) -> list[tuple[Loop | None, cst.BaseExpression]]:
+    """The loop around each ``x.backward()``, and ``x``."""
+    return [
+        (model.loop(call.node), call.receiver)
+        for call in model.methods("backward")
+        if call.receiver is not None and call.name is None
+    ]
 
 
 def _accumulates(

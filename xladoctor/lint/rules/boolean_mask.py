@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @rule("XLA202")
 def boolean_mask_read(model: FileModel) -> Iterator[Problem]:
     """Find reads of a device tensor through a boolean mask in hot loops."""
-    for node in model.nodes():
-        if not isinstance(node, cst.Subscript) or _is_target(model, node):
+    for node in model.nodes(cst.Subscript):
+        if _is_target(model, node):
             continue
         mask = mask_of(model, node)
         if mask is None or not model.value(node.value).is_device_tensor:

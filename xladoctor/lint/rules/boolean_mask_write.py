@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @rule("XLA204")
 def boolean_mask_write(model: FileModel) -> Iterator[Problem]:
     """Find writes into a device tensor through a boolean mask in hot loops."""
-    for node in model.nodes():
+    for node in model.nodes(cst.Assign, cst.AugAssign):
         if isinstance(node, cst.Assign):
             targets = [item.target for item in node.targets]
         elif isinstance(node, cst.AugAssign):

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import functools
-import re
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._environment import SHELL, is_environ, key_of, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import FileModel, Problem
     from xladoctor.lint.model.file import Place
-
-_SHELL = re.compile(
-    r"(?:%(?:set_)?env\s+|\bexport\s+|^\s*!\s*|\benv\s+)(?P<name>[A-Z][A-Z0-9_]+)(?:=|\s+\S)"
-)
 
 
 @functools.cache
@@ -44,12 +40,12 @@ def _known(name: str, target: tuple[int, ...]) -> dict[str, Any] | None:
 def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
     """Find settings of environment variables that torch_xla does not read, or will not for long."""
     for node in model.nodes():
-        for name, spot in _settings(model, node):
+        for name, spot in settings(model, node):
             row = _known(name, model.target)
             if row is not None and row["status"] != "gone":
                 yield _problem(model, spot, name, row, _fix(model, node, row))
         if isinstance(node, cst.Subscript) and _reads(model, node):
-            name = _key(model, node) or ""
+            name = key_of(model, node) or ""
             row = _known(name, model.target)
             if row is not None and row["status"] == "gone":
                 yield model.problem(
@@ -59,63 +55,16 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
                     fix=_assert_fix(model, node),
                 )
     for number, line in model.shell:
-        for match in _SHELL.finditer(line):
+        for match in SHELL.finditer(line):
             row = _known(match["name"], model.target)
             if row is not None and row["status"] != "gone":
                 yield _problem(model, model.place_of_row(number), match["name"], row, None)
 
 
-def _settings(model: FileModel, node: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode]]:
-    """Names of variables that a node sets, with the node to report."""
-    if isinstance(node, cst.Assign):
-        for item in node.targets:
-            if isinstance(item.target, cst.Subscript) and _is_environ(model, item.target.value):
-                name = _key(model, item.target)
-                if name is not None:
-                    yield name, node
-    elif isinstance(node, cst.Call):
-        call = model.call(node)
-        if call.name in {"os.environ.setdefault", "os.putenv"}:
-            first = call.argument(0, "key")
-            if first is not None:
-                yield from _literal_name(model, first, node)
-        elif call.name == "os.environ.update":
-            yield from call.keywords.items()
-            yield from _keys(model, call)
-
-
-def _keys(model: FileModel, call: CallSite) -> Iterator[tuple[str, cst.CSTNode]]:
-    """The keys of dictionaries that are given as they stand."""
-    for argument in call.positional:
-        if isinstance(argument, cst.Dict):
-            for element in argument.elements:
-                if isinstance(element, cst.DictElement):
-                    yield from _literal_name(model, element.key, element.key)
-
-
-def _literal_name(
-    model: FileModel, expression: cst.BaseExpression, spot: cst.CSTNode
-) -> Iterator[tuple[str, cst.CSTNode]]:
-    name = model.literal(expression)
-    if isinstance(name, str):
-        yield name, spot
-
-
 def _reads(model: FileModel, node: cst.Subscript) -> bool:
-    return _is_environ(model, node.value) and not isinstance(
+    return is_environ(model, node.value) and not isinstance(
         model.parent(node), cst.AssignTarget | cst.Del
     )
-
-
-def _is_environ(model: FileModel, node: cst.BaseExpression) -> bool:
-    return model.name(node) == "os.environ"
-
-
-def _key(model: FileModel, node: cst.Subscript) -> str | None:
-    if len(node.slice) != 1 or not isinstance(node.slice[0].slice, cst.Index):
-        return None
-    key = model.literal(node.slice[0].slice.value)
-    return key if isinstance(key, str) else None
 
 
 def _problem(

@@ -21,8 +21,8 @@ _MAKERS = "torch_xla.distributed.parallel_loader."
 @rule("XLA422")
 def device_loader_attribute(model: FileModel) -> Iterator[Problem]:
     """Find attributes of the wrapped loader that are asked of the device loader."""
-    for node in model.nodes():
-        if not isinstance(node, cst.Attribute) or node.attr.value not in _MISSING:
+    for node in model.nodes(cst.Attribute):
+        if node.attr.value not in _MISSING:
             continue
         value = model.value(node.value)
         made = value.origin

@@ -21,9 +21,7 @@ def different_graphs(model: FileModel) -> Iterator[Problem]:
     """Find arithmetic of device tensors with the core's number in hot loops."""
     if model.spmd:
         return
-    for node in model.nodes():
-        if not isinstance(node, cst.BinaryOperation):
-            continue
+    for node in model.nodes(cst.BinaryOperation):
         sides = (node.left, node.right)
         tensor = next((side for side in sides if model.value(side).is_device_tensor), None)
         number = next((side for side in sides if side is not tensor), node.right)

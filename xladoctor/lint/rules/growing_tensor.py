@@ -22,8 +22,8 @@ _JOINS = frozenset(f"torch.{name}" for name in ("cat", "concat", "hstack", "vsta
 @rule("XLA206")
 def growing_tensor(model: FileModel) -> Iterator[Problem]:
     """Find ``x = torch.cat([x, new])`` on device tensors in hot loops."""
-    for node in model.nodes():
-        if not isinstance(node, cst.Assign) or not isinstance(node.value, cst.Call):
+    for node in model.nodes(cst.Assign):
+        if not isinstance(node.value, cst.Call):
             continue
         call = model.call(node.value)
         if call.name not in _JOINS or not model.value(node.value).is_device_tensor:
@@ -54,6 +54,12 @@ def _parts(call: CallSite) -> Iterator[cst.BaseExpression]:
 
 def _starts_anew(node: cst.CSTNode, loop: cst.CSTNode, target: cst.BaseExpression) -> bool:
     """Whether the loop's body sets the name too: then it has the same size every time."""
+    if isinstance(loop, cst.For | cst.CompFor) and any(
+        same_name(part, target)
+        for part in walk(loop.target)
+        if isinstance(part, cst.BaseExpression)
+    ):
+        return True
     for other in walk(loop):
         if (
             isinstance(other, cst.Assign)

@@ -89,13 +89,13 @@ def _is_scheduler(model: FileModel, node: cst.BaseExpression | None) -> bool:
 
 def _membership(model: FileModel) -> Iterator[Problem]:
     """``label in seen`` with a tensor on the right."""
-    for node in model.nodes():
-        if not isinstance(node, cst.Comparison):
-            continue
+    for node in model.nodes(cst.Comparison):
         for part in node.comparisons:
             value = model.value(part.comparator)
             if not isinstance(part.operator, cst.In | cst.NotIn) or not value.is_device_tensor:
                 continue
+            if isinstance(model.literal(node.left), str):
+                continue  # a key of a dictionary, whatever the model takes it for
             loop = costly_loop(model, node) if value.certain else None
             if loop is not None:
                 yield model.problem(

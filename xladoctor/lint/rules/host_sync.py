@@ -90,8 +90,8 @@ def _literal_parts(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
 
 def _stores_into_cpu_tensors(model: FileModel) -> Iterator[Problem]:
     """``losses[i] = loss`` with ``losses`` on the CPU waits without a word of it."""
-    for node in model.nodes():
-        if not isinstance(node, cst.Assign) or not model.value(node.value).is_device_tensor:
+    for node in model.nodes(cst.Assign):
+        if not model.value(node.value).is_device_tensor:
             continue
         for item in node.targets:
             target = item.target

@@ -22,8 +22,8 @@ _REDUCTIONS = frozenset({"argmax", "argmin", "sum", "max", "min"})
 @rule("XLA108")
 def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
     """Find ``x[t]`` and ``x[:t]`` where ``t`` is certainly a device tensor without dimensions."""
-    for node in model.nodes():
-        if not isinstance(node, cst.Subscript) or not model.value(node.value).is_device_tensor:
+    for node in model.nodes(cst.Subscript):
+        if not model.value(node.value).is_device_tensor:
             continue
         index = next((part for part in _indices(node) if _is_scalar(model, part)), None)
         loop = costly_loop(model, node) if index is not None else None

@@ -10,12 +10,15 @@ from xladoctor.lint.rules._lightning import argument_fix, precision_fix
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import libcst as cst
+
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
 
 #: Removed arguments: the release of Lightning without them (its changelog), what to write instead.
 _REMOVED = {
+    "num_tpu_cores": ("0.9", 'accelerator="tpu", devices="auto"'),
     "tpu_cores": ("2.0", 'accelerator="tpu", devices="auto"'),
     "gpus": ("2.0", "accelerator=... and devices=..."),
     "ipus": ("2.0", "accelerator=... and devices=..."),
@@ -28,7 +31,8 @@ _REMOVED = {
     "checkpoint_callback": ("1.7", "enable_checkpointing=..."),
 }
 _STRATEGIES = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
-_HALF = (16, "16", "16-mixed")
+#: Precisions that Lightning's XLAPrecision refuses (it knows 32-true, 16-true and bf16-true).
+_REFUSED = (16, "16", "16-mixed", "bf16", "bf16-mixed", 64, "64", "64-true")
 
 
 @rule("XLA901")
@@ -55,17 +59,32 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     suggestion=f'write strategy="{new}"',
                     fix=model.fix(f'Write "{new}"', model.replace(value, f'"{new}"')),
                 )
-            if name == "precision" and literal in _HALF:
-                yield model.problem(
-                    value,
-                    "TPUs have no float16 training: Trainer raises ValueError for this precision",
-                    suggestion='write precision="bf16-true"',
-                    fix=precision_fix(model, value),
-                )
+            if name == "precision":
+                yield from _precision(model, value)
+
+
+def _precision(model: FileModel, value: cst.BaseExpression) -> Iterator[Problem]:
+    literal = model.literal(value)
+    fix = precision_fix(model, value)
+    if literal in _REFUSED:
+        yield model.problem(
+            value,
+            f"Lightning 2 knows no precision={literal!r} on XLA devices: Trainer raises ValueError",
+            suggestion='write precision="bf16-true" or "32-true"',
+            fix=fix,
+        )
+    elif literal == "16-true":
+        yield model.problem(
+            value,
+            'precision="16-true" sets XLA_USE_F16, which no torch_xla has ever read: the training '
+            "runs in float32",
+            suggestion='write precision="bf16-true"',
+            fix=fix,
+        )
 
 
 def _for_xla(model: FileModel, call: CallSite) -> bool:
-    if "tpu_cores" in call.keywords:
+    if {"tpu_cores", "num_tpu_cores"} & set(call.keywords):
         return True
     accelerator = call.keywords.get("accelerator")
     strategy = call.keywords.get("strategy")

@@ -22,8 +22,8 @@ _NOT_DICE = frozenset({"random.seed", "random.Random", "numpy.random.seed"})
 @rule("XLA207")
 def random_branch(model: FileModel) -> Iterator[Problem]:
     """Find ``if random.random() < p`` around device work in hot loops."""
-    for node in model.nodes():
-        if not isinstance(node, cst.If) or not _throws(model, node.test):
+    for node in model.nodes(cst.If):
+        if not _throws(model, node.test):
             continue
         loop = costly_loop(model, node)
         if loop is None or not any(_computes(model, part) for part in walk(node.body)):

@@ -22,14 +22,9 @@ def tied_weights(model: FileModel) -> Iterator[Problem]:
     """Find weights tied in ``__init__`` of a model that the file moves to an XLA device."""
     if not model.is_xla or model.frameworks:
         return
-    for cls in model.classes:
-        init = cls.methods.get("__init__")
-        if init is None or _ties_elsewhere(model, cls):
-            continue
-        for node in walk(init.node):
-            if not isinstance(node, cst.Assign) or not _ties(node):
-                continue
-            move = _moved(model, cls)
+    for cls, nodes in _tied_in_init(model).items():
+        move = _moved(model, cls)
+        for node in nodes:
             if move is not None:
                 yield model.problem(
                     node,
@@ -54,14 +49,27 @@ def _ties(node: cst.Assign) -> bool:
     )
 
 
-def _ties_elsewhere(model: FileModel, cls: Class) -> bool:
-    """Whether the file ties weights outside of ``__init__`` too: after the move, perhaps."""
-    init = cls.methods["__init__"].node
-    inside = {node for node in walk(init) if isinstance(node, cst.Assign)}
-    return any(
-        isinstance(node, cst.Assign) and node not in inside and _ties(node)
-        for node in model.nodes()
-    ) or any(True for _ in model.methods("tie_weights"))
+def _tied_in_init(model: FileModel) -> dict[Class, list[cst.Assign]]:
+    """What the ``__init__`` of a class ties; nothing if the file ties elsewhere too.
+
+    It may then tie after the move.
+    """
+    inits = {
+        part: cls
+        for cls in model.classes
+        if "__init__" in cls.methods
+        for part in walk(cls.methods["__init__"].node)
+        if isinstance(part, cst.Assign)
+    }
+    found: dict[Class, list[cst.Assign]] = {}
+    homes = set()
+    for node in model.nodes(cst.Assign):
+        if _ties(node):
+            homes.add(inits.get(node))
+            if node in inits:
+                found.setdefault(inits[node], []).append(node)
+    elsewhere = len(homes) > 1 or None in homes or any(True for _ in model.methods("tie_weights"))
+    return {} if elsewhere else found
 
 
 def _moved(model: FileModel, cls: Class) -> CallSite | None:

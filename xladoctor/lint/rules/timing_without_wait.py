@@ -30,8 +30,8 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     reported: set[cst.CSTNode] = set()
-    for node in model.nodes():
-        if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Subtract):
+    for node in model.nodes(cst.BinaryOperation):
+        if not isinstance(node.operator, cst.Subtract):
             continue
         end = _clock(model, node.left, node)
         start = _clock(model, node.right, node)

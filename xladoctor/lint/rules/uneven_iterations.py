@@ -35,12 +35,14 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
     """Find ``break``, ``continue`` and ``return`` in step loops on a condition of one core."""
     if not model.is_xla or model.spmd or model.frameworks:
         return
+    by_loop: dict[Loop | None, list[CallSite]] = {}
+    for call in model.calls(*_MEETINGS):
+        by_loop.setdefault(model.loop(call.node), []).append(call)
     for loop in model.loops:
         if loop.kind is not LoopKind.STEP or loop.implicit:
             continue
-        entry = model.on_every_core(loop.node)
-        meetings = [call for call in model.calls(*_MEETINGS) if model.loop(call.node) is loop]
-        if entry is None or not meetings:
+        meetings = by_loop.get(loop, [])
+        if not meetings or model.on_every_core(loop.node) is None:
             continue
         for node in walk(loop.node, into_functions=False):
             if not isinstance(node, cst.Break | cst.Continue | cst.Return):

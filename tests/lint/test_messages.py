@@ -1,0 +1,114 @@
+"""A message says what is wrong, in which loop, and how often that loop runs."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import pytest
+
+from xladoctor.lint import engine, sources
+from xladoctor.lint.sources import Source
+
+HEAD = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+from tqdm import tqdm
+
+EPOCHS = 10
+device = xm.xla_device()
+model = torch.nn.Linear(4, 4).to(device)
+"""
+
+
+def message(program, code="XLA101"):
+    result = engine.lint(Source("train.py", HEAD + textwrap.dedent(program)))
+    assert result.failures == ()
+    [finding] = [item for item in result.findings if item.code == code]
+    return finding.message
+
+
+@pytest.mark.parametrize(
+    ("loops", "said"),
+    [
+        ("for x in loader:", "(step loop: line 9, len(loader) times)"),
+        ("for i, x in enumerate(tqdm(loader), 1):", "(step loop: line 9, len(loader) times)"),
+        ("for i in range(100):", "(step loop: line 9, 100 times)"),
+        ("for i in range(3, 10):", "(step loop: line 9, 7 times)"),
+        ("for i in range(EPOCHS):", "(step loop: line 9, 10 times)"),
+        ("for i in range(args.steps):", "(step loop: line 9, args.steps times)"),
+        ("for i in range(1, args.steps + 1):", "(step loop: line 9, args.steps times)"),
+        ("for i in range(len(loader)):", "(step loop: line 9, len(loader) times)"),
+        ("while step < 10:", "(step loop: line 9)"),
+        ("for i in range(0, n, 2):", "(step loop: line 9)"),
+        ("for x in batches():", "(step loop: line 9)"),
+        ("for x in loader:\n  if done: break", "(step loop: line 9)"),
+    ],
+)
+def test_the_loop_and_how_often_it_runs(loops, said):
+    first, _, more = loops.partition("\n")
+    body = "".join(f"{more.replace('  ', '    ', 1)}\n" if more else "")
+    program = (
+        f"{first}\n{body}    loss = model(torch.ones(2, 4, device=device)).sum()\n"
+        "    loss.backward()\n    torch_xla.sync()\n    print(loss.item())\n"
+    )
+    assert message(program).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "said"),
+    [
+        ("for epoch in range(EPOCHS):", "10 x len(loader) times)"),
+        ("for epoch in range(1, epochs + 1):", "epochs x len(loader) times)"),
+        ("while True:", "len(loader) times in an epoch)"),
+    ],
+)
+def test_epochs_are_counted_here_and_through_the_call(epochs, said):
+    step = (
+        "for x in loader:\n"
+        "    loss = model(x.to(device)).sum()\n"
+        "    loss.backward()\n"
+        "    torch_xla.sync()\n"
+        "    print(loss.item())\n"
+    )
+    nested = f"loader = []\n{epochs}\n{textwrap.indent(step, '    ')}"
+    assert message(nested).endswith(said)
+    called = f"def train(loader):\n{textwrap.indent(step, '    ')}\n{epochs}\n    train([])\n"
+    assert message(called).endswith(said)
+
+
+def test_a_method_that_a_framework_calls():
+    program = """
+        import lightning as L
+
+        class Net(L.LightningModule):
+            def training_step(self, batch, index):
+                x, y = batch
+                loss = self.net(x).sum()
+                print(loss.item())
+                return loss
+    """
+    assert message(program).endswith("(training_step, line 13, runs for every batch)")
+
+
+def test_a_loop_in_another_cell_of_a_notebook():
+    cells = [
+        HEAD,
+        "def report(loss):\n    return loss.item()\n",
+        "text = 'nothing'\n",
+        (
+            "for x in loader:\n    loss = model(x.to(device)).sum()\n    loss.backward()\n"
+            "    torch_xla.sync()\n    report(loss)\n"
+        ),
+    ]
+    document = {"cells": [{"cell_type": "code", "source": cell} for cell in cells]}
+    result = engine.lint(sources.from_bytes(json.dumps(document).encode(), "train.ipynb"))
+    [finding] = [item for item in result.findings if item.code == "XLA101"]
+    assert finding.message.endswith("(step loop: cell 4, line 1, len(loader) times)")
+    assert [(place.cell, place.row) for place in finding.related] == [(3, 1), (3, 2)]
+
+
+def test_what_costs_nothing_each_time_names_no_loop():
+    program = "for x in loader:\n    loss = model(x.to(device)).sum()\n    loss.backward()\n"
+    assert "step loop:" not in message(program, "XLA802")

@@ -1,0 +1,86 @@
+"""Reductions of bfloat16, which XLA's CPU client does not have (torch_xla 2.9.0).
+
+It raises on some cores and leaves the others in the collective, often with memory destroyed
+("corrupted size vs. prev_size"). So a bfloat16 tensor is reduced as float32 and rounded once: as
+exact as a TPU's sum, or better. ``XLA_USE_BF16`` and ``XLA_DOWNCAST_BF16`` make a bfloat16 of every
+float32 behind the program's back, where nothing can be widened; they are not obeyed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any
+
+from ..agent import xla
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .running import Running
+
+#: Variables by which torch_xla keeps float32 as bfloat16.
+HIDDEN = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
+
+
+def take_hidden() -> str | None:
+    """Take the variables away before torch_xla reads them, at its first tensor.
+
+    Returns:
+        A sentence if one was set.
+    """
+    found = [name for name in HIDDEN if os.environ.pop(name, "0") not in ("", "0", "false")]
+    if not found:
+        return None
+    return (
+        f"{' and '.join(found)} is not obeyed on simulated cores, where bfloat16 cannot be reduced "
+        "unseen: numbers and memory are those of float32"
+    )
+
+
+def install(running: Running) -> None:
+    """Put the wider reduction around torch_xla's functions, inside of the points.
+
+    ``xm.all_reduce`` is what broadcasts, ``xm.reduce_gradients`` and ``torch.distributed`` end in.
+    """
+    import torch_xla.core.xla_model as xm
+
+    for name in ("all_reduce", "reduce_scatter"):
+        setattr(xm, name, _widening(getattr(xm, name), running))
+        xla.originals[name] = _widening(xla.originals[name], running)
+
+
+def _widening(original: Callable[..., Any], running: Running) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def reduce(reduce_type: str, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if running.here is None or not any(map(_narrow, _each(inputs))):
+            return original(reduce_type, inputs, *args, **kwargs)
+        import torch
+
+        output = kwargs.pop("output", None)
+        if isinstance(inputs, torch.Tensor):
+            result = original(reduce_type, inputs.float(), *args, **kwargs).to(inputs.dtype)
+            return result if output is None else output.copy_(result)
+        wide = [one.float() if _narrow(one) else one for one in inputs]
+        reduced = original(reduce_type, wide, *args, **kwargs)
+        results = [new.to(old.dtype) for old, new in zip(inputs, reduced, strict=True)]
+        if original.__name__ == "reduce_scatter":
+            for target, result in zip(output or (), results, strict=bool(output)):
+                target.copy_(result)
+            return results if output is None else output
+        with torch.no_grad():
+            for tensor, result in zip(inputs, results, strict=True):
+                tensor.copy_(result)
+        return inputs
+
+    return reduce
+
+
+def _each(inputs: Any) -> list[Any]:
+    return list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+
+
+def _narrow(value: Any) -> bool:
+    import torch
+
+    return getattr(value, "dtype", None) is torch.bfloat16 and bool(value.is_xla)

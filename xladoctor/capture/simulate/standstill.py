@@ -1,0 +1,198 @@
+"""Words for cores that cannot go on, or go on without belonging together: who, where, for whom."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from .divergence import (
+    Pending,
+    difference,
+    extra_collectives,
+    lines_of_difference,
+    odd_ones,
+)
+from .places import Place, place_named, user_frame, user_place
+from .wording import names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .cores import Core, Crew
+
+ON_A_TPU = (
+    "On a TPU this can hang or give wrong results: every core must run the same graphs, "
+    "in the same order"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """What a core brings to a rendezvous."""
+
+    payload: bytes
+    tag: str | None
+    place: Place | None
+
+
+def stands(crew: Crew) -> dict[str, Any]:
+    """Where every core stands, as facts of an event.
+
+    Returns:
+        ``waits``: core to what it waits for, in words, only of those that wait for others;
+        ``for_cores``: core to those that it waits for; ``steps``: core to its optimizer steps.
+    """
+    return {
+        "waits": crew.waits,
+        "for_cores": {number: crew.waited_for(number) for number in crew.waits},
+        "steps": {core.number: core.steps for core in crew.cores.values()},
+    }
+
+
+def sentence(crew: Crew) -> str:
+    """Who waits where and for whom, and where those are."""
+    waiting: dict[str, list[int]] = {}
+    others: dict[str, list[int]] = {}
+    for core in sorted(crew.cores.values(), key=lambda one: one.number):
+        if core.waits_for is not None:
+            words = f"{core.waits_for}{user_place(core.thread)}"
+            missing = crew.waited_for(core.number)
+            words += f" for {names(missing)}" if missing else ""
+            waiting.setdefault(words, []).append(core.number)
+        else:
+            others.setdefault(_elsewhere(core), []).append(core.number)
+    never = [number for number in range(crew.size) if number not in crew.cores]
+    if never:
+        others["has not begun"] = never
+    parts = [
+        f"{names(numbers)} {'wait' if len(numbers) > 1 else 'waits'} in {words}"
+        for words, numbers in waiting.items()
+    ]
+    parts += [f"{names(numbers)} {_plural(words, numbers)}" for words, numbers in others.items()]
+    return "; ".join(parts)
+
+
+def _elsewhere(core: Core) -> str:
+    if core.ended:
+        return f"has already ended, after {_steps(core.steps)}"
+    return f"is elsewhere{user_place(core.thread)}"
+
+
+def _steps(count: int) -> str:
+    return f"{count} step" + ("" if count == 1 else "s")
+
+
+def _plural(words: str, numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return words
+    first, _, rest = words.partition(" ")
+    return f"{ {'has': 'have', 'is': 'are'}[first] } {rest}"
+
+
+def describe(crew: Crew, ended: list[int]) -> tuple[str, str, dict[str, Any]]:
+    """Say why a meeting cannot take place.
+
+    Returns:
+        Kind of the event, the sentence, and the facts for the run directory.
+    """
+    if not ended:
+        graphs = _describe_graphs(crew)
+        if graphs:
+            return graphs
+    kind = "core-left" if ended else "cores-differ"
+    message = f"xladoctor: the cores do not run the same program: {sentence(crew)}. {ON_A_TPU}"
+    return kind, message, {"ended": ended, **stands(crew)}
+
+
+def _describe_graphs(crew: Crew) -> tuple[str, str, dict[str, Any]] | None:
+    """The case that all cores want to launch, but not the same graph."""
+    brought = crew.meeting.brought
+    if not all(isinstance(one, Pending) for one in brought.values()):
+        return None
+    collectives = _describe_collectives(crew)
+    if collectives:
+        return collectives
+    odd = odd_ones({number: one.graph for number, one in brought.items()})
+    if odd is None:
+        return None
+    texts = brought[odd[0][0]].text(), brought[odd[1][0]].text()
+    what = difference(*texts)
+    lines = (place_named(*line) for line in lines_of_difference(*texts))
+    thread = crew.cores[odd[0][0]].thread
+    message = (
+        f"xladoctor: {names(odd[0])} and {names(odd[1])} build different graphs for the same "
+        f"launch{user_place(thread)}"
+        + (f" (in {names(odd[0][:1])}: {what})" if what else "")
+        + f". {ON_A_TPU}"
+    )
+    return (
+        "graphs-differ",
+        message,
+        {
+            "cores": odd[0],
+            "difference": what,
+            "place": user_frame(thread),
+            "cause_place": next((line for line in lines if line is not None), None),
+        },
+    )
+
+
+def _describe_collectives(crew: Crew) -> tuple[str, str, dict[str, Any]] | None:
+    """The case that one core has put more collectives, or others, into its graph."""
+    brought = crew.meeting.brought
+    odd = odd_ones({number: one.collectives for number, one in brought.items()})
+    if odd is None:
+        return None
+    mine, theirs = (brought[cores[0]].collectives for cores in odd)
+    extra = extra_collectives(mine, theirs)
+    if not extra:
+        return None  # the same ones in another order
+    first = extra[0]
+    have, lack = odd if first in mine else (odd[1], odd[0])
+    where = f" at {first.place[0]}:{first.place[1]}" if first.place else ""
+    thread = crew.cores[lack[0]].thread
+    message = (
+        f"xladoctor: only {names(have)} {'come' if len(have) > 1 else 'comes'} to {first.name} "
+        f"({first.detail}){where}; {names(lack)} {'launch' if len(lack) > 1 else 'launches'} a "
+        f"graph without it{user_place(thread)}. {ON_A_TPU}"
+    )
+    facts = {"kind": "collectives", "cores": odd[0], "difference": f"{first.name} {first.detail}"}
+    return "graphs-differ", message, {
+        **facts, "place": user_frame(thread), "cause_place": first.place,
+    }  # fmt: skip
+
+
+def tags_differ(brought: Mapping[int, Any]) -> tuple[str, dict[str, Any]] | None:
+    """Whether the cores have met in one rendezvous under different names.
+
+    torch_xla 2.9 pairs them all the same, so the program goes on; but each core gets what the
+    others sent for something else.
+
+    Args:
+        brought: Core to what it brought to the meeting.
+
+    Returns:
+        The sentence and the facts for the run directory; None if the tags are equal.
+    """
+    if not all(isinstance(one, Rendezvous) for one in brought.values()):
+        return None
+    odd = odd_ones({number: one.tag for number, one in brought.items()})
+    if odd is None:
+        return None
+    groups: dict[tuple[str | None, Place | None], list[int]] = {}
+    for number in sorted(brought):
+        groups.setdefault((brought[number].tag, brought[number].place), []).append(number)
+    parts = [
+        f"{names(numbers)} {'are' if len(numbers) > 1 else 'is'} in {tag!r}"
+        + (f" at {place[0]}:{place[1]}" if place else "")
+        for (tag, place), numbers in groups.items()
+    ]
+    message = (
+        f"xladoctor: the cores meet in one rendezvous under different tags: {'; '.join(parts)}. "
+        "torch_xla pairs them all the same, so each gets what the others sent for another purpose"
+    )
+    return message, {
+        "cores": odd[0],
+        "place": brought[odd[1][0]].place,
+        "cause_place": brought[odd[0][0]].place,
+    }

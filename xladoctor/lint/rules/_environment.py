@@ -1,0 +1,67 @@
+"""What rules about environment variables share: where a file sets them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel
+
+#: A variable that a shell line or magic of a notebook sets.
+SHELL = re.compile(
+    r"(?:%(?:set_)?env\s+|\bexport\s+|^\s*!\s*|\benv\s+)(?P<name>[A-Z][A-Z0-9_]+)(?:=|\s+\S)"
+)
+
+
+def settings(model: FileModel, node: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode]]:
+    """Names of variables that a node sets, with the node to report."""
+    if isinstance(node, cst.Assign):
+        for item in node.targets:
+            if isinstance(item.target, cst.Subscript) and is_environ(model, item.target.value):
+                name = key_of(model, item.target)
+                if name is not None:
+                    yield name, node
+    elif isinstance(node, cst.Call):
+        call = model.call(node)
+        if call.name in {"os.environ.setdefault", "os.putenv"}:
+            first = call.argument(0, "key")
+            if first is not None:
+                yield from _literal_name(model, first, node)
+        elif call.name == "os.environ.update":
+            yield from call.keywords.items()
+            yield from _keys(model, call)
+
+
+def _keys(model: FileModel, call: CallSite) -> Iterator[tuple[str, cst.CSTNode]]:
+    """The keys of dictionaries that are given as they stand."""
+    for argument in call.positional:
+        if isinstance(argument, cst.Dict):
+            for element in argument.elements:
+                if isinstance(element, cst.DictElement):
+                    yield from _literal_name(model, element.key, element.key)
+
+
+def _literal_name(
+    model: FileModel, expression: cst.BaseExpression, spot: cst.CSTNode
+) -> Iterator[tuple[str, cst.CSTNode]]:
+    name = model.literal(expression)
+    if isinstance(name, str):
+        yield name, spot
+
+
+def is_environ(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether an expression is ``os.environ``."""
+    return model.name(node) == "os.environ"
+
+
+def key_of(model: FileModel, node: cst.Subscript) -> str | None:
+    """The literal text in ``x["text"]``, or None."""
+    if len(node.slice) != 1 or not isinstance(node.slice[0].slice, cst.Index):
+        return None
+    key = model.literal(node.slice[0].slice.value)
+    return key if isinstance(key, str) else None

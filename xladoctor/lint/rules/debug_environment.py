@@ -1,0 +1,98 @@
+"""XLA714: a switch for looking for faults is left on."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor import catalogue
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._environment import SHELL, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model.file import Place
+
+_EAGER = "torch_xla.experimental.eager_mode"
+_OFF = ("", "0", "false", "False", 0, False, None)
+
+
+@functools.cache
+def _switches() -> dict[str, str]:
+    return {row["name"]: row["effect"] for row in catalogue.table("environment")["debugging"]}
+
+
+@rule("XLA714")
+def debug_environment(model: FileModel) -> Iterator[Problem]:
+    """Find settings of debugging variables that no condition turns off."""
+    if not model.is_xla:
+        return
+    for node in model.nodes():
+        for name, spot in settings(model, node):
+            if name in _switches() and not _meant(model, spot) and not _is_off(model, spot):
+                yield _problem(model, spot, name)
+    for number, line in model.shell:
+        for match in SHELL.finditer(line):
+            if match["name"] in _switches() and not line[match.end() - 1 :].startswith("=0"):
+                yield _problem(model, model.place_of_row(number), match["name"])
+    for call in model.calls(_EAGER):
+        mode = call.argument(0, "enable")
+        if mode is None or model.literal(mode) is not True or _meant(model, call.node):
+            continue
+        compiles = any(True for _ in model.calls("torch_xla.compile", "torch_xla.step"))
+        if compiles or _compiled(model) or _inherits(model):
+            continue  # eager outside, compiled steps: what eager mode is for
+        yield model.problem(
+            call.node,
+            "eager mode compiles and runs every operation by itself: torch_xla's own figures are "
+            "a small fraction of the speed of a traced step",
+            suggestion="leave it out, or put the step into torch_xla.compile",
+        )
+
+
+def _problem(model: FileModel, spot: cst.CSTNode | Place, name: str) -> Problem:
+    return model.problem(
+        spot,
+        f"{name} is for looking for faults and is left on: it {_switches()[name]}",
+        suggestion="set it where you need it, in the shell or under `if args.debug:`",
+    )
+
+
+def _meant(model: FileModel, node: cst.CSTNode) -> bool:
+    """Under a condition, or in a test: someone has thought of it."""
+    function = model.function_of(node)
+    while function is not None:
+        if function.name.startswith(("test_", "debug", "setUp")):
+            return True
+        function = function.outer
+    return bool(
+        [guard for guard in model.guards(node) if "__name__" not in model.tree.text(guard.test)]
+    )
+
+
+def _is_off(model: FileModel, node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.Assign):
+        return model.literal(node.value) in _OFF
+    if isinstance(node, cst.Call):
+        value = model.call(node).argument(1, "value")
+        return value is not None and model.literal(value) in _OFF
+    return False
+
+
+def _compiled(model: FileModel) -> bool:
+    names = {
+        model.name(item.func if isinstance(item, cst.Call) else item)
+        for function in model.functions
+        for item in function.decorators
+    }
+    return bool(names & {"torch_xla.compile", "torch_xla.step"})
+
+
+def _inherits(model: FileModel) -> bool:
+    """Whether a class gets its methods from a file that is not in sight, and may compile there."""
+    names = (model.name(base) for cls in model.classes for base in cls.bases)
+    return any(name is not None and not name.startswith(("torch.", "builtins.")) for name in names)

@@ -1,0 +1,147 @@
+"""XLA705: float64 numbers reach the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._reads import costly_loop, snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Function, Problem
+
+_DOUBLE = frozenset({"torch.float64", "torch.double", "numpy.float64", "numpy.double"})
+#: Functions of numpy whose result is float64 unless ``dtype`` says otherwise.
+_ARRAYS = frozenset(
+    f"numpy.{name}"
+    for name in (
+        "zeros", "ones", "empty", "linspace", "eye", "identity",
+        "random.rand", "random.randn", "random.random", "random.normal", "random.uniform",
+        "random.standard_normal", "random.random_sample",
+    )
+)  # fmt: skip
+#: Functions that give arrays of 8-bit integers: a true division makes them float64.
+_IMAGES = frozenset({"cv2.imread", "imageio.imread", "skimage.io.imread", "cv2.cvtColor"})
+_TENSORS = ("torch.from_numpy", "torch.tensor", "torch.as_tensor")
+_DEEPEST = 6
+
+
+@rule("XLA705")
+def float64_input(model: FileModel) -> Iterator[Problem]:
+    """Find device tensors made float64, and samples made of float64 arrays."""
+    if not model.is_xla:
+        return
+    for call in model.methods("double", "to", "type"):
+        tensor = call.receiver
+        if tensor is None or not model.value(tensor).is_device_tensor:
+            continue
+        if costly_loop(model, call.node) is None:
+            continue
+        if call.method == "double" or any(_is_double(model, a.value) for a in call.node.args):
+            yield _problem(model, call.node, f"{snippet(model, tensor)} becomes float64 here")
+    for call in model.calls(*_TENSORS):
+        first = call.argument(0)
+        if first is None or "dtype" in call.keywords or len(call.positional) > 1:
+            continue
+        if not _is_sample(model, call.function) or _converted(model, call.node):
+            continue
+        if _is_float64(model, first):
+            yield _problem(
+                model, call.node, f"numpy made {snippet(model, first)} float64, and torch keeps it"
+            )
+
+
+def _problem(model: FileModel, node: cst.CSTNode, what: str) -> Problem:
+    return model.problem(
+        node,
+        f"{what}: XLA computes in what it is given, and TPUs have no float64 unit",
+        suggestion="add .float(), or make the array with dtype=np.float32",
+    )
+
+
+def _is_double(model: FileModel, node: cst.BaseExpression) -> bool:
+    return model.name(node) in _DOUBLE
+
+
+def _is_sample(model: FileModel, function: Function | None) -> bool:
+    """Whether a function makes what a loader gives: ``__getitem__`` or a ``collate_fn``."""
+    if function is None:
+        return False
+    if function.name == "__getitem__" and function.owner is not None:
+        bases = {(model.name(b) or "").rpartition(".")[2] for b in function.owner.bases}
+        return any(base.endswith("Dataset") for base in bases)
+    return "collate" in function.name
+
+
+def _converted(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a method called on the tensor sets its dtype, or a name takes it elsewhere."""
+    parent = model.parent(node)
+    while isinstance(parent, cst.Attribute | cst.Call):
+        name = parent.attr.value if isinstance(parent, cst.Attribute) else ""
+        if name in {"float", "half", "bfloat16", "to", "type", "long", "int", "type_as"}:
+            return True
+        parent = model.parent(parent)
+    if not isinstance(parent, cst.Assign):
+        return False
+    target = parent.targets[0].target
+    if not isinstance(target, cst.Name):
+        return True
+    # x = torch.from_numpy(...); x = x.float(), or return x.float()
+    return any(
+        isinstance(call.receiver, cst.Name) and call.receiver.value == target.value
+        for call in model.methods("float", "to", "type", "half", "bfloat16", "long")
+    )
+
+
+def _is_float64(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> bool:
+    """Whether a numpy expression certainly gives float64."""
+    if depth > _DEEPEST:
+        return False
+    if isinstance(node, cst.BinaryOperation):
+        if isinstance(node.operator, cst.Divide) and _is_image(model, node.left):
+            return True
+        sides = (node.left, node.right)
+        return any(_is_float64(model, side, depth + 1) for side in sides)
+    if isinstance(node, cst.Name):
+        bindings = model.bindings(node.value, node)
+        return (
+            len(bindings) == 1
+            and bindings[0].kind == "assign"
+            and isinstance(bindings[0].node, cst.BaseExpression)
+            and _is_float64(model, bindings[0].node, depth + 1)
+        )
+    if not isinstance(node, cst.Call):
+        return False
+    call = model.call(node)
+    if call.name in _ARRAYS:
+        dtype = call.keywords.get("dtype")
+        shape_only = {"numpy.zeros", "numpy.ones", "numpy.empty"}
+        if dtype is None and call.name in shape_only and len(call.positional) > 1:
+            dtype = call.positional[1]
+        return dtype is None or _is_double(model, dtype)
+    if call.method == "transpose" and call.receiver is not None:
+        return _is_float64(model, call.receiver, depth + 1)
+    return False
+
+
+def _is_image(model: FileModel, node: cst.BaseExpression) -> bool:
+    made = made_by(model, node)
+    if made is None or made.name is None:
+        return False
+    if made.name in {"numpy.array", "numpy.asarray"} and "dtype" not in made.keywords:
+        first = made.argument(0)
+        return first is not None and len(made.positional) == 1 and _is_picture(model, first)
+    return made.name in _IMAGES
+
+
+def _is_picture(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``Image.open(...)`` with or without ``.convert("RGB")``."""
+    made: CallSite | None = made_by(model, node)
+    while made is not None and made.name is None and isinstance(made.receiver, cst.Call):
+        made = model.call(made.receiver)
+    return made is not None and made.name == "PIL.Image.open"

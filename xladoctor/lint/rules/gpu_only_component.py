@@ -1,0 +1,85 @@
+"""XLA717: a component that exists for CUDA alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import for_another_device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+_PACKAGES = {
+    "apex": "torch.autocast and the optimizers of torch.optim",
+    "flash_attn": "torch_xla.experimental.custom_kernel.flash_attention",
+    "xformers": "torch_xla.experimental.custom_kernel.flash_attention",
+    "bitsandbytes": "an optimizer of torch.optim",
+    "triton": "a Pallas kernel",
+    "deepspeed": "SPMD (torch_xla.distributed.spmd) or torch_xla.distributed.fsdp",
+}
+_FSDP = ("torch.distributed.fsdp.*",)
+_FSDP_NAMES = frozenset({"FullyShardedDataParallel", "fully_shard"})
+
+
+@rule("XLA717")
+def gpu_only_component(model: FileModel) -> Iterator[Problem]:
+    """Find imports of packages for CUDA, and torch's FSDP, in programs for XLA devices."""
+    if not _names_torch_xla(model):
+        return
+    for node in model.nodes():
+        if isinstance(node, cst.Import | cst.ImportFrom):
+            package = next((p for p in _packages(node) if p in _PACKAGES), None)
+            if (
+                package is not None
+                and not for_another_device(model, node)
+                and not _optional(model, node)
+            ):
+                yield model.problem(
+                    node,
+                    f"{package} works on CUDA devices alone: in a program for XLA devices it fails "
+                    "at the import or at the first call",
+                    suggestion=f"use {_PACKAGES[package]}, or import it where CUDA is used",
+                )
+    for call in model.calls(*_FSDP):
+        name = (call.name or "").rpartition(".")[2]
+        if name in _FSDP_NAMES and not for_another_device(model, call.node):
+            yield model.problem(
+                call.node,
+                "torch's FSDP asks for torch.xla, which does not exist: on an XLA device it ends "
+                "in AttributeError",
+                suggestion="torch_xla.distributed.fsdp.XlaFullyShardedDataParallel, or SPMD",
+            )
+
+
+def _names_torch_xla(model: FileModel) -> bool:
+    """The file itself is for XLA devices, not only one that imports it, and not for all."""
+    found = False
+    for node in model.nodes():
+        if isinstance(node, cst.Import | cst.ImportFrom) and "torch_xla" in _packages(node):
+            if for_another_device(model, node):
+                return False  # an optional torch_xla: the file serves other devices too
+            found = True
+    return found
+
+
+def _packages(node: cst.Import | cst.ImportFrom) -> set[str]:
+    """The top packages that an import brings in."""
+    if isinstance(node, cst.ImportFrom):
+        return {_top(node.module)} if node.module is not None and not node.relative else set()
+    return {_top(alias.name) for alias in node.names}
+
+
+def _top(node: cst.BaseExpression) -> str:
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return node.value if isinstance(node, cst.Name) else ""
+
+
+def _optional(model: FileModel, node: cst.CSTNode) -> bool:
+    """In a function or under a condition: not every run comes there."""
+    return model.function_of(node) is not None or bool(model.guards(node))

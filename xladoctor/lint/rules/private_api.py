@@ -1,0 +1,96 @@
+"""XLA804: names of torch_xla that nobody keeps: private ones and leftovers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import FileModel, Problem
+
+_LEFTOVERS = {
+    "torch_xla.distributed.data_parallel": "runs its cores as threads of one process, which trace "
+    "one after the other; it is not maintained",
+    "torch_xla.test.test_utils": "belongs to torch_xla's own tests",
+    "torch_xla.test.args_parse": "belongs to torch_xla's own tests",
+}
+_PRIVATE = ("torch_xla._XLAC", "torch_xla._internal")
+
+
+@rule("XLA804")
+def private_api(model: FileModel) -> Iterator[Problem]:
+    """Find imports and uses of private modules and of leftovers of torch_xla."""
+    for node in model.nodes():
+        if isinstance(node, cst.Import | cst.ImportFrom):
+            for dotted in _imported(node):
+                module = next((m for m in _LEFTOVERS if dotted.startswith(m)), None)
+                private = dotted.startswith(_PRIVATE)
+                if module is None and not private:
+                    continue
+                what = _LEFTOVERS[module] if module is not None else _why_private(dotted)
+                yield _problem(model, node, module or dotted, what, _unused(model, node))
+                break
+    told = False
+    for call in model.calls():
+        name = call.name or ""
+        if name.startswith("torch_xla.distributed.data_parallel."):
+            what = _LEFTOVERS["torch_xla.distributed.data_parallel"]
+            yield _problem(model, call.node, name, what, None)
+        if name.startswith(_PRIVATE) and not told:
+            told = True  # once a file says it
+            yield _problem(model, call.node, name, _why_private(name), None)
+
+
+def _why_private(name: str) -> str:
+    part = "_XLAC" if "_XLAC" in name else "_internal"
+    return f"is private ({part}): such names change and go without a word from release to release"
+
+
+def _problem(model: FileModel, node: cst.CSTNode, name: str, what: str, fix: Fix | None) -> Problem:
+    advice = "torch_xla.launch" if "data_parallel" in name else "a public function, if there is one"
+    if isinstance(node, cst.Import | cst.ImportFrom) and fix is not None:
+        advice = "nothing here uses it: delete the import"
+    return model.problem(node, f"{name} {what}", suggestion=advice, fix=fix)
+
+
+def _imported(node: cst.Import | cst.ImportFrom) -> Iterator[str]:
+    """The dotted names that an import brings in."""
+    if isinstance(node, cst.Import):
+        for alias in node.names:
+            yield _dotted(alias.name)
+        return
+    if node.module is None or node.relative:
+        return
+    module = _dotted(node.module)
+    if isinstance(node.names, cst.ImportStar):
+        yield module
+        return
+    for alias in node.names:
+        yield f"{module}.{_dotted(alias.name)}"
+
+
+def _dotted(node: cst.BaseExpression) -> str:
+    if isinstance(node, cst.Attribute):
+        return f"{_dotted(node.value)}.{node.attr.value}"
+    return node.value if isinstance(node, cst.Name) else ""
+
+
+def _unused(model: FileModel, node: cst.Import | cst.ImportFrom) -> Fix | None:
+    """Delete the import if its one name stands nowhere else in the file."""
+    if isinstance(node.names, cst.ImportStar) or len(node.names) != 1:
+        return None
+    alias = node.names[0]
+    named = alias.name if alias.asname is None else alias.asname.name
+    if not isinstance(named, cst.Name):
+        return None
+    bound = named
+    others = (n for n in model.nodes() if isinstance(n, cst.Name) and n.value == bound.value)
+    if any(other is not bound for other in others):
+        return None
+    return model.fix("Delete the import", model.remove_statement(node))

@@ -1,0 +1,73 @@
+"""XLA428: what belongs to one process per core is used in SPMD mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._loaders import SAMPLER
+from xladoctor.lint.rules._spmd import conditional, turned_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_XM = "torch_xla.core.xla_model."
+_XR = "torch_xla.runtime."
+_WORLD = frozenset({f"{_XR}world_size", f"{_XM}xrt_world_size", f"{_XM}get_world_size"})
+_NUMBER = frozenset({f"{_XR}global_ordinal", f"{_XM}get_ordinal"})
+_SPAWN = ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")
+
+
+@rule("XLA428")
+def spmd_process_api(model: FileModel) -> Iterator[Problem]:
+    """Find launches, core numbers and process groups in files that call ``use_spmd()``."""
+    start = turned_on(model)
+    if start is None:
+        return
+    related = [model.place(start.node, "SPMD is turned on here")]
+    for call in model.calls(*_SPAWN):
+        if not conditional(model, call.node):
+            what = "raises NotImplementedError" if call.name == _SPAWN[0] else "starts one process"
+            yield model.problem(
+                call.node,
+                f"in SPMD mode one process drives all devices: this {what}",
+                suggestion="call the function: main()",
+                related=related,
+            )
+    for call in model.calls(*_WORLD, *_NUMBER):
+        role = _role(model, call)
+        if role is not None and not conditional(model, call.node):
+            value = "1" if call.name in _WORLD else "0"
+            yield model.problem(
+                call.node,
+                f"in SPMD mode this is {value} whatever the number of devices: {role}",
+                suggestion="xr.process_count() and xr.process_index() for data, "
+                "xr.global_runtime_device_count() for the mesh",
+                related=related,
+            )
+    for call in model.calls("torch.distributed.init_process_group"):
+        backend = call.argument(0, "backend")
+        if backend is not None and model.literal(backend) == "xla":
+            yield model.problem(
+                call.node,
+                "the process group of XLA does not work in SPMD mode: it raises an assertion",
+                suggestion='leave it out, or init_process_group("gloo", init_method="xla://") for '
+                "what the hosts exchange",
+                related=related,
+            )
+
+
+def _role(model: FileModel, call: CallSite) -> str | None:
+    """What goes wrong with the number: in a sampler, or as a factor."""
+    parent = model.parent(call.node)
+    while isinstance(parent, cst.Arg | cst.Call):
+        if isinstance(parent, cst.Call) and model.call(parent).name == SAMPLER:
+            return "every process reads all of the data"
+        parent = model.parent(parent)
+    if isinstance(parent, cst.BinaryOperation) and call.name in _WORLD:
+        return "the scaling does nothing"
+    return None

