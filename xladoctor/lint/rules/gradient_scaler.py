@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device, reads
+from xladoctor.lint.rules._exact import chosen_precision, for_another_device, reads
 from xladoctor.lint.rules._imports import spell
 from xladoctor.lint.rules._moves import line_of
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
@@ -31,6 +31,8 @@ def gradient_scaler(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls(*_SCALERS):
         if "enabled" in call.keywords or call.has_star or for_another_device(model, call.node):
+            continue
+        if chosen_precision(model, call.node):
             continue
         yield model.problem(
             call.node,
