@@ -117,7 +117,12 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
     # One short batch passes through all lines of its loop: that is one problem.
     yield from (_last_batch(items) for items in last_batches.values())
     yield from (_data_sized(run, *key, items) for key, items in sized.items())
-    yield from (_recompilation(run, late) for late in remaining if late)
+    yield from (_recompilation(run, late) for late in remaining if late and _counts(late))
+
+
+def _counts(late: list[Compilation]) -> bool:
+    """Whether it is worth a word; small graphs of ``xm.rendezvous`` are when there are many."""
+    return not all(item.modelled for item in late) or len(late) >= limits.FEWEST_SIZES_EXCHANGED
 
 
 def _join_last_batches(
