@@ -51,7 +51,7 @@ class InventedRun:
         fallbacks: list | None = None,
         **parts: float,
     ) -> None:
-        """A stretch of steps; ``syncs`` are (line, what, count, seconds, compiled)."""
+        """A stretch of steps; ``syncs`` are (line, what, count, seconds, compiled [, kinds])."""
         values = {part: parts.get(part, 0.0) for part in PARTS} | {
             "execute": parts.get("execute", 0.5)
         }

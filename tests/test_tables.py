@@ -137,6 +137,19 @@ def test_api_table_is_true_of_the_installed_torch_xla(monkeypatch):
 
 
 @pytest.mark.xla
+@pytest.mark.filterwarnings("ignore")
+def test_ties_to_torch_xla_are_names_that_it_has_or_had(monkeypatch):
+    monkeypatch.setenv("PJRT_DEVICE", "CPU")
+    pytest.importorskip("torch_xla")
+    removed = {row["old"] for row in catalogue.table("api")["name"] if "removed_in" in row}
+    names = {name for row in catalogue.table("torch_tpu")["use"] for name in row["names"]}
+    modules = {name.removesuffix(".*") for name in names}
+    wrong = {name for name in modules - removed if not _has(name)}
+    # What is experimental comes and goes; the table holds what programs of 2.0 to 2.9 import.
+    assert {name for name in wrong if not name.startswith("torch_xla.experimental.")} == set()
+
+
+@pytest.mark.xla
 @pytest.mark.parametrize(("variable", "acts"), [("XLA_USE_BF16", True), ("XLA_USE_FP16", False)])
 def test_sixteen_bit_switches_do_what_the_table_says(variable, acts):
     pytest.importorskip("torch_xla")
@@ -244,3 +257,20 @@ def test_operations_that_fall_back_are_spelled_as_torch_spells_them():
             assert _has(name), name
         for name in call.get("methods", ()):
             assert hasattr(torch.Tensor, name), name
+
+
+def test_every_subject_has_a_rule_or_says_why_not():
+    subjects = catalogue.table("subjects")["subject"]
+    assert len(subjects) == len({row["name"] for row in subjects}) >= 100
+    pages = catalogue.pages()
+    for row in subjects:
+        assert row["codes"] or len(row["rest"]) > 80, row["name"]
+        for code in row["codes"]:
+            assert "lint" in pages[code].found_by, (row["name"], code)
+
+
+def test_every_rule_of_lint_belongs_to_a_subject():
+    named = {code for row in catalogue.table("subjects")["subject"] for code in row["codes"]}
+    linted = {page.code for page in catalogue.pages().values() if "lint" in page.found_by}
+    # XLA0xx are about files and suppressions, not about programs.
+    assert {code for code in linted - named if not code.startswith("XLA0")} == set()

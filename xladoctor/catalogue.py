@@ -57,6 +57,8 @@ class Page:
         found_by: "lint", "profile" and/or "report".
         summary: One line for tables.
         default: Whether it is on without being selected.
+        select: The shortest beginning of its code that selects it ("XLA85": not ``ALL``, not
+            "XLA8"); "" if any beginning does.
         text: The whole page, Markdown.
         url: Where it can be read.
         examples: Its executable blocks, in order.
@@ -71,6 +73,7 @@ class Page:
     found_by: tuple[str, ...]
     summary: str
     default: bool
+    select: str
     text: str
     url: str
     examples: tuple[Example, ...]
@@ -190,6 +193,7 @@ def parse_page(filename: str, text: str) -> Page:
             found_by=tuple(facts["found_by"]),
             summary=facts["summary"],
             default=facts.get("default", True),
+            select=facts.get("select", ""),
             text=text,
             url=PAGE_URL.format(stem=stem),
             examples=examples_of(text),

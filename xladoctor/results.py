@@ -241,6 +241,7 @@ class Report:
         fallbacks: Operations on the CPU by line and core.
         notes: What could not be measured or read, in sentences.
         steps: Per-step wall seconds per core, for charts: core to list; empty when not measured.
+        simulated: Whether the cores were simulated on the CPU: then seconds are not a device's.
     """
 
     summary: Summary
@@ -253,6 +254,7 @@ class Report:
     steps: Mapping[int, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     reads: tuple[Reads, ...] = ()
     fallbacks: tuple[Fallbacks, ...] = ()
+    simulated: bool = False
 
 
 def location_to_json(location: Location | None) -> dict[str, Any] | None:

@@ -39,16 +39,23 @@ class Run:
         return [kind for kind, _ in self.events]
 
 
-#: Runs ``main(index, case)`` for each case, in a folder of its own.
+#: Runs ``main(index, case)`` for each case, in a folder of its own; a program may have a ``start``
+#: that launches it in another way.
 _CASES = """
 
 if __name__ == "__main__":
     import json, os, sys
     import torch_xla.distributed.xla_multiprocessing as xmp
+
+    def fork(case):
+        xmp.spawn(main, args=(case,), start_method="fork")
+
     home = os.getcwd()
+    launch = globals().get("start", fork)
     for case in sys.argv[1:]:
         os.makedirs(os.path.join(home, case))
         os.chdir(os.path.join(home, case))
+        os.environ["SIMULATED_CASE"] = os.getcwd()
         os.environ["SIMULATED_EVENTS"] = os.path.abspath("events")
         for number, name in ((1, "stdout"), (2, "stderr")):
             sys.stdout.flush()
@@ -58,7 +65,7 @@ if __name__ == "__main__":
             os.close(file)
         code, error = 0, None
         try:
-            xmp.spawn(main, args=(case,), start_method="fork")
+            launch(case)
         except BaseException as caught:
             code, error = 1, f"{type(caught).__name__}: {caught}"
         with open("ended", "w") as file:

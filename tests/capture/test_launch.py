@@ -49,6 +49,17 @@ def test_commands_that_cannot_be_started(tmp_path, words, says):
         launch.run([word.format(tmp=tmp_path) for word in words], os.environ)
 
 
+def test_a_time_limit_ends_the_command_politely_and_then_not(monkeypatch):
+    assert launch.run(["sleep", "600"], os.environ, time_limit=0.01) == -signal.SIGTERM
+    monkeypatch.setattr(launch, "GRACE", 0.1)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # inherited, so it does not help
+    try:
+        assert launch.run(["sleep", "600"], os.environ, time_limit=0.01) == -signal.SIGKILL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert launch.run(["true"], os.environ, time_limit=600) == 0
+
+
 def _wait_for(path: Path) -> str:
     for _ in range(PATIENCE * 20):
         if path.exists() and path.read_text():
@@ -73,6 +84,8 @@ def _start(tmp_path: Path, script: str) -> subprocess.Popen[bytes]:
         [sys.executable, "-c", LAUNCHER.format(root=str(ROOT), script=str(path))],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
+        # A shell that runs the tests in the background has them ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

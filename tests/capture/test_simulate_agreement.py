@@ -6,7 +6,6 @@ import pytest
 import simulated
 
 PROGRAM = """
-import sys
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
 from torch import nn
@@ -39,11 +38,9 @@ def main(index, fault):
             with torch.no_grad():
                 model[1].bias.copy_(torch.ones(2))
         torch_xla.sync()
-
-
-if __name__ == "__main__":
-    torch_xla.launch(main, args=(sys.argv[1],))
 """
+
+CASES = ("none", "on-purpose", "clip", "data", "plain", "seed", "late")
 
 
 #: Sections whose cores differ, each for a reason that is none of a fault.
@@ -117,11 +114,16 @@ if __name__ == "__main__":
 
 def line(mark):
     rows = [text.endswith(f"# line {mark}") for text in PROGRAM.splitlines()]
-    return rows.index(True) if mark in PROGRAM else None
+    return rows.index(True) + 1
 
 
-def parting(folder, fault):
-    done = simulated.run(folder, 4, PROGRAM, fault, timeout=300)
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return simulated.run_cases(tmp_path_factory.mktemp("agreement"), 4, PROGRAM, CASES)
+
+
+def parting(runs, fault):
+    done = runs[fault]
     assert done.code == 0, done.stderr
     assert "hook off" not in done.stderr
     return done.events
@@ -129,8 +131,8 @@ def parting(folder, fault):
 
 @pytest.mark.xla
 @pytest.mark.parametrize("fault", ["none", "on-purpose"])
-def test_equal_cores_and_those_that_differ_on_purpose_are_not_reported(tmp_path, fault):
-    assert parting(tmp_path, fault) == []
+def test_equal_cores_and_those_that_differ_on_purpose_are_not_reported(runs, fault):
+    assert parting(runs, fault) == []
 
 
 @pytest.mark.xla
@@ -138,8 +140,8 @@ def test_equal_cores_and_those_that_differ_on_purpose_are_not_reported(tmp_path,
     ("fault", "cause", "step"),
     [("clip", "lost", 1), ("data", "lost", 1), ("plain", "missing", 1), ("seed", "start", 0)],
 )
-def test_cores_that_part_are_named_with_step_parameter_and_line(tmp_path, fault, cause, step):
-    [(kind, facts)] = parting(tmp_path, fault)
+def test_cores_that_part_are_named_with_step_parameter_and_line(runs, fault, cause, step):
+    [(kind, facts)] = parting(runs, fault)
     assert kind == "cores-part"
     assert facts["cores"] == [0, 1, 2, 3]
     assert (facts["cause"], facts["step"]) == (cause, step)
@@ -147,16 +149,15 @@ def test_cores_that_part_are_named_with_step_parameter_and_line(tmp_path, fault,
     assert facts["difference"] > 1e-3
     assert facts["message"].startswith("cores 0 to 3 each train a model of their own")
     if cause == "lost":
-        # simulated.run writes the program without its first, empty line's indentation.
-        assert facts["cause_place"][1] == line(fault) + 1
+        assert facts["cause_place"][1] == line(fault)
         assert "xm.reduce_gradients(optimizer) first" in facts["suggestion"]
     elif cause == "missing":
-        assert facts["place"][1] == line("plain") + 1
+        assert facts["place"][1] == line("plain")
 
 
 @pytest.mark.xla
-def test_one_core_that_parts_later_is_named_alone(tmp_path):
-    [(kind, facts)] = parting(tmp_path, "late")
+def test_one_core_that_parts_later_is_named_alone(runs):
+    [(kind, facts)] = parting(runs, "late")
     assert kind == "cores-part"
     assert facts["cores"] == [1]
     assert (facts["step"], facts["equal_at"]) == (4, 3)

@@ -51,7 +51,7 @@ def main(index, fault):
         if fault == "master-item" and index == 0:
             loss.item()
         if fault == "master-cpu" and index == 0:
-            loss.cpu()
+            loss.cpu()  # line cpu
         torch_xla.sync()  # line sync
     if fault == "master-rendezvous" and index == 0:
         xm.rendezvous("saved")  # line last
@@ -170,6 +170,7 @@ def test_a_read_that_only_one_core_makes_and_that_cuts_its_graph_is_named(runs):
     assert done.code == 1
     assert done.kinds[0] == "graphs-differ"
     assert done.events[0][1]["cores"] == [0]
+    assert done.events[0][1]["cause_place"][1] == line("cpu")
     assert "core 0 read values before it (cpu)" in done.stderr.partition("\n")[0]
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xla
 SAMPLES, BATCH, EPOCHS, RATE = 88, 4, 2, 0.01
 
 PROGRAM = """
-import json, sys
+import json, os
 import numpy as np
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
@@ -27,7 +27,6 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 SAMPLES, BATCH, EPOCHS, RATE = 88, 4, 2, 0.01
-dropout, start = float(sys.argv[1]), sys.argv[2]
 
 
 def net(dropout):
@@ -36,11 +35,14 @@ def net(dropout):
         nn.Linear(4 * 6 * 6, 3))
 
 
-torch.manual_seed(3)
-WRAPPED = xmp.MpModelWrapper(net(dropout))
+WRAPPED = {}
+for DROPOUT in (0.0, 0.2):
+    torch.manual_seed(3)
+    WRAPPED[DROPOUT] = xmp.MpModelWrapper(net(DROPOUT))
 
 
-def main(index, dropout):
+def main(index, case):
+    os.chdir(os.environ["SIMULATED_CASE"])  # a spawned process begins where the program began
     device = torch_xla.device()
     assert index == xr.global_ordinal()
     torch.manual_seed(0)
@@ -48,7 +50,7 @@ def main(index, dropout):
     sampler = DistributedSampler(
         data, num_replicas=xr.world_size(), rank=xr.global_ordinal(), shuffle=True)
     loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
-    model = WRAPPED.to(device)
+    model = WRAPPED[0.2 if case == "dropout" else 0.0].to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     losses, means = [], []
     for epoch in range(EPOCHS):
@@ -73,16 +75,23 @@ def main(index, dropout):
         json.dump(result, file)
 
 
-if __name__ == "__main__":
-    if start == "launch":
-        torch_xla.launch(main, args=(dropout,))
-    elif start == "fork":
-        xmp.spawn(main, args=(dropout,), start_method="fork")
-    elif start == "one":
-        xmp.spawn(main, args=(dropout,), nprocs=1)
+def start(case):
+    if case == "launch":
+        torch_xla.launch(main, args=(case,))
+    elif case == "one":
+        xmp.spawn(main, args=(case,), nprocs=1)
+    elif case == "main":
+        main(0, case)
     else:
-        main(0, dropout)
+        xmp.spawn(main, args=(case,), start_method="fork")
 """
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """``nprocs=1`` comes last: it starts the runtime in the program's own process."""
+    folder = tmp_path_factory.mktemp("eight")
+    return simulated.run_cases(folder, 8, PROGRAM, ("launch", "dropout", "one"))
 
 
 def net() -> nn.Module:
@@ -124,9 +133,7 @@ def emulate(cores: int) -> list[list[float]]:
     return losses
 
 
-@pytest.mark.parametrize(("cores", "start"), [(1, "main"), (2, "fork"), (8, "launch")])
-def test_losses_are_those_of_plain_torch(tmp_path, cores, start):
-    done = simulated.run(tmp_path, cores, PROGRAM, "0", start)
+def check(done, cores):
     assert done.code == 0, done.stderr
     assert "hook off" not in done.stderr
     assert done.events == []
@@ -145,8 +152,16 @@ def test_losses_are_those_of_plain_torch(tmp_path, cores, start):
     assert done.results[0]["means"][0] == pytest.approx(sum(last) / cores, rel=1e-3)
 
 
-def test_with_dropout_the_cores_still_end_with_one_model(tmp_path):
-    done = simulated.run(tmp_path, 8, PROGRAM, "0.2", "launch")
+def test_losses_of_eight_cores_are_those_of_plain_torch(eight):
+    check(eight["launch"], 8)
+
+
+def test_losses_of_the_only_core_are_those_of_plain_torch(tmp_path):
+    check(simulated.run_cases(tmp_path, 1, PROGRAM, ["main"])["main"], 1)
+
+
+def test_with_dropout_the_cores_still_end_with_one_model(eight):
+    done = eight["dropout"]
     assert done.code == 0, done.stderr
     assert sorted(done.results) == list(range(8))
     assert len({str(found["losses"]) for found in done.results.values()}) == 8
@@ -154,9 +169,9 @@ def test_with_dropout_the_cores_still_end_with_one_model(tmp_path):
         assert found["weights"] == done.results[0]["weights"] == found["saved"]
 
 
-def test_one_core_of_eight_runs_alone(tmp_path):
+def test_one_core_of_eight_runs_alone(eight):
     """``nprocs=1`` uses one device: no core waits for the seven that do not run."""
-    done = simulated.run(tmp_path, 8, PROGRAM, "0", "one")
+    done = eight["one"]
     assert done.code == 0, done.stderr
     assert list(done.results) == [0]
     assert done.results[0]["losses"] == pytest.approx(emulate(1)[0], rel=1e-3, abs=1e-4)

@@ -1,14 +1,22 @@
 """``xladoctor treat``: an old program runs again, and what its fixes gained is measured."""
 
+import json
 import os
-import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from xladoctor.changes import Figures, Trial
+from xladoctor.cli import treat as treat_module
+from xladoctor.cli import trials
 from xladoctor.cli.app import main
+from xladoctor.errors import UsageError
+from xladoctor.lint import fixes, together
+from xladoctor.lint.engine import LintOptions
+from xladoctor.lint.run import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,48 +58,251 @@ if __name__ == "__main__":
     xmp.spawn(train, nprocs=8, start_method="fork")
 """
 
+#: Invented: steps without end, with a read on each; what it needs comes from another file.
+ENDLESS = """\
+import torch
+import torch_xla
+from helper import report
 
-def test_a_missing_script_is_refused(capsys):
-    assert main(["treat", "missing.py"]) == 2
-    assert capsys.readouterr().err == (
-        "xladoctor: cannot read missing.py: No such file or directory\n"
+layer = torch.nn.Linear(4, 4).to(torch_xla.device())
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+print("ready", flush=True)
+while True:
+    loss = layer(torch.ones(2, 4).to(torch_xla.device())).square().mean()
+    loss.backward()
+    optimizer.step()
+    torch_xla.sync()
+    report(loss)
+"""
+HELPER = """\
+import torch_xla.core.xla_model as xm
+
+
+def report(loss):
+    print("core", xm.get_ordinal(), "of", xm.xrt_world_size(), "loss", loss.item(), flush=True)
+"""
+
+
+def treat(folder: Path, *args: str, **more) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "xladoctor", "treat", *args],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"},
+        capture_output=True, text=True, timeout=600, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("missing.py", None, "cannot read missing.py: No such file or directory"),
+        ("n.ipynb", "{}", "export the notebook first ('jupyter nbconvert --to script n.ipynb')"),
+        ("b.py", "def f(:\n", "b.py, line 1: this file does not parse"),
+        ("train.sh", "ls\n", "train.sh is no Python file (.py)"),
+        (".", None, ". is a folder: name the file in it that is run"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, name, content, sentence):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    assert main(["treat", name]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / ".xladoctor").exists()
+
+
+def test_options_may_stand_behind_the_script_and_a_wrong_one_is_refused(tmp_path, capsys):
+    assert main(["treat", "missing.py", "--write", "--", "--epochs", "1"]) == 2
+    assert "cannot read missing.py" in capsys.readouterr().err
+    assert main(["treat", "missing.py", "--epochs", "1"]) == 2
+    assert "No such option '--epochs'" in capsys.readouterr().err
+
+
+def test_a_script_that_asks_for_arguments(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--data', required=True)\nprint(p.parse_args())\n"
     )
+    done = treat(tmp_path, "train.py")
+    assert done.returncode == 2
+    assert "the following arguments are required: --data" in done.stderr
+    assert "xladoctor treat train.py -- --epochs 1" in done.stderr
+    assert done.stdout == ""
+    # With them, it runs; there is nothing to fix and nothing to measure.
+    done = treat(tmp_path, "train.py", "--no-repeat", "--show-output", "--", "--data", "here")
+    assert done.returncode == 0, done.stderr
+    assert "data='here'" in done.stderr
+    assert "No fix was tried" in done.stdout
 
 
-def test_a_notebook_and_broken_code_are_refused(tmp_path, capsys):
-    notebook, broken = tmp_path / "n.ipynb", tmp_path / "b.py"
-    notebook.write_text("{}")
-    broken.write_text("def f(:\n")
-    assert main(["treat", str(notebook)]) == 2
-    assert "exported first" in capsys.readouterr().err
-    assert main(["treat", str(broken)]) == 2
-    assert "line 1: does not parse" in capsys.readouterr().err
+def test_files_are_written_together_or_not_at_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.py", "helper.py"):
+        (tmp_path / name).write_text("import helper, torch_xla\n")
+    program = together.program_of("train.py", Plan(LintOptions()))
+    before = program.read()
+    after = dict.fromkeys(before, b"mended\n")
+    (tmp_path / "helper.py").write_text("# by hand\n")
+    with pytest.raises(UsageError, match=r"helper\.py changed while it was treated"):
+        trials.write(program, before, after, fixes.write)
+    assert (tmp_path / "train.py").read_text() == "import helper, torch_xla\n"
+    (tmp_path / "helper.py").write_text("import helper, torch_xla\n")
+    assert trials.write(program, before, after, fixes.write) == ["train.py", "helper.py"]
+    assert (tmp_path / "helper.py").read_text() == "mended\n"
+
+
+def test_the_program_is_the_script_and_what_it_imports(tmp_path, monkeypatch):
+    """Not the other scripts of the folder, though they import the same files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    for name, text in (
+        ("train.py", "from package.steps import step\n"),
+        ("other.py", "import torch_xla\nfrom package.steps import step\n"),
+        ("package/__init__.py", ""),
+        ("package/steps.py", "import torch_xla\nfrom package import tools\nstep = tools\n"),
+        ("package/tools.py", "import torch_xla\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    names = together.program_of("train.py", Plan(LintOptions())).names
+    assert names[0] == "train.py"
+    assert {"package/steps.py", "package/tools.py"} <= set(names)
+    assert "other.py" not in names
+
+
+class FakeRunner:
+    """Stands for runs: what the program would show is decided by its text."""
+
+    def __init__(self, program, fails=(), waits=()):
+        self.program, self.args, self.runs = program, (), 0
+        self.fails, self.waits, self.said = fails, waits, []
+
+    def run(self, version, what):
+        self.runs += 1
+        self.said.append(what)
+        text = version[self.program.script].decode()
+        broken = [word for word in self.fails if word in text]
+        if broken:
+            return Trial(ran=False, failed=f"{broken[0]} fails")
+        syncs = float(sum(text.count(word) for word in self.waits))
+        return Trial(ran=True, figures=Figures(syncs=syncs, per_step=True, steps=4, cores=1))
+
+
+def course(tmp_path, monkeypatch, text, **runner):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    program = together.program_of("train.py", Plan(LintOptions()))
+    before = program.read()
+    found = treat_module._Course(
+        FakeRunner(program, **runner), before, unsafe=False, repeat=True
+    )  # fmt: skip
+    found.run()
+    return found
+
+
+TWO_FIXES = """\
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+
+print(xm.xrt_world_size())
+xm.mark_step()
+"""
+
+
+def test_what_is_good_alone_is_not_lost_with_what_is_bad(tmp_path, monkeypatch):
+    found = course(tmp_path, monkeypatch, TWO_FIXES, fails=["torch_xla.sync"])
+    assert [(sorted(step.counts), step.kept) for step in found.steps] == [
+        (["XLA801", "XLA802"], False), (["XLA801"], True), (["XLA802"], False),
+    ]  # fmt: skip
+    text = found.version["train.py"].decode()
+    assert "xr.world_size()" in text
+    assert "xm.mark_step()" in text
+    assert found.runs.said[1] == "the same again, to see what differs by itself"
+
+
+def test_a_program_that_fails_is_repeated_once_it_runs(tmp_path, monkeypatch):
+    found = course(tmp_path, monkeypatch, TWO_FIXES, fails=["xrt_world_size"])
+    assert [step.kept for step in found.steps] == [True]
+    assert found.runs.said == [
+        "train.py as it is", "with 1 x XLA801 + 1 x XLA802",
+        "the same again, to see what differs by itself",
+    ]  # fmt: skip
+    assert (found.first.ran, found.last.ran, found.apart.measured) == (False, True, True)
+
+
+def test_a_fix_that_waits_more_is_left_out(tmp_path, monkeypatch):
+    found = course(tmp_path, monkeypatch, TWO_FIXES, waits=["torch_xla.sync", "xr.world_size"])
+    assert [step.kept for step in found.steps] == [False, False, False]
+    assert found.version == found.before
+    assert found.steps[0].judgement.problem == "more host syncs per step: 2 instead of 0"
 
 
 @pytest.mark.xla
 def test_an_old_program_runs_again_and_waits_less(tmp_path):
     script = tmp_path / "old.py"
     script.write_text(OLD)
-    done = subprocess.run(
-        [sys.executable, "-m", "xladoctor", "treat", "--simulate-cores", "2", "--unsafe-fixes",
-         "--write", "old.py"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=400,
+    done = treat(
+        tmp_path, "old.py", "--simulate-cores", "2", "--unsafe-fixes", "--write",
+        "--output-format", "json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    rows = [line for line in done.stdout.splitlines() if "XLA" in line or "as it is" in line]
-    assert "fails: ValueError: Unsupported nprocs (8)" in done.stdout
-    verdicts = [line for line in rows if line.endswith(": kept")]
-    assert [re.findall(r"XLA\d+", line) for line in verdicts] == [
-        ["XLA404", "XLA801", "XLA802"], ["XLA101"],
+    data = json.loads(done.stdout)
+    assert data["original"]["failed"].startswith("ValueError: Unsupported nprocs (8)")
+    assert [(set(fix["fixes"]), fix["kept"]) for fix in data["fixes"]] == [
+        ({"XLA404", "XLA801", "XLA802"}, True), ({"XLA101"}, True),
     ]  # fmt: skip
-    # One wait per step before, one per epoch after; the same two losses.
-    table = {code: row for row in rows for code in re.findall(r"XLA\d+", row) if "as before" in row}
-    found = re.search(r"([\d.]+) +([\d.]+) +[\d.]+ \w+ +2 of 2 as before$", table["XLA101"])
-    assert found is not None, done.stdout
-    assert float(found[1]) < 0.5  # waits per step
+    # Before: one wait per step. After: one per epoch of eight steps. The same two losses.
+    [runs, waits] = data["fixes"]
+    assert runs["run"]["host_syncs_per_step"] == 1.0
+    assert data["final"]["host_syncs_per_step"] == 0.125
+    assert (waits["losses"]["compared"], waits["losses"]["agreeing"]) == (2, 2)
+    assert [loss["label"] for loss in data["final"]["losses"]] == ["loss (0)", "loss (1)"]
+    assert data["noise"]["counts"]["host_syncs"] == 0.0
+    assert data["written"] == ["old.py"]
     text = script.read_text()
-    assert "nprocs" not in text
+    assert "+            total += loss.detach()" in data["diff"]
     assert "total += loss.detach()" in text
-    assert "total = float(total)" in text
+    assert "nprocs" not in text
     assert sorted(item.name for item in tmp_path.iterdir()) == [".xladoctor", "old.py"]
+    assert "run 4: with 1 x XLA101 host-sync-in-step" in done.stderr
+
+
+@pytest.mark.xla
+def test_a_fault_in_an_imported_file(tmp_path):
+    (tmp_path / "train.py").write_text(ENDLESS.replace("while True:", "for step in range(4):"))
+    (tmp_path / "helper.py").write_text(HELPER)
+    done = treat(tmp_path, "train.py", "--simulate-cores", "1", "--no-repeat", "--write")
+    assert done.returncode == 0, done.stderr
+    assert "as it is  fails: AttributeError" in done.stdout
+    assert "helper.py is written" in done.stderr
+    assert "xr.world_size()" in (tmp_path / "helper.py").read_text()
+    assert "train.py is written" not in done.stderr
+    assert max(len(line) for line in done.stdout.partition("---")[0].splitlines()) <= 80
+    left = {item.name for item in tmp_path.iterdir()} - {"__pycache__"}
+    assert left == {".xladoctor", "helper.py", "train.py"}
+    assert not [item for item in tmp_path.parent.iterdir() if "treated" in item.name]
+
+
+@pytest.mark.xla
+def test_ctrl_c_shows_what_is_known(tmp_path):
+    program = ENDLESS.replace("from helper import report", "report = id")
+    (tmp_path / "endless.py").write_text(program)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "xladoctor", "treat", "endless.py", "--simulate-cores", "1",
+         "--show-output", "--write"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell that runs the tests in the background has them ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    for line in process.stderr:
+        if line == "ready\n":
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 130, err
+    assert "as it is" in out
+    assert "interrupted: this is what was known until then, nothing is written" in err
+    assert (tmp_path / "endless.py").read_text() == program
+    assert {item.name for item in tmp_path.iterdir()} == {".xladoctor", "endless.py"}

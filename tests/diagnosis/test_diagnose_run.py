@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.invented import InventedRun
+from tests.invented import FILE, InventedRun
 from xladoctor.diagnosis import diagnose
 from xladoctor.findings import Finding, Location, Severity
 from xladoctor.readings import load
 from xladoctor.results import to_json
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from xladoctor.results import Report
+
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_runs"
 
 
 def report(run: InventedRun, tmp_path: Path, **options: Any) -> Report:
@@ -164,6 +166,21 @@ def test_what_the_step_of_the_last_batch_compiles_besides_belongs_to_it(tmp_path
     run.compilation(0, 20, line=52, graph="last", executions=19, cause=SMALLER)
     run.compilation(0, 12, line=40, graph="other", executions=11, cause=unknown)
     assert codes(report(run, tmp_path / "other")) == ["XLA203", "XLA210"]
+
+
+def test_a_line_that_meets_other_sizes_too_belongs_to_the_last_batch_in_its_step(
+    tmp_path: Path,
+) -> None:
+    run = healthy()
+    for core in range(2):
+        run.compilation(core, 20, line=52, graph="last", executions=19, cause=SMALLER)
+        run.compilation(core, 20, line=40, graph="labels", executions=19, cause=SMALLER)
+        for step in (5, 7, 9):
+            wide = {"kind": "input-shape", "detail": f"x: f32[4] -> f32[{step}]", "site": None}
+            run.compilation(core, step, line=40, graph=f"w{step}", executions=step, cause=wide)
+    found = {f.code: f for f in report(run, tmp_path).findings}
+    assert [place.row for place in found["XLA203"].locations] == [52, 40]
+    assert found["XLA210"].count == 2 * 3
 
 
 def test_an_input_that_became_a_number_is_no_smaller_batch(tmp_path: Path) -> None:
@@ -408,6 +425,113 @@ def test_a_long_compilation_that_executions_do_not_outweigh(tmp_path: Path) -> N
     run = healthy()
     run.compilation(0, 1, graph="huge", executions=0, seconds=100.0)
     assert codes(report(run, tmp_path)) == ["XLA211"]
+
+
+def test_a_long_compilation_that_another_finding_counts_is_not_paid_for_twice(
+    tmp_path: Path,
+) -> None:
+    run = healthy()
+    run.compilation(0, 1, graph="huge", executions=0, seconds=100.0)
+    for core in range(2):
+        run.compilation(core, 20, graph="last", executions=19, cause=SMALLER, seconds=300.0)
+    found = {f.code: f for f in report(run, tmp_path).findings}
+    assert (found["XLA203"].seconds, found["XLA211"].seconds) == (300.0, 100.0)
+    assert "2 compilations took a minute or more" in found["XLA211"].message
+    run = healthy()
+    for core in range(2):
+        run.compilation(core, 20, graph="last", executions=19, cause=SMALLER, seconds=300.0)
+    found = {f.code: f for f in report(run, tmp_path / "other").findings}
+    assert found["XLA211"].seconds is None
+
+
+RECORDED = sorted(path.parent for path in SAMPLES.glob("*/recorded/*/manifest.json"))
+
+
+@pytest.mark.parametrize("folder", RECORDED, ids=lambda path: path.relative_to(SAMPLES).as_posix())
+def test_what_the_findings_cost_together_is_no_more_than_the_run(folder: Path) -> None:
+    result = diagnose(load([folder]))
+    assert result.summary.seconds.total is not None
+    cost = sum(found.seconds or 0.0 for found in result.findings)
+    assert cost <= result.summary.seconds.total
+
+
+def _evaluating(batches: int, *, trains_too: bool = False) -> InventedRun:
+    """Twenty steps and three evaluations: line 70 reads in every batch of the loader of line 68."""
+    run = healthy(cores=1)
+    loader, end = run.site(68), run.site(69)
+    for _ in range(3):
+        run.step(0, None)  # what comes before an evaluation
+        run.rows[-1]["launches"] = [[end, "step", 1, 0.1]] if trains_too else []
+        run.step(0, None, syncs=[(70, "item", batches, 0.1, 0)])
+        run.rows[-1]["launches"] = [[loader, "loader", batches, 0.1]]
+    return run
+
+
+def test_a_read_in_every_batch_of_an_evaluation_loop_is_found(tmp_path: Path) -> None:
+    run = _evaluating(4)
+    for row in run.rows:  # the steps end in another function than the evaluation
+        if row["e"] == "site" and row["frames"][0][1] == 40:
+            row["frames"][0][2] = "train_epoch"
+    (found,) = report(run, tmp_path).findings
+    assert (found.code, found.count, found.locations[0].row) == ("XLA101", 12, 70)
+    assert "once per batch of the evaluation loop" in found.message
+    assert "after the loop" in found.suggestion
+
+
+@pytest.mark.parametrize(("batches", "trains_too"), [(1, False), (4, True)])
+def test_a_read_at_the_end_of_an_evaluation_or_beside_the_steps_is_not(
+    tmp_path: Path, batches: int, trains_too: bool
+) -> None:
+    assert codes(report(_evaluating(batches, trains_too=trains_too), tmp_path)) == []
+
+
+def test_reads_and_fallbacks_are_told_by_line_and_core(tmp_path: Path) -> None:
+    run = InventedRun(cores=1)
+    kinds = {"compiled": 1, "cut": 2, "waited": 0, "free": 3}
+    for step in range(1, 4):
+        run.step(
+            0, step, syncs=[(52, "item", 6, 0.3, 1, kinds)],
+            fallbacks=[(60, "aten::nonzero", 2, 0.5, 0.1)], fallback=0.5,
+        )  # fmt: skip
+    data = to_json(report(run, tmp_path))
+    assert data["reads"] == [
+        {"location": {"filename": "train.py", "row": 52, "function": "train"}, "what": "item",
+         "core": 0, "count": 18, "seconds": pytest.approx(0.9), "compiled": 3, "cut": 6,
+         "waited": 0, "free": 9},
+    ]  # fmt: skip
+    (fallback,) = data["fallbacks"]
+    assert (fallback["operation"], fallback["count"]) == ("aten::nonzero", 6)
+    assert (fallback["seconds"], fallback["fetch_seconds"]) == pytest.approx((1.5, 0.3))
+    (found,) = [f for f in data["findings"] if f["code"] == "XLA501"]
+    assert "held each core up for 1.5 s, 300 ms of it to fetch the inputs" in found["message"]
+
+
+def test_what_other_holds_is_named_where_it_was_recorded(tmp_path: Path) -> None:
+    run = InventedRun(cores=2)
+    run.steps(8)
+    for row in run.rows:
+        if row["e"] == "step":
+            row["parts"] |= {"core_wait": 2.0, "transfer": 0.25, "other": 0.125}
+            row["t1"] += 2.375
+    summary = to_json(report(run, tmp_path))["summary"]
+    assert summary["seconds"]["other"] == pytest.approx(8 * 2.375)
+    assert summary["within_other"] == pytest.approx({"core_wait": 16.0, "transfer": 2.0})
+    parts = [value for part, value in summary["seconds"].items() if part != "total"]
+    assert sum(parts) == pytest.approx(summary["seconds"]["total"])
+
+
+def test_a_graph_says_what_ended_it(tmp_path: Path) -> None:
+    run = InventedRun(cores=1)
+    run.steps(8)
+    run.compilation(0, 1, trigger="step")
+    hook = [["/env/lib/python3.11/site-packages/lightning/strategies/xla.py", 9, "optimizer_step"]]
+    run.rows.append({"e": "site", "id": 900, "frames": [*hook, [FILE, 12, "main"]]})
+    run.compilation(0, 2, trigger="step")
+    run.rows[-1]["site"] = 900
+    own, hooked = to_json(report(run, tmp_path))["compilations"]
+    assert (own["trigger"], own["via"]) == ("step", None)
+    assert (hooked["trigger"], hooked["via"]) == ("step", "lightning.optimizer_step")
+    assert hooked["location"]["row"] == 12
 
 
 def test_a_command_that_did_not_finish_is_not_called_sound(tmp_path: Path) -> None:

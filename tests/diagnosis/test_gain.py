@@ -1,14 +1,18 @@
-"""What counts as better and worse, with invented figures."""
+"""Figures of two runs side by side, with invented figures."""
+
+from __future__ import annotations
 
 import dataclasses
 
 import pytest
 
+from xladoctor.changes import Figures, Spread
 from xladoctor.diagnosis import gain
+from xladoctor.results import CoreSummary, Report, Summary
 
-GOOD = gain.Measured(
-    ran=True, compilations=4, after_warmup=1, syncs=2.0, fallbacks=1.0, step_seconds=0.5,
-    losses=(1.5, 0.75),
+GOOD = Figures(
+    compilations=4, after_warmup=1, syncs=2.0, fallbacks=1.0, per_step=True,
+    step=Spread(0.5, 0.45, 0.55, 20), steps=10, cores=2,
 )  # fmt: skip
 
 
@@ -16,42 +20,74 @@ def changed(**what):
     return dataclasses.replace(GOOD, **what)
 
 
-def test_losses_are_found_in_the_lines_that_people_print():
-    text = (
-        "epoch 3 loss 0.5120 acc 0.9\n[xla:1] Train Loss: 1.25e-1\nloss=nan\n"
-        "{'val_loss': 2.5}\nlosses are fun\nloss 0.5120\nsteps 100 loss\n7.0"
-    )
-    found = gain.losses(text)
-    assert found[:2] == (0.512, 0.125)
-    assert found[2] != found[2]
-    assert found[3:] == (2.5,)
+def verdicts(after, before=GOOD):
+    return {change.name: change.verdict for change in gain.changes(before, after)}
+
+
+def test_fewer_is_better():
+    found = verdicts(changed(compilations=5, syncs=0.0))
+    assert found == {
+        "compilations": "worse", "compilations_after_warmup": "same", "host_syncs": "better",
+        "fallbacks": "same", "step_seconds": "same",
+    }  # fmt: skip
+
+
+def test_what_was_not_measured_is_unknown():
+    assert verdicts(changed(syncs=None, step=None)) | {} == {
+        "compilations": "same", "compilations_after_warmup": "same", "host_syncs": "unknown",
+        "fallbacks": "same", "step_seconds": "unknown",
+    }  # fmt: skip
+
+
+def test_a_number_per_step_is_not_held_against_a_sum():
+    pasted = changed(per_step=False, syncs=900.0, fallbacks=30.0, steps=None)
+    found = verdicts(pasted)
+    assert found["host_syncs"] == found["fallbacks"] == "unknown"
+    [syncs] = [change for change in gain.changes(GOOD, pasted) if change.name == "host_syncs"]
+    assert (syncs.before, syncs.after) == (2.0, None)
+    both = verdicts(pasted, changed(per_step=False, syncs=800.0, fallbacks=30.0))
+    assert (both["host_syncs"], both["fallbacks"]) == ("worse", "same")
 
 
 @pytest.mark.parametrize(
-    ("after", "reason"),
+    ("step", "verdict", "noise"),
     [
-        (changed(), None),
-        (changed(syncs=0.0, losses=(1.504, 0.752)), None),
-        (changed(syncs=3.0), "more syncs per step: 3.0 instead of 2.0"),
-        (changed(after_warmup=2), "more compilations after warm-up: 2 instead of 1"),
-        (changed(fallbacks=1.5), "more fallbacks per step: 1.5 instead of 1.0"),
-        (changed(step_seconds=1.0), "a step takes 2.0 times as long"),
-        (changed(step_seconds=1.0, syncs=0.0), None),
-        (changed(losses=(1.5, 9.0)), "only 1 of 2 printed losses are as before"),
-        (changed(losses=()), None),
-        (changed(syncs=None), None),
-        (gain.Measured(ran=False, failed="boom"), "the program fails with it (boom)"),
+        (Spread(0.8, 0.7, 0.9, 20), "worse", ""),
+        (Spread(0.2, 0.1, 0.3, 20), "better", ""),
+        (Spread(0.8, 0.5, 0.9, 20), "same", "the middle halves of the steps overlap"),
+        (Spread(0.8, 0.7, 0.9, 3), "same", "too few steps after warm-up to tell"),
     ],
 )
-def test_a_change_stays_unless_it_makes_something_worse(after, reason):
-    assert gain.worse(GOOD, after, keeps_numbers=True) == reason
+def test_steps_that_overlap_are_noise(step, verdict, noise):
+    change = gain.changes(GOOD, changed(step=step))[-1]
+    assert (change.verdict, change.noise) == (verdict, noise)
 
 
-def test_a_change_that_is_meant_to_change_the_numbers_may():
-    assert gain.worse(GOOD, changed(losses=(9.0,)), keeps_numbers=False) is None
+def test_percent_of_nothing_is_no_number():
+    assert gain.percent(0, 4) is None
+    assert gain.percent(None, 4) is None
+    assert gain.percent(4, 1) == -75
 
 
-def test_nothing_is_worse_than_a_program_that_fails():
-    failed = gain.Measured(ran=False)
-    assert gain.worse(failed, changed(syncs=99.0), keeps_numbers=True) is None
-    assert gain.worse(failed, failed, keeps_numbers=True) is None
+def test_figures_of_a_report():
+    steps = (9.0, 9.0, 9.0, 1.0, 2.0, 3.0)  # three steps of warm-up
+    report = Report(
+        Summary(
+            "", "", "", cores=2, steps=6, compilations=3, compilations_after_warmup=0,
+            fallbacks={"aten::nonzero": 6}, host_syncs=24,
+        ),
+        cores=(
+            CoreSummary(0, steps=6, step_seconds_median=2.0),
+            CoreSummary(1, steps=6, step_seconds_median=2.5),
+        ),
+        steps={0: steps, 1: (*steps[:3], 1.5, 2.5, 3.5)},
+    )  # fmt: skip
+    found = gain.figures(report)
+    assert (found.syncs, found.fallbacks) == (2.0, 0.5)
+    assert found.step == Spread(2.5, 1.625, 2.875, 6)
+
+
+def test_figures_without_steps_are_sums():
+    report = Report(Summary("", "", "", compilations=3, fallbacks={}, host_syncs=24))
+    found = gain.figures(report)
+    assert (found.syncs, found.fallbacks, found.per_step, found.step) == (24.0, 0.0, False, None)

@@ -275,3 +275,46 @@ import torch_xla.runtime as xr
 print(xr.global_ordinal())
 """
     )
+
+
+def test_a_pair_of_barriers_that_holds_back_and_releases_is_right():
+    program = """
+        import torch
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.xla_multiprocessing as xmp
+
+        def load(args):
+            if args.local_rank not in [-1, 0] and not args.evaluate:
+                torch.distributed.barrier()
+            data = torch.load(args.cache)
+            if args.local_rank == 0 and not args.evaluate:
+                torch.distributed.barrier()
+            return data
+
+        def _mp_fn(index, args):
+            xm.master_print(load(args))
+
+        if __name__ == "__main__":
+            xmp.spawn(_mp_fn, args=(None,))
+    """
+    assert "XLA405" not in codes(program)
+
+
+def test_a_save_on_the_master_behind_a_rendezvous_is_right():
+    program = """
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+
+        def save(model, path):
+            {first}
+            if xm.is_master_ordinal():
+                xm.save(model.state_dict(), path)
+
+        def _mp_fn(index, model):
+            save(model, "model.pt")
+
+        def main(model):
+            torch_xla.launch(_mp_fn, args=(model,))
+    """
+    assert "XLA405" not in codes(program.format(first='xm.rendezvous("save")'))
+    assert "XLA405" in codes(program.format(first='path = path + ".pt"'))

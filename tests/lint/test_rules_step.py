@@ -71,9 +71,6 @@ def test_a_read_in_the_step_loop_is_found_once(body, code):
         "history.append(loss.detach())",
         "history.append(images.shape[0]); n = int(labels.size(0)); m = len(images)",
         "print(f'step {step} {images.shape} {images.dtype}')",
-        "if step % 100 == 0:\n    print(loss.item())",
-        "if step % args.log_steps == 0:\n    history.append(float(loss))",
-        "if (step + 1) % 50 == 0:\n    writer.add_scalar('loss', loss.item(), step)",
         "xm.add_step_closure(lambda l: print(l.item()), args=(loss.detach(),))",
         "if labels is None or isinstance(outputs, tuple): continue",
         "if args.clip and model.training: pass",
@@ -89,6 +86,30 @@ def test_a_read_in_the_step_loop_is_found_once(body, code):
     ],
 )
 def test_what_only_looks_like_a_fault_is_left_alone(body):
+    assert codes(_with(body)) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if step % 100 == 0:\n    print(loss.item())",
+        "if step % args.log_steps == 0:\n    history.append(float(loss))",
+        "if (step + 1) % 50 == 0:\n    writer.add_scalar('loss', loss.item(), step)",
+    ],
+)
+def test_a_read_once_in_a_while_is_information(body):
+    assert codes(_with(body)) == ["XLA113"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if args.debug:\n    print(loss.item())",
+        "if not use_tpu:\n    print(loss.item())",
+        "if not is_torch_xla_available() and torch.isnan(loss): pass",
+    ],
+)
+def test_what_does_not_run_on_xla_or_only_for_debugging_is_left_alone(body):
     assert codes(_with(body)) == []
 
 

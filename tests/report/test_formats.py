@@ -138,6 +138,31 @@ def test_the_bar_of_the_terminal_shows_each_part_in_its_share() -> None:
     assert bar.count("▓") == 19
 
 
+def test_what_other_holds_is_shown_by_its_name() -> None:
+    full = full_report()
+    time = TimeParts(10.0, execute=4.0, trace=1.0, other=5.0)
+    within = {"core_wait": 4.5, "transfer": 0.5}
+    summary = dataclasses.replace(full.summary, seconds=time, within_other=within)
+    lines = render(dataclasses.replace(full, summary=summary)).splitlines()
+    start = lines.index("Where the time went")
+    shown = [line.split(maxsplit=1)[1].rsplit(maxsplit=1) for line in lines[start + 2 : start + 6]]
+    assert [(" ".join(name.split()), share) for name, share in shown] == [
+        ("running on the device 4.0 s", "40%"), ("Python and tracing 1.0 s", "10%"),
+        ("waiting for other cores 4.5 s", "45%"), ("sending data to the device 500 ms", "5%"),
+    ]  # fmt: skip
+
+
+def test_a_compilation_says_what_ended_its_graph() -> None:
+    full = full_report()
+    first = dataclasses.replace(
+        full.compilations[0], trigger="step", via="lightning.optimizer_step"
+    )
+    report = dataclasses.replace(full, compilations=(first,))
+    assert "step end in" in render(report)
+    assert "step end in lightning.optimizer_step" in render(report, "html")
+    assert json.loads(render(report, "json"))["compilations"][0]["trigger"] == "step"
+
+
 def test_text_of_the_program_is_never_markup_for_the_terminal() -> None:
     assert "[red]markup[/red]" in render(evil_report(), width=120).replace("\n", " ")
 

@@ -125,6 +125,7 @@ def run(
     every: float = 0.25,
     output: IO[bytes] | None = None,
     watch: Watch | None = None,
+    time_limit: float | None = None,
 ) -> int:
     """Run the command to its end.
 
@@ -135,6 +136,8 @@ def run(
         every: Seconds between two calls.
         output: A file that takes what it prints (stdout and stderr); None to let it pass through.
         watch: Looks for processes into which the agent does not get, about once a second.
+        time_limit: Seconds after which it is ended: by SIGTERM, and if that does not help within
+            :data:`GRACE` seconds by SIGKILL; None for no limit.
 
     Returns:
         Its exit code; minus the signal's number if a signal ended it (as ``subprocess`` says it).
@@ -158,7 +161,7 @@ def run(
         started(process)
         if watch is not None:
             watch.started(process.pid, own_group=own_group)
-        code = _wait(process, while_running, every, watch)
+        code = _wait(process, while_running, every, watch, time_limit)
     if own_group:
         _end_group(process.pid)
     return code
@@ -193,13 +196,21 @@ def _wait(
     while_running: Callable[[], None] | None,
     every: float,
     watch: Watch | None,
+    time_limit: float | None,
 ) -> int:
     # Never one endless wait: a signal that comes just before it begins would be handled only when
     # the command has ended.
-    next_look = time.monotonic()
+    began = next_look = time.monotonic()
+    asked = False
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(every)
+        over = 0.0 if time_limit is None else time.monotonic() - began - time_limit
+        if over > GRACE:
+            process.kill()
+        elif over > 0 and not asked:
+            process.terminate()
+            asked = True
         if while_running is not None:
             while_running()
         if watch is not None and time.monotonic() >= next_look:

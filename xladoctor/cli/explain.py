@@ -56,6 +56,7 @@ def as_json(page: Page) -> dict[str, Any]:
         "confidence": page.confidence,
         "found_by": list(page.found_by),
         "default": page.default,
+        "select": page.select or page.code if not page.default else None,
         "since": page.since,
         "url": page.url,
         "text": page.text,

@@ -44,8 +44,13 @@ _FORMATS = click.Choice(["full", "concise", "json", "github", "gitlab", "junit",
 @click.option("--force-exclude", is_flag=True, help="Leave them out even when given by name.")
 @click.option("--config", type=click.Path(), help="Read the settings from this TOML file.")
 @click.option("--isolated", is_flag=True, help="Ignore all configuration files.")
-@click.option("-n", "--no-cache", is_flag=True, help="Accepted; nothing is cached in this version.")
-@click.option("--cache-dir", type=click.Path(), help="Accepted; nothing is cached in this version.")
+@click.option("-n", "--no-cache", is_flag=True, help="Find everything anew and keep nothing.")
+@click.option(
+    "--cache-dir",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Where results are kept.  [default: .xladoctor/cache beside the settings]",
+)
 @click.option("--stdin-filename", metavar="NAME", help="What to call the code read from '-'.")
 @click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 if something was fixed.")

@@ -63,7 +63,8 @@ def run(request: Request) -> int:
                 click.echo(str(path))
             return 0
         own = (settings.plugins, settings.root) if settings.plugins else None
-        results = list(runner.lint_files(paths, plans, flags["jobs"], own))
+        cache = lint_plans.cache_of(request, settings)
+        results = list(runner.lint_files(paths, plans, flags["jobs"], own, cache))
     for result in results:
         for failure in result.result.failures:
             lint_files.say(f"xladoctor: {failure}")

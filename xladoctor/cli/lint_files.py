@@ -48,7 +48,10 @@ def write(results: Sequence[FileResult], *, to_stdout: bool) -> int:
 def _replace(path: Path, before: bytes, after: bytes) -> str | None:
     """Write the fixed file; what stood in the way, if anything did."""
     try:
-        if path.read_bytes() != before:
+        now = path.read_bytes()
+        if now == after:
+            return None  # fixed under another name: a link to it was given too
+        if now != before:
             return "changed while it was linted, so it was left alone: run the command again"
         fixes.write(path, after)
     except OSError as error:

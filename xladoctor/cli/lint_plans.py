@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,16 @@ from xladoctor.cli import lint_files
 from xladoctor.errors import UsageError
 from xladoctor.lint import discovery, engine, plugins
 from xladoctor.lint import run as runner
+from xladoctor.lint.cache import Cache
 from xladoctor.lint.model.file import NEWEST_TORCH_XLA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from xladoctor.lint.run import Plan
+
+_CACHE = Path(".xladoctor", "cache")
+_DAY = 24 * 60 * 60
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,6 +137,15 @@ def load_plugins(settings: config.Settings) -> None:
         UsageError: One of them cannot be loaded.
     """
     plugins.load(settings.plugins, settings.root, f"{settings.file}: plugins")
+
+
+def cache_of(request: Request, settings: config.Settings) -> Cache | None:
+    """Where results are kept from run to run; None with ``--no-cache``."""
+    if request.flag("no_cache"):
+        return None
+    given = request.flag("cache_dir")
+    folder = Path(given) if given else settings.root / (settings.cache_dir or _CACHE)
+    return Cache(folder, int(time.time() // _DAY), plugins.files())
 
 
 def search_of(settings: config.Settings) -> discovery.Search:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from xladoctor import __version__, diagnosis, readings
+from xladoctor import __version__
 from xladoctor.capture import command as commands
 from xladoctor.capture import launch, rundir
 from xladoctor.capture.simulate import MAX_CORES
@@ -24,7 +24,7 @@ from xladoctor.errors import UsageError, XladoctorError
 from xladoctor.report import FORMATS, render
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from xladoctor.findings import Finding
     from xladoctor.results import Report
@@ -195,10 +195,13 @@ def record(
     detail: str,
     console: Console,
     printed: IO[bytes] | None = None,
+    time_limit: float | None = None,
+    while_running: Callable[[], None] | None = None,
 ) -> tuple[Path, int]:
     """Run the command with the agent; returns the run directory and how the command ended.
 
-    What the program prints passes through, or goes to the file ``printed``.
+    What the program prints passes through, or goes to the file ``printed``; then nothing is said of
+    the run, and ``while_running`` is called now and then. ``time_limit``: see :func:`launch.run`.
     """
     now = time.time()
     shown = output if output is not None else rundir.default_directory(words, now)
@@ -211,9 +214,17 @@ def record(
         simulated_cores=cores,
     )
     rundir.write_manifest(run_dir, manifest)
-    on = f" on {cores} simulated core{'s' if cores > 1 else ''}" if cores is not None else ""
-    console.print(f"xladoctor: profiling{on}; the run is kept in {shown}", soft_wrap=True)
-    progress = Progress(console, run_dir, shared=sys.stdout.isatty())
+    if printed is None:
+        on = f" on {cores} simulated core{'s' if cores > 1 else ''}" if cores is not None else ""
+        console.print(f"xladoctor: profiling{on}; the run is kept in {shown}", soft_wrap=True)
+    shared = while_running is not None if printed is not None else sys.stdout.isatty()
+    progress = Progress(console, run_dir, shared=shared)
+
+    def now_and_then() -> None:
+        progress()
+        if while_running is not None:
+            while_running()
+
     with launch.scratch_folder() as scratch:
         environ = launch.environment(
             os.environ,
@@ -224,8 +235,14 @@ def record(
             scratch=scratch,
         )
         try:
-            watch = Watch(run_dir, launch.BOOTSTRAP)
-            code = launch.run(words, environ, while_running=progress, output=printed, watch=watch)
+            code = launch.run(
+                words,
+                environ,
+                while_running=now_and_then,
+                output=printed,
+                watch=Watch(run_dir, launch.BOOTSTRAP),
+                time_limit=time_limit,
+            )
         finally:
             progress.stop()
     manifest.ended = time.time()
@@ -253,6 +270,9 @@ def _show(
     Raises:
         XladoctorError: Nothing was recorded, or the report cannot be written.
     """
+    # Not at the top: the command would wait for what is only needed after it.
+    from xladoctor import diagnosis, readings
+
     if not rundir.processes(run_dir):
         # A command that uses no device is no failure, unless a limit was to be judged.
         missed = rundir.not_started(run_dir) or rundir.not_reached(run_dir)

@@ -12,7 +12,6 @@ from typing import TextIO
 
 import click
 
-from xladoctor import diagnosis, readings
 from xladoctor.capture import rundir
 from xladoctor.errors import SourceError, UsageError
 from xladoctor.report import FORMATS, render
@@ -43,13 +42,15 @@ def report(
     and notebooks too, however it was wrapped or cut), JSON of metric_data(), or - for standard
     input. Several sources are the cores of one run; several reports in one text are a series.
     """
+    from xladoctor import diagnosis, readings
+
     if last:
         sources = (*sources, str(rundir.latest()))
     if not sources:
         raise UsageError("no source given: name a run directory or a text, or use --last")
     if sources.count(readings.STDIN) > 1:
         raise UsageError("standard input (-) is given more than once: it can be read only once")
-    stdin = _open_stdin() if readings.STDIN in sources else None
+    stdin = open_stdin() if readings.STDIN in sources else None
     result = diagnosis.diagnose(readings.load(sources, stdin))
     width, color = terminal_options(output_file)
     write(render(result, output_format, width=width, color=color), output_file)
@@ -84,7 +85,7 @@ def write(text: str, output_file: Path | None) -> None:
         raise UsageError(f"{output_file}: this cannot be written ({error.strerror})") from error
 
 
-def _open_stdin() -> TextIO:
+def open_stdin() -> TextIO:
     """Standard input as text, however long it is: it is read line by line."""
     stream = sys.stdin.buffer
     start = stream.peek(8192)[:8192] if isinstance(stream, io.BufferedReader) else b""

@@ -95,7 +95,8 @@ def load_plugins() -> None:
 
 def _row(page: Page) -> tuple[str, ...]:
     found_by = ", ".join(page.found_by)
-    return (page.code, page.name, page.severity.value, page.fix, found_by, page.summary)
+    off = "" if page.default else f" (off by default: --select {page.select or page.code})"
+    return (page.code, page.name, page.severity.value, page.fix, found_by, page.summary + off)
 
 
 def _plain(pages: Iterable[Page]) -> list[str]:

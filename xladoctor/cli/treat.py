@@ -4,176 +4,234 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
-import os
-import signal
-import sys
-import tempfile
-import time
 from collections import Counter
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.text import Text
 
-from xladoctor import catalogue, diagnosis, readings
-from xladoctor.capture import launch, rundir
+from xladoctor import catalogue
 from xladoctor.capture.simulate import MAX_CORES
+from xladoctor.changes import Noise, Step, Treatment, Trial
+from xladoctor.cli import lint_plans
 from xladoctor.cli.cores import Cores
-from xladoctor.cli.profile import check, record
-from xladoctor.diagnosis import gain
+from xladoctor.cli.profile import check
+from xladoctor.cli.report import terminal_options
+from xladoctor.cli.report import write as put_out
+from xladoctor.cli.trials import OUTPUT, Interrupted, Runner, asks_for_arguments, write
+from xladoctor.diagnosis import trial
 from xladoctor.errors import UsageError
-from xladoctor.lint import engine, fixes, sources
+from xladoctor.lint import fixes, sources, together
 from xladoctor.report import treatment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from xladoctor.findings import Finding
+    from xladoctor.lint.run import Plan
+    from xladoctor.lint.together import Program, Version
 
 #: Fixes without which the program may not run at all: made and measured together, before others.
 _TO_RUN = ("XLA404", "XLA417", "XLA7", "XLA8", "XLA9")
 #: Fixes that are meant to change what is trained on or how: other losses are what they are for.
 _CHANGES_NUMBERS = ("XLA2", "XLA3", "XLA402", "XLA403", "XLA405", "XLA701")
 
-#: Columns of the table where there is no terminal to tell.
-_WIDTH = 120
-
 
 @click.command(
-    context_settings={"allow_interspersed_args": False},
+    short_help="Measure what the fixes gain a script, and write those that help.",
     epilog="Exit code: 0 it runs with the fixes that were kept (also with none), 1 it still fails, "
-    "2 xladoctor failed. Runs the program once, and once more for each kind of fix.",
+    "2 xladoctor failed, 130 after Ctrl-C. Runs the program twice, and once more for each kind of "
+    "fix.",
 )
 @click.option(
-    "--simulate-cores",
-    type=Cores(),
-    metavar="N",
+    "--simulate-cores", type=Cores(), metavar="N",
     help=f"Run on N (1 to {MAX_CORES}) simulated XLA cores on this machine's CPU.",
-)
+)  # fmt: skip
 @click.option("--unsafe-fixes", is_flag=True, help="Try fixes that may change the meaning too.")
-@click.option("--write", is_flag=True, help="Write the fixes that were kept into SCRIPT.")
+@click.option("--write", "writes", is_flag=True, help="Write the fixes that were kept.")
+@click.option(
+    "--repeat/--no-repeat", default=True, show_default=True,
+    help="Run the program once more without a fix, to know what differs by itself.",
+)  # fmt: skip
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="End each run after so long and compare what it did until then, per step.",
+)  # fmt: skip
 @click.option(
     "--hang-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="How long no core may make progress before it is called a hang.",
 )  # fmt: skip
-@click.argument("script", type=click.Path(path_type=Path))
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option("--show-output", is_flag=True, help="Pass what the program prints on to stderr.")
+@click.option(
+    "--output-format", type=click.Choice(treatment.FORMATS), default="full", show_default=True,
+    help="How to show the result.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output-file", type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the result there instead of printing it.",
+)  # fmt: skip
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 def treat(
-    script: Path,
+    script: str,
     args: tuple[str, ...],
     simulate_cores: int | None,
     unsafe_fixes: bool,
-    write: bool,
+    writes: bool,
+    repeat: bool,
+    time_limit: float | None,
     hang_timeout: float | None,
+    show_output: bool,
+    output_format: str,
+    output_file: Path | None,
 ) -> int:
     """Find out what the fixes of 'xladoctor lint' gain SCRIPT by running it without and with them.
 
-    SCRIPT is a Python file, run with ARGS in a copy beside it; what it prints is not shown. Shows
-    per kind of fix what it gained, leaves out what makes the program worse, and prints the
-    difference.
+    SCRIPT is a Python file, run with ARGS in a copy beside it; files of its folder that it imports
+    are treated with it. What it prints is kept in the run directories. Shows per kind of fix what
+    it gained, leaves out what makes the program worse, and prints the difference.
     """
     console = Console(stderr=True, highlight=False)
-    runs = _Runs(script, args, simulate_cores, hang_timeout, console)
-    before = _read(script)
+    _check(script)
+    program = together.program_of(script, _plan(script))
+    before = _read(program)
+    runs = Runner(
+        program, before, args, simulate_cores, hang_timeout, time_limit, show_output, console
+    )
     check(runs.words(script), simulate_cores)
-    first = runs.run(before, "as it is")
-    data, last, rows = _try_all(before, first, runs, unsafe=unsafe_fixes)
-    shown = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
-    treatment.show(rows, shown)
-    _show_difference(script, before, data, shown)
-    if not last.ran:
-        click.echo(f"xladoctor: {script} still fails: {last.failed}", err=True)
-    if write and data != before:
-        _write(script, before, data)
-        click.echo(f"xladoctor: {script} is written", err=True)
-    elif data != before:
-        click.echo("xladoctor: nothing is written; --write writes it", err=True)
-    return 0 if last.ran else 1
+    course = _Course(runs, before, unsafe=unsafe_fixes, repeat=repeat)
+    course.run()
+    written: list[str] = []
+    if writes and not course.interrupted and course.version != before:
+        written = write(program, before, course.version, fixes.write)
+    result = course.result(script, args, simulate_cores, tuple(written))
+    width, color = terminal_options(output_file)
+    put_out(treatment.render(result, output_format, width=width, color=color), output_file)
+    return _conclude(result, console)
 
 
-@dataclasses.dataclass
-class _Runs:
-    """How a version of the script is run and measured."""
+def _conclude(result: Treatment, console: Console) -> int:
+    def say(text: str) -> None:
+        console.print(f"xladoctor: {text}", soft_wrap=True)
 
-    script: Path
-    args: Sequence[str]
-    cores: int | None
-    hang_timeout: float | None
-    console: Console
+    if result.interrupted:
+        say("interrupted: this is what was known until then, nothing is written")
+        return 130
+    if not result.final.ran:
+        say(f"{result.script} still fails: {result.final.failed}")
+    for name in result.written:
+        say(f"{name} is written")
+    if result.diff and not result.written:
+        say("nothing is written; --write writes it")
+    return 0 if result.final.ran else 1
 
-    def words(self, script: Path) -> list[str]:
-        """The command that runs a file in the script's place."""
-        return [sys.executable, str(script), *self.args]
 
-    def run(self, data: bytes, what: str) -> gain.Measured:
-        """Run one version of the script to its end and measure it.
+@dataclasses.dataclass(slots=True)
+class _Course:
+    """One treatment from the first run to the last; what is known at any time can be shown."""
+
+    runs: Runner
+    before: Version
+    unsafe: bool
+    repeat: bool
+    version: Version = dataclasses.field(default_factory=dict)
+    first: Trial = dataclasses.field(default_factory=lambda: Trial(ran=False))
+    last: Trial = dataclasses.field(default_factory=lambda: Trial(ran=False))
+    apart: Noise = dataclasses.field(default_factory=Noise)
+    steps: list[Step] = dataclasses.field(default_factory=list)
+    interrupted: bool = False
+
+    def run(self) -> None:
+        """Run the program, then every kind of fix; ends early if the user interrupts a run.
 
         Raises:
-            KeyboardInterrupt: The user stopped the program.
+            UsageError: The program cannot run without arguments.
         """
-        self.console.print(f"xladoctor: running {self.script} {what}", soft_wrap=True)
-        with _copy(self.script, data) as path, tempfile.TemporaryFile() as printed:
-            output = rundir.default_directory(self.words(self.script), time.time())
-            run_dir, code = record(
-                self.words(path), self.cores, output, False, self.hang_timeout,
-                "normal", self.console, printed,
-            )  # fmt: skip
-            if code == -signal.SIGINT:
-                raise KeyboardInterrupt
-            printed.seek(0)
-            text = printed.read().decode("utf-8", "replace")
-        ran = launch.shell_code(code) == 0
-        if not rundir.processes(run_dir):
-            return gain.Measured(ran, failed="" if ran else _last_line(text))
-        report = diagnosis.diagnose(readings.load([run_dir]))
-        result = gain.measured(report, ran=ran, output=text)
-        if ran or not (last := _last_line(text)):
-            return result
-        return dataclasses.replace(result, failed=last)
+        self.version = self.before
+        try:
+            self.first = self.last = self.runs.run(
+                self.before, f"{self.runs.program.script} as it is"
+            )
+            self._check_arguments()
+            self._repeat()
+            self._try_all()
+        except Interrupted as stop:
+            self.interrupted = True
+            if self.runs.runs == 1:
+                self.first = self.last = stop.trial
 
+    def result(
+        self, script: str, args: Sequence[str], cores: int | None, written: tuple[str, ...]
+    ) -> Treatment:
+        """What came of it."""
+        return Treatment(
+            script=script,
+            args=tuple(args),
+            cores=cores,
+            files=self.runs.program.names,
+            original=self.first,
+            final=self.last,
+            noise=self.apart,
+            steps=tuple(self.steps),
+            diff=_difference(self.runs.program, self.before, self.version),
+            written=written,
+            interrupted=self.interrupted,
+        )
 
-def _try_all(
-    before: bytes, first: gain.Measured, runs: _Runs, *, unsafe: bool
-) -> tuple[bytes, gain.Measured, list[treatment.Row]]:
-    """Apply one kind of fix after the other and keep those that do not make it worse."""
-    data, last = before, first
-    rows = [_row("as it is", first, "runs" if first.ran else f"fails: {first.failed}", None)]
-    tried: set[str] = set()
-    name = str(runs.script)
-    while True:
-        codes = _next_codes(data, name, tried, unsafe=unsafe)
-        if not codes:
-            return data, last, rows
-        tried |= codes
-        wanted = functools.partial(_has_code, codes=codes)
-        fixed = fixes.fix(data, name, engine.lint, unsafe=unsafe, fixable=wanted)
-        if fixed.data == data:
-            continue
-        what = _describe(fixed.made)
-        now = runs.run(fixed.data, f"with {what}")
+    def _check_arguments(self) -> None:
+        asked = asks_for_arguments(self.first, Path(self.first.run) / OUTPUT)
+        if asked is not None and not self.runs.args:
+            script = self.runs.program.script
+            raise UsageError(
+                f"{script} asks for arguments ({asked}): give them behind '--', for example "
+                f"'xladoctor treat {script} -- --epochs 1'"
+            )
+
+    def _repeat(self) -> None:
+        """Run once more what runs, to know how far two runs of one program lie apart."""
+        if self.repeat and self.last.ran and not self.apart.measured:
+            again = self.runs.run(self.version, "the same again, to see what differs by itself")
+            if again.ran:
+                self.apart = trial.noise(self.last, again)
+
+    def _try_all(self) -> None:
+        """Apply one kind of fix after the other and keep those that do not make it worse."""
+        tried: set[str] = set()
+        while True:
+            codes = self._next_codes(tried)
+            if not codes:
+                return
+            kept = self._try(codes)
+            # What is good alone must not be lost with what is bad.
+            if kept is False and len(codes) > 1:
+                for code in sorted(codes):
+                    self._try(frozenset({code}))
+            tried |= codes
+            self._repeat()
+
+    def _try(self, codes: frozenset[str]) -> bool | None:
+        """Whether fixes were kept; None if there were none to make."""
+        fixed, made = self.runs.program.fixed(self.version, codes, unsafe=self.unsafe)
+        if fixed == self.version:
+            return None
+        now = self.runs.run(fixed, f"with {_describe(made)}")
         keeps = not any(code.startswith(_CHANGES_NUMBERS) for code in codes)
-        problem = gain.worse(last, now, keeps_numbers=keeps)
-        rows.append(_row(what, now, "kept" if problem is None else f"left out: {problem}", last))
-        if problem is None:
-            data, last = fixed.data, now
+        judged = trial.judge(self.last, now, self.apart, keeps_numbers=keeps)
+        counts = Counter(item.code for item in made)
+        self.steps.append(Step(_describe(made), dict(sorted(counts.items())), now, judged))
+        if judged.problem is None:
+            self.version, self.last = fixed, now
+        return judged.problem is None
 
-
-def _next_codes(data: bytes, name: str, tried: set[str], *, unsafe: bool) -> set[str]:
-    """The codes whose fixes are to be tried next, together; empty when all have been."""
-    found = engine.lint(sources.from_bytes(data, name)).findings
-    open_codes = {
-        item.code for item in found if fixes.is_applicable(item, unsafe=unsafe)
-    } - tried  # fmt: skip
-    first = {code for code in open_codes if code.startswith(_TO_RUN)}
-    return first or set(sorted(open_codes)[:1])
-
-
-def _has_code(finding: Finding, codes: set[str]) -> bool:
-    return finding.code in codes
+    def _next_codes(self, tried: set[str]) -> frozenset[str]:
+        """The codes whose fixes are to be tried next, together; empty when all have been."""
+        found = self.runs.program.findings(self.version)
+        open_codes = {
+            item.code for item in found if fixes.is_applicable(item, unsafe=self.unsafe)
+        } - tried  # fmt: skip
+        first = {code for code in open_codes if code.startswith(_TO_RUN)}
+        return frozenset(first or sorted(open_codes)[:1])
 
 
 def _describe(made: Sequence[Finding]) -> str:
@@ -183,79 +241,47 @@ def _describe(made: Sequence[Finding]) -> str:
     return " + ".join(f"{number} x {code}" for code, number in sorted(counts.items()))
 
 
-def _row(
-    what: str, run: gain.Measured, verdict: str, before: gain.Measured | None
-) -> treatment.Row:
-    return treatment.Row(
-        what,
-        verdict,
-        run.compilations,
-        run.after_warmup,
-        run.syncs,
-        run.fallbacks,
-        run.step_seconds,
-        gain.agreement(before, run) if before is not None else None,
-    )
+def _plan(script: str) -> Plan:
+    """Which rules the settings closest to the script ask."""
+    request = lint_plans.Request((script,))
+    settings = lint_plans.settings_of(request)
+    lint_plans.load_plugins(settings)
+    return lint_plans.plan_of(request, settings)
 
 
-def _read(script: Path) -> bytes:
-    if script.suffix != ".py":
-        raise UsageError(f"{script}: treat runs Python files; a notebook has to be exported first")
+def _check(script: str) -> None:
+    path = Path(script)
+    if path.is_dir():
+        raise UsageError(f"{script} is a folder: name the file in it that is run")
+    if path.suffix == ".ipynb":
+        raise UsageError(
+            f"{script}: treat runs Python files; export the notebook first "
+            f"('jupyter nbconvert --to script {script}')"
+        )
+    if path.suffix != ".py":
+        raise UsageError(f"{script} is no Python file (.py): treat runs nothing else")
     try:
-        data = script.read_bytes()
+        data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {script}: {error.strerror}") from error
-    source = sources.from_bytes(data, str(script))
-    problems = [*source.unreadable, sources.syntax_error(source.text)]
-    if problems[0] is not None:
-        raise UsageError(f"{script}, line {problems[0].row}: {problems[0].message}")
-    return data
+    source = sources.from_bytes(data, script)
+    for problem in (*source.unreadable, sources.syntax_error(source.text)):
+        if problem is not None:
+            raise UsageError(f"{script}, line {problem.row}: this file {problem.message}")
 
 
-@contextmanager
-def _copy(script: Path, data: bytes) -> Iterator[Path]:
-    """A version of the script beside it, so that its imports and its own folder are the same.
-
-    Raises:
-        UsageError: The folder cannot be written.
-    """
-    path = script.with_name(f"{script.stem}_treated_{os.getpid()}.py")
-    try:
-        with path.open("xb") as stream:
-            stream.write(data)
-    except OSError as error:
-        path_text = script.parent
-        raise UsageError(
-            f"treat runs a copy beside {script}, but {path_text} cannot be written: "
-            f"{error.strerror}; copy the program to a folder of your own"
-        ) from error
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
+def _read(program: Program) -> Version:
+    return program.read()
 
 
-def _write(script: Path, before: bytes, data: bytes) -> None:
-    try:
-        if script.read_bytes() != before:
-            raise UsageError(
-                f"{script} changed while it was treated, so it was left alone: run treat again"
+def _difference(program: Program, before: Version, after: Version) -> str:
+    """What the kept fixes change, as a unified diff; "" if nothing."""
+    lines: list[str] = []
+    for name in program.names:
+        if after and after[name] != before[name]:
+            old, new = (
+                sources.from_bytes(version[name], name).text.splitlines()
+                for version in (before, after)
             )
-        fixes.write(script, data)
-    except OSError as error:
-        raise UsageError(f"cannot write {script}: {error.strerror or error}") from error
-
-
-def _show_difference(script: Path, before: bytes, after: bytes, console: Console) -> None:
-    old, new = (sources.from_bytes(data, str(script)).text.splitlines() for data in (before, after))
-    console.print()
-    for line in difflib.unified_diff(old, new, str(script), str(script), lineterm=""):
-        style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-        console.print(Text(line.rstrip(), style), soft_wrap=True)
-
-
-def _last_line(text: str) -> str:
-    """The last line that a failed program printed: what Python says of its exception."""
-    rows = [row.strip() for row in text.splitlines() if row.strip()]
-    errors = [row for row in rows if row.partition(":")[0].endswith(("Error", "Exception"))]
-    return (errors or rows or [""])[-1][:200]
+            lines += difflib.unified_diff(old, new, name, name, lineterm="")
+    return "".join(f"{line}\n" for line in lines)

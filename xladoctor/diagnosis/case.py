@@ -94,6 +94,7 @@ class RunFacts:
                         number += 1
                     taken.add(number)
                 self._numbers[key] = number
+        self._places: dict[tuple[Frame, ...], Location | None] = {}
         self.cores: tuple[int, ...] = tuple(sorted(set(self._numbers.values())))
 
     @overload
@@ -113,7 +114,9 @@ class RunFacts:
 
     def place(self, frames: tuple[Frame, ...]) -> Location | None:
         """The user's line of some frames, relative to where the command ran."""
-        return location(frames, self.runs[0].manifest.cwd)
+        if frames not in self._places:
+            self._places[frames] = location(frames, self.runs[0].manifest.cwd)
+        return self._places[frames]
 
     @functools.cached_property
     def steps(self) -> list[StepRow]:
@@ -134,6 +137,14 @@ class RunFacts:
     def fallbacks(self) -> list[FallbackRow]:
         """Fallbacks of all cores."""
         return self._numbered(lambda run: run.fallbacks)
+
+    @functools.cached_property
+    def fallbacks_at(self) -> dict[Location | None, tuple[str, ...]]:
+        """The operations that ran on the CPU, by their line."""
+        found: dict[Location | None, dict[str, None]] = {}
+        for row in self.fallbacks:
+            found.setdefault(self.place(row.frames), {})[row.operation] = None
+        return {place: tuple(operations) for place, operations in found.items()}
 
     @functools.cached_property
     def launches(self) -> list[LaunchRow]:
@@ -277,6 +288,22 @@ class RunFacts:
         return frozenset(
             self.place(row.frames) for row in self.launches if row.trigger in ("step", "sync")
         )
+
+    @functools.cached_property
+    def evaluation_batches(self) -> Mapping[tuple[str, str | None], int]:
+        """File and function to the graphs, over all cores, that device loaders ended there.
+
+        Functions in which steps end are left out: what remains evaluates.
+        """
+        found: collections.Counter[tuple[str, str | None]] = collections.Counter()
+        training = set()
+        for row in self.launches:
+            place = self.place(row.frames)
+            if place is not None and row.trigger == "loader":
+                found[place.filename, place.function] += row.count
+            elif place is not None and row.trigger == "step":
+                training.add((place.filename, place.function))
+        return {function: count for function, count in found.items() if function not in training}
 
     @functools.cached_property
     def _causes(self) -> dict[tuple[str, str], Cause]:

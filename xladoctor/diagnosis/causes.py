@@ -32,6 +32,13 @@ ALIKE = 0.6
 #: As much in common, and other operations come with the other shapes of inputs: XLA and torch
 #: choose some by size.
 _RESIZED = 0.9
+#: What ends a graph before the step is over, by trigger.
+_CUTTING = {"read": "a read", "fallback": "an operation on the CPU"}
+#: So many more instructions, at least half of them of lines that the earlier graph had as well, and
+#: a graph has grown by a repetition of the step.
+_GROWTH, _REPEATED = 0.2, 0.5
+#: How far (steps, instructions a step) the line of a number of the backward pass is looked for.
+_NEARBY = 8
 #: How many differences a cause names.
 _SHOWN = 3
 
@@ -92,18 +99,22 @@ class _History:
         self._known.append(new)
         if not here:
             return self._first(row)
-        old = min(reversed(here), key=lambda one: distance(one.tokens, new.tokens))
+        # A read in the backward pass may end several graphs of one step: like with like.
+        same = [one for one in here if one.row.piece == row.piece]
+        old = min(reversed(same or here), key=lambda one: distance(one.tokens, new.tokens))
         found = difference(old.graph, graph)
+        if not same and found.likeness < ALIKE and row.trigger in _CUTTING:
+            return self._first(row)
         grown = len(graph.instructions) > max(len(one.graph.instructions) for one in here)
         return self._compared(old, new, found, grown=grown)
 
     def _first(self, row: CompilationRow) -> Cause:
         """The first graph that ends here."""
         place = location(row.frames, self._cwd)
-        if row.trigger == "read":
-            return Cause("host-sync-split", "a read ends a graph of its own here", place)
-        if row.trigger == "fallback":
-            return Cause("host-sync-split", "an operation on the CPU ends the graph here", place)
+        if row.trigger in _CUTTING:
+            what = _CUTTING[row.trigger]
+            again = f", number {row.piece} of the step" if row.piece and row.piece > 1 else ""
+            return Cause("host-sync-split", f"{what} ends a graph of its own here{again}", place)
         return Cause("first-graph", "", place)
 
     def _compared(self, old: _Known, new: _Known, found: Difference, *, grown: bool) -> Cause:
@@ -125,13 +136,8 @@ class _History:
             if not cuts:
                 detail = f"the step's graph was not cut at {where}, as it was before"
             return Cause("host-sync-split", detail, place)
-        if grown and not found.gone_work and self._repeats(found):
-            return Cause(
-                "graph-grew",
-                f"it holds all of the earlier graph and {len(found.added_work)} more operations "
-                f"of the same lines ({_names(found.added_work)})",
-                self._place(found.added_work, new.graph),
-            )
+        if grown and not found.gone_work and self._repeats(old, found):
+            return self._grew(new, found)
         results = self._results(old, new, found)
         if results is not None:
             return results
@@ -145,6 +151,14 @@ class _History:
         changed = found.added_work or found.gone_work
         graph = new.graph if found.added_work else old.graph
         return Cause("op-changed", _operations(self, found), self._place(changed, graph))
+
+    def _grew(self, new: _Known, found: Difference) -> Cause:
+        more = f"it holds all of the earlier graph and {len(found.added_work)} more operations"
+        return Cause(
+            "graph-grew",
+            f"{more} of the same lines ({_names(found.added_work)})",
+            self._place(found.added_work, new.graph),
+        )
 
     def _same_work(self, old: _Known, new: _Known, found: Difference) -> Cause:
         """The same operations: inputs, numbers or results differ."""
@@ -204,14 +218,16 @@ class _History:
                 "constant-changed",
                 f"a number became exactly {fixed[0].detail} and so is now a part of the graph "
                 "instead of an input (0 and 1 always are)",
-                self._place([*fixed, *dropped], new.graph, old.graph),
+                self._place([*fixed, *dropped], new.graph, old.graph)
+                or self._fed_by(old.graph, dropped[0]),
             )
         if taken and freed and all(elements(one.shape) == 1 for one in taken):
             return Cause(
                 "constant-changed",
                 f"a number was exactly {freed[0].detail}, and so a part of the graph; now it is "
                 "an input (0 and 1 never are)",
-                self._place([*taken, *freed], new.graph, old.graph),
+                self._place([*taken, *freed], new.graph, old.graph)
+                or self._fed_by(new.graph, taken[0]),
             )
         if taken or dropped:
             return self._other_inputs(new, taken, dropped)
@@ -253,9 +269,30 @@ class _History:
     def _origin(
         self, pair: tuple[Instruction, Instruction], old: _Known, new: _Known
     ) -> Location | None:
-        return self._user_line(new.graph.frames(pair[1])) or self._user_line(
-            old.graph.frames(pair[0])
+        return (
+            self._user_line(new.graph.frames(pair[1]))
+            or self._user_line(old.graph.frames(pair[0]))
+            or self._fed_by(new.graph, pair[1])
+            or self._fed_by(old.graph, pair[0])
         )
+
+    def _fed_by(self, graph: Graph, number: Instruction) -> Location | None:
+        """The line whose backward pass uses a number that no line of the forward pass does.
+
+        Operations of the backward pass have no line; but with the number they take what the
+        forward pass has computed, and that has one.
+        """
+        if number.opcode not in ("constant", "parameter") or elements(number.shape) != 1:
+            return None
+        nearby = [number]
+        for _ in range(_NEARBY):  # the number is brought into shape, then used
+            users = [user for one in nearby for user in graph.users(one)][:_NEARBY]
+            taken = (graph.by_name.get(name) for user in users for name in user.operands)
+            place = self._place([one for one in taken if one is not None], graph)
+            if place is not None or not users:
+                return place
+            nearby = users
+        return None
 
     def _place(self, instructions: Iterable[Instruction], *graphs: Graph) -> Location | None:
         places = (self._user_line(g.frames(one)) for one in instructions for g in graphs)
@@ -273,13 +310,19 @@ class _History:
         }
 
     # -- kinds --------------------------------------------------------------------------------
-    def _repeats(self, found: Difference) -> bool:
-        """Whether what was added comes from lines that the earlier graph had as well."""
+    def _repeats(self, old: _Known, found: Difference) -> bool:
+        """Whether what was added comes from lines that the earlier graph had as well.
+
+        All of it; or at least half of a lot, as when no step is ended: then the optimizer's work,
+        which the first graph did not have, comes with the repetition.
+        """
         lines = {(new.operation, self._user_line(found.new.frames(new))) for _, new in found.pairs}
-        return all(
-            (one.operation, self._user_line(found.new.frames(one))) in lines
-            for one in found.added_work
+        added = found.added_work
+        again = sum(
+            (one.operation, self._user_line(found.new.frames(one))) in lines for one in added
         )
+        grown = len(added) >= _GROWTH * len(old.graph.instructions)
+        return again == len(added) or (grown and again >= _REPEATED * len(added))
 
     def _core_divergence(self, old: _Known, new: _Known) -> str:
         """Whether other cores ran an earlier graph where some ran the new one; who, in words.

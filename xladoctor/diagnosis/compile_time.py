@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.diagnosis import recompilation, step_boundary
 from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.words import duration, finding, plural
 
@@ -43,6 +44,9 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
     if not long or (executed is not None and executed > limits.AMORTISED * total):
         return
     longest = max(long, key=lambda item: item.seconds or 0.0)
+    # What another finding counts already must not be paid for twice.
+    counted = recompilation.told(run) | step_boundary.told(run)
+    own = sum(item.seconds or 0.0 for item in long if id(item) not in counted)
     yield finding(
         "XLA211",
         f"{plural(len(long), 'compilation')} took a minute or more, the longest "
@@ -50,7 +54,7 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         _SUGGESTION,
         at=longest.location,
         count=sum(len(item.cores) for item in long),
-        seconds=total,
+        seconds=own or None,
         cores=[core for item in long for core in item.cores],
     )
 

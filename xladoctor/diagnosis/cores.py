@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.diagnosis.case import Case, RunFacts
-    from xladoctor.findings import Finding
-    from xladoctor.readings.tables import ErrorRow, HangRow
+    from xladoctor.findings import Finding, Location
+    from xladoctor.readings.tables import DivergenceRow, ErrorRow, HangRow
     from xladoctor.results import Compilation
 
 #: What the other cores raise because one has failed; never the reason itself.
@@ -146,17 +146,32 @@ def _divergences(run: RunFacts) -> Iterator[Finding]:
     for row in run.divergences:
         last = [c for c in run.compilation_rows if c.core == row.core][-1:]
         place = run.place(row.frames or (last[0].frames if last else ()))
-        cause = run.place(row.cause_frames)
+        cause, detail = run.place(row.cause_frames), ""
+        if cause is None and row.kind == "graphs":
+            cause, detail = _seen_in_graphs(run, row)
         cores = row.cores or (() if row.core is None else (row.core,))
         when = f" (step {row.step})" if row.step else ""
         yield finding(
             "XLA410" if row.kind == "graphs" else "XLA405",
-            row.message.removeprefix("xladoctor: ").partition("\n")[0] + when,
+            row.message.removeprefix("xladoctor: ").partition("\n")[0] + when + detail,
             _BY_KIND.get(row.kind, _SAME_GRAPHS),
             at=cause or place,
             cores=cores,
             related=[place] if cause is not None and place is not None else (),
         )
+
+
+def _seen_in_graphs(run: RunFacts, row: DivergenceRow) -> tuple[Location | None, str]:
+    """What the graphs themselves show: the odd core has compiled one that is like an earlier one.
+
+    Returns:
+        The line that made the difference, and what differs, as an addition to the message.
+    """
+    for item in reversed(run.compilations):
+        odd = bool(set(item.cores) & set(row.cores)) and item.step == row.step
+        if odd and item.cause.location is not None and item.cause.detail:
+            return item.cause.location, f": {item.cause.detail}"
+    return None, ""
 
 
 def _partings(run: RunFacts) -> Iterator[Finding]:

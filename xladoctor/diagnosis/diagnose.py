@@ -93,6 +93,7 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
         steps=dict(case.run.step_seconds) if case.run else {},
         reads=case.run.reads_by_line if case.run else (),
         fallbacks=case.run.fallbacks_by_line if case.run else (),
+        simulated=_simulated(case),
     )
 
 
@@ -174,14 +175,24 @@ def _about(case: Case, readings: Readings) -> dict[str, str]:
     return about
 
 
+def _simulated(case: Case) -> bool:
+    return case.run is not None and any(run.manifest.simulated_cores for run in case.run.runs)
+
+
+def _shared_cpu(run: RunFacts) -> str:
+    if len(run.cores) < 2:
+        return ""
+    hidden = " (that is in 'other')" if run.within_other is None else ""
+    return f" The cores share this CPU, and so wait for one another more than devices do{hidden}."
+
+
 def _notes(case: Case, readings: Readings) -> list[str]:
     notes = list(readings.notes)
     if case.run is not None:
-        if any(run.manifest.simulated_cores for run in case.run.runs):
+        if _simulated(case):
             notes.append(
                 "These cores are simulated on the CPU: counts are those of a real device, seconds "
-                "are not: the cores share this CPU, and so wait for one another more than devices "
-                "do" + (" (that is in 'other')." if case.run.within_other is None else ".")
+                "are not." + _shared_cpu(case.run)
             )
         if any(item.modelled for item in case.run.compilations):
             notes.append(

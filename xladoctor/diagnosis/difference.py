@@ -148,7 +148,63 @@ def difference(old: Graph, new: Graph) -> Difference:
     pairs += found
     if tail:
         pairs += zip(before[-tail:], after[-tail:], strict=True)
-    return Difference(old, new, tuple(pairs), tuple(gone), tuple(added))
+    return Difference(old, new, *_settle_inputs(pairs, gone, added))
+
+
+_Pairs = list[tuple["Instruction", "Instruction"]]
+
+
+def _settle_inputs(
+    pairs: _Pairs, gone: list[Instruction], added: list[Instruction]
+) -> tuple[
+    tuple[tuple[Instruction, Instruction], ...], tuple[Instruction, ...], tuple[Instruction, ...]
+]:
+    """Pair inputs by what they are: one that is new moves all behind it, and none has changed.
+
+    Inputs have no name and no order of the program, so those that were paired in their order and
+    differ are paired anew: equal shapes with each other, then those that can be the same tensor in
+    another size or type. The others are gone or added.
+    """
+    odd = [pair for pair in pairs if _is_input(pair[1]) and pair[0].shape != pair[1].shape]
+    if not odd:
+        return tuple(pairs), tuple(gone), tuple(added)
+    left = [one for one, _ in odd] + [one for one in gone if _is_input(one)]
+    kept = [pair for pair in pairs if pair not in odd]
+    rest = [one for one in added if not _is_input(one)]
+    waiting = [one for _, one in odd] + [one for one in added if _is_input(one)]
+    for fits in (_same_shape, _resized):
+        for new in list(waiting):
+            old = next((one for one in left if fits(one.shape, new.shape)), None)
+            if old is not None:
+                kept.append((old, new))
+                left.remove(old)
+                waiting.remove(new)
+    return (
+        tuple(kept),
+        tuple([one for one in gone if not _is_input(one)] + left),
+        tuple(rest + waiting),
+    )
+
+
+def _is_input(instruction: Instruction) -> bool:
+    return instruction.opcode == "parameter"
+
+
+def _same_shape(one: str, other: str) -> bool:
+    return one == other
+
+
+def _resized(one: str, other: str) -> bool:
+    """Whether a tensor may have changed from one shape to the other: a type, or some sizes."""
+    kind, _, sizes = one.partition("[")
+    other_kind, _, other_sizes = other.partition("[")
+    if sizes == other_sizes:
+        return True
+    first, second = sizes.rstrip("]").split(","), other_sizes.rstrip("]").split(",")
+    if kind != other_kind or len(first) != len(second) or "" in (first[0], second[0]):
+        return False
+    alike = sum(a == b for a, b in zip(first, second, strict=True))
+    return 2 * alike >= len(first) - 1 or len(first) < 3
 
 
 def _align(

@@ -1,146 +1,132 @@
-"""What a change to a program gained: two runs compared, and whether the change may stay."""
+"""What changed between two runs: the figures that are compared, and what counts as a change.
+
+``compare`` and ``treat`` both ask here, so that a gain means the same in both.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import re
+import statistics
 from typing import TYPE_CHECKING
+
+from xladoctor.changes import Change, Figures, Spread
+from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from xladoctor.results import Report
 
-#: "loss 0.1234", "train_loss: 1e-3", "Loss = 2.5": a number with a point or an exponent, so that
-#: epoch and step counters are not taken for one.
-_LOSS = re.compile(
-    r"loss(?:es)?\b[^0-9\n+-]{0,24}([-+]?(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf))",
-    re.IGNORECASE,
-)
-#: How far two printed losses may lie apart, relative to the larger: they are rounded when printed,
-#: and adding up in another order moves the last digits.
-TOLERANCE = 0.01
-#: A step may take so many times and so many seconds longer before that counts as worse: the times
-#: of one short run on a shared machine say no more.
-SLOWER = 1.5
-SLOWER_SECONDS = 0.1
+#: Two counts per step that differ by less are equal: they are quotients of whole numbers.
+_ROUNDING = 1e-9
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Measured:
-    """What one run showed; None where it was not measured.
-
-    Attributes:
-        ran: Whether the program ended with exit code 0.
-        compilations: New graphs of one core.
-        after_warmup: Those after warm-up.
-        syncs: Host waits per step of one core.
-        fallbacks: Operations run on the CPU per step of one core.
-        step_seconds: Median step, mean over the cores.
-        steps: Optimizer steps of one core.
-        losses: The losses that it printed, in order, each once.
-        failed: Why it failed, in one sentence; "" if it ran.
-    """
-
-    ran: bool
-    compilations: int | None = None
-    after_warmup: int | None = None
-    syncs: float | None = None
-    fallbacks: float | None = None
-    step_seconds: float | None = None
-    steps: int | None = None
-    losses: tuple[float, ...] = ()
-    failed: str = ""
-
-
-def measured(report: Report, *, ran: bool, output: str) -> Measured:
-    """The figures of a run.
-
-    Args:
-        report: What was recorded.
-        ran: Whether the program ended well.
-        output: What it printed, for its losses.
-    """
+def figures(report: Report) -> Figures:
+    """The figures of a run, or of pasted reports."""
     summary = report.summary
-    core_steps = (summary.steps or 0) * (summary.cores or 0)
-    medians = [core.step_seconds_median for core in report.cores]
-    known = [value for value in medians if value is not None]
+    steps = (summary.steps or 0) * (summary.cores or 1)
     fallbacks = None if summary.fallbacks is None else sum(summary.fallbacks.values())
-    return Measured(
-        ran,
-        summary.compilations,
-        summary.compilations_after_warmup,
-        None if summary.host_syncs is None or not core_steps else summary.host_syncs / core_steps,
-        None if fallbacks is None or not core_steps else fallbacks / core_steps,
-        sum(known) / len(known) if known else None,
-        summary.steps,
-        losses(output),
-        "" if ran else _why(report),
+    return Figures(
+        compilations=summary.compilations,
+        after_warmup=summary.compilations_after_warmup,
+        syncs=_rate(summary.host_syncs, steps),
+        fallbacks=_rate(fallbacks, steps),
+        per_step=bool(steps),
+        step=_settled(report),
+        steps=summary.steps,
+        cores=summary.cores,
     )
 
 
-def losses(output: str) -> tuple[float, ...]:
-    """The losses in a program's output: each number once, as all cores may print the same."""
-    return tuple(dict.fromkeys(float(match) for match in _LOSS.findall(output)))
+def changes(before: Figures, after: Figures) -> tuple[Change, ...]:
+    """The figures of two runs side by side; counts per step only if both have steps."""
+    per_step = before.per_step and after.per_step
+    each = " per step" if per_step else ""
+    pairs: list[tuple[str, str, float | None, float | None]] = [
+        ("compilations", "compilations per core", before.compilations, after.compilations),
+        (
+            "compilations_after_warmup", "compilations after warm-up",
+            before.after_warmup, after.after_warmup,
+        ),
+    ]  # fmt: skip
+    if before.per_step == after.per_step:
+        pairs += [
+            ("host_syncs", f"host syncs{each}", before.syncs, after.syncs),
+            ("fallbacks", f"CPU fallbacks{each}", before.fallbacks, after.fallbacks),
+        ]
+    else:  # a number per step cannot be held against a sum
+        pairs += [
+            ("host_syncs", "host syncs per step", *_only_per_step(before, after, "syncs")),
+            ("fallbacks", "CPU fallbacks per step", *_only_per_step(before, after, "fallbacks")),
+        ]
+    found = [_change(name, title, "", one, other) for name, title, one, other in pairs]
+    return (*found, _step_change(before.step, after.step))
 
 
-def agreement(before: Measured, after: Measured) -> tuple[int, int] | None:
-    """How many of the losses printed after a change were printed before it as well.
-
-    Returns:
-        (those that agree within :data:`TOLERANCE`, all); None if one of the runs printed none.
-    """
-    if not before.losses or not after.losses:
+def percent(before: float | None, after: float | None) -> float | None:
+    """By how many percent a number grew; None if it was 0 or is not known."""
+    if before is None or after is None or before == 0:
         return None
-    near = [any(_near(value, old) for old in before.losses) for value in after.losses]
-    return sum(near), len(near)
+    return (after - before) / before * 100
 
 
-def worse(before: Measured, after: Measured, *, keeps_numbers: bool) -> str | None:
-    """Why a change must not stay, None if it may.
-
-    Args:
-        before: The run without it.
-        after: The run with it.
-        keeps_numbers: Whether the change is meant to leave the losses as they are.
-    """
-    if not before.ran:
-        return None  # it cannot be worse than a program that fails
-    if not after.ran:
-        return f"the program fails with it ({after.failed})"
-    for name, digits in (("after_warmup", 0), ("syncs", 1), ("fallbacks", 1)):
-        old, new = getattr(before, name), getattr(after, name)
-        if old is not None and new is not None and new > old * 1.05 + 0.01:
-            words = {"after_warmup": "compilations after warm-up"}.get(name, f"{name} per step")
-            return f"more {words}: {new:.{digits}f} instead of {old:.{digits}f}"
-    if before.step_seconds and after.step_seconds:
-        ratio = after.step_seconds / before.step_seconds
-        longer = after.step_seconds - before.step_seconds
-        if ratio > SLOWER and longer > SLOWER_SECONDS and not _fewer(before, after):
-            return f"a step takes {ratio:.1f} times as long"
-    same = agreement(before, after)
-    if keeps_numbers and same is not None and same[0] < same[1]:
-        return f"only {same[0]} of {same[1]} printed losses are as before"
-    return None
+def _rate(count: int | None, steps: int) -> float | None:
+    if count is None:
+        return None
+    return count / steps if steps else float(count)
 
 
-def _fewer(before: Measured, after: Measured) -> bool:
-    """Whether a count went down: counts can be trusted where times cannot."""
-    pairs = [
-        (getattr(before, name), getattr(after, name))
-        for name in ("compilations", "after_warmup", "syncs", "fallbacks")
-    ]
-    return any(old is not None and new is not None and new < old * 0.95 for old, new in pairs)
+def _settled(report: Report) -> Spread | None:
+    found = spread([t for steps in report.steps.values() for t in steps[WARMUP_EXECUTIONS:]])
+    medians = sorted(
+        core.step_seconds_median for core in report.cores if core.step_seconds_median is not None
+    )
+    if found is None or not medians:
+        return found
+    # The same "typical" as in every report: of the core in the middle.
+    return dataclasses.replace(found, median=medians[len(medians) // 2])
 
 
-def _near(one: float, other: float) -> bool:
-    if one != one or other != other:
-        return one != one and other != other  # both are "not a number"
-    return one == other or abs(one - other) <= TOLERANCE * max(abs(one), abs(other))
+def spread(seconds: Sequence[float]) -> Spread | None:
+    """Median and quartiles; None of nothing."""
+    if not seconds:
+        return None
+    if len(seconds) == 1:
+        return Spread(seconds[0], seconds[0], seconds[0], 1)
+    low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return Spread(median, low, high, len(seconds))
 
 
-def _why(report: Report) -> str:
-    failures: Sequence[str] = [
-        item.message for item in report.findings if item.code in {"XLA411", "XLA413"}
-    ]
-    return failures[0] if failures else report.summary.verdict
+def _only_per_step(before: Figures, after: Figures, name: str) -> tuple[float | None, float | None]:
+    one = getattr(before, name) if before.per_step else None
+    other = getattr(after, name) if after.per_step else None
+    return one, other
+
+
+def _change(
+    name: str, title: str, unit: str, before: float | None, after: float | None, noise: str = ""
+) -> Change:
+    if before is None or after is None:
+        return Change(name, title, unit, before, after, "unknown")
+    if abs(after - before) <= _ROUNDING or noise:
+        verdict = "same"
+    else:
+        verdict = "better" if after < before else "worse"
+    return Change(name, title, unit, before, after, verdict, percent(before, after), noise)
+
+
+def _step_change(before: Spread | None, after: Spread | None) -> Change:
+    noise = ""
+    if before is not None and after is not None:
+        if min(before.count, after.count) < 4:  # quartiles of fewer say nothing
+            noise = "too few steps after warm-up to tell"
+        elif before.low <= after.high and after.low <= before.high:
+            noise = "the middle halves of the steps overlap"
+    return _change(
+        "step_seconds",
+        "typical step",
+        "s",
+        None if before is None else before.median,
+        None if after is None else after.median,
+        noise,
+    )

@@ -29,6 +29,11 @@ _SUGGESTION = (
     "which runs after the step"
 )
 
+_AFTER_LOOP = (
+    "add up on the device (correct += hits) and read the sum once after the loop; gather "
+    "predictions in a list and bring them to the host at its end"
+)
+
 _KINDS = {
     "compiled": "compiled a graph of their own first",
     "cut": "ended the step's graph early",
@@ -61,27 +66,39 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         cores = {row.core for row in rows}
         count = sum(row.count for row in rows)
         steps = sum(run.steps_by_core.get(core, 0) for core in cores)
-        if steps == 0 or in_steps < limits.FEWEST_READS_OF_A_LINE * len(cores):
-            continue
-        if in_steps / steps < limits.LINE_READS_PER_STEP:
-            continue
         if run.only_evaluates and in_steps <= steps:
             continue  # what an evaluation or a server is for: its results
         place = run.place(rows[0].frames)
+        few = limits.FEWEST_READS_OF_A_LINE * len(cores)
+        batches = _batches(run, place, rows)
+        if steps and in_steps >= few and in_steps / steps >= limits.LINE_READS_PER_STEP:
+            often, suggestion = f"{rate(count / steps)} per step", _SUGGESTION
+        elif count >= few and batches and count / batches >= limits.EVALUATION_READS_PER_BATCH:
+            often = f"{rate(count / batches)} per batch of the evaluation loop"
+            suggestion = _AFTER_LOOP
+        else:
+            continue
         seconds = run.per_core(row.seconds for row in rows)
         whats = " and ".join(sorted({row.what for row in rows}))
         cost = "" if seconds is None else f"; the host waited {duration(seconds)} per core"
         cost += _kinds(rows)
         yield finding(
             "XLA101",
-            f"a device value is read ({whats}) {rate(count / steps)} per step on "
+            f"a device value is read ({whats}) {often} on "
             f"{cores_text(cores, run.cores)}, {plural(count, 'time')} in all{cost}",
-            _SUGGESTION,
+            suggestion,
             at=place,
             count=count,
             seconds=seconds,
             cores=cores,
         )
+
+
+def _batches(run: RunFacts, place: Location | None, rows: list[SyncRow]) -> int:
+    """Batches of the evaluation loop of the function that reads, over all cores; 0 if none."""
+    if place is None or max(row.count for row in rows) < 2:
+        return 0  # never twice between two steps: no loop of more than one batch
+    return run.evaluation_batches.get((place.filename, place.function), 0)
 
 
 def _kinds(rows: list[SyncRow]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import re
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,31 @@ def is_smaller_batch(compilation: Compilation) -> bool:
     return True
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Groups:
+    """Compilations after warm-up by the problem that they are; each is in one group at most."""
+
+    last_batches: list[list[Compilation]]
+    sized: dict[tuple[Location | None, str], list[Compilation]]
+    others: list[list[Compilation]]
+
+
+def told(run: RunFacts) -> set[int]:
+    """The compilations (by ``id``) whose time the findings of this module count."""
+    groups = _groups(run)
+    lists = (*groups.last_batches, *groups.sized.values(), *groups.others)
+    return {id(item) for items in lists for item in items}
+
+
 def _from_run(run: RunFacts) -> Iterator[Finding]:
+    groups = _groups(run)
+    # One short batch passes through all lines of its loop: that is one problem.
+    yield from (_last_batch(items) for items in groups.last_batches)
+    yield from (_data_sized(run, *key, items) for key, items in groups.sized.items())
+    yield from (_recompilation(run, late) for late in groups.others)
+
+
+def _groups(run: RunFacts) -> _Groups:
     points: dict[object, list[Compilation]] = {}
     sized: dict[tuple[Location | None, str], list[Compilation]] = {}
     for item in run.compilations:
@@ -114,10 +139,8 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         remaining.append(late)
     for late in remaining:
         _join_last_batches(late, last_batches)
-    # One short batch passes through all lines of its loop: that is one problem.
-    yield from (_last_batch(items) for items in last_batches.values())
-    yield from (_data_sized(run, *key, items) for key, items in sized.items())
-    yield from (_recompilation(run, late) for late in remaining if late and _counts(late))
+    late_ones = [late for late in remaining if late and _counts(late)]
+    return _Groups(list(last_batches.values()), sized, late_ones)
 
 
 def _counts(late: list[Compilation]) -> bool:
@@ -128,14 +151,15 @@ def _counts(late: list[Compilation]) -> bool:
 def _join_last_batches(
     late: list[Compilation], last_batches: dict[int | None, list[Compilation]]
 ) -> None:
-    """Move what a step with a short batch had to compile besides, for reasons not known, to it.
+    """Move what a step with a short batch had to compile besides to it.
 
-    All graphs of that step that depend on the batch are new, the optimizer's included, although
-    nothing in sight of their own line has changed its shape.
+    All graphs of that step that depend on the batch are new, also at lines that meet other sizes
+    too, and the optimizer's, although nothing in sight of its own line has changed its shape.
     """
     for step, batch in last_batches.items():
         for item in list(late):
-            if item.cause.kind == "unknown" and step is not None and item.step == step:
+            belongs = item.cause.kind == "unknown" or is_smaller_batch(item)
+            if belongs and step is not None and item.step == step:
                 batch.append(item)
                 late.remove(item)
 
@@ -226,10 +250,11 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
 
 def _data_dependent(run: RunFacts, place: Location | None) -> str | None:
     """An operation of this line that ran on the CPU and whose result has a size of its own."""
-    for row in run.fallbacks:
-        name = row.operation.partition("::")[2].partition(".")[0]
-        if name in DATA_DEPENDENT and place is not None and run.place(row.frames) == place:
-            return row.operation
+    if place is None:
+        return None
+    for operation in run.fallbacks_at.get(place, ()):
+        if operation.partition("::")[2].partition(".")[0] in DATA_DEPENDENT:
+            return operation
     return None
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from xladoctor.diagnosis.case import Case, RunFacts
     from xladoctor.diagnosis.pasted import State
     from xladoctor.findings import Finding
+    from xladoctor.results import Compilation
 
 _SUGGESTION = "end each step with torch_xla.sync() (or iterate over an MpDeviceLoader, which does)"
 
@@ -29,13 +30,24 @@ def find(case: Case) -> Iterator[Finding]:
                 return
 
 
-def _from_run(run: RunFacts) -> Iterator[Finding]:
+def told(run: RunFacts) -> set[int]:
+    """The compilations (by ``id``) whose time the finding of this module counts."""
+    return {id(item) for item in _growing(run)}
+
+
+def _growing(run: RunFacts) -> list[Compilation]:
+    """Graphs that grew where no step ends, if that is a habit; else none."""
     grew = [
         item
         for item in run.compilations
         if item.cause.kind == "graph-grew" and item.location not in run.step_ends
     ]
-    if len(grew) >= limits.WARMUP_EXECUTIONS:
+    return grew if len(grew) >= limits.WARMUP_EXECUTIONS else []
+
+
+def _from_run(run: RunFacts) -> Iterator[Finding]:
+    grew = _growing(run)
+    if grew:
         last = grew[-1]
         detail = f" ({last.cause.detail})" if last.cause.detail else ""
         known = [item.seconds for item in grew if item.seconds is not None]

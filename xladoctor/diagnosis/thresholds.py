@@ -21,6 +21,10 @@ READS_PER_STEP = 0.3
 #: when an epoch has three steps.
 LINE_READS_PER_STEP = 0.5
 
+#: Reads per batch of an evaluation loop from which its every batch reads: less is a read at the end
+#: of each evaluation. O.
+EVALUATION_READS_PER_BATCH = 0.9
+
 #: Reads per execution where steps are not counted: a read after nearly each execution. R, O.
 READS_PER_EXECUTION = 0.3
 

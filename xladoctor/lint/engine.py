@@ -147,6 +147,8 @@ def _read(source: Source, *, linked: bool) -> tuple[Result, Source | None]:
         return Result(tuple(findings)), None
     problem = sources.syntax_error(source.text)
     concerns_us = linked or _MARKERS.search(source.text) is not None or bool(source.shell)
+    if problem is None and concerns_us:
+        problem = sources.too_long_a_chain(source.text)
     # LibCST's parser takes the process down with it on very deep nesting, so Python goes first.
     if problem is not None and (not concerns_us or problem.fatal):
         findings.append(unparsable(source, problem))

@@ -8,22 +8,17 @@ linted in parts.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import re
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xladoctor.lint import sources
+from xladoctor.lint.contents import Files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from xladoctor.lint.sources import Source
-
-_ROOT = re.compile(r"torch_xla|\btpu_cores\b|accelerator\s*=\s*['\"]tpu['\"]")
 _MOST_FILES = 40
 _MOST_LINES = 20_000
 #: How many imports lie between a file for XLA devices and a helper that still matters.
@@ -48,14 +43,14 @@ class Group:
     imports: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
 
-def groups(given: Sequence[str], contents: Mapping[str, bytes] | None = None) -> list[Group]:
+def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
     """Put files into groups; most of them stay alone.
 
     Args:
         given: Names of files, in the order in which they are linted.
-        contents: What files hold that are not on the disk, or not yet.
+        files: Reads them.
     """
-    graph = _Graph(given, contents or {})
+    graph = _Graph(given, Files() if files is None else files)
     roots = [name for name in given if graph.is_root(name)]
     if not roots:
         return [Group((name,), (name,)) for name in given]
@@ -71,11 +66,11 @@ def groups(given: Sequence[str], contents: Mapping[str, bytes] | None = None) ->
 
     for _, one, other in edges:
         first, second = find(one), find(other)
-        files = size[first][0] + size[second][0]
+        number = size[first][0] + size[second][0]
         lines = size[first][1] + size[second][1]
-        if first != second and files <= _MOST_FILES and lines <= _MOST_LINES:
+        if first != second and number <= _MOST_FILES and lines <= _MOST_LINES:
             parent[second] = first
-            size[first] = (files, lines)
+            size[first] = (number, lines)
     members: dict[str, list[str]] = {}
     for name in graph.known:
         members.setdefault(find(name), []).append(name)
@@ -99,34 +94,30 @@ def groups(given: Sequence[str], contents: Mapping[str, bytes] | None = None) ->
 class _Graph:
     """The files that are known, read when they are asked for."""
 
-    def __init__(self, given: Sequence[str], contents: Mapping[str, bytes]) -> None:
+    def __init__(self, given: Sequence[str], files: Files) -> None:
         self.known: dict[str, None] = dict.fromkeys(given)
         self._names = {sources.absolute(name): name for name in given}
-        self._sources: dict[str, Source] = {
-            name: sources.from_bytes(data, name) for name, data in contents.items()
-        }
+        self._files = files
+        self._exist: dict[Path, bool] = {}
+        self._roots: dict[Path, list[Path]] = {}
         self._imports: dict[str, dict[str, str]] = {}
         self._importers: dict[str, list[str]] | None = None
         self._given = tuple(given)
 
-    def source(self, name: str) -> Source:
-        if name not in self._sources:
-            self._sources[name] = sources.read(Path(name))
-        return self._sources[name]
-
     def is_root(self, name: str) -> bool:
-        return _ROOT.search(self.source(name).text) is not None
+        return self._files.facts(name).root
 
     def lines(self, name: str) -> int:
-        return self.source(name).text.count("\n") + 1
+        return self._files.facts(name).lines
 
     def imports(self, name: str) -> dict[str, str]:
         """Modules of the project that a file imports, as it spells them, to their files."""
         if name not in self._imports:
             found: dict[str, str] = {}
-            for module in imported_modules(self.source(name).text):
-                path = locate(module, sources.absolute(name), self._is_file)
-                if path is not None and sources.absolute(name) != path:
+            importer = sources.absolute(name)
+            for module in self._files.facts(name).modules:
+                path = self._locate(module, importer)
+                if path is not None and importer != path:
                     found[module] = self._name(path, name)
             self._imports[name] = found
         return self._imports[name]
@@ -140,8 +131,15 @@ class _Graph:
                     self._importers.setdefault(target, []).append(other)
         return self._importers.get(name, [])
 
+    def _locate(self, module: str, importer: Path) -> Path | None:
+        if importer.parent not in self._roots:
+            self._roots[importer.parent] = _roots(importer)
+        return _locate(module, importer, self._roots[importer.parent], self._is_file)
+
     def _is_file(self, path: Path) -> bool:
-        return path in self._names or path.is_file()
+        if path not in self._exist:
+            self._exist[path] = path in self._names or path.is_file()
+        return self._exist[path]
 
     def _name(self, path: Path, importer: str) -> str:
         if path not in self._names:
@@ -187,36 +185,15 @@ def _edges(graph: _Graph, roots: Iterable[str]) -> Iterator[tuple[int, str, str]
             frontier = following
 
 
-def imported_modules(text: str) -> list[str]:
-    """What a text imports, as its imports spell it; names after ``from`` may be modules too."""
-    if sources.syntax_error(text) is not None:
-        return []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
-            return []
-    found: dict[str, None] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                parts = alias.name.split(".")
-                found.update(dict.fromkeys(".".join(parts[: n + 1]) for n in range(len(parts))))
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            found[module] = None  # "." too: names may be those of the package itself
-            joint = "" if module.endswith(".") else "."
-            found.update({f"{module}{joint}{a.name}": None for a in node.names if a.name != "*"})
-    return list(found)
-
-
-def locate(module: str, importer: Path, is_file: Callable[[Path], bool]) -> Path | None:
+def _locate(
+    module: str, importer: Path, roots: Sequence[Path], is_file: Callable[[Path], bool]
+) -> Path | None:
     """The file of the same project that a module name means, None if there is none.
 
     Args:
         module: As an import spells it ("pkg.utils", ".utils").
         importer: The importing file, absolute.
+        roots: Where absolute imports may start.
         is_file: Whether a file exists.
     """
     dots = len(module) - len(module.lstrip("."))
@@ -226,7 +203,7 @@ def locate(module: str, importer: Path, is_file: Callable[[Path], bool]) -> Path
     elif parts[0] in sys.stdlib_module_names:
         return None
     else:
-        folders = _roots(importer)
+        folders = list(roots)
     for folder in folders:
         base = folder.joinpath(*parts)
         found = [base.with_name(base.name + ".py")] if parts else []

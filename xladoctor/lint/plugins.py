@@ -10,17 +10,18 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xladoctor.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 ENTRY_POINTS = "xladoctor.rules"
 
 _loaded: set[str] = set()
+_files: set[Path] = set()
 
 
 def load(plugins: Sequence[str], root: Path, origin: str = "plugins") -> None:
@@ -48,12 +49,23 @@ def load(plugins: Sequence[str], root: Path, origin: str = "plugins") -> None:
 def _import(key: str, what: str, importing: Callable[[], object]) -> None:
     if key in _loaded:
         return
+    before = set(sys.modules)
     try:
-        importing()
+        made = importing()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(f"{what} cannot be loaded ({reason}): mend it or leave it out") from error
     _loaded.add(key)
+    modules = [made, *(sys.modules[item] for item in set(sys.modules) - before)]
+    for module in modules:
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str):
+            _files.add(Path(file))
+
+
+def files() -> frozenset[Path]:
+    """The files that the loaded plugins are made of, as far as loading them showed."""
+    return frozenset(_files)
 
 
 def _import_module(name: str, folder: str) -> object:

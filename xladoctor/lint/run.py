@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import functools
 import os
@@ -17,12 +16,14 @@ from xladoctor.errors import UsageError
 from xladoctor.lint import engine, fixes, linking, sources
 from xladoctor.lint import plugins as loading
 from xladoctor.lint import rules as registry
+from xladoctor.lint.contents import Files
 from xladoctor.lint.engine import UNPARSABLE, LintOptions, Member, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from xladoctor.findings import Finding
+    from xladoctor.lint.cache import Cache
     from xladoctor.lint.linking import Group
     from xladoctor.lint.sources import Source
 
@@ -61,6 +62,14 @@ class Plan:
         """Whether fixes of this finding's code are to be made."""
         return self.fixable is None or finding.code in self.fixable
 
+    def fixes(self, finding: Finding) -> bool:
+        """Whether a finding is to be fixed, and can be."""
+        return (
+            self.fix != "no"
+            and fixes.is_applicable(finding, unsafe=self.fix == "unsafe")
+            and self.wants(finding)
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileResult:
@@ -78,24 +87,38 @@ class FileResult:
         """How many fixes were made."""
         return len(self.made)
 
+    @property
+    def is_lint_alone(self) -> bool:
+        """Whether the result is that of the file as it is, and complete."""
+        return self.fixed is None and not self.result.failures
 
-def lint_group(group: Group, plans: Mapping[str, Plan]) -> list[FileResult]:
-    """Lint files that belong together; a file that cannot be read is a finding.
 
-    Args:
-        group: The files.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Work:
+    """Files that are linted together.
+
+    Attributes:
+        group: Which, and what imports what.
+        data: What they hold; those that cannot be read are left out.
         plans: What to do with each of those that were given.
     """
-    data: dict[str, bytes] = {}
-    for name in group.names:
-        with contextlib.suppress(OSError):
-            data[name] = Path(name).read_bytes()
-    return _lint_group(group, data, lambda name: plans.get(name, Plan(LintOptions())))
+
+    group: Group
+    data: Mapping[str, bytes]
+    plans: Mapping[str, Plan]
+
+    def plan(self, name: str) -> Plan:
+        """What to do with a file; those that were not given are only known."""
+        return self.plans.get(name) or Plan(LintOptions())
 
 
-def _lint_group(
-    group: Group, data: Mapping[str, bytes], plan: Callable[[str], Plan]
-) -> list[FileResult]:
+def _contents(group: Group, files: Files) -> dict[str, bytes]:
+    return {name: data for name in group.names if (data := files.data(name)) is not None}
+
+
+def lint_group(work: _Work) -> list[FileResult]:
+    """Lint files that belong together; a file that cannot be read is a finding."""
+    group, data, plan = work.group, work.data, work.plan
     members = {
         name: Member(
             sources.from_bytes(data[name], name) if name in data else sources.read(Path(name)),
@@ -108,13 +131,9 @@ def _lint_group(
     found = []
     for name in group.given:
         first = FileResult(name, results[name], data.get(name, b""))
-        how = plan(name).fix
         wanted = plan(name).wants
-        applicable = any(
-            fixes.is_applicable(item, unsafe=how == "unsafe") and wanted(item)
-            for item in first.result.findings
-        )
-        if how == "no" or not applicable or name not in data:
+        applicable = any(plan(name).fixes(item) for item in first.result.findings)
+        if not applicable or name not in data:
             found.append(first)
             continue
 
@@ -123,7 +142,8 @@ def _lint_group(
             done = engine.lint_together(list(changed.values()))
             return done[list(changed).index(name)]
 
-        fixed = fixes.fix(data[name], name, again, unsafe=how == "unsafe", fixable=wanted)
+        unsafe = plan(name).fix == "unsafe"
+        fixed = fixes.fix(data[name], name, again, unsafe=unsafe, fixable=wanted)
         found.append(
             FileResult(name, fixed.result, data[name], fixed.data, fixed.made, fixed.stable)
         )
@@ -138,14 +158,10 @@ def lint_text(data: bytes, filename: str, plan: Plan) -> FileResult:
         filename: Where it would stand.
         plan: What to do with it.
     """
-    [group] = linking.groups([filename], {filename: data})
-    contents = {filename: data}
-    for name in group.names:
-        if name != filename:
-            with contextlib.suppress(OSError):
-                contents[name] = Path(name).read_bytes()
-    found = _lint_group(group, contents, lambda _: plan)
-    return next(item for item in found if item.filename == filename)
+    files = Files({filename: data})
+    [group] = linking.groups([filename], files)
+    [found] = lint_group(_Work(group, _contents(group, files), {filename: plan}))
+    return found
 
 
 def lint_files(
@@ -153,6 +169,7 @@ def lint_files(
     plan: Plan | Mapping[str, Plan],
     jobs: int | None = None,
     plugins: tuple[Sequence[str], Path] | None = None,
+    cache: Cache | None = None,
 ) -> Iterator[FileResult]:
     """Lint files in the order given, in several processes if there are enough of them.
 
@@ -161,22 +178,64 @@ def lint_files(
         plan: What to do with all of them, or with each.
         jobs: How many processes; None for as many as there are processors and work for them.
         plugins: Rules of the project, which each process loads: their names and folder.
+        cache: What earlier runs found, and where to keep what this one finds.
     """
     names = [str(path) for path in paths]
     plans = dict.fromkeys(names, plan) if isinstance(plan, Plan) else plan
-    together = linking.groups(names)
-    work = [(group, {name: plans[name] for name in group.given}) for group in together]
-    processes = jobs or min(os.cpu_count() or 1, len(names) // _FILES_PER_PROCESS)
+    files = Files(cache=cache)
     done: dict[str, FileResult] = {}
-    if processes <= 1 or len(work) <= 1:
-        for group, wanted in work:
-            done.update((item.filename, item) for item in lint_group(group, wanted))
-    else:
-        start = functools.partial(loading.load, *plugins) if plugins else None
-        with concurrent.futures.ProcessPoolExecutor(processes, initializer=start) as pool:
-            for results in pool.map(lint_group, *zip(*work, strict=True), chunksize=4):
-                done.update((item.filename, item) for item in results)
+    fresh: list[tuple[_Work, str | None]] = []
+    for group in linking.groups(names, files):
+        work = _Work(group, _contents(group, files), {name: plans[name] for name in group.given})
+        key = _key(cache, work, files) if cache is not None else None
+        known = _known(cache, key, work) if cache is not None and key is not None else None
+        if known is None:
+            fresh.append((work, key))
+        else:
+            done.update((item.filename, item) for item in known)
+    waiting = sum(len(work.group.names) for work, _ in fresh)
+    processes = jobs or min(os.cpu_count() or 1, waiting // _FILES_PER_PROCESS)
+    for (_, key), results in zip(fresh, _linted(fresh, processes, plugins), strict=True):
+        done.update((item.filename, item) for item in results)
+        if cache is not None and key is not None and all(item.is_lint_alone for item in results):
+            cache.keep_results(key, {item.filename: item.result.findings for item in results})
+    if cache is not None:
+        cache.save()
     yield from (done[name] for name in names)
+
+
+def _linted(
+    fresh: Sequence[tuple[_Work, str | None]],
+    processes: int,
+    plugins: tuple[Sequence[str], Path] | None,
+) -> Iterator[list[FileResult]]:
+    work = [item for item, _ in fresh]
+    if processes <= 1 or len(work) <= 1:
+        yield from map(lint_group, work)
+        return
+    start = functools.partial(loading.load, *plugins) if plugins else None
+    with concurrent.futures.ProcessPoolExecutor(processes, initializer=start) as pool:
+        yield from pool.map(lint_group, work, chunksize=4)
+
+
+def _key(cache: Cache, work: _Work, files: Files) -> str | None:
+    """Under what the results are kept; None if a file cannot be read."""
+    names = work.group.names
+    digests = {name: digest for name in names if (digest := files.digest(name)) is not None}
+    if len(digests) < len(names):
+        return None
+    options = {name: plan.options_for(name) for name, plan in work.plans.items()}
+    return cache.key(work.group, digests, options)
+
+
+def _known(cache: Cache, key: str, work: _Work) -> list[FileResult] | None:
+    """What an earlier run found; None if there was none, or if there is something to fix."""
+    found = cache.results(key)
+    if found is None or set(found) != set(work.group.given):
+        return None
+    if any(work.plans[name].fixes(item) for name, items in found.items() for item in items):
+        return None
+    return [FileResult(name, Result(found[name]), work.data[name]) for name in work.group.given]
 
 
 def chosen_codes(
@@ -184,6 +243,8 @@ def chosen_codes(
 ) -> frozenset[str]:
     """The codes that beginnings of codes choose; the longer beginning wins, then ``ignore``.
 
+    Rules whose page asks for more (``select = "XLA85"``) are chosen by nothing shorter: neither by
+    ``ALL`` nor by their family of hundred.
     A file that does not parse is reported whatever is selected, unless that is ignored.
 
     Raises:
@@ -198,6 +259,8 @@ def chosen_codes(
     chosen = set()
     for code in known:
         plus = _longest(code, wanted)
+        if code in pages and plus < len(pages[code].select):
+            plus = 0
         if select is None and (code not in pages or pages[code].default):
             plus = max(plus, len("XLA"))
         if not code.startswith("XLA") and "XLA" in wanted:  # ALL: the user's own rules too

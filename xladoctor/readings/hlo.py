@@ -85,6 +85,18 @@ class Graph:
         """Whether torch's operations were noted when this graph was traced."""
         return any(one.operation for one in self.instructions)
 
+    @functools.cached_property
+    def _users(self) -> dict[str, list[Instruction]]:
+        found: dict[str, list[Instruction]] = {}
+        for one in self.instructions:
+            for operand in one.operands:
+                found.setdefault(operand, []).append(one)
+        return found
+
+    def users(self, instruction: Instruction) -> list[Instruction]:
+        """The instructions that take an instruction's result."""
+        return self._users.get(instruction.name, [])
+
     def frames(self, instruction: Instruction) -> tuple[Frame, ...]:
         """Where an instruction was traced, innermost first; empty if that is not known."""
         return self._frames.get(instruction.name, ())

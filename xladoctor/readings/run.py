@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: More steps than any row covers: the recorder writes one at least every few seconds.
 _STEPS_OF_A_ROW = 1_000_000
+#: More new graphs than any row stands for.
+_GRAPHS_OF_A_ROW = 100_000
 
 #: The version of the run directory that this reader knows.
 VERSION = 1
@@ -341,8 +343,28 @@ class _EventReader:
                 hlo=text(event.get("hlo")),
                 named=event["named"] if isinstance(event.get("named"), dict) else None,
                 cuts=tuple(self._site(site) for site in event.get("cuts") or ()),
+                piece=integer(event.get("piece")),
             )
         )
+
+    def _on_compilations(self, event: dict[str, Any]) -> None:
+        """New graphs beyond those that have a row each: as many rows, all alike."""
+        count = round(required(event["count"]))
+        if not 0 < count <= _GRAPHS_OF_A_ROW:
+            raise ValueError(f"{count} is no number of graphs")
+        seconds = number(event.get("seconds"))
+        row = tables.CompilationRow(
+            process=self._process,
+            core=self._core(event),
+            step=integer(event.get("step")),
+            frames=self._site(event.get("site")),
+            trigger=text(event.get("trigger")),
+            seconds=None if seconds is None else seconds / count,
+            graph=None,
+            executions=integer(event.get("executions")),
+            cause=Cause("unknown", "after so many new graphs this one was only counted"),
+        )
+        self._rows["compilation"] += [row] * count
 
     def _cause(self, data: Any) -> Cause | None:
         if not isinstance(data, dict):

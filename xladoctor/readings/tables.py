@@ -155,6 +155,8 @@ class CompilationRow:
         hlo: Name under which the graph itself was kept in the process's folder.
         named: Variables of the user's frames to the shapes of their tensors.
         cuts: Where reads and fallbacks had cut this step's graph before.
+        piece: Which of the graphs it was, from 1, that ended at this point since the last optimizer
+            step.
     """
 
     process: str
@@ -173,6 +175,7 @@ class CompilationRow:
     hlo: str | None = None
     named: dict[str, str] | None = None
     cuts: tuple[tuple[Frame, ...], ...] = ()
+    piece: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

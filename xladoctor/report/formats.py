@@ -1,29 +1,17 @@
-"""The formats by name."""
+"""The formats by name; a module is imported only when its format is asked for."""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from xladoctor.errors import UsageError
-from xladoctor.report import concise, github, html, json, junit, markdown, sarif, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from xladoctor.results import Report
 
-_TEXTS: dict[str, Callable[[Report], str]] = {
-    "concise": concise.render,
-    "json": json.render,
-    "markdown": markdown.render,
-    "html": html.render,
-    "sarif": sarif.render,
-    "github": github.render,
-    "junit": junit.render,
-}
-
-#: Names of ``--output-format``, in the order of the help.
-FORMATS = ("full", *_TEXTS)
+#: Names of ``--output-format``, in the order of the help; each but the first is a module of ours.
+FORMATS = ("full", "concise", "json", "markdown", "html", "sarif", "github", "junit")
 
 
 def render(
@@ -40,8 +28,12 @@ def render(
     Raises:
         UsageError: No such format.
     """
-    if output_format == "full":
-        return terminal.render(report, width=width, color=color)
-    if output_format not in _TEXTS:
+    if output_format not in FORMATS:
         raise UsageError(f"there is no format {output_format!r}: choose from {', '.join(FORMATS)}")
-    return _TEXTS[output_format](report)
+    if output_format == "full":
+        from xladoctor.report import terminal
+
+        return terminal.render(report, width=width, color=color)
+    module = importlib.import_module(f"xladoctor.report.{output_format}")
+    text: str = module.render(report)
+    return text

@@ -1,64 +1,241 @@
-"""What each fix gained, as a table: what ``xladoctor treat`` shows."""
+"""What ``xladoctor treat`` shows: what each fix gained, as a table or as JSON."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+import io
+import json
+from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from xladoctor.report import words
+from xladoctor.results import SCHEMA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
-    from rich.console import Console
+    from xladoctor.changes import Agreement, Judgement, Noise, Step, Treatment, Trial
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Row:
-    """One run: the program as it is, or with one more kind of fix.
-
-    Attributes:
-        what: The fix ("3 x XLA101 host-sync-in-step"), or "as it is".
-        verdict: "kept", or why not.
-        compilations, after_warmup: Of one core.
-        syncs, fallbacks: Per step of one core.
-        step_seconds: Median step.
-        losses: (printed losses that agree with the run before, all), if there were any.
-    """
-
-    what: str
-    verdict: str
-    compilations: int | None = None
-    after_warmup: int | None = None
-    syncs: float | None = None
-    fallbacks: float | None = None
-    step_seconds: float | None = None
-    losses: tuple[int, int] | None = None
+FORMATS = ("full", "json")
 
 
-def show(rows: Sequence[Row], console: Console) -> None:
-    """Print the table; a dash is what was not measured."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for title in ("compiled", "after warm-up", "syncs/step", "fallbacks/step", "step", "losses"):
-        table.add_column(title, justify="right")
-    for row in rows:
-        table.add_row(
-            row.what,
-            words.dash(row.compilations),
-            words.dash(row.after_warmup),
-            _rate(row.syncs),
-            _rate(row.fallbacks),
-            words.seconds(row.step_seconds) if row.step_seconds is not None else "-",
-            f"{row.losses[0]} of {row.losses[1]} as before" if row.losses else "-",
-        )
-    console.print(table)
+def render(
+    treatment: Treatment, output_format: str = "full", *, width: int = 100, color: bool = False
+) -> str:
+    """A treatment as text in one of :data:`FORMATS`, ending with a newline."""
+    if output_format == "json":
+        whole = to_json(treatment)
+        return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, force_terminal=color, no_color=not color, highlight=False,
+        color_system="truecolor" if color else None, emoji=False, markup=False,
+        legacy_windows=False,
+    )  # fmt: skip
+    console.print(_table(treatment))
     console.print()
-    for row in rows:
-        console.print(f"{row.what}: {row.verdict}", soft_wrap=True)
+    for line in _lines(treatment):
+        console.print(line)
+    if treatment.diff:
+        console.print()
+        for row in treatment.diff.splitlines():
+            style = {"+": "green", "-": "red", "@": "cyan"}.get(row[:1], "")
+            # A diff is for patch(1) too: never wrapped.
+            console.print(Text(row, style), soft_wrap=True)
+    return out.getvalue()
+
+
+def to_json(treatment: Treatment) -> dict[str, Any]:
+    """One object; null is "not measured"."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "script": treatment.script,
+        "args": list(treatment.args),
+        "files": list(treatment.files),
+        "simulated_cores": treatment.cores,
+        "original": _trial_to_json(treatment.original),
+        "fixes": [_step_to_json(step) for step in treatment.steps],
+        "final": _trial_to_json(treatment.final),
+        "noise": _noise_to_json(treatment.noise),
+        "diff": treatment.diff,
+        "written": list(treatment.written),
+        "interrupted": treatment.interrupted,
+    }
+
+
+def _trial_to_json(trial: Trial) -> dict[str, Any]:
+    figures = trial.figures
+    step = figures.step
+    return {
+        "ran": trial.ran,
+        "failed": trial.failed or None,
+        "stopped_by_time_limit": trial.stopped,
+        "run": trial.run or None,
+        "cores": figures.cores,
+        "steps": figures.steps,
+        "compilations": figures.compilations,
+        "compilations_after_warmup": figures.after_warmup,
+        "host_syncs_per_step": figures.syncs if figures.per_step else None,
+        "fallbacks_per_step": figures.fallbacks if figures.per_step else None,
+        "step_seconds": None
+        if step is None
+        else {"median": step.median, "low": step.low, "high": step.high, "count": step.count},
+        # JSON has no word for what is no number.
+        "losses": [
+            {"label": loss.label, "value": loss.value if loss.value - loss.value == 0 else None}
+            for loss in trial.losses
+        ],
+    }
+
+
+def _step_to_json(step: Step) -> dict[str, Any]:
+    return {
+        "fixes": dict(step.counts),
+        "kept": step.kept,
+        "problem": step.judgement.problem,
+        "run": _trial_to_json(step.trial),
+        "gain": [
+            {
+                "name": change.name,
+                "before": change.before,
+                "after": change.after,
+                "percent": change.percent,
+                "verdict": change.verdict,
+                "noise": change.noise or None,
+            }
+            for change in step.judgement.changes
+        ],
+        "losses": _agreement_to_json(step.judgement.losses),
+    }
+
+
+def _agreement_to_json(found: Agreement | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    first = found.first
+    return {
+        "compared": found.compared,
+        "agreeing": found.agreeing,
+        "not_repeatable": found.unsteady,
+        "without_counterpart": found.unmatched,
+        "tolerance": found.tolerance,
+        "first_disagreement": None
+        if first is None
+        else {
+            "label": first.label,
+            "before": first.before if first.before - first.before == 0 else None,
+            "after": first.after if first.after - first.after == 0 else None,
+            "row": first.row,
+        },
+    }
+
+
+def _noise_to_json(noise: Noise) -> dict[str, Any] | None:
+    if not noise.measured:
+        return None
+    return {
+        "counts": dict(noise.counts),
+        "step_ratio": noise.step_ratio,
+        "losses_that_differ": sorted(noise.unsteady),
+    }
+
+
+def _table(treatment: Treatment) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    table.add_column("", overflow="fold", ratio=1)
+    titles = ("graphs", "after\nwarm-up", "syncs\n/step", "on CPU\n/step", "step", "losses")
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_row(*_row("as it is", treatment.original, None))
+    for step in treatment.steps:
+        label = ("+ " if step.kept else "  (not kept) ") + ", ".join(step.counts)
+        table.add_row(*_row(label, step.trial, step.judgement))
+    return table
+
+
+def _row(label: str, trial: Trial, judgement: Judgement | None) -> tuple[str, ...]:
+    figures = trial.figures
+    losses = judgement.losses if judgement is not None else None
+    step = "-" if figures.step is None else words.seconds(figures.step.median)
+    if judgement is not None and any(
+        change.name == "step_seconds" and change.noise for change in judgement.changes
+    ):
+        step = f"~{step}"
+    return (
+        label,
+        words.dash(figures.compilations),
+        words.dash(figures.after_warmup),
+        _rate(figures.syncs if figures.per_step else None),
+        _rate(figures.fallbacks if figures.per_step else None),
+        step,
+        "-" if losses is None else f"{losses.agreeing} of {losses.compared}",
+    )
 
 
 def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _lines(treatment: Treatment) -> Iterable[Text]:
+    """One line on every run, and what the table cannot say."""
+    original = treatment.original
+    yield _line("as it is", "runs" if original.ran else f"fails: {original.failed}", original)
+    for step in treatment.steps:
+        problem = step.judgement.problem
+        if problem is not None:
+            yield _line("left out", f"{step.what}: {problem}", step.trial, "red")
+        else:
+            yield _line("kept", f"{step.what}: {_gained(step)}", step.trial, "green")
+        first = None if step.judgement.losses is None else step.judgement.losses.first
+        if first is not None:
+            yield Text(
+                f"          first other loss, line {first.row} of the output: {first.label} "
+                f"{first.after:g} instead of {first.before:g}"
+            )
+    if not treatment.steps:
+        yield Text("No fix was tried: 'xladoctor lint' has none for this program.")
+    yield from _remarks(treatment)
+
+
+def _line(head: str, text: str, trial: Trial, style: str = "") -> Text:
+    stopped = " (stopped by the time limit)" if trial.stopped else ""
+    return Text.assemble((f"{head:10}", style), text, stopped)
+
+
+def _gained(step: Step) -> str:
+    """What a kept fix changed, in words."""
+    if not step.trial.ran:
+        return f"it still fails ({step.trial.failed})"
+    parts = [
+        f"{change.title} {change.written(change.before)} -> " + change.written(change.after)
+        for change in step.judgement.changes
+        if change.verdict in ("better", "worse")
+    ]
+    known = any(change.before is not None for change in step.judgement.changes)
+    return ", ".join(parts) or ("no figure changed" if known else "it runs with it")
+
+
+def _remarks(treatment: Treatment) -> Iterable[Text]:
+    yield Text()
+    if any(change.noise for step in treatment.steps for change in step.judgement.changes):
+        yield Text("~ not told apart from the run before: the steps of the two overlap.", "dim")
+    noise = treatment.noise
+    if noise.measured:
+        counts = [name.replace("_", " ") for name, apart in noise.counts.items() if apart]
+        differ = f"other {', '.join(counts)}" if counts else "the same counts"
+        text = f"Two runs of one version gave {differ}; typical steps a factor of "
+        text += f"{noise.step_ratio:.2f} apart."
+        if noise.unsteady:
+            text += f" Their losses differ in {len(noise.unsteady)} places, which are not compared."
+        yield Text(text, "dim")
+    known = [step.judgement.losses for step in treatment.steps if step.judgement.losses is not None]
+    if known:
+        yield Text(
+            f"Losses agree if they lie within {known[0].tolerance:.0%}, or one unit of the last "
+            "digit printed, of one printed before under the same words and whole numbers.",
+            "dim",
+        )
+    if treatment.cores is not None:
+        yield Text("Simulated cores: the counts are the program's, the seconds are not.", "dim")

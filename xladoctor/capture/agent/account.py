@@ -66,6 +66,7 @@ class Account:
         self.open_fallback: OpenFallback | None = None
         self.cuts: list[int] = []  # where reads and fallbacks have cut this step's graph
         self.runs: dict[int, int] = {}  # site -> graphs that ended there
+        self.pieces: dict[int, int] = {}  # the same since the last optimizer step
         self.seen: set[str] = set()  # graphs this core has run
         self._first_unwritten = 1
         self.turns_unwritten = 0
@@ -222,9 +223,9 @@ class Account:
         if self.open_fallback is not fallback:
             return
         self.open_fallback = None
-        seconds = max(0.0, self.spent("fallback") - fallback.fetched)
         around = self._spans[fallback.depth - 1] if fallback.depth else "trace"
         self.leave(fallback.depth)
+        seconds = max(0.0, self._parts["fallback"] - fallback.fetched)
         if not seen:
             self.move("fallback", around, seconds)
             return
@@ -240,6 +241,7 @@ class Account:
         before = self.runs.get(site, 0)
         self.runs[site] = before + 1
         self.ran_since_turn = True
+        self.pieces[site] = self.pieces.get(site, 0) + 1
         return before
 
     def add_cut(self, site: int, trigger: str) -> None:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 #: The user's frames whose tensors may explain a new graph.
 EXPLAINING_FRAMES = 3
 
+#: New graphs of one process that get a row each; those beyond share rows of this many, so that a
+#: program that compiles in every step fills no disk.
+SINGLE_GRAPHS, SHARED_GRAPHS = 5000, 500
+
 
 class Graphs:
     """The graphs of one process.
@@ -39,6 +43,8 @@ class Graphs:
         self._names: dict[int, dict[int, str]] = {}
         self._runs: dict[int, dict[int, tuple[int, Account, str, dict[str, Any]]]] = {}
         self._naming = threading.Lock()
+        self._rows = 0
+        self._shared: dict[int, list[dict[str, Any]]] = {}
 
     def ended(
         self, account: Account, call: Call, trigger: str, site: int, seconds: float
@@ -128,6 +134,10 @@ class Graphs:
         cause: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Write the row of a new graph; returns its cause, which may be known already."""
+        self._rows += 1
+        if self._rows > SINGLE_GRAPHS:
+            self._share(account, graph, trigger, site, before)
+            return {"kind": "unknown", "detail": "", "site": None}
         frame = sys._getframe(1)
         if threading.get_ident() != account.owner:
             frame = sys._current_frames().get(account.owner, frame)
@@ -157,6 +167,35 @@ class Graphs:
                 "named": named if graph["hlo"] is not None else None,
                 "cuts": list(account.cuts),
                 "modelled": modelled is not None,
+                "piece": account.pieces.get(site, 1),
             }
         )
         return cause
+
+    def _share(
+        self, account: Account, graph: dict[str, Any], trigger: str, site: int, before: int
+    ) -> None:
+        shared = self._shared.setdefault(account.core, [])
+        if shared and (shared[-1]["site"], shared[-1]["trigger"]) == (site, trigger):
+            row = shared[-1]
+        else:
+            row = {
+                "e": "compilations",
+                "core": account.core,
+                "step": account.current_step,
+                "site": site,
+                "trigger": trigger,
+                "count": 0,
+                "seconds": 0.0,
+                "executions": before,
+            }
+            shared.append(row)
+        row["count"] += 1
+        row["seconds"] += graph["seconds"] or 0.0
+        if row["count"] >= SHARED_GRAPHS or len(shared) >= SHARED_GRAPHS:
+            self.write_shared(account.core)
+
+    def write_shared(self, core: int) -> None:
+        """Write what is known of a core's graphs that have no row of their own."""
+        for row in self._shared.pop(core, ()):
+            self._write(row)

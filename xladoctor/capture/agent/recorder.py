@@ -296,6 +296,7 @@ class Recorder:
             self._write_turns(account)
             account.pending += 1
             account.read_since_step = False
+            account.pieces.clear()
             result = proceed()
             if call.facts.get("eager"):
                 self._eager_step(account, call)
@@ -389,6 +390,7 @@ class Recorder:
         if account.pending:
             account.steps += account.pending
             account.pending = 0
+        self._graphs.write_shared(account.core)
         rows = [account.take_row()]
         if rows[0] is None:
             rows = [account.take_row(after_last=True)]
@@ -416,7 +418,8 @@ class Recorder:
             if not self.process.started or self._closed:
                 return
             self._closed = True
-            self.process.note_unattributed(self._fallbacks_counted)
+            with contextlib.suppress(Exception):
+                self.process.note_unattributed(self._fallbacks_counted)
             for account in list(self._accounts.by_core.values()):
                 self._end_core(account, failed=False)
             self.process.write_metrics()
@@ -432,7 +435,7 @@ def _trigger(account: Account, call: Call) -> str:
         return "library"
     if account.pending:
         return "step"
-    return "loader" if account.waits_for_input else "sync"
+    return "loader" if account.waits_for_input or xla.in_device_loader() else "sync"
 
 
 def _in_autograd_thread() -> bool:

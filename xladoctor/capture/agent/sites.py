@@ -83,6 +83,8 @@ class Sites:
             code = found.f_code
             library = self._library.get(code)
             if library is None:
+                if len(self._library) >= 10 * MOST:
+                    self._library.clear()  # code that the program makes anew again and again
                 library = self._library[code] = self._is_library(code.co_filename, found)
             if not library:
                 yield found

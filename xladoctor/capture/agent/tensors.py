@@ -46,6 +46,9 @@ READS = (
     "__repr__",
 )
 
+#: So many places at which operations ran on the CPU are remembered.
+MOST_SITES = 10_000
+
 SCALAR_READ = "aten::_local_scalar_dense"
 
 #: In the place of an operation's name: a further list of tensors of the operation before.
@@ -318,6 +321,8 @@ class _Fallbacks:
             else:
                 del self._waiting[name]
             if site is not None:
+                if len(self._known) >= MOST_SITES:
+                    self._known.clear()
                 self._known[site] = name
             return name
 

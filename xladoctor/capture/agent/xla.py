@@ -68,6 +68,9 @@ CALLED = {
     "_get_use_eager_mode": "compilations in eager mode",
 }
 
+#: Frames between the recorder and a device loader that ends a graph: the points, and torch_xla's.
+_NEAR = 24
+
 #: Originals by the name of the binding, for those who must go past the points.
 originals: dict[str, Any] = {}
 
@@ -127,6 +130,18 @@ def current_core() -> int | None:
         return core_of_device(binding("_xla_get_default_device")())
     except Exception:
         return None
+
+
+def in_device_loader() -> bool:
+    """Whether a device loader of torch_xla is among the callers: it ends graphs between batches."""
+    frame = sys._getframe(1)
+    for _ in range(_NEAR):
+        if frame.f_code.co_filename.endswith("parallel_loader.py"):
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
 
 
 def counter(name: str) -> int:

@@ -51,7 +51,7 @@ class Core:
         thread: Identity of its thread.
         collectives: What it has put into its pending graph.
         roots: Optimizer (its id) to parameters, of those that have stepped since the last launch.
-        reads: Names of the newest reads since the last launch.
+        reads: The newest reads since the last launch: name and line.
         tokens: Tokens of launched collectives, kept until their graph has run.
         waits_for: What it waits for, in words; None while it does not wait.
         since: Monotonic time since when it waits.
@@ -69,7 +69,7 @@ class Core:
     thread: int
     collectives: list[Collective] = dataclasses.field(default_factory=list)
     roots: dict[int, list[Any]] = dataclasses.field(default_factory=dict)
-    reads: collections.deque[str] = dataclasses.field(
+    reads: collections.deque[tuple[str, Place | None]] = dataclasses.field(
         default_factory=lambda: collections.deque(maxlen=16)
     )
     tokens: list[Any] = dataclasses.field(default_factory=list)
@@ -163,8 +163,8 @@ class Crew:
         with self._changed:
             if self.failure is not None:
                 return False
-            self.failure = (number, error)
             self.failed_at = time.monotonic()
+            self.failure = (number, error)
             self._changed.notify_all()
         return True
 
@@ -263,28 +263,35 @@ class Crew:
     def differ(self, core: Core, meeting: Meeting) -> None:
         """A core compiles another graph than those that met with it and have launched theirs."""
         odd = odd_ones({number: brought.reads for number, brought in meeting.brought.items()})
+        why, cause = "", None
         if odd:
             who = names(odd[0])
-            what = meeting.brought[odd[0][0]].reads
-            why = f": {who} read values before it ({', '.join(what)}) and the others did not"
-            if not what:
+            mine, theirs = (meeting.brought[cores[0]] for cores in odd)
+            if mine.reads:
+                why = f": {who} read values before it ({', '.join(mine.reads)})"
+                why += " and the others did not"
+            else:
                 why = f": {who} did not read the values before it that the others read"
-        else:
-            odd, why = ([core.number], []), ""
+            cause = next(iter(mine.read_at or theirs.read_at), None)
         message = (
             "xladoctor: the cores build different graphs for the same launch"
             f"{user_place(core.thread)}, and they hold a collective{why}. {ON_A_TPU}"
         )
         with self._changed:
             self.grace, self.stuck = GRACE_IN_COLLECTIVE_SECONDS, True
-            facts = {"cores": odd[0], "place": user_frame(core.thread)}
+            facts = {
+                "cores": odd[0] if odd else [core.number],
+                "place": user_frame(core.thread),
+                "cause_place": cause,
+            }
             self._end("graphs-differ", message, facts)
 
     def _end(self, kind: str, message: str, facts: dict[str, Any]) -> None:
         if self.failure is None:
-            self.failure = (None, RuntimeError(message))
-            self.failed_at = time.monotonic()
+            # Told first: from the failure on the watch may end the process at any time.
             self.tell(kind, message=message, **facts)
+            self.failed_at = time.monotonic()
+            self.failure = (None, RuntimeError(message))
             self._changed.notify_all()
 
 

@@ -54,12 +54,14 @@ class Pending:
         graph: Hash of the graph above the optimizers' parameters; None when none has stepped.
         text: Gives the text of that graph.
         reads: The reads since the core's last meeting, as names ("cpu", "item").
+        read_at: The lines of the reads, as far as they are known.
         collectives: What the graph holds, in order.
     """
 
     graph: str | None
     text: Callable[[], str]
     reads: tuple[str, ...] = ()
+    read_at: tuple[Place, ...] = ()
     collectives: tuple[Collective, ...] = ()
 
 

@@ -22,6 +22,7 @@ import threading
 from typing import Any
 
 from ..agent import xla
+from . import parallel
 
 _lock = threading.Lock()
 _patched: list[Any] = []
@@ -31,7 +32,7 @@ def install(cores: int) -> None:
     """Let the simulated cores be found; what this torch_xla does not have is left alone."""
     _count_cores(cores)
     _groups_by_thread()
-    _refuse_ddp()
+    parallel.install()
     _explain_cuda()
 
 
@@ -155,31 +156,6 @@ def _groups_by_thread() -> None:
 
     pjrt._run_thread_per_device = run
     group.__init__ = init
-
-
-def _refuse_ddp() -> None:
-    """Say in one sentence that ``DistributedDataParallel`` cannot run here.
-
-    Its C++ reads what the cores have gathered, in the constructor and after the first step; such
-    a read launches a graph with a collective where nothing can make the cores meet before, and
-    XLA would end the process after 10 seconds.
-    """
-    try:
-        parallel: Any = importlib.import_module("torch.nn.parallel.distributed")
-        original = parallel._verify_param_shape_across_processes
-    except (ImportError, AttributeError):
-        return
-
-    @functools.wraps(original)
-    def verify(process_group: Any, tensors: Any, logger: Any = None) -> Any:
-        if any(one.is_xla for one in tensors):
-            raise RuntimeError(
-                "xladoctor: DistributedDataParallel cannot run on simulated cores: step with "
-                "xm.optimizer_step(optimizer) instead, or profile on real devices"
-            )
-        return original(process_group, tensors, logger)
-
-    parallel._verify_param_shape_across_processes = verify
 
 
 def _count_cores(cores: int) -> None:

@@ -141,7 +141,11 @@ class Gate:
         if roots and self._graph_hash is not None:
             graph = self._graph_hash(roots).hex()
         return Pending(
-            graph, lambda: self._graph_text(roots), tuple(core.reads), tuple(core.collectives)
+            graph,
+            lambda: self._graph_text(roots),
+            reads=tuple(name for name, _ in core.reads),
+            read_at=tuple(place for _, place in core.reads if place is not None),
+            collectives=tuple(core.collectives),
         )
 
     def step(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
@@ -170,7 +174,7 @@ class Gate:
     def read(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around READ and FALLBACK: the launch that the read needs passes through LAUNCH."""
         core.crew.check()
-        core.reads.append(call.what)
+        core.reads.append((call.what, user_frame(core.thread)))
         kind = "read" if call.point == READ else "fallback"
         launch = Call(LAUNCH, call.what, call.core, facts={"kind": kind})
         tensors = _xla_tensors(call.args)

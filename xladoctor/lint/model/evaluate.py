@@ -165,7 +165,7 @@ class Evaluator:
             stored = self._stored(holder.instance, name, frame)
             if stored is not None and stored.kind is not Kind.UNKNOWN:
                 return stored
-        if name in know.MASTER_ATTRIBUTES:
+        if name in know.MASTER_ATTRIBUTES or know.MASTER_NAME.match(name):
             return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
         if name in know.CORE_NUMBER_ATTRIBUTES:
             return Value(Kind.CORE_NUMBER, certain=True, origin=node, local=True)

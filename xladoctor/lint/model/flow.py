@@ -290,6 +290,8 @@ class Flow:
             return None
         if param.default is not None or _is_host_annotation(param):
             return None
+        if know.NUMBER_NAME.search(param.name.value):
+            return None
         steps = know.LIGHTNING_STEPS | know.LIGHTNING_EVALS
         lightning = function.name in steps and self.inherits(function.owner, know.LIGHTNING_MODULES)
         if lightning and index > 1:

@@ -70,6 +70,10 @@ IS_MASTER = frozenset({f"{XM}.is_master_ordinal"})
 MASTER_ATTRIBUTES = frozenset(
     {"is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero"}
 )
+#: The same by what programs call them (``distenv.master``, ``self.is_rank_zero``).
+MASTER_NAME = re.compile(
+    r"^(is_)?(master|(global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
+)
 CORE_NUMBER_ATTRIBUTES = frozenset({"global_rank", "local_rank", "process_index"})
 #: Functions whose result is the same on every core.
 REDUCES = frozenset(
@@ -131,6 +135,12 @@ HOST_BUILTINS = frozenset(
 )  # fmt: skip
 NOT_MODELS = re.compile(r"Tokenizer|Config|Processor|Extractor|Dataset|Scheduler|Arguments|Trainer")
 
+#: Arguments of ``forward`` that are numbers, flags or settings by their names.
+NUMBER_NAME = re.compile(
+    r"(^|_)(len|length|seqlen|size|shape|dim|num|count|n|index|idx|ids?x|step|epoch|iteration|layer|"
+    r"ratio|rate|scale_factor|eps|dtype|device|mode|name|training|flag|config|cfg|kwargs|stage|level)$"
+    r"|^(return|use|is|num|n|output|do|apply|with|has)_"
+)
 DEVICE_NAME = re.compile(r"^(xla_|tpu_|_)?(device|dev)$")
 OPTIMIZER_NAME = re.compile(r"(^|_)(optimi[sz]ers?|optim|opt)(_?[a-z0-9]{1,2})?$", re.IGNORECASE)
 LOSS_NAME = re.compile(

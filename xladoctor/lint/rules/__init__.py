@@ -181,6 +181,7 @@ def _page(
         found_by=("lint",),
         summary=summary or first,
         default=default,
+        select="",
         text=f"# {name} ({code})\n\n{text}\n",
         url="",
         examples=catalogue.examples_of(f"# {name} ({code})\n\n{text}\n"),

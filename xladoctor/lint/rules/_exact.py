@@ -19,7 +19,12 @@ _ELSEWHERE = re.compile(
 
 
 def for_another_device(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether a condition around a node may keep it from XLA devices: silence is right then."""
+    """Whether a condition around a node may keep it from XLA devices: silence is right then.
+
+    So may a file that takes torch_xla only where it is there: it serves other devices too.
+    """
+    if optional_torch_xla(model):
+        return True
     if any(_ELSEWHERE.search(model.tree.text(guard.test)) for guard in model.guards(node)):
         return True
     parent = model.parent(node)
@@ -33,6 +38,19 @@ def for_another_device(model: FileModel, node: cst.CSTNode) -> bool:
             return True
         function = function.outer
     return False
+
+
+def optional_torch_xla(model: FileModel) -> bool:
+    """Whether the file imports torch_xla, and only under a condition, in ``try`` or a function."""
+    found = False
+    for node in model.tree.imports:
+        if "torch_xla" not in model.tree.text(node):
+            continue
+        tried = any(isinstance(parent, cst.Try) for parent in around(model, node))
+        if not tried and model.function_of(node) is None and not model.guards(node):
+            return False
+        found = True
+    return found
 
 
 def given_true(model: FileModel, call: CallSite, keyword: str) -> cst.BaseExpression | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import LoopKind
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 #: Longest piece of the user's code that a message repeats.
 _LONGEST_SNIPPET = 40
+_DEBUG = re.compile(r"(^|[._ ])debug($|[ ):_])", re.IGNORECASE)
+_XLA = re.compile("tpu|xla", re.IGNORECASE)
+#: Conditions that ask whether this is an XLA device, or whether torch_xla is there.
+_SAYS_XLA = re.compile(r"(is|use|has|on)_?(torch_?)?(tpu|xla)|(tpu|xla)_available", re.IGNORECASE)
 
 
 def costly_loop(model: FileModel, node: cst.CSTNode) -> Loop | None:
@@ -23,10 +28,30 @@ def costly_loop(model: FileModel, node: cst.CSTNode) -> Loop | None:
     Reads that run once in a while (``if step % 50 == 0``) and those in a step closure, which runs
     when the step is over, are what we recommend.
     """
-    if not model.is_xla or model.in_step_closure(node):
+    if not model.is_xla or model.in_step_closure(node) or not_here(model, node):
         return None
     loop = model.hot_loop(node)
     return None if loop is None or model.throttled(node) else loop
+
+
+def not_here(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a node does not run on XLA devices, or runs to look for faults.
+
+    ``if not is_torch_tpu_available():``, ``if args.debug:`` and the methods of unit tests.
+    """
+    for guard in model.guards(node):
+        text = model.tree.text(guard.test)
+        if guard.when and _DEBUG.search(text) and "not " not in text:
+            return True
+        asks_once = len(_XLA.findall(text)) == 1 and " or " not in text
+        if asks_once and _SAYS_XLA.search(text) and ("not " in text) is guard.when:
+            return True
+    function = model.function_of(node)
+    while function is not None:
+        if function.name.startswith("test_") and function.owner is not None:
+            return True
+        function = function.outer
+    return False
 
 
 def snippet(model: FileModel, node: cst.CSTNode) -> str:

@@ -35,6 +35,7 @@ def autocast_misuse(model: FileModel) -> Iterator[Problem]:
             "included, it ends in AttributeError",
             suggestion='torch.autocast("xla", dtype=torch.bfloat16), which works on all of them',
         )
+        break  # once a file says it
     for call in model.calls(*_TORCH):
         if not _for_xla(model, call):
             continue

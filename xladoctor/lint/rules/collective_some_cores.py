@@ -8,7 +8,9 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._moves import out_of_condition
+from xladoctor.lint.rules._protocol import syncs
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
         guard = model.core_guard(call.node) or model.master_only(call.node)
         if guard is None or (model.on_every_core(call.node) is None and guard.master is None):
             continue
-        if call.name == _SAVE and _own_file(model, call):
+        if call.name == _SAVE and (_own_file(model, call) or _after_sync(model, call)):
             continue
         if _all_cores_meet(model, call, guard):
             continue
@@ -80,15 +82,35 @@ def _own_file(model: FileModel, call: CallSite) -> bool:
     return given is not None and model.literal(given) is False
 
 
+def _after_sync(model: FileModel, call: CallSite) -> bool:
+    """Whether the graph has ended before, on all cores: then no collective is pending.
+
+    The usual form of a function that saves: a rendezvous first, then the master's part.
+    """
+    held = {guard.node for guard in model.guards(call.node)}
+    for other in model.calls():
+        if other.function is not call.function or not syncs(model, other):
+            continue
+        if not in_order(model, other.node, call.node) or other.node is call.node:
+            continue
+        if not any(guard.node in held for guard in model.guards(other.node)):
+            return model.loop(other.node) is model.loop(call.node)
+    return False
+
+
 def _all_cores_meet(model: FileModel, call: CallSite, guard: Guard) -> bool:
     """Whether the other cores reach a meeting of the same kind at another line.
 
     In the well-known pair the first holds back the rest while the master downloads, the second
     releases them.
     """
-    if call.name is None or guard.master is None:
+    if call.name is None:
         return False
     same = [other for other in model.calls(call.name) if other.function is call.function]
+    if call.name in _MEETINGS and _held_back_and_released(model, same):
+        return True
+    if guard.master is None:
+        return False
     sides = [
         found.master
         for other in same
@@ -97,6 +119,16 @@ def _all_cores_meet(model: FileModel, call: CallSite, guard: Guard) -> bool:
     arms = {guard.node for other in same for guard in model.guards(other.node)}
     paired = sides.count(True) == sides.count(False) > 0
     return paired and (call.name in _MEETINGS or guard.node in arms)
+
+
+def _held_back_and_released(model: FileModel, same: list[CallSite]) -> bool:
+    """``if rank not in (-1, 0): barrier()`` and later ``if rank == 0: barrier()``."""
+    tests = []
+    for other in same:
+        guard = model.core_guard(other.node) or model.master_only(other.node)
+        if guard is not None:
+            tests.append({part.value for part in walk(guard.test) if isinstance(part, cst.Name)})
+    return len(tests) >= 2 and len(tests) % 2 == 0 and bool(set.intersection(*tests))
 
 
 def _message(model: FileModel, call: CallSite, guard: Guard) -> str:

@@ -43,9 +43,8 @@ def debug_environment(model: FileModel) -> Iterator[Problem]:
         mode = call.argument(0, "enable")
         if mode is None or model.literal(mode) is not True or _meant(model, call.node):
             continue
-        if any(True for _ in model.calls("torch_xla.compile", "torch_xla.step")) or _compiled(
-            model
-        ):
+        compiles = any(True for _ in model.calls("torch_xla.compile", "torch_xla.step"))
+        if compiles or _compiled(model) or _inherits(model):
             continue  # eager outside, compiled steps: what eager mode is for
         yield model.problem(
             call.node,
@@ -91,3 +90,9 @@ def _compiled(model: FileModel) -> bool:
         for item in function.decorators
     }
     return bool(names & {"torch_xla.compile", "torch_xla.step"})
+
+
+def _inherits(model: FileModel) -> bool:
+    """Whether a class gets its methods from a file that is not in sight, and may compile there."""
+    names = (model.name(base) for cls in model.classes for base in cls.bases)
+    return any(name is not None and not name.startswith(("torch.", "builtins.")) for name in names)

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
-from xladoctor.lint.rules._reads import snippet
+from xladoctor.lint.rules._reads import costly_loop, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,8 @@ def float64_input(model: FileModel) -> Iterator[Problem]:
     for call in model.methods("double", "to", "type"):
         tensor = call.receiver
         if tensor is None or not model.value(tensor).is_device_tensor:
+            continue
+        if costly_loop(model, call.node) is None:
             continue
         if call.method == "double" or any(_is_double(model, a.value) for a in call.node.args):
             yield _problem(model, call.node, f"{snippet(model, tensor)} becomes float64 here")

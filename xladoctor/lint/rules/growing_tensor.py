@@ -54,6 +54,12 @@ def _parts(call: CallSite) -> Iterator[cst.BaseExpression]:
 
 def _starts_anew(node: cst.CSTNode, loop: cst.CSTNode, target: cst.BaseExpression) -> bool:
     """Whether the loop's body sets the name too: then it has the same size every time."""
+    if isinstance(loop, cst.For | cst.CompFor) and any(
+        same_name(part, target)
+        for part in walk(loop.target)
+        if isinstance(part, cst.BaseExpression)
+    ):
+        return True
     for other in walk(loop):
         if (
             isinstance(other, cst.Assign)

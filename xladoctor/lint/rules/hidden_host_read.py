@@ -94,6 +94,8 @@ def _membership(model: FileModel) -> Iterator[Problem]:
             value = model.value(part.comparator)
             if not isinstance(part.operator, cst.In | cst.NotIn) or not value.is_device_tensor:
                 continue
+            if isinstance(model.literal(node.left), str):
+                continue  # a key of a dictionary, whatever the model takes it for
             loop = costly_loop(model, node) if value.certain else None
             if loop is not None:
                 yield model.problem(

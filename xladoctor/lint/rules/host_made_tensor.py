@@ -24,6 +24,9 @@ _FACTORIES = {
 }
 
 
+_ARITHMETIC = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
+
+
 @rule("XLA604")
 def host_made_tensor(model: FileModel) -> Iterator[Problem]:
     """Find ``torch.zeros(...).to(device)`` and the like in hot loops."""
@@ -46,6 +49,37 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
             ],
             fix=_fix(model, move, made, device) if _FACTORIES[name] else None,
         )
+    yield from _mixed(model)
+
+
+def _mixed(model: FileModel) -> Iterator[Problem]:
+    """``device_tensor + torch.ones(8, 8)``: the other operand is uploaded for it."""
+    for node in model.nodes():
+        if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, _ARITHMETIC):
+            continue
+        for one, other in ((node.left, node.right), (node.right, node.left)):
+            if not model.value(one).is_device_tensor or model.value(one).kind is Kind.CPU_TENSOR:
+                continue
+            made = made_by(model, other)
+            if made is None or model.value(other).kind is not Kind.CPU_TENSOR:
+                continue
+            module, _, name = (made.name or "").rpartition(".")
+            loop = costly_loop(model, node)
+            if module != "torch" or name not in _FACTORIES or loop is None:
+                continue
+            if "device" in made.keywords or made.has_star or costly_loop(model, made.node) is None:
+                continue
+            yield model.problem(
+                node,
+                f"torch.{name} makes this operand on the CPU, and it is uploaded {often(loop)}; "
+                "with a matrix product it would not work at all",
+                suggestion=f"torch.{name}(..., device=x.device), or a buffer of the module",
+                related=[
+                    loop_place(model, loop),
+                    *([] if made.node is other else [model.place(made.node, "made here")]),
+                ],
+            )
+            break
 
 
 def _factory(model: FileModel, node: cst.BaseExpression) -> CallSite | None:

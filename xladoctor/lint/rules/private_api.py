@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import FileModel, Function, Problem
+    from xladoctor.lint.model import FileModel, Problem
 
 _LEFTOVERS = {
     "torch_xla.distributed.data_parallel": "runs its cores as threads of one process, which trace "
@@ -36,14 +36,14 @@ def private_api(model: FileModel) -> Iterator[Problem]:
                 what = _LEFTOVERS[module] if module is not None else _why_private(dotted)
                 yield _problem(model, node, module or dotted, what, _unused(model, node))
                 break
-    seen: set[Function | None] = set()
+    told = False
     for call in model.calls():
         name = call.name or ""
         if name.startswith("torch_xla.distributed.data_parallel."):
             what = _LEFTOVERS["torch_xla.distributed.data_parallel"]
             yield _problem(model, call.node, name, what, None)
-        if name.startswith(_PRIVATE) and call.function not in seen:
-            seen.add(call.function)  # once a function says it
+        if name.startswith(_PRIVATE) and not told:
+            told = True  # once a file says it
             yield _problem(model, call.node, name, _why_private(name), None)
 
 

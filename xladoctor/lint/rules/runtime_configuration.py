@@ -9,9 +9,10 @@ import libcst as cst
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import is_environ, key_of
 from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._protocol import syncs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
 
@@ -58,12 +59,15 @@ def runtime_configuration(model: FileModel) -> Iterator[Problem]:
             start = _start_before(model, node)
             if start is not None:
                 yield _too_late(model, node, start, "this is read when the runtime starts")
-    for call in model.calls(_CACHE, _SET_TYPE):
+    for call in model.calls(_SET_TYPE):
         start = _start_before(model, call.node)
         if start is not None:
-            what = "initialize_cache raises once something has run"
-            if call.name == _SET_TYPE:
-                what = "set_device_type raises once the runtime is up"
+            what = "set_device_type raises once the runtime is up"
+            yield _too_late(model, call.node, start, what)
+    for call in model.calls(_CACHE):
+        start = _before(model, call.node, [c for c in model.calls() if syncs(model, c)])
+        if start is not None:
+            what = "initialize_cache raises once something has been computed"
             yield _too_late(model, call.node, start, what)
 
 
@@ -91,9 +95,13 @@ def _variable(model: FileModel, node: cst.Assign) -> str:
 
 def _start_before(model: FileModel, node: cst.CSTNode) -> CallSite | None:
     """A call that has certainly started the runtime before a node, in the same piece of code."""
+    return _before(model, node, model.calls(*_STARTS))
+
+
+def _before(model: FileModel, node: cst.CSTNode, calls: Iterable[CallSite]) -> CallSite | None:
     function = model.function_of(node)
     conditions = {(guard.node, guard.when) for guard in model.guards(node)}
-    for call in model.calls(*_STARTS):
+    for call in calls:
         if call.function is not function or not in_order(model, call.node, node):
             continue
         if all(
@@ -112,5 +120,5 @@ def _too_late(model: FileModel, node: cst.CSTNode, start: CallSite, what: str) -
         node,
         f"too late: {what}, which has happened above",
         suggestion="move it to the beginning of the program, before the first use of the device",
-        related=[model.place(start.node, "this starts the runtime")],
+        related=[model.place(start.node, "too late after this")],
     )

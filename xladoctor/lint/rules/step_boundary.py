@@ -39,6 +39,8 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
         calls = model.reached(loop.node)
         if any(syncs(model, call) for call in calls) or not _uses_device(model, loop):
             continue
+        if _may_be_device_loader(model, loop):
+            continue
         if loop.kind is LoopKind.STEP:
             yield from _training(model, loop, calls)
         elif loop.kind is LoopKind.EVAL and loop.iterates.kind is Kind.LOADER:
@@ -115,3 +117,15 @@ def _sync_fix(model: FileModel, loop: Loop, step: CallSite) -> Fix | None:
         return None
     behind = insert_behind(model, line, f"{written[0]}()")
     return model.fix("End the graph of each step", behind, written[1], safe=False)
+
+
+def _may_be_device_loader(model: FileModel, loop: Loop) -> bool:
+    """A loader by its name alone, in a program that has device loaders: nobody knows which."""
+    if loop.iterates.kind is not Kind.LOADER or loop.iterates.origin is not None:
+        return False
+    names = ("MpDeviceLoader", "ParallelLoader", "per_device_loader")
+    return any(
+        (call.name or call.method or "").endswith(names)
+        for part in (model, *model.linked)
+        for call in part.calls()
+    )

@@ -9,12 +9,22 @@ import libcst as cst
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._protocol import syncs
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import FileModel, Loop, Problem
+
+
+#: Functions of torch whose positional arguments are sizes.
+_SIZED = frozenset(
+    f"torch.{name}" for name in ("zeros", "ones", "empty", "rand", "randn", "arange")
+)
+#: Operations that compiled once per value of a number they were given (tables/ops.toml).
+_TAKES_SIZE = frozenset({"torch.topk", "torch.nn.functional.pad", "torch.roll"})
+_SIZE_METHODS = frozenset({"topk", "roll", "repeat", "narrow"})
 
 
 @rule("XLA205")
@@ -24,24 +34,61 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
         counter = _counter(model, loop)
         if counter is None or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
             continue
+        if not loop.iterates.is_loader and not _ends_graph(model, loop):
+            continue  # all turns are one graph (accumulation of gradients): the same every time
         for node in walk(loop.node, into_functions=False):
-            if not isinstance(node, cst.Subscript) or not _reads(model, node):
-                continue
-            value = model.value(node.value)
-            if not value.is_device_tensor or not value.certain:
-                continue
-            if not any(_is_counter(model, part, counter) for part in _indices(node)):
+            numbers = _constants(model, node)
+            if not any(_is_counter(model, part, counter) for part in numbers):
                 continue
             if costly_loop(model, node) is not loop or model.loop(node) is not loop:
                 continue
+            assert isinstance(node, cst.BaseExpression)
+            index = isinstance(node, cst.Subscript)
             yield model.problem(
                 node,
                 f"`{counter}` becomes a constant of the graph: {snippet(model, node)} makes a new "
                 f"graph {often(loop)}, and each is compiled",
                 suggestion="index with a tensor: x.index_select(0, torch.tensor([step], "
-                "device=device))",
+                "device=device))"
+                if index
+                else "keep sizes and exponents the same in every step (the largest, and a mask)",
                 related=[loop_place(model, loop)],
             )
+
+
+def _constants(model: FileModel, node: cst.CSTNode) -> list[cst.BaseExpression]:
+    """The numbers of an operation on a device tensor that its graph holds as constants.
+
+    Measured: indices, sizes and exponents. Factors and terms are inputs of the graph.
+    """
+    if isinstance(node, cst.Subscript) and _reads(model, node):
+        return list(_indices(node)) if _on_device(model, node.value) else []
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Power):
+        return [node.right] if _on_device(model, node.left) else []
+    if not isinstance(node, cst.Call):
+        return []
+    call = model.call(node)
+    if call.name in _SIZED:
+        return list(call.positional) if _on_device(model, node) else []
+    if call.name in _TAKES_SIZE or (call.name is None and call.method in _SIZE_METHODS):
+        tensor = call.argument(0) if call.name in _TAKES_SIZE else call.receiver
+        if tensor is None or not _on_device(model, tensor):
+            return []
+        given = [arg for arg in (*call.positional, *call.keywords.values()) if arg is not tensor]
+        inner = [
+            e.value for arg in given if isinstance(arg, cst.Tuple | cst.List) for e in arg.elements
+        ]
+        return [*given, *inner]
+    return []
+
+
+def _on_device(model: FileModel, node: cst.BaseExpression) -> bool:
+    value = model.value(node)
+    return value.is_device_tensor and value.certain
+
+
+def _ends_graph(model: FileModel, loop: Loop) -> bool:
+    return any(syncs(model, call) or call.method == "item" for call in model.reached(loop.node))
 
 
 def _counter(model: FileModel, loop: Loop) -> str | None:

@@ -1,0 +1,96 @@
+"""``DistributedDataParallel`` on simulated cores.
+
+Its C++ reads what the cores have gathered: the shapes of the parameters in the constructor, the
+order of the buckets at the second forward pass. Such a read would launch a graph with a collective
+where nothing can make the cores meet first, and XLA would end the process after 10 seconds. So
+the process group launches those collectives itself, through the gate; C++ then finds values that
+have been computed. The reductions in the backward pass are not read and stay part of the step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_thread = threading.local()
+
+
+def install() -> None:
+    """Put the launches in; a torch whose parts have other names is left as it is."""
+    try:
+        parallel: Any = importlib.import_module("torch.nn.parallel.distributed")
+        backend: Any = importlib.import_module("torch_xla.distributed.xla_backend")
+        group, ddp = backend.ProcessGroupXla, parallel.DistributedDataParallel
+        verify, forward = parallel._verify_param_shape_across_processes, ddp._pre_forward
+        begin, gather, broadcast = ddp.__init__, group.allgather, group.broadcast
+    except (ImportError, AttributeError):
+        return
+    parallel._verify_param_shape_across_processes = _read_by_cpp(verify)
+    ddp._pre_forward = _read_by_cpp(forward)
+    ddp.__init__ = _refusing(begin)
+    group.allgather = _launching(gather)
+    group.broadcast = _launching(broadcast)
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    _thread.reading = True
+    try:
+        yield
+    finally:
+        _thread.reading = False
+
+
+def _read_by_cpp(original: Callable[..., Any]) -> Any:
+    """Around what reads the results of its collectives in C++."""
+
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        with _reading():
+            return original(*args, **kwargs)
+
+    return function
+
+
+def _launching(original: Callable[..., Any]) -> Any:
+    """Around a collective of the process group: compute its result at once if C++ will read it."""
+
+    @functools.wraps(original)
+    def collective(self: Any, outputs: Any, *args: Any) -> Any:
+        work = original(self, outputs, *args)
+        if getattr(_thread, "reading", False):
+            import torch_xla
+
+            tensors = [one for each in outputs for one in _flat(each) if one.is_xla]
+            torch_xla._XLAC._xla_sync_multi(tensors, [], wait=True, sync_xla_data=True)
+        return work
+
+    return collective
+
+
+def _flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _refusing(original: Callable[..., None]) -> Any:
+    """Say in one sentence what cannot run: then C++ reads in the backward pass."""
+
+    @functools.wraps(original)
+    def init(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("find_unused_parameters") and any(
+            parameter.is_xla for parameter in module.parameters()
+        ):
+            raise RuntimeError(
+                "xladoctor: DistributedDataParallel(find_unused_parameters=True) cannot run on "
+                "simulated cores: leave it out if all parameters are used, step with "
+                "xm.optimizer_step(optimizer) instead, or profile on real devices"
+            )
+        original(self, module, *args, **kwargs)
+
+    return init

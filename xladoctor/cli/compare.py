@@ -1,0 +1,76 @@
+"""``xladoctor compare``: two runs (or pasted reports) side by side, with a gate for CI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from xladoctor import diagnosis, readings
+from xladoctor.cli.report import open_stdin, terminal_options, write
+from xladoctor.diagnosis import comparison as comparing
+from xladoctor.errors import UsageError
+from xladoctor.report import comparison as shown
+
+
+@click.command(
+    short_help="What got better and worse between two runs.",
+    epilog="Exit code: 0 compared, 1 something is worse by more than --fail-if-worse allows, "
+    "2 a source cannot be read, or what the gate needs was not measured.",
+)
+@click.argument("before")
+@click.argument("after")
+@click.option(
+    "--fail-if-worse",
+    type=click.FloatRange(min=0),
+    metavar="PERCENT",
+    help="Exit with 1 if a figure grew by more than PERCENT (seconds of simulated cores apart), or "
+    "an error is new.",
+)
+@click.option(
+    "--output-format",
+    type=click.Choice(shown.FORMATS),
+    default="full",
+    show_default=True,
+    help="How to show the result.",
+)
+@click.option(
+    "-o",
+    "--output-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to this file instead of standard output.",
+)
+def compare(
+    before: str,
+    after: str,
+    fail_if_worse: float | None,
+    output_format: str,
+    output_file: Path | None,
+) -> int:
+    """Show what got better and worse from BEFORE to AFTER.
+
+    Each is a source as for 'xladoctor report': a run directory, a text with metrics reports or
+    PT_XLA_DEBUG output, JSON of metric_data(), or - for standard input. Counts are held against
+    each other per step where both have steps; a step's time counts as changed only if the middle
+    halves of the two runs' steps do not overlap.
+    """
+    if before == after == readings.STDIN:
+        raise UsageError("standard input (-) is given twice: it can be read only once")
+    reports = []
+    for source in (before, after):
+        stdin = open_stdin() if source == readings.STDIN else None
+        reports.append(diagnosis.diagnose(readings.load([source], stdin)))
+    result = comparing.compare(*reports)
+    gate = None if fail_if_worse is None else comparing.judge(result, fail_if_worse)
+    width, color = terminal_options(output_file)
+    text = shown.render(result, (before, after), output_format, gate=gate, width=width, color=color)
+    write(text, output_file)
+    if gate is None:
+        return 0
+    for sentence in gate.broken:
+        click.echo(f"xladoctor: worse: {sentence}", err=True)
+    for sentence in gate.unknown:
+        click.echo(f"xladoctor: not judged: {sentence}", err=True)
+    if gate.broken:
+        return 1
+    return 2 if gate.unknown else 0

@@ -1,0 +1,242 @@
+"""Running one version of a program after the other, each beside the original."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from xladoctor import diagnosis, readings
+from xladoctor.capture import launch, rundir
+from xladoctor.changes import Trial
+from xladoctor.cli.profile import record
+from xladoctor.diagnosis import trial
+from xladoctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rich.console import Console
+
+    from xladoctor.lint.together import Program, Version
+
+#: What the program printed, in its run directory.
+OUTPUT = "output.txt"
+#: Lines of a failed program's output that are shown.
+_LAST_LINES = 8
+
+
+class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
+    """The user ended the program with Ctrl-C; ``trial`` is what it had shown until then."""
+
+    def __init__(self, shown: Trial) -> None:
+        super().__init__("interrupted")
+        self.trial = shown
+
+
+@dataclasses.dataclass(slots=True)
+class Runner:
+    """How the versions of a program are run and measured.
+
+    Attributes:
+        program: Its files.
+        original: What is in them.
+        args: The program's arguments.
+        cores: Number of simulated cores; None to use the devices that are there.
+        hang_timeout: Seconds without progress after which the simulation calls it a hang.
+        time_limit: Seconds after which a run is ended; None for no limit.
+        show_output: Whether the program's output passes on to stderr.
+        console: For what we say, on stderr.
+        runs: How many runs there were.
+    """
+
+    program: Program
+    original: Version
+    args: Sequence[str]
+    cores: int | None
+    hang_timeout: float | None
+    time_limit: float | None
+    show_output: bool
+    console: Console
+    runs: int = 0
+
+    def words(self, script: str | Path) -> list[str]:
+        """The command that runs a file in the script's place."""
+        return [sys.executable, str(script), *self.args]
+
+    def run(self, version: Version, what: str) -> Trial:
+        """Run one version to its end and measure it.
+
+        Raises:
+            Interrupted: The user stopped the program.
+        """
+        self.runs += 1
+        self.console.print(f"xladoctor: run {self.runs}: {what}", soft_wrap=True)
+        began = time.monotonic()
+        with _placed(self.program, self.original, version) as path:
+            output = rundir.default_directory(self.words(self.program.script), time.time())
+            with tempfile.TemporaryFile() as printed:
+                show = _Follow(printed) if self.show_output else None
+                run_dir, code = record(
+                    self.words(path), self.cores, output, False, self.hang_timeout, "normal",
+                    self.console, printed, self.time_limit, show,
+                )  # fmt: skip
+                if show is not None:
+                    show()
+                text = _keep(printed, run_dir / OUTPUT)
+        late = self.time_limit is not None and time.monotonic() - began >= self.time_limit
+        found = self._measured(run_dir, output, code, text, stopped=late and code != 0)
+        if code == -signal.SIGINT or (code == 130 and not late):
+            raise Interrupted(found)
+        self._say(found, text)
+        return found
+
+    def _measured(
+        self, run_dir: Path, shown: Path, code: int, text: str, *, stopped: bool
+    ) -> Trial:
+        ran = launch.shell_code(code) == 0
+        if not rundir.processes(run_dir):
+            why = "" if ran else _why(text) or f"it ended with exit code {launch.shell_code(code)}"
+            return Trial(ran, failed=why, stopped=stopped, run=str(shown))
+        report = diagnosis.diagnose(readings.load([run_dir]))
+        found = trial.trial(report, ran=ran, output=text, stopped=stopped, run=str(shown))
+        if found.ran or not _why(text) or stopped:
+            return found
+        return dataclasses.replace(found, failed=_why(text))
+
+    def _say(self, found: Trial, text: str) -> None:
+        """What came of a run, and the end of what a program printed that failed."""
+        steps = found.figures.steps
+        counted = "" if steps is None else f" after {steps} step{'' if steps == 1 else 's'}"
+        if found.ran:
+            how = "stopped by the time limit" if found.stopped else "ended well"
+            self.console.print(f"xladoctor: it {how}{counted}", soft_wrap=True, style="dim")
+            return
+        self.console.print(f"xladoctor: it failed{counted}: {found.failed}", soft_wrap=True)
+        if not self.show_output:
+            for line in [row for row in text.splitlines() if row.strip()][-_LAST_LINES:]:
+                self.console.print(f"  | {line}", soft_wrap=True, style="dim", markup=False)
+
+
+class _Follow:
+    """Passes on to stderr what has been written to a file since the last look."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._number = file.fileno()
+        self._read = 0
+
+    def __call__(self) -> None:
+        while data := os.pread(self._number, 65536, self._read):
+            self._read += len(data)
+            sys.stderr.write(data.decode("utf-8", "replace"))
+        sys.stderr.flush()
+
+
+def write(program: Program, before: Version, after: Version, put: Callable[..., None]) -> list[str]:
+    """Write the files that changed; returns their names.
+
+    Args:
+        program: Its files.
+        before: What was in them when they were read.
+        after: What is to be in them.
+        put: Replaces one file in one step.
+
+    Raises:
+        UsageError: One of them has changed in the meantime, or cannot be written.
+    """
+    changed = [name for name in program.names if after[name] != before[name]]
+    try:
+        for name in changed:
+            if Path(name).read_bytes() != before[name]:
+                raise UsageError(
+                    f"{name} changed while it was treated, so nothing is written: run treat again"
+                )
+        for name in changed:
+            put(Path(name), after[name])
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {error.filename or name}: {error.strerror or error}"
+        ) from error
+    return changed
+
+
+@contextmanager
+def _placed(program: Program, original: Version, version: Version) -> Iterator[Path]:
+    """A version of the program on the disk, and the file of it that is to be run.
+
+    If only the script differs, a copy lies beside it, so that its imports and its own folder are
+    the same. If others do, the script's folder is mirrored by links and the changed files lie in
+    the mirror.
+
+    Raises:
+        UsageError: The folder cannot be written.
+    """
+    script = Path(program.script)
+    others = [name for name in program.names[1:] if version[name] != original[name]]
+    try:
+        if others:
+            root = script.absolute().parent
+            place = Path(tempfile.mkdtemp(prefix=f".{script.stem}-treated-", dir=root.parent))
+            files = {Path(name).absolute(): version[name] for name in (program.script, *others)}
+            _mirror(root, place, files)
+            path = place / script.name
+        else:
+            place = path = script.with_name(f"{script.stem}_treated_{os.getpid()}.py")
+            with path.open("xb") as stream:
+                stream.write(version[program.script])
+    except OSError as error:
+        raise UsageError(
+            f"treat runs a copy beside {script}, but {script.parent} cannot be written: "
+            f"{error.strerror}; copy the program to a folder of your own"
+        ) from error
+    try:
+        yield path
+    finally:
+        if others:
+            shutil.rmtree(place, ignore_errors=True)  # links are removed, not what they point to
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _mirror(folder: Path, place: Path, files: dict[Path, bytes]) -> None:
+    """Fill a folder with links to the entries of another, except for files that are given."""
+    for entry in folder.iterdir():
+        if entry in files:
+            (place / entry.name).write_bytes(files[entry])
+        elif any(entry in file.parents for file in files):
+            (place / entry.name).mkdir()
+            _mirror(entry, place / entry.name, files)
+        elif entry.name not in ("__pycache__", place.name):
+            (place / entry.name).symlink_to(entry)
+
+
+def _keep(printed: IO[bytes], path: Path) -> str:
+    """What a program printed, also kept in its run directory."""
+    printed.seek(0)
+    data = printed.read()
+    path.write_bytes(data)
+    return data.decode("utf-8", "replace")
+
+
+def _why(text: str) -> str:
+    """The last line of a failed program's output that names an exception, else the last line."""
+    rows = [row.strip() for row in text.splitlines() if row.strip()]
+    errors = [row for row in rows if row.partition(":")[0].endswith(("Error", "Exception"))]
+    return (errors or rows or [""])[-1][:200]
+
+
+def asks_for_arguments(found: Trial, text_of: Path) -> str | None:
+    """The line in which a program says that it needs arguments, if it failed for lack of them."""
+    if found.ran or not text_of.is_file():
+        return None
+    rows = text_of.read_text(encoding="utf-8", errors="replace").splitlines()
+    if not any(row.startswith(("usage:", "Usage:")) for row in rows):
+        return None
+    return next((row.strip() for row in reversed(rows) if "rror:" in row), None)

@@ -1,0 +1,114 @@
+"""Whether a change to a program may stay: what one run of it showed, held against another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.changes import Judgement, Noise, Trial
+from xladoctor.diagnosis import gain, printed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from xladoctor.changes import Agreement, Change
+    from xladoctor.results import Report
+
+#: A step may take so many times and so many seconds longer before that counts as worse: short runs
+#: on a shared machine say no more.
+SLOWER = 1.5
+SLOWER_SECONDS = 0.1
+#: Counts per step may grow by this share: a last batch more or less moves them that far.
+ROOM = 0.05
+
+
+def noise(one: Trial, other: Trial) -> Noise:
+    """What differs between two runs of one program by itself."""
+    counts = {
+        change.name: abs(change.after - change.before)
+        for change in gain.changes(one.figures, other.figures)
+        if change.unit == "" and change.before is not None and change.after is not None
+    }
+    ratio = 1.0
+    if one.figures.step is not None and other.figures.step is not None:
+        low, high = sorted((one.figures.step.median, other.figures.step.median))
+        ratio = high / low if low > 0 else 1.0
+    return Noise(True, printed.unsteady(one.losses, other.losses), counts, ratio)
+
+
+def judge(before: Trial, after: Trial, apart: Noise, *, keeps_numbers: bool) -> Judgement:
+    """Say what a change gained and whether it may stay.
+
+    Args:
+        before: The run without it.
+        after: The run with it.
+        apart: What differs between two runs without any change.
+        keeps_numbers: Whether the change is meant to leave the losses as they are.
+    """
+    changes = gain.changes(before.figures, after.figures)
+    losses = printed.agreement(before.losses, after.losses, apart.unsteady)
+    return Judgement(
+        changes, losses, _problem(before, after, changes, losses, apart, keeps_numbers)
+    )
+
+
+def _problem(
+    before: Trial,
+    after: Trial,
+    changes: Sequence[Change],
+    losses: Agreement | None,
+    apart: Noise,
+    keeps_numbers: bool,
+) -> str | None:
+    if not before.ran:
+        return None  # it cannot be worse than a program that fails
+    if not after.ran:
+        return f"the program fails with it ({after.failed})"
+    fewer = any(change.verdict == "better" for change in changes if change.unit == "")
+    for change in changes:
+        if change.verdict != "worse" or change.before is None or change.after is None:
+            continue
+        if change.name == "step_seconds":
+            ratio = change.after / change.before if change.before else 0.0
+            longer = change.after - change.before
+            if ratio > SLOWER * apart.step_ratio and longer > SLOWER_SECONDS and not fewer:
+                return f"a step takes {ratio:.1f} times as long"
+        elif change.name != "compilations" and change.after > (
+            change.before * (1 + ROOM) + apart.counts.get(change.name, 0.0) + 0.01
+        ):
+            old, new = change.written(change.before), change.written(change.after)
+            return f"more {change.title}: {new} instead of {old}"
+    if keeps_numbers and losses is not None and losses.agreeing < losses.compared:
+        return f"only {losses.agreeing} of {losses.compared} printed losses are as before"
+    return None
+
+
+def trial(report: Report, *, ran: bool, output: str, stopped: bool = False, run: str = "") -> Trial:
+    """What a recorded run showed.
+
+    Args:
+        report: What was recorded.
+        ran: Whether the program ended well.
+        output: What it printed, for its losses.
+        stopped: Whether the time limit ended it: it ran, if it made steps.
+        run: The run directory, as it is shown.
+    """
+    steps = report.summary.steps
+    if stopped and not steps:
+        return Trial(
+            ran=False, failed="it made no step within the time limit", stopped=True, run=run
+        )
+    return Trial(
+        ran or stopped,
+        gain.figures(report),
+        printed.losses(output),
+        "" if ran or stopped else _why(report),
+        stopped,
+        run,
+    )
+
+
+def _why(report: Report) -> str:
+    failures: Sequence[str] = [
+        item.message for item in report.findings if item.code in {"XLA411", "XLA413"}
+    ]
+    return failures[0] if failures else report.summary.verdict

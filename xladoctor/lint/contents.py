@@ -1,0 +1,117 @@
+"""The files of a run, each read once: bytes, digest, text, and what linking asks of them."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xladoctor.lint import sources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from xladoctor.lint.cache import Cache
+    from xladoctor.lint.sources import Source
+
+_ROOT = re.compile(r"torch_xla|\btpu_cores\b|accelerator\s*=\s*['\"]tpu['\"]")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Facts:
+    """What linking asks of a file.
+
+    Attributes:
+        root: It names torch_xla, or a framework and TPUs.
+        lines: How many lines it has.
+        modules: What it imports, as its imports spell it.
+    """
+
+    root: bool
+    lines: int
+    modules: tuple[str, ...]
+
+
+class Files:
+    """Files by name, read when they are asked for.
+
+    Args:
+        contents: What files hold that are not on the disk, or not yet.
+        cache: Where facts of files are kept from run to run.
+    """
+
+    def __init__(
+        self, contents: Mapping[str, bytes] | None = None, cache: Cache | None = None
+    ) -> None:
+        self._data: dict[str, bytes | None] = dict(contents or {})
+        self._cache = cache
+        self._digests: dict[str, str] = {}
+        self._sources: dict[str, Source] = {}
+        self._facts: dict[str, Facts] = {}
+
+    def data(self, name: str) -> bytes | None:
+        """The bytes of a file; None if it cannot be read."""
+        if name not in self._data:
+            try:
+                self._data[name] = Path(name).read_bytes()
+            except OSError:
+                self._data[name] = None
+        return self._data[name]
+
+    def digest(self, name: str) -> str | None:
+        """A digest of the bytes, which also tells notebooks from Python; None as for ``data``."""
+        data = self.data(name)
+        if data is None:
+            return None
+        if name not in self._digests:
+            made = hashlib.sha256(Path(name).suffix.encode() + b"\0" + data)
+            self._digests[name] = made.hexdigest()[:32]
+        return self._digests[name]
+
+    def source(self, name: str) -> Source:
+        """The file as text; what is wrong with it is in its ``unreadable``."""
+        if name not in self._sources:
+            data = self.data(name)
+            found = sources.read(Path(name)) if data is None else sources.from_bytes(data, name)
+            self._sources[name] = found
+        return self._sources[name]
+
+    def facts(self, name: str) -> Facts:
+        """What linking asks of the file."""
+        if name not in self._facts:
+            self._facts[name] = self._find_facts(name)
+        return self._facts[name]
+
+    def _find_facts(self, name: str) -> Facts:
+        digest = self.digest(name)
+        known = self._cache.facts(digest) if self._cache is not None and digest else None
+        if known is not None:
+            return known
+        text = self.source(name).text
+        root = _ROOT.search(text) is not None
+        found = Facts(root, text.count("\n") + 1, tuple(imported_modules(text)))
+        if self._cache is not None and digest:
+            self._cache.keep_facts(digest, found)
+        return found
+
+
+def imported_modules(text: str) -> list[str]:
+    """What a text imports, as its imports spell it; names after ``from`` may be modules too."""
+    tree = sources.parse(text) if "import" in text else None
+    if not isinstance(tree, ast.Module):
+        return []
+    found: dict[str, None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                parts = alias.name.split(".")
+                found.update(dict.fromkeys(".".join(parts[: n + 1]) for n in range(len(parts))))
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            found[module] = None  # "." too: names may be those of the package itself
+            joint = "" if module.endswith(".") else "."
+            found.update({f"{module}{joint}{a.name}": None for a in node.names if a.name != "*"})
+    return list(found)

@@ -1,0 +1,63 @@
+"""XLA608: a loop leaves ``per_device_loader`` early, epoch after epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import LoopKind, walk
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Loop, Problem
+
+
+_LOADER = "torch_xla.distributed.parallel_loader.ParallelLoader"
+
+
+@rule("XLA608")
+def abandoned_device_loader(model: FileModel) -> Iterator[Problem]:
+    """Find ``break`` in loops over a ``per_device_loader`` of each epoch."""
+    if not model.is_xla:
+        return
+    for loop in model.loops:
+        maker = loop.iterates.origin
+        if not isinstance(loop.node, cst.For) or not isinstance(maker, cst.Call):
+            continue
+        if not model.is_here(maker) or model.call(maker).name != _LOADER:
+            continue
+        if not _repeated(model, loop, maker):
+            continue
+        leave = _break(model, loop)
+        if leave is None or any(call.method == "close" for call in model.calls()):
+            continue
+        yield model.problem(
+            leave,
+            "leaving the loop here keeps the two threads of the ParallelLoader and the batches "
+            "they have fetched, once more in every epoch",
+            suggestion="go over pl.MpDeviceLoader(loader, device), which cleans up",
+            related=[
+                model.place(maker, "made anew for every epoch"),
+                model.place(loop.node, "the loop"),
+            ],
+        )
+
+
+def _repeated(model: FileModel, loop: Loop, maker: cst.Call) -> bool:
+    """Whether an epoch loop makes the iterator, directly or by calling the function it is in."""
+    for node in (maker, loop.node):
+        around = model.loop(node)
+        if around is not None and around.kind is LoopKind.EPOCH:
+            return True
+    return False
+
+
+def _break(model: FileModel, loop: Loop) -> cst.CSTNode | None:
+    assert isinstance(loop.node, cst.For)
+    for node in walk(loop.node.body, into_functions=False):
+        if isinstance(node, cst.Break) and model.loop(node) is loop:
+            return node
+    return None

@@ -1,0 +1,118 @@
+"""A program's files as one thing to be fixed: the script and what it imports of its project."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xladoctor.errors import UsageError
+from xladoctor.lint import discovery, engine, fixes, linking, sources
+from xladoctor.lint.engine import Member
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from xladoctor.findings import Finding
+    from xladoctor.lint.engine import Result
+    from xladoctor.lint.run import Plan
+    from xladoctor.lint.sources import Source
+
+#: A folder with more Python files is not searched for what belongs to the script.
+_MOST_NEIGHBOURS = 400
+
+#: File name to the bytes of the file.
+Version = dict[str, bytes]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Program:
+    """A script and the files of its project that it imports, directly or not.
+
+    Attributes:
+        names: File names as they are shown; the script first.
+        imports: File name to {module as its imports spell it: file name}.
+        plan: Which rules are asked, and what is ignored where.
+    """
+
+    names: tuple[str, ...]
+    imports: Mapping[str, Mapping[str, str]]
+    plan: Plan
+
+    @property
+    def script(self) -> str:
+        """The file that is run."""
+        return self.names[0]
+
+    def read(self) -> Version:
+        """The files as they are on the disk.
+
+        Raises:
+            UsageError: One of them cannot be read.
+        """
+        try:
+            return {name: Path(name).read_bytes() for name in self.names}
+        except OSError as error:
+            raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
+
+    def findings(self, version: Version) -> list[Finding]:
+        """What is found in all files of a version, file by file."""
+        results = engine.lint_together(self._members(version))
+        return [finding for result in results for finding in result.findings]
+
+    def fixed(
+        self, version: Version, codes: frozenset[str], *, unsafe: bool
+    ) -> tuple[Version, list[Finding]]:
+        """A version with the fixes of some codes, and the findings whose fixes were made."""
+        version = dict(version)
+        made: list[Finding] = []
+        for name in self.names:
+
+            def lint(source: Source, name: str = name) -> Result:
+                members = self._members(version)
+                place = self.names.index(name)
+                members[place] = dataclasses.replace(members[place], source=source)
+                return engine.lint_together(members)[place]
+
+            done = fixes.fix(
+                version[name], name, lint, unsafe=unsafe, fixable=lambda item: item.code in codes
+            )
+            version[name] = done.data
+            made.extend(done.made)
+        return version, made
+
+    def _members(self, version: Version) -> list[Member]:
+        return [
+            Member(
+                sources.from_bytes(version[name], name),
+                self.plan.options_for(name),
+                self.imports.get(name, {}),
+            )
+            for name in self.names
+        ]
+
+
+def program_of(script: str, plan: Plan) -> Program:
+    """The program that begins with a script."""
+    neighbours = _neighbours(script)
+    [group] = [item for item in linking.groups(neighbours) if script in item.names]
+    names = [script]
+    for name in names:  # grows while it is walked
+        names += [other for other in group.imports.get(name, {}).values() if other not in names]
+    inside = set(names)
+    imports = {
+        name: {module: other for module, other in found.items() if other in inside}
+        for name, found in group.imports.items()
+        if name in inside
+    }
+    return Program(tuple(names), imports if len(names) > 1 else {}, plan)
+
+
+def _neighbours(script: str) -> Sequence[str]:
+    """The script first, then the Python files below its folder: what it may import."""
+    folder = str(Path(script).parent)
+    found = discovery.discover([folder], discovery.Search())
+    names = [str(path) for path in found if path.suffix == ".py"]
+    same = {sources.absolute(name) for name in (script,)}
+    others = [name for name in names if sources.absolute(name) not in same]
+    return [script, *others] if len(others) <= _MOST_NEIGHBOURS else [script]
