@@ -42,7 +42,6 @@ PROOFS = {
     "XLA708": "not run: torch.distributed does not run on simulated cores",
     "XLA901": "not run: Lightning is no dependency of the tests",
     "XLA902": "not run: Lightning is no dependency of the tests",
-    "XLA002": "not run: only a comment changes",
     "XLA910": "not run: Lightning is no dependency of the tests",
 }  # fmt: skip
 
