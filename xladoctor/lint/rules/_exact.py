@@ -110,3 +110,20 @@ def around(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     while parent is not None:
         yield parent
         parent = model.parent(parent)
+
+
+def reads(model: FileModel, name: cst.Name) -> Iterator[cst.Name]:
+    """Where a name of the file is read, whatever it is bound to then."""
+    bindings = model.bindings(name.value, name)
+    for use in model.nodes():
+        if not isinstance(use, cst.Name) or use.value != name.value:
+            continue
+        parent = model.parent(use)
+        if isinstance(parent, cst.AssignTarget | cst.Param):
+            continue
+        if isinstance(parent, cst.Arg) and parent.keyword is use:
+            continue
+        if isinstance(parent, cst.Attribute) and parent.attr is use:
+            continue
+        if model.bindings(use.value, use) is bindings:
+            yield use
