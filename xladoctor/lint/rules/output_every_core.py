@@ -59,7 +59,10 @@ def _in_handler(model: FileModel, node: cst.CSTNode) -> bool:
 
 def _says_core(model: FileModel, call: CallSite) -> bool:
     """Whether the line says from which core it comes: then it was meant."""
-    if any(tells_core(model, part) for argument in call.node.args for part in walk(argument)):
+    shown = call.node.args
+    if call.name in _BARS:
+        shown = [item for item in shown if item.keyword is not None]  # not what it goes over
+    if any(tells_core(model, part) for argument in shown for part in walk(argument)):
         return True
     texts = (
         part.value.lower()
