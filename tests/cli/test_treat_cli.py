@@ -263,6 +263,15 @@ def test_a_program_that_fails_is_repeated_once_it_runs(tmp_path, monkeypatch):
     assert (found.first.ran, found.last.ran, found.apart.measured) == (False, True, True)
 
 
+def test_a_time_limit_that_is_too_short_is_said(tmp_path, monkeypatch):
+    class Slow(FakeRunner):
+        def run(self, version, what):
+            return Trial(ran=False, failed="it made 1 step", stopped=True)
+
+    with pytest.raises(UsageError, match=r"it made 1 step: give it a longer --time-limit"):
+        course(tmp_path, monkeypatch, TWO_FIXES, kind=Slow)
+
+
 def test_a_signal_ends_the_treatment_and_what_was_kept_is_shown(tmp_path, monkeypatch):
     class Stopped(FakeRunner):
         def run(self, version, what):

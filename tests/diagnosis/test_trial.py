@@ -75,12 +75,29 @@ def test_what_differs_by_itself_does_not_count():
 
 
 def test_a_program_that_was_stopped_ran_if_it_made_steps():
-    summary = Summary("v", "w", "n", cores=1, steps=5, host_syncs=10)
+    summary = Summary("v", "w", "n", cores=1, steps=40, host_syncs=80)
     found = trial.trial(Report(summary), ran=False, output="loss 0.5", stopped=True)
     assert (found.ran, found.stopped, found.figures.syncs) == (True, True, 2.0)
     assert len(found.losses) == 1
     idle = trial.trial(Report(Summary("v", "w", "n")), ran=False, output="", stopped=True)
-    assert (idle.ran, idle.failed) == (False, "it made no step within the time limit")
+    assert (idle.ran, idle.failed) == (
+        False, "it made no step within the time limit, too few to compare",
+    )  # fmt: skip
+    short = trial.trial(
+        Report(dataclasses.replace(summary, steps=1)), ran=False, output="", stopped=True
+    )
+    assert short.failed == "it made 1 step within the time limit, too few to compare"
+
+
+def test_of_a_run_that_was_stopped_only_what_both_printed_is_compared():
+    text = "\n".join(f"loss {1 / (step + 1):.4f}" for step in range(30))
+    more = text + "\nloss 0.0010\nloss 0.0001"
+    longer = dataclasses.replace(changed(printed.losses(more)), stopped=True)
+    first = dataclasses.replace(GOOD, losses=printed.losses(text), stopped=True)
+    assert problem(first, longer) is None
+    found = trial.judge(first, longer, Noise(), keeps_numbers=True).losses
+    assert (found.compared, found.agreeing) == (30, 30)
+    assert problem(dataclasses.replace(first, stopped=False), changed(longer.losses)) is not None
 
 
 def test_a_failed_run_says_the_verdict_where_no_core_failed():

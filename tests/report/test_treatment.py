@@ -75,6 +75,11 @@ def test_json_has_what_the_text_says():
     assert data["noise"]["losses_that_differ"] == ["loss (3)"]
 
 
+def test_an_early_end_says_nothing_of_fixes_that_were_not_reached():
+    assert "No fix was tried" in treatment.render(made(steps=()))
+    assert "No fix was tried" not in treatment.render(made(steps=(), interrupted=True))
+
+
 def test_what_was_not_measured_is_a_dash_and_null():
     blind = Trial(ran=True)
     text = treatment.render(made(original=blind, final=blind, noise=Noise(), steps=()), width=80)

@@ -146,7 +146,7 @@ class _Course:
         """Run the program, then every kind of fix; ends early if the user interrupts a run.
 
         Raises:
-            UsageError: The program cannot run without arguments.
+            UsageError: The program cannot run without arguments, or the time limit is too short.
         """
         self.version = self.before
         try:
@@ -154,6 +154,11 @@ class _Course:
                 self.before, f"{self.runs.program.script} as it is"
             )
             self._check_arguments()
+            if self.first.stopped and not self.first.ran:
+                raise UsageError(
+                    f"{self.runs.program.script}: {self.first.failed}: "
+                    "give it a longer --time-limit"
+                )
             self._repeat()
             self._try_all()
         except Interrupted as stop:

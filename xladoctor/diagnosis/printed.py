@@ -45,7 +45,11 @@ def losses(output: str) -> tuple[Loss, ...]:
 
 
 def agreement(
-    before: Sequence[Loss], after: Sequence[Loss], unsteady: Collection[str] = ()
+    before: Sequence[Loss],
+    after: Sequence[Loss],
+    unsteady: Collection[str] = (),
+    *,
+    cut: bool = False,
 ) -> Agreement | None:
     """Hold the losses printed after a change against those printed before it.
 
@@ -56,6 +60,8 @@ def agreement(
         before: Printed without the change.
         after: Printed with it.
         unsteady: Labels whose losses differ between two runs of one program.
+        cut: Whether one of the runs was ended early: then of each label only as many losses are
+            compared as both have printed.
 
     Returns:
         None if one of the two printed none that has a counterpart and is steady.
@@ -69,8 +75,11 @@ def agreement(
         elif label in unsteady:
             left_out += len(items)
         else:
+            known = old[label]
+            if cut:
+                known, items = known[: len(items)], items[: len(known)]
             compared += len(items)
-            pairs = _apart(old[label], items)
+            pairs = _apart(known, items)
             agreeing += len(items) - len(pairs)
             wrong += pairs
     if not compared and not left_out:

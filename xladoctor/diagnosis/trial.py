@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 #: on a shared machine say no more.
 SLOWER = 1.5
 SLOWER_SECONDS = 0.1
+#: A run that was ended early must have made so many steps: the one that was cut has other counts.
+FEWEST_STEPS = 20
 #: Counts per step may grow by this share: a last batch more or less moves them that far.
 ROOM = 0.05
 
@@ -45,7 +47,8 @@ def judge(before: Trial, after: Trial, apart: Noise, *, keeps_numbers: bool) -> 
         keeps_numbers: Whether the change is meant to leave the losses as they are.
     """
     changes = gain.changes(before.figures, after.figures)
-    losses = printed.agreement(before.losses, after.losses, apart.unsteady)
+    cut = before.stopped or after.stopped
+    losses = printed.agreement(before.losses, after.losses, apart.unsteady, cut=cut)
     return Judgement(
         changes, losses, _problem(before, after, changes, losses, apart, keeps_numbers)
     )
@@ -89,14 +92,14 @@ def trial(report: Report, *, ran: bool, output: str, stopped: bool = False, run:
         report: What was recorded.
         ran: Whether the program ended well.
         output: What it printed, for its losses.
-        stopped: Whether the time limit ended it: it ran, if it made steps.
+        stopped: Whether the time limit ended it: it ran, if it made enough steps.
         run: The run directory, as it is shown.
     """
     steps = report.summary.steps
-    if stopped and not steps:
-        return Trial(
-            ran=False, failed="it made no step within the time limit", stopped=True, run=run
-        )
+    if stopped and (steps or 0) < FEWEST_STEPS:
+        made = f"{steps} step{'' if steps == 1 else 's'}" if steps else "no step"
+        failed = f"it made {made} within the time limit, too few to compare"
+        return Trial(ran=False, failed=failed, stopped=True, run=run)
     return Trial(
         ran or stopped,
         gain.figures(report),

@@ -194,7 +194,7 @@ def _lines(treatment: Treatment) -> Iterable[Text]:
                 f"          first other loss, line {first.row} of the output: {first.label} "
                 f"{first.after:g} instead of {first.before:g}"
             )
-    if not treatment.steps:
+    if not treatment.steps and not treatment.interrupted:
         yield Text("No fix was tried: 'xladoctor lint' has none for this program.")
     yield from _remarks(treatment)
 
