@@ -38,7 +38,9 @@ def test_a_table_is_written_and_read_back(tmp_path):
         {"name": "é \\ \t", "group": "op", "error": "TypeError: 'no'"},
     ]
     path = tmp_path / "ops.toml"
-    path.write_text(table.render({"torch": "1", "torch_xla": "2"}, rows), encoding="utf-8")
+    path.write_text(
+        table.render({"torch": "1", "torch_xla": "2", "device": "CPU"}, rows), encoding="utf-8"
+    )
     assert table.read(path)["measured"] == rows
 
 
@@ -56,6 +58,63 @@ def test_only_what_changed_is_a_difference():
     before = [{"name": "a", "sync": True}, {"name": "b", "sync": True}]
     after = [{"name": "a", "sync": True}, {"name": "b", "sync": False}, {"name": "c", "sync": True}]
     assert table.differences(before, after) == [("b", [("sync", True, False)])]
+
+
+def _measured_elsewhere(monkeypatch, tmp_path, rows):
+    """A table of torch_xla 2.7 on a TPU, and a machine that measures 2.9 on the CPU (invented)."""
+    versions = {"torch": "2.7.0", "torch_xla": "2.7.0", "device": "TPU"}
+    path = tmp_path / "other.toml"
+    path.write_text(table.render(versions, rows), encoding="utf-8")
+    now = [{"name": "s.item()", "group": "host-read", "sync": True, "cut": False, "fallback": []}]
+    measured = ({"torch": "2.9.0", "torch_xla": "2.9.0"}, now)
+    monkeypatch.setattr("xladoctor.cli.probe._measured", lambda *_: measured)
+    return path
+
+
+def test_a_table_of_another_version_and_device_is_compared_and_both_are_named(
+    monkeypatch, tmp_path, capsys
+):
+    rows = [
+        {"name": "s.item()", "group": "host-read", "sync": True, "cut": True, "fallback": []},
+        {"name": "gone()", "group": "op", "error": "AttributeError"},
+    ]
+    path = _measured_elsewhere(monkeypatch, tmp_path, rows)
+    assert main(["probe", "--only", "s.item()", "--diff", "--against", str(path)]) == 1
+    out, err = capsys.readouterr()
+    assert out == "s.item()\n    cut: True -> False\n"
+    assert "torch_xla 2.7.0 on TPU and 2.9.0 on CPU: 1 of 1 idioms differ." in err
+    flags = ["--diff", "--against", str(path), "--output-format", "json"]
+    assert main(["probe", "--only", "s.item()", *flags]) == 1
+    [row] = json.loads(capsys.readouterr().out)
+    assert row["changes"] == [{"key": "cut", "before": True, "after": False}]
+
+
+def test_idioms_that_the_other_table_lacks_are_counted_and_are_no_difference(
+    monkeypatch, tmp_path, capsys
+):
+    path = _measured_elsewhere(monkeypatch, tmp_path, [])
+    assert main(["probe", "--only", "s.item()", "--diff", "--against", str(path)]) == 0
+    assert "0 of 0 idioms differ, 1 are not in the table." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('device = "CPU"\nmeasured = []\n', "does not say on which torch_xla"),
+        ('torch_xla = "2.7"\nmeasured = []\n', "does not say on which device"),
+        (
+            'torch_xla = "2.7"\ndevice = "CPU"\nmeasured = [{ sync = true }]\n',
+            "a row has no 'name'",
+        ),
+    ],
+)
+def test_a_table_that_lacks_something_is_refused_before_anything_is_measured(
+    tmp_path, capsys, text, said
+):
+    path = tmp_path / "other.toml"
+    path.write_text(text)
+    assert main(["probe", "--diff", "--against", str(path)]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["not toml [", "torch = 1"])

@@ -146,8 +146,8 @@ class Cache:
 def _replace(path: Path, text: str) -> None:
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(text.encode())
         Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

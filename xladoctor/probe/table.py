@@ -36,6 +36,12 @@ def read(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not a table of measured operations: {error}") from error
     if not isinstance(table.get("measured"), list):
         raise UsageError(f"{path} is not a table of measured operations: it has no 'measured'")
+    rows = table["measured"]
+    if not all(isinstance(row, dict) and isinstance(row.get("name"), str) for row in rows):
+        raise UsageError(f"{path} is not a table of measured operations: a row has no 'name'")
+    for key in ("torch_xla", "device"):
+        if not isinstance(table.get(key), str):
+            raise UsageError(f"{path} does not say on which {key} it was measured: add {key} = ...")
     return table
 
 

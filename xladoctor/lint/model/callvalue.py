@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.evaluate import Evaluator
     from xladoctor.lint.model.statements import Frame
 
+#: A partial of a partial of a partial, in a loop, must come to an end.
+_MOST_BOUND = 8
+
 Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
 
 
@@ -81,7 +84,7 @@ class CallEvaluator:
         if function.owner is not None and not function.is_static and names:
             names = names[1:]
         given: dict[str, Value] = {}
-        for keyword, value in arguments:
+        for keyword, value in (*bound.bound, *arguments):
             if keyword == "*":
                 given.update((name, element_of(value)) for name in names)
                 names = []
@@ -145,7 +148,9 @@ class CallEvaluator:
         if name.startswith(know.HOST_MODULES):
             return dataclasses.replace(NUMBER, local=local)
         if name == "functools.partial":
-            return first
+            more = (*first.bound, *arguments[1:])
+            fits = first.kind is Kind.FUNCTION and len(more) <= _MOST_BOUND
+            return dataclasses.replace(first, bound=more) if fits else first
         if name.startswith("torch.") or name == "torch":
             return self._torch(node, name, arguments)
         return self._library(node, name, values)

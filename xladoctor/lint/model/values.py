@@ -70,6 +70,8 @@ class Value:
         function: For a function of this file that is passed around.
         type_name: Dotted name of the library class or function that made it ("tqdm.tqdm",
             "torch.optim.Adam"), where that says more than the kind.
+        bound: For a function: arguments that ``functools.partial`` has given it already, as
+            (keyword or None, value).
     """
 
     kind: Kind = Kind.UNKNOWN
@@ -82,6 +84,7 @@ class Value:
     instance: Instance | None = None
     function: Function | None = None
     type_name: str | None = None
+    bound: tuple[tuple[str | None, Value], ...] = ()
 
     @property
     def is_device_tensor(self) -> bool:
@@ -189,6 +192,7 @@ def _join_same(one: Value, other: Value) -> Value:
         instance=one.instance if one.instance == other.instance else None,
         function=one.function if one.function is other.function else None,
         type_name=one.type_name if one.type_name == other.type_name else None,
+        bound=one.bound if one.bound == other.bound else (),
     )
 
 

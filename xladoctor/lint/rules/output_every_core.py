@@ -26,7 +26,10 @@ _MASTER_PRINT = "torch_xla.core.xla_model.master_print"
 @rule("XLA401")
 def output_on_every_core(model: FileModel) -> Iterator[Problem]:
     """Find prints and progress bars that run on every core and do not say which core it is."""
+    quiet = _print_is_replaced(model)
     for call in model.calls("builtins.print", *_BARS):
+        if quiet and call.name == "builtins.print":
+            continue
         entry = every_core(model, call.node)
         if entry is None or _in_handler(model, call.node):
             continue
@@ -47,6 +50,16 @@ def output_on_every_core(model: FileModel) -> Iterator[Problem]:
             related=entry_places(model, entry),
             fix=_fix(model, call),
         )
+
+
+def _print_is_replaced(model: FileModel) -> bool:
+    """Whether the program puts a ``print`` of its own into ``builtins``, as a rule a quiet one."""
+    return any(
+        isinstance(item.target, cst.Attribute) and part.name(item.target) == "builtins.print"
+        for part in (model, *model.linked)
+        for node in part.nodes(cst.Assign)
+        for item in node.targets
+    )
 
 
 def _in_handler(model: FileModel, node: cst.CSTNode) -> bool:
