@@ -387,6 +387,8 @@ class Recorder:
         if account.ended:
             return
         account.ended = True
+        if account.open_fallback is not None:
+            account.end_fallback(account.open_fallback, seen=False)
         if account.pending:
             account.steps += account.pending
             account.pending = 0
