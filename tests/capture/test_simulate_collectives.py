@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -27,7 +28,7 @@ import torch_xla.core.functions as xf
 HALVES = [[0, 1], [2, 3]]
 
 
-def main(index):
+def main(index, case):
     device = torch_xla.device()
     found = {}
 
@@ -39,6 +40,21 @@ def main(index):
         many = isinstance(result, (list, tuple))
         found[name] = [one.cpu().tolist() for one in result] if many else result.cpu().tolist()
 
+    def gradient(collective, *shape):
+        # Of a sum in which each core has a weight of its own; 2 and more, for 1 is a constant.
+        leaf = value(*shape).requires_grad_()
+        weight = torch.tensor([index + 2.0]).to(device)
+        (collective(leaf * 3) * weight).sum().backward()
+        return leaf.grad
+
+    def save():
+        with open(f"result{index}.json", "w") as file:
+            json.dump(found, file)
+
+    if case == "distributed":
+        distributed(index, device, value, keep, gradient)
+        save()
+        return
     for kind in ("sum", "mul", "min", "max"):
         keep(kind, xm.all_reduce(kind, value(3)))
     for kind in ("and", "or"):
@@ -81,20 +97,113 @@ def main(index):
     xm.save({"a": value(2)}, "saved.pt")
     xm.rendezvous("saved")
     found["saved"] = torch.load("saved.pt")["a"].tolist()
-    with open(f"result{index}.json", "w") as file:
-        json.dump(found, file)
+    half = value(4, dtype=torch.bfloat16)
+    keep("bfloat16_sum", xm.all_reduce("sum", half))
+    keep("bfloat16_list", xm.all_reduce("sum", [half + 0, value(3)], scale=0.5))
+    keep("bfloat16_scatter", xm.reduce_scatter("sum", half, 1.0, 0, 4))
+    keep("bfloat16_gather", xm.all_gather(half))
+    for name, collective in {
+        "reduce_scatter": lambda one: xm.reduce_scatter("sum", one, 1.0, 0, 4),
+        "all_to_all": lambda one: xm.all_to_all(one, 0, 0, 4),
+        "permute": lambda one: xm.collective_permute(one, [[0, 1], [1, 2], [2, 3], [3, 0]]),
+    }.items():
+        torch_xla.sync()
+        found[f"{name}_without_gradient"] = gradient(collective, 4) is None
+    if index == 1:
+        xm.send(value(3) * 2, 7)
+    if index == 3:
+        keep("received", xm.recv(torch.zeros(3).to(device), 7))
+    save()
 
 
-if __name__ == "__main__":
-    torch_xla.launch(main)
+def distributed(index, device, value, keep, gradient):
+    import torch.distributed as dist
+    import torch.distributed.nn.functional as functional
+    import torch_xla.distributed.xla_backend
+
+    dist.init_process_group("xla", init_method="xla://")
+
+    def zeros(*shapes):
+        return [torch.zeros(shape).to(device) for shape in shapes]
+
+    def inputs(count):
+        return [value(count) * (part + 1) for part in range(4)]
+
+    def into(name, call, *outputs):
+        call(*outputs)
+        keep(name, outputs[0])
+        torch_xla.sync()
+
+    into("d_all_reduce", dist.all_reduce, value(3))
+    into("d_maximum", lambda one: dist.all_reduce(one, op=dist.ReduceOp.MAX), value(3))
+    into("d_all_gather", lambda out: dist.all_gather(out, value(2)), zeros(2, 2, 2, 2))
+    into("d_gather_into", lambda out: dist.all_gather_into_tensor(out, value(2)), *zeros(8))
+    into("d_broadcast", lambda one: dist.broadcast(one, src=2), value(3))
+    into("d_scatter_tensor", lambda out: dist.reduce_scatter_tensor(out, value(4)), *zeros(1))
+    into("d_reduce_scatter", lambda out: dist.reduce_scatter(out, inputs(2)), *zeros(2))
+    into("d_all_to_all", lambda out: dist.all_to_all(out, inputs(1)), zeros(1, 1, 1, 1))
+    into("d_all_to_all_single", lambda out: dist.all_to_all_single(out, value(4)), *zeros(4))
+    into("d_reduce", lambda one: dist.reduce(one, dst=1), value(3))
+    out = zeros(2, 2, 2, 2) if index == 0 else None
+    dist.gather(value(2), out, dst=0)
+    keep("d_gather", out or [])
+    torch_xla.sync()
+    dist.barrier()
+    keep("d_all_reduce_backward", gradient(functional.all_reduce, 4))
+    torch_xla.sync()
+    keep("d_all_to_all_backward", gradient(
+        lambda one: functional.all_to_all_single(zeros(4)[0], one), 4))
+    torch_xla.sync()
+    keep("d_reduce_scatter_backward", gradient(
+        lambda one: functional.reduce_scatter(zeros(1)[0], list(one.split(1))), 4))
+    torch_xla.sync()
+    parallel(index, device, keep)
+
+
+def parallel(index, device, keep):
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(index)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    model = DistributedDataParallel(model.to(device))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        optimizer.zero_grad()
+        data = torch.randn(3, 4, generator=torch.Generator().manual_seed(10 * step + index))
+        model(data.to(device)).pow(2).sum().backward()
+        optimizer.step()
+        torch_xla.sync()
+    keep("parallel", [one.detach() for one in model.parameters()])
 """
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    done = simulated.run(tmp_path_factory.mktemp("collectives"), CORES, PROGRAM)
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("collectives")
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        # Were it obeyed, the first reduction of float32 would end the process.
+        patch.setenv("XLA_USE_BF16", "1")
+        return simulated.run_cases(folder, CORES, PROGRAM, ("xm", "distributed"))
+
+
+@pytest.fixture(scope="module")
+def results(runs):
+    return checked(runs["xm"])
+
+
+@pytest.fixture(scope="module")
+def distributed(runs):
+    return checked(runs["distributed"])
+
+
+def checked(done):
     assert done.code == 0, done.stderr
     assert "hook off" not in done.stderr
+    assert done.events == []
     assert sorted(done.results) == list(range(CORES))
     return done.results
 
@@ -179,13 +288,99 @@ def test_exchange_in_memory(results):
         assert found["saved"] == value(0, 2).tolist()
 
 
+def test_bfloat16_is_summed_in_float32(results):
+    whole = every(4).sum(0)
+    assert whole.to(torch.bfloat16).tolist() == whole.tolist()  # small whole numbers are exact
+    for core, found in results.items():
+        assert found["bfloat16_sum"] == whole.tolist()
+        assert found["bfloat16_list"] == [(whole / 2).tolist(), (every(3).sum(0) / 2).tolist()]
+        assert found["bfloat16_scatter"] == [whole[core].item()]
+        assert found["bfloat16_gather"] == every(4).flatten().tolist()
+
+
+def test_hidden_bfloat16_is_taken_away_and_that_is_said(folder, results):
+    assert results[0]["sum"] == every(3).sum(0).tolist()
+    [(kind, facts)] = [json.loads(line) for line in (folder / "events").read_text().splitlines()]
+    assert kind == "not-obeyed"
+    assert facts["message"].startswith("XLA_USE_BF16 is not obeyed on simulated cores")
+
+
+def emulated(collective, count):
+    """The gradients of all cores' leaves, by plain torch, of the sum that ``gradient`` makes.
+
+    Args:
+        collective: All cores' values to all cores' results, each stacked.
+        count: Numbers of one core.
+    """
+    leaves = every(count).requires_grad_()
+    weights = torch.arange(CORES).add(2.0).reshape(CORES, 1)
+    (collective(leaves * 3) * weights).sum().backward()
+    return leaves.grad
+
+
+def test_torch_xla_has_no_gradient_through_its_exchanges(results):
+    """Their results are leaves (torch_xla 2.9); ``torch.distributed.nn`` has them, see below."""
+    for found in results.values():
+        for name in ("reduce_scatter", "all_to_all", "permute"):
+            assert found[f"{name}_without_gradient"]
+
+
+def test_what_one_core_sends_another_receives(results):
+    assert results[3]["received"] == (value(1, 3) * 2).tolist()
+    assert all("received" not in results[core] for core in (0, 1, 2))
+
+
+def test_torch_distributed(distributed):
+    scaled = torch.stack([every(2).sum(0) * (part + 1) for part in range(CORES)])
+    for core, found in distributed.items():
+        assert found["d_all_reduce"] == every(3).sum(0).tolist()
+        assert found["d_maximum"] == every(3).amax(0).tolist()
+        assert found["d_all_gather"] == every(2).tolist()
+        assert found["d_gather_into"] == every(2).flatten().tolist()
+        assert found["d_broadcast"] == value(2, 3).tolist()
+        assert found["d_scatter_tensor"] == [every(4).sum(0)[core].item()]
+        assert found["d_reduce_scatter"] == scaled[core].tolist()
+        assert found["d_all_to_all"] == [[(one + 1.0) * (core + 1)] for one in range(CORES)]
+        assert found["d_all_to_all_single"] == every(4)[:, core].tolist()
+        assert found["d_reduce"] == (every(3).sum(0) if core == 1 else value(core, 3)).tolist()
+        assert found["d_gather"] == (every(2).tolist() if core == 0 else [])
+
+
+def test_gradients_through_torch_distributed(distributed):
+    summed = emulated(lambda all_: all_.sum(0).expand(CORES, 4), 4)
+    turned = emulated(lambda all_: all_.T, 4)
+    scattered = emulated(lambda all_: all_.sum(0).reshape(CORES, 1), 4)
+    for core, found in distributed.items():
+        assert found["d_all_reduce_backward"] == summed[core].tolist()
+        assert found["d_all_to_all_backward"] == turned[core].tolist()
+        assert found["d_reduce_scatter_backward"] == scattered[core].tolist()
+
+
+def test_distributed_data_parallel_trains_one_model(distributed):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        optimizer.zero_grad()
+        for core in range(CORES):
+            data = torch.randn(3, 4, generator=torch.Generator().manual_seed(10 * step + core))
+            (model(data).pow(2).sum() / CORES).backward()
+        optimizer.step()
+    for found in distributed.values():
+        assert found["parallel"] == distributed[0]["parallel"]
+        for own, expected in zip(found["parallel"], model.parameters(), strict=True):
+            torch.testing.assert_close(torch.tensor(own), expected.detach(), rtol=1e-3, atol=1e-4)
+
+
 def test_the_table_names_what_the_code_does():
     text = (Path(simulate.__file__).parent / "README.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \| (\w+)", text, re.MULTILINE))
-    untried = {"send", "recv"}
-    assert set(rows) == (set(COLLECTIVES) - untried) | {"rendezvous"}
-    assert "`send` and `recv` are passed on" in text
-    replaced = {name for name, how in rows.items() if how == "other"}
+    text = text.partition("## Collectives\n")[2].partition("\n## ")[0]
+    rows = {}
+    for names, how in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (\w+)", text, re.MULTILINE):
+        rows |= dict.fromkeys(re.findall(r"\w+", names), how)
+    assert set(rows) == {*COLLECTIVES, "rendezvous"}
     source = Path(exchange.__file__).read_text()
-    assert replaced == set(re.findall(r'call\.what == "(\w+)":\n\s+return _\w+', source))
-    assert {name for name, how in rows.items() if how == "memory"} == {"rendezvous"}
+    made_here = set(re.findall(r'call\.what == "(\w+)":\n\s+return _\w+', source))
+    by_how = {how: {name for name, one in rows.items() if one == how} for how in rows.values()}
+    assert by_how["memory"] == {"rendezvous", "send", "recv"}
+    assert by_how["other"] | by_how["memory"] == made_here | {"rendezvous"}

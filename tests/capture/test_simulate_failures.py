@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import simulated
+import torch
 
 from xladoctor.capture.simulate.divergence import difference, odd_ones
 from xladoctor.capture.simulate.wording import names
@@ -37,6 +38,8 @@ def main(index, fault):
         if step == 2 and index == 3 and fault == "raise-and-hang":
             open("asleep", "w").close()
             time.sleep(900)
+        if step == 1 and fault == "cuda":
+            torch.cuda.synchronize()
         if odd and fault == "end":
             return
         if odd and fault == "rendezvous":
@@ -60,7 +63,7 @@ def main(index, fault):
 
 CASES = (
     "raise", "raise-and-hang", "end", "rendezvous", "shape", "stand-still", "reduce", "tags",
-    "master-item", "master-cpu", "master-rendezvous", "shared",
+    "master-item", "master-cpu", "master-rendezvous", "shared", "cuda",
 )  # fmt: skip
 
 
@@ -113,7 +116,7 @@ def test_a_core_that_does_not_answer_is_ended_with_the_process(runs):
             "cores 0, 2 and 3 wait in a graph with all_reduce at {file}:{sync} for core 1",
             "core 1 waits in rendezvous 'save' at {file}:{rendezvous} for cores 0, 2 and 3"]),
         ("shape", "graphs-differ", ["core 1 and cores 0, 2 and 3 build", "f32[3,4]", "f32[4,4]"]),
-        ("reduce", "graphs-differ", [
+        ("reduce", "collectives-differ", [
             "only core 1 comes to all_reduce ('sum' torch.float32()) at {file}:{reduce}",
             "cores 0, 2 and 3 launch a graph without it at {file}:{sync}"]),
         ("stand-still", "hang", [
@@ -189,6 +192,17 @@ def test_a_model_that_the_cores_share_is_refused(runs):
     assert done.code == 1
     assert "one and the same Linear" in done.error
     assert "xmp.MpModelWrapper" in done.error
+
+
+@pytest.mark.xla
+def test_a_program_that_calls_torch_cuda_is_told_so_in_one_sentence(runs):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device, so the call succeeds")
+    done = runs["cuda"]
+    assert done.code == 1
+    assert "xladoctor: the program calls torch.cuda, but the simulated cores are XLA" in done.error
+    assert done.kinds == ["core-failed"]
+    assert done.stderr.count("Traceback") == 1
 
 
 def test_the_odd_core_is_the_one_unlike_most():

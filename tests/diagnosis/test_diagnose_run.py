@@ -9,8 +9,10 @@ import pytest
 
 from tests.invented import FILE, InventedRun
 from xladoctor.diagnosis import diagnose
+from xladoctor.diagnosis.succession import followers, shifted
 from xladoctor.findings import Finding, Location, Severity
 from xladoctor.readings import load
+from xladoctor.readings.tables import CoreRow, StepRow
 from xladoctor.results import to_json
 
 if TYPE_CHECKING:
@@ -81,6 +83,27 @@ def test_one_graph_is_one_entry_with_all_its_cores(tmp_path: Path) -> None:
     first, second = report(run, tmp_path).compilations
     assert (first.cores, first.seconds, first.graph) == ((0, 1, 2), 2.0, "a")
     assert second.cores == (0, 1, 2)
+
+
+@pytest.mark.parametrize(("sizes", "codes"), [(1, []), (5, ["XLA210"])])
+def test_exchanged_sizes_are_counted_and_told_when_there_are_many(
+    tmp_path: Path, sizes: int, codes: list[str]
+) -> None:
+    """An invented record: what simulated cores exchange in memory is a graph on a real device."""
+    run = InventedRun(2)
+    run.steps(12)
+    for core in range(2):
+        for size in range(sizes):
+            run.compilation(
+                core, 5 + size, graph=f"rendezvous [{size}]", seconds=None, reused=True,
+                modelled=True, cause={"kind": "input-shape", "detail": f"bytes that the cores "
+                                      f"exchange: {size} -> {size + 1}", "site": None},
+            )  # fmt: skip
+    result = report(run, tmp_path)
+    assert [found.code for found in result.findings] == codes
+    assert result.summary.compilations == sizes
+    assert [item.modelled for item in result.compilations] == [True] * sizes
+    assert len([note for note in result.notes if "exchange in memory" in note]) == 1
 
 
 def test_a_read_in_every_step_names_line_count_cores_and_cost(tmp_path: Path) -> None:
@@ -344,6 +367,20 @@ def test_what_goes_wrong_in_a_joined_run_has_the_numbers_that_its_cores_have_the
     assert f"core 2 at train.py:61 (core 1 {own})" in found["XLA413"].message
     assert found["XLA410"].message == f"core 1 builds another graph {own} (step 7)"
     assert found["XLA412"].message == f"cores 0 and 1 train other models {own}"
+
+
+def test_launches_one_after_the_other_are_the_same_cores(tmp_path: Path) -> None:
+    def process(name: str, began: float, ended: float | None, steps: int) -> list[CoreRow]:
+        return [CoreRow(name, core, began + core, ended, steps) for core in (0, 1)]
+
+    first, second = process("a", 0.0, 9.0, 3), process("b", 10.0, 19.0, 4)
+    beside, unended = process("c", 5.0, 30.0, 2), process("d", 31.0, None, 1)
+    rows = [*first, *second, *beside, *unended]
+    assert followers(rows) == {"b": "a", "d": "c"}
+    assert followers([*first, *process("e", 8.9, 20.0, 1)]) == {}
+    assert followers(unended + process("f", 99.0, 100.0, 1)) == {}
+    moved = shifted(StepRow("b", 0, 1, 2, 0.0, 1.0, {}), 3)
+    assert (moved.first, moved.last) == (4, 5)
 
 
 def standing(run: InventedRun, state: str, cores: dict[int, tuple[int | None, str | None, int]]):

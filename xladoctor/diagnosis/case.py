@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, overload
 
 from xladoctor.diagnosis.causes import explain
 from xladoctor.diagnosis.pasted import states_of
+from xladoctor.diagnosis.succession import followers, shifted
 from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
 from xladoctor.diagnosis.words import library
 from xladoctor.readings.run import location
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     )
 
 _Row = TypeVar("_Row", "CompilationRow", "ErrorRow", "FallbackRow", "LaunchRow", "SyncRow")
+_Any = TypeVar("_Any")
 _Number = TypeVar("_Number", int, float)
 
 #: Names of the parts of a step, in the order in which they are shown.
@@ -64,7 +66,8 @@ class RunFacts:
 
     Rows are re-numbered where two processes name their cores alike (several hosts, or several
     single-core programs); a process that never took a step (the parent of the cores) is the same
-    core as its namesake.
+    core as its namesake. A process whose cores began when those of another had ended continues
+    them: the same cores, and its steps come after theirs.
     """
 
     def __init__(self, runs: tuple[Run, ...]) -> None:
@@ -75,19 +78,39 @@ class RunFacts:
             for row in run.steps
             if row.last is not None
         }
-        taken: set[int] = set()
         self._numbers: dict[tuple[int, str, int], int] = {}
+        self._steps_before: dict[tuple[int, str, int], int] = {}
+        taken: set[int] = set()
         for index, run in enumerate(runs):
-            for row in sorted(run.cores, key=lambda row: (row.core, row.process)):
-                key = (index, row.process, row.core)
-                number = row.core
-                if key in self._stepping:
-                    while number in taken:
-                        number += 1
-                    taken.add(number)
-                self._numbers[key] = number
+            self._number_cores(index, run, taken)
         self._places: dict[tuple[Frame, ...], Location | None] = {}
         self.cores: tuple[int, ...] = tuple(sorted(set(self._numbers.values())))
+
+    def _number_cores(self, index: int, run: Run, taken: set[int]) -> None:
+        stepping = [r for r in run.cores if (index, r.process, r.core) in self._stepping]
+        follows = followers(stepping)
+        steps = {(row.process, row.core): row.steps or 0 for row in stepping}
+        order = list(follows)
+        rows = sorted(run.cores, key=lambda row: (row.core, row.process))
+        # Who continues another comes after it, in the order of time.
+        rows.sort(key=lambda row: order.index(row.process) + 1 if row.process in follows else 0)
+        for row in rows:
+            key = (index, row.process, row.core)
+            before = (index, follows.get(row.process, ""), row.core)
+            number = row.core
+            if key in self._stepping and before in self._stepping:
+                number = self._numbers[before]
+                earlier = self._steps_before.get(before, 0)
+                self._steps_before[key] = earlier + steps[before[1:]]
+            elif key in self._stepping:
+                while number in taken:
+                    number += 1
+                taken.add(number)
+            self._numbers[key] = number
+
+    def _shifted(self, index: int, process: str, core: int | None, row: _Any) -> _Any:
+        steps = 0 if core is None else self._steps_before.get((index, process, core), 0)
+        return shifted(row, steps)
 
     @overload
     def _number(self, index: int, process: str, core: int) -> int: ...
@@ -99,7 +122,12 @@ class RunFacts:
     def _numbered(self, rows: Callable[[Run], Iterable[_Row]]) -> list[_Row]:
         """Rows of one kind of all runs, with the numbers that their cores have here."""
         return [
-            dataclasses.replace(row, core=self._number(i, row.process, row.core))
+            self._shifted(
+                i,
+                row.process,
+                row.core,
+                dataclasses.replace(row, core=self._number(i, row.process, row.core)),
+            )
             for i, run in enumerate(self.runs)
             for row in rows(run)
         ]
@@ -114,7 +142,12 @@ class RunFacts:
     def steps(self) -> list[StepRow]:
         """Step rows of all cores; the parent that only waits for its cores is left out."""
         return [
-            dataclasses.replace(row, core=self._number(i, row.process, row.core))
+            self._shifted(
+                i,
+                row.process,
+                row.core,
+                dataclasses.replace(row, core=self._number(i, row.process, row.core)),
+            )
             for i, run in enumerate(self.runs)
             for row in run.steps
             if not self._stepping or (i, row.process, row.core) in self._stepping
@@ -177,7 +210,7 @@ class RunFacts:
         """Cores that were about to run another graph than the others."""
         return [
             dataclasses.replace(
-                row,
+                self._shifted(i, row.process, next(iter(row.cores), row.core), row),
                 core=self._number(i, row.process, row.core),
                 cores=tuple(self._number(i, row.process, core) for core in row.cores),
                 message=self._said(i, row.process, [row.core, *row.cores], row.message),
@@ -191,7 +224,7 @@ class RunFacts:
         """Cores whose weights part."""
         return [
             dataclasses.replace(
-                row,
+                self._shifted(i, row.process, next(iter(row.cores), None), row),
                 cores=tuple(self._number(i, row.process, core) for core in row.cores),
                 message=self._said(i, row.process, row.cores, row.message),
             )
@@ -213,7 +246,8 @@ class RunFacts:
         for i, run in enumerate(self.runs):
             for row in run.cores:
                 core = self._number(i, row.process, row.core)
-                counts[core] = max(counts[core], row.steps or 0)
+                before = self._steps_before.get((i, row.process, row.core), 0)
+                counts[core] = max(counts[core], before + (row.steps or 0))
         for step in self.steps:
             counts[step.core] = max(counts.get(step.core, 0), step.last or 0)
         return counts

@@ -34,6 +34,9 @@ _SAME_STEPS = (
 
 _SAME_TAG = "give a rendezvous one tag on all cores, and let all of them come to the same one"
 
+#: Kinds of causes that name no difference to another graph.
+_NO_DIFFERENCE = ("unknown", "first-graph", "host-sync-split")
+
 #: What to do about a divergence.
 _BY_KIND = {"tags": _SAME_TAG, "collectives": _SAME_COLLECTIVES}
 
@@ -169,7 +172,7 @@ def _seen_in_graphs(run: RunFacts, row: DivergenceRow) -> tuple[Location | None,
     """
     for item in reversed(run.compilations):
         odd = bool(set(item.cores) & set(row.cores)) and item.step == row.step
-        if odd and item.cause.location is not None and item.cause.detail:
+        if odd and item.cause.location is not None and item.cause.kind not in _NO_DIFFERENCE:
             return item.cause.location, f": {item.cause.detail}"
     return None, ""
 

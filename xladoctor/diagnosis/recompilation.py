@@ -146,7 +146,13 @@ def _groups(run: RunFacts) -> _Groups:
             if maker is not None:
                 sized.setdefault((item.cause.location or item.location, maker), []).append(item)
                 late.remove(item)
-    return _Groups(list(last_batches.values()), sized, [late for late in remaining if late])
+    late_ones = [late for late in remaining if late and _counts(late)]
+    return _Groups(list(last_batches.values()), sized, late_ones)
+
+
+def _counts(late: list[Compilation]) -> bool:
+    """Whether it is worth a word; small graphs of ``xm.rendezvous`` are when there are many."""
+    return not all(item.modelled for item in late) or len(late) >= limits.FEWEST_SIZES_EXCHANGED
 
 
 def _join_last_batches(

@@ -32,8 +32,8 @@ class Failures:
         """What the simulation tells of cores that fail, part, differ or wait for ever.
 
         Args:
-            kind: "core-failed", "cores-part", "tags-differ", "graphs-differ" or why no core can
-                go on.
+            kind: "core-failed", "cores-part", "tags-differ", "graphs-differ",
+                "collectives-differ" or why no core can go on.
             facts: See ``simulate.install``.
         """
         if kind == "core-failed":
@@ -46,8 +46,8 @@ class Failures:
             self._with_places("divergence", {"kind": "tags", **facts})
         else:
             self._stopped.append(str(facts.get("message", kind)))
-            if kind == "graphs-differ":
-                self._with_places("divergence", facts)
+            if kind in _DIVERGENCES:
+                self._with_places("divergence", {"kind": _DIVERGENCES[kind], **facts})
                 self._process.note(self._stopped[-1])
             else:
                 self._all_stand_still(kind, facts)
@@ -97,6 +97,10 @@ class Failures:
                 row["waits_for"] = waits.get(core)
             row |= {"for_cores": whom.get(core), "steps": steps.get(core)}
             self._process.say(row)
+
+
+#: Divergences that end the run, and how their rows name them.
+_DIVERGENCES = {"graphs-differ": "graphs", "collectives-differ": "collectives"}
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

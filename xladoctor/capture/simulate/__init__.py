@@ -47,11 +47,11 @@ def install(
         points: The process's points.
         cores: How many cores; the environment must be that of :func:`environment`.
         on_event: Told what the run directory should know, as ``on_event(kind, facts)``. Kinds:
-            "core-failed" (core, error), "core-left" and "cores-differ" (message, ended, waiting),
-            "graphs-differ" and "tags-differ" (message, cores), "hang" (message, waits),
-            "cores-part" (see ``agreement``), "not-obeyed" (message), "interrupted",
-            "process-ended" (core, error, left). Called from any thread; exceptions of it are
-            ignored.
+            "core-failed" (core, error); "core-left", "cores-differ" and "hang" (message, and what
+            ``standstill.stands`` gives); "graphs-differ", "collectives-differ" and "tags-differ"
+            (message, cores, place, cause_place); "cores-part" (see ``agreement``); "not-obeyed"
+            (message), "interrupted", "process-ended" (core, error, left). Called from any thread;
+            exceptions of it are ignored.
 
     Returns:
         The names that this torch_xla lacks and the simulation needs; if there are any, nothing

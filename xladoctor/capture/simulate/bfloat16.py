@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Variables by which torch_xla keeps float32 as bfloat16.
 HIDDEN = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
 
+#: Position of ``output`` among the arguments of ``xm.reduce_scatter`` that follow its input.
+_OUTPUT = 4
+
 
 def take_hidden() -> str | None:
     """Take the variables away before torch_xla reads them, at its first tensor.
@@ -58,6 +61,8 @@ def _widening(original: Callable[..., Any], running: Running) -> Callable[..., A
         import torch
 
         output = kwargs.pop("output", None)
+        if original.__name__ == "reduce_scatter" and len(args) > _OUTPUT:
+            output, args = args[_OUTPUT], (*args[:_OUTPUT], None, *args[_OUTPUT + 1 :])
         if isinstance(inputs, torch.Tensor):
             result = original(reduce_type, inputs.float(), *args, **kwargs).to(inputs.dtype)
             return result if output is None else output.copy_(result)

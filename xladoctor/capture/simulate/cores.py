@@ -58,7 +58,7 @@ class Core:
         launches: Number of graphs it has launched.
         steps: How often an optimizer has stepped before one of them.
         ended: Whether its main function has returned.
-        pinned: Whether its newest reduction pins the layout.
+        pinned: Whether the reductions in its pending graph pin the layout; None without any.
         reductions: Collectives put into its graph since the last optimizer step.
         clipped: Where gradients were clipped since then.
         exchanged: Sizes of what the cores brought to the newest rendezvous with payloads.
@@ -78,7 +78,7 @@ class Core:
     launches: int = 0
     steps: int = 0
     ended: bool = False
-    pinned: bool = True
+    pinned: bool | None = None
     reductions: int = 0
     clipped: Place | None = None
     exchanged: list[int] | None = None
@@ -93,12 +93,17 @@ class Meeting:
         brought: Core to what it brings.
         complete: Whether everybody was there.
         launched: How many cores have launched the graph they met for.
+        first: The first of them; ``first_graph`` is the hash of its graph, if that is known.
+        first_compiled: Whether it had to compile it.
     """
 
     purposes: dict[int, str] = dataclasses.field(default_factory=dict)
     brought: dict[int, Any] = dataclasses.field(default_factory=dict)
     complete: bool = False
     launched: int = 0
+    first: int = 0
+    first_graph: str | None = None
+    first_compiled: bool = False
 
 
 class Crew:
@@ -120,6 +125,9 @@ class Crew:
         self.stuck = False
         #: What has been said of rendezvous, so that a loop does not say it again.
         self._said: set[str] = set()
+        self._channels: dict[int, collections.deque[Any]] = collections.defaultdict(
+            collections.deque
+        )
         self._shown = False
         self._on_event = on_event
         self._changed = threading.Condition()
@@ -197,6 +205,29 @@ class Crew:
             if core.waits_for is not None
         }
 
+    def send(self, channel: int, value: Any) -> None:
+        """Put a value into a channel between two cores."""
+        with self._changed:
+            self._channels[channel].append(value)
+            self._changed.notify_all()
+
+    def receive(self, core: Core, channel: int) -> Any:
+        """Take the next value out of a channel, when there is one.
+
+        Raises:
+            CoreStopped: The run is over.
+        """
+        with self._changed:
+            core.waits_for, core.since = f"xm.recv on channel {channel}", time.monotonic()
+            try:
+                while not self._channels[channel]:
+                    self.check()
+                    self._changed.wait()
+            finally:
+                core.waits_for = None
+                self.progress = time.monotonic()
+            return self._channels[channel].popleft()
+
     def waited_for(self, number: int) -> list[int]:
         """The cores that a waiting core waits for: not there, or there for something else."""
         here = self.meeting.purposes
@@ -260,8 +291,14 @@ class Crew:
             sys.stderr.write(f"{found[0]}\n")
             self.tell("tags-differ", message=found[0], **found[1])
 
-    def differ(self, core: Core, meeting: Meeting) -> None:
-        """A core compiles another graph than those that met with it and have launched theirs."""
+    def differ(self, core: Core, meeting: Meeting, other: int) -> None:
+        """Cores that met for one launch have launched different graphs.
+
+        Args:
+            core: The one that has come to the launch last.
+            meeting: What they met for.
+            other: The one with the new graph.
+        """
         odd = odd_ones({number: brought.reads for number, brought in meeting.brought.items()})
         why, cause = "", None
         if odd:
@@ -280,7 +317,7 @@ class Crew:
         with self._changed:
             self.grace, self.stuck = GRACE_IN_COLLECTIVE_SECONDS, True
             facts = {
-                "cores": odd[0] if odd else [core.number],
+                "cores": odd[0] if odd else [other],
                 "place": user_frame(core.thread),
                 "cause_place": cause,
             }

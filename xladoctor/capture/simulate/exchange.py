@@ -3,7 +3,8 @@
 ``xm.xla_rendezvous`` (so also ``rendezvous``, ``mesh_reduce`` and ``do_on_ordinals``) and
 ``xm.all_gather`` pad by the core's ordinal, so that on the CPU every core compiles a graph of its
 own, and collectives of different graphs never meet. The first becomes an exchange in memory; the
-second a graph that is equal on all cores: the ordinal comes in as data.
+second a graph that is equal on all cores: the ordinal comes in as data. ``xm.send`` and ``xm.recv``
+are an exchange in memory too.
 
 What the exchange in memory leaves out is counted all the same (torch_xla 2.9.0, seen by running
 it on one core): torch_xla runs one graph that gathers the sizes of the payloads and, unless all are
@@ -70,6 +71,10 @@ def _graphs(core: Core, sizes: list[int]) -> list[dict[str, Any]]:
 def collective(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
     """Around COLLECTIVE: what XLA cannot run on the CPU, as a graph equal on every core."""
     number, size = core.number, core.crew.size
+    if call.what == "send":
+        return _send(core, *call.args, **call.kwargs)
+    if call.what == "recv":
+        return _recv(core, *call.args, **call.kwargs)
     if call.what == "all_gather":
         return _all_gather(number, size, core.pinned, *call.args, **call.kwargs)
     if call.what == "all_reduce":
@@ -77,6 +82,20 @@ def collective(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
     if call.what == "all_reduce" and call.args and call.args[0] in _BITWISE:
         return _all_reduce_bits(number, size, proceed, *call.args, **call.kwargs)
     return proceed()
+
+
+def _send(core: Core, value: Any, channel_id: int) -> Any:
+    """``xm.send``, of which XLA's CPU client knows nothing: bytes, as in a rendezvous."""
+    import torch_xla
+
+    torch_xla._XLAC._xla_sync_multi([value], [], wait=True, sync_xla_data=True)
+    core.crew.send(channel_id, xla.binding("_xla_get_cpu_tensors")([value])[0])
+    return value
+
+
+def _recv(core: Core, output: Any, channel_id: int) -> Any:
+    """``xm.recv``: waits for the value and gives it; ``output`` only says where it is to be."""
+    return core.crew.receive(core, channel_id).to(output.device)
 
 
 #: Reductions that XLA runs on the CPU for booleans only, and the operator for whole numbers.
@@ -149,7 +168,7 @@ def _pinned(
 def _all_gather(
     core: int,
     cores: int,
-    pinned: bool,
+    pinned: bool | None,
     value: Any,
     dim: int = 0,
     groups: list[list[int]] | None = None,
@@ -161,6 +180,8 @@ def _all_gather(
     """``xm.all_gather`` with the same arguments, results and refusals."""
     import torch
 
+    if pinned is None:
+        pinned = pin_layout  # no reduction in this graph yet: its own will be alike as a rule
     if isinstance(value, torch.Tensor):
         result = _gather(core, cores, value, dim, groups, pinned)
         if output is None:

@@ -81,23 +81,26 @@ class Gate:
         started = time.perf_counter()
         # A launch in a process of its own waits for the execution before it as well.
         call.facts["execute_seconds"] = started - began
-        meeting = self._meet_before(core, call)
         if call.what == "_xla_step_marker":
             core.steps += bool(core.roots)
+        meeting = self._meet_before(core, call)
+        if call.what == "_xla_step_marker":
             core.roots.clear()
             core.reads.clear()
         with self._lock:
             call.facts["waited"] = call.facts.get("waited", 0.0) + time.perf_counter() - started
             if meeting is None:  # else the cores that have launched already need this one
                 crew.check()
-            result = self._launch(core, meeting, proceed)
+            result = self._launch(core, meeting, call, proceed)
         if waits:
             began = time.perf_counter()
             self._wait_device([f"CPU:{core.number}"])
             call.facts["execute_seconds"] += time.perf_counter() - began
         return result
 
-    def _launch(self, core: Core, meeting: Meeting | None, proceed: Callable[[], Any]) -> Any:
+    def _launch(
+        self, core: Core, meeting: Meeting | None, call: Call, proceed: Callable[[], Any]
+    ) -> Any:
         crew = core.crew
         core.launches += 1
         crew.progress = time.monotonic()
@@ -109,8 +112,16 @@ class Gate:
             result = proceed()
         finally:
             self.launching = None
-        if meeting.launched and xla.counter("UncachedCompile") > before:
-            crew.differ(core, meeting)
+        compiled = xla.counter("UncachedCompile") > before
+        graph = _graph_of(call)
+        if not meeting.launched:
+            meeting.first, meeting.first_graph = core.number, graph
+            meeting.first_compiled = compiled
+        elif compiled:
+            crew.differ(core, meeting, core.number)
+        elif None not in (graph, meeting.first_graph) and graph != meeting.first_graph:
+            # A graph of old: the one that came first has compiled another.
+            crew.differ(core, meeting, meeting.first if meeting.first_compiled else core.number)
         meeting.launched += 1
         crew.progress = time.monotonic()
         return result
@@ -133,7 +144,7 @@ class Gate:
         pending = self._pending(core, roots)
         meeting = core.crew.meet(core, f"{purpose} {pending.graph}", words, pending)
         if call.what == "_xla_step_marker":
-            core.collectives = []
+            core.collectives, core.pinned = [], None
         return meeting
 
     def _pending(self, core: Core, roots: list[Any]) -> Pending:
@@ -204,6 +215,12 @@ class Gate:
         """Around COLLECTIVE: note what the pending graph of this core now holds."""
         core.collectives.append(Collective(call.what, _detail(call), user_frame(core.thread)))
         return proceed()
+
+
+def _graph_of(call: Call) -> str | None:
+    """The hash of the graph that a launch has run; None where nobody measures it."""
+    graphs = call.facts.get("graphs")
+    return graphs[-1]["graph"] if graphs else None
 
 
 def _take_wait(call: Call) -> bool:

@@ -178,7 +178,7 @@ class Launcher:
             if launching is not None:
                 core, meeting, before = launching
                 if meeting.launched and xla.counter("UncachedCompile") > before:
-                    crew.differ(core, meeting)
+                    crew.differ(core, meeting, core.number)
             if self._gate.busy:
                 crew.progress = time.monotonic()  # a long compilation is no hang
             elif time.monotonic() - crew.progress > self._hang_timeout:

@@ -156,8 +156,8 @@ def _describe_collectives(crew: Crew) -> tuple[str, str, dict[str, Any]] | None:
         f"({first.detail}){where}; {names(lack)} {'launch' if len(lack) > 1 else 'launches'} a "
         f"graph without it{user_place(thread)}. {ON_A_TPU}"
     )
-    facts = {"kind": "collectives", "cores": odd[0], "difference": f"{first.name} {first.detail}"}
-    return "graphs-differ", message, {
+    facts = {"cores": odd[0], "difference": f"{first.name} {first.detail}"}
+    return "collectives-differ", message, {
         **facts, "place": user_frame(thread), "cause_place": first.place,
     }  # fmt: skip
 
