@@ -135,7 +135,7 @@ def test_counts_by_core_and_line(cores, table, mark, what, count):
 
 
 def test_a_fallback_costs_more_than_fetching_its_inputs(cores):
-    """To its end, computing and sending back included: the steps' parts say the same."""
+    """To its end, computing and sending back included; the steps' parts hold all of it."""
     whole, parts = collections.Counter(), collections.Counter()
     for row in cores.of("step"):
         parts[row["core"]] += row["parts"]["fallback"]
@@ -143,7 +143,8 @@ def test_a_fallback_costs_more_than_fetching_its_inputs(cores):
             assert 0 <= fetching < seconds  # equal if its end had not been seen
             whole[row["core"]] += seconds
     assert sorted(whole) == list(range(8))
-    assert dict(parts) == pytest.approx(dict(whole), abs=1e-6)
+    for core, seconds in whole.items():
+        assert parts[core] >= seconds - 2e-6  # both are rounded
 
 
 def test_uploads_are_counted(cores):

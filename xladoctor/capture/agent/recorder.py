@@ -344,6 +344,8 @@ class Recorder:
     # -- the end ------------------------------------------------------------------------------
     def _end_core(self, account: Account, *, failed: bool) -> None:
         if not account.ended:
+            if account.open_fallback is not None:
+                account.end_fallback(account.open_fallback, seen=False)
             self._graphs.write_shared(account.core)
             self._steps.end_core(account, failed=failed)
 
