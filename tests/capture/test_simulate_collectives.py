@@ -22,8 +22,10 @@ HALVES = [[0, 1], [2, 3]]
 PROGRAM = """
 import json
 import torch, torch_xla
+import torch.distributed as dist
 import torch_xla.core.xla_model as xm
 import torch_xla.core.functions as xf
+import torch_xla.distributed.xla_backend
 
 HALVES = [[0, 1], [2, 3]]
 
@@ -52,9 +54,6 @@ def main(index, case):
             json.dump(found, file)
 
     if case != "xm":
-        import torch.distributed as dist
-        import torch_xla.distributed.xla_backend
-
         dist.init_process_group("xla", init_method="xla://")
         if case == "distributed":
             distributed(index, device, value, keep, gradient)
@@ -123,7 +122,6 @@ def main(index, case):
 
 
 def distributed(index, device, value, keep, gradient):
-    import torch.distributed as dist
     import torch.distributed.nn.functional as functional
 
     def zeros(*shapes):
