@@ -52,6 +52,7 @@ format: $(VENV)/.installed-dev  ## put the code into form
 
 .PHONY: bench
 bench: $(VENV)/.installed-dev  ## what watching and simulating cost, as ratios; how fast a large log is read
+	$(BIN)/python tests/benchmarks/cost_per_step.py
 	$(BIN)/python tests/benchmarks/cost_of_watching.py
 	$(BIN)/python tests/benchmarks/read_reports.py
 	$(BIN)/python tests/benchmarks/simulated_cores.py

@@ -173,13 +173,18 @@ READINGS = {
             *either("XLA901", "progress_bar_refresh_rate=1", "trainer = pl.Trainer("),
             *either("XLA901", "weights_summary='top'", "trainer = pl.Trainer("),
             *either("XLA901", "checkpoint_callback=True", "trainer = pl.Trainer("),
-            *must("XLA902", "xm.optimizer_step(optimizer)"),
+            *must("XLA902", "xm.optimizer_step(optimizer)", "x = x.to(device)"),
+            *must(
+                "XLA910",
+                "def training_epoch_end",
+                "def validation_epoch_end",
+                "EarlyStopping, XLAStatsMonitor",
+            ),
         ],
         may=[
             *must("XLA101", "print('step', batch_idx", "return {'val_loss'"),
             *must("XLA401", "print('train loss'"),
             *must("XLA203", "return DataLoader(GestureDataset(CFG.n_valid, 2)"),
-            *must("XLA901", "import ModelCheckpoint, EarlyStopping, XLAStatsMonitor"),
         ],
     ),
     "ct_slices/runnable.py": Reading(

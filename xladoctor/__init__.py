@@ -4,10 +4,19 @@ Two roads lead to the same findings: ``xladoctor lint`` reads the code before th
 ``xladoctor profile`` watches the run itself. Both speak of one problem with one code.
 """
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from xladoctor.interactive import Run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "cores_differ_on_purpose", "step"]
+__all__ = ["__version__", "cores_differ_on_purpose", "load_ipython_extension", "profile", "step"]
 
 
 def step() -> None:
@@ -40,3 +49,27 @@ def cores_differ_on_purpose(*what: object) -> None:
         os.environ["XLADOCTOR_CORES_DIFFER"] = "1"
     for one in what:
         setattr(one, "_xladoctor_differs_on_purpose", True)  # noqa: B010  (any kind of object)
+
+
+def profile(
+    output: str | Path | None = None, *, force: bool = False
+) -> AbstractContextManager[Run]:
+    """Record what this process does on XLA devices: ``with xladoctor.profile() as run: ...``.
+
+    Afterwards ``run.report()`` shows what was found. ``xladoctor profile`` sees more: all of a
+    program, why its graphs are new, and simulated cores.
+
+    Args:
+        output: Run directory; by default a new one under ``.xladoctor/runs/``.
+        force: Overwrite the run that ``output`` holds.
+    """
+    from xladoctor import interactive
+
+    return interactive.profile(output, force=force)
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """What ``%load_ext xladoctor`` calls: gives the notebook ``%%xladoctor``."""
+    from xladoctor import interactive
+
+    interactive.load_magic(ipython)

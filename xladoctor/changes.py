@@ -226,13 +226,13 @@ class Noise:
         measured: False if the program was run once only.
         unsteady: Labels of losses that differ.
         counts: Figure to by how much its count differs.
-        step_ratio: The longer typical step divided by the shorter; 1 if not measured.
+        step_ratio: The longer typical step divided by the shorter.
     """
 
     measured: bool = False
     unsteady: frozenset[str] = frozenset()
     counts: dict[str, float] = dataclasses.field(default_factory=dict)
-    step_ratio: float = 1.0
+    step_ratio: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

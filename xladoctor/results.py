@@ -180,7 +180,8 @@ class Compilation:
         after_warmup: Whether it came after the first three executions of its program point.
         modelled: Whether real devices would have compiled it, and simulated cores did without.
         trigger: What ended the graph: "step" (a step's end), "sync" (a sync that ends no step),
-            "read", "fallback", "loader" (a device loader) or "library" (``xm.save``, dynamo ...).
+            "read", "fallback", "loader" (a device loader), "eager" (eager mode compiles each
+            operation) or "library" (``xm.save``, dynamo ...).
         via: The package and function that did it, if it was no line of the user's
             ("lightning.optimizer_step").
     """

@@ -8,7 +8,8 @@
 committed. A line of a notebook counts through its code cells, with one empty line between two.
 
 A problem is found when a finding of one of its family's codes stands on its line; a trap is a false
-alarm when such a finding stands on its line. Findings on lines without a label count for neither.
+alarm when such a finding stands on its line. Findings on lines without a label count for neither:
+some are true and nobody labelled them.
 """
 
 from __future__ import annotations
@@ -71,12 +72,16 @@ def main() -> None:
     for case in cases:
         by_file[case["repo"], case["commit"], case["path"]].append(case)
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    unlabelled = 0
     for (repo, commit, path), labelled in sorted(by_file.items()):
         file = options.files / repo.replace("/", "+") / commit / path
         found = findings_by_line(file)
         for case in labelled:
             judge(case, found, counts, options.verbose)
+        known = {line for case in labelled for line in (case["line"], *case["alt_lines"])}
+        unlabelled += sum(len(codes) for line, codes in found.items() if line not in known)
     show(counts)
+    print(f"codes on lines without a label {unlabelled}")
 
 
 def findings_by_line(file: Path) -> dict[int, set[str]]:
@@ -126,42 +131,50 @@ def judge(
         print(f"{outcome:14} {case['family']:20} {case['path']}:{case['line']}  {case['note']}")
 
 
+SEVERITIES = ("high", "medium", "low", "info")
+
+
 def show(counts: collections.Counter[tuple[str, str]]) -> None:
+    """Found of labelled problems by family and severity, traps that were taken for problems."""
     families = sorted({family for family, _ in counts})
-    print(f"{'family':24}{'found':>7}{'missed':>8}{'false alarms':>14}")
-    for family in families:
-        missed = total(counts, family, ("missed-",))
-        row = (counts[family, "found"], missed, counts[family, "false-alarm"])
-        print(f"{family:24}{row[0]:>7}{row[1]:>8}{row[2]:>14}")
-    print(f"\n{'severity':24}{'found':>7}{'missed':>8}")
-    for weight in ("high", "medium", "low"):
-        hits = sum(counts[family, f"found-{weight}"] for family in families)
-        missed = sum(counts[family, f"missed-{weight}"] for family in families)
-        print(f"{weight:24}{hits:>7}{missed:>8}")
-    found = sum(counts[family, "found"] for family in families)
+    heads = "".join(f"{weight:>9}" for weight in SEVERITIES)
+    print(f"{'found of labelled':24}{heads}{'all':>9}{'recall':>9}{'alarms':>8}{'precision':>11}")
+    for family in (*families, "all"):
+        rows = families if family == "all" else [family]
+        cells = [_found(counts, rows, (weight,)) for weight in SEVERITIES]
+        found, labelled = _found(counts, rows, (*SEVERITIES, ""))
+        alarms = sum(counts[row, "false-alarm"] for row in rows)
+        columns = "".join(f"{_of(cell):>9}" for cell in (*cells, (found, labelled)))
+        recall, precision = _rate(found, labelled), _rate(found, found + alarms)
+        print(f"{family:24}{columns}{recall:>9}{alarms:>8}{precision:>11}")
+    found, _ = _found(counts, families, (*SEVERITIES, ""))
     alarms = sum(counts[family, "false-alarm"] for family in families)
-    severe = ("high", "medium")
-    weighty = [
-        sum(total(counts, family, (f"{kind}-{how}",)) for family in families for how in severe)
-        for kind in ("found", "missed")
-    ]
+    traps = alarms + sum(counts[family, "kept-silent"] for family in families)
     print()
     print(f"precision {_share(found, found + alarms)}")
-    print(f"recall of high and medium {_share(weighty[0], sum(weighty))}")
+    print(f"recall of high and medium {_share(*_found(counts, families, ('high', 'medium')))}")
+    print(f"false alarms on labelled traps {_share(alarms, traps)}")
+
+
+def _found(
+    counts: collections.Counter[tuple[str, str]], families: Iterable[str], weights: Iterable[str]
+) -> tuple[int, int]:
+    """How many problems of families and severities were found, and how many there are."""
+    pairs = [(family, weight) for family in families for weight in weights]
+    found = sum(counts[family, f"found-{weight}"] for family, weight in pairs)
+    return found, found + sum(counts[family, f"missed-{weight}"] for family, weight in pairs)
+
+
+def _of(cell: tuple[int, int]) -> str:
+    return f"{cell[0]}/{cell[1]}" if cell[1] else "-"
+
+
+def _rate(part: int, whole: int) -> str:
+    return f"{part / whole:.2f}" if whole else "-"
 
 
 def _share(part: int, whole: int) -> str:
     return f"{part}/{whole}" + (f" ({part / whole:.3f})" if whole else "")
-
-
-def total(
-    counts: collections.Counter[tuple[str, str]], family: str, prefixes: Iterable[str]
-) -> int:
-    return sum(
-        number
-        for (name, outcome), number in counts.items()
-        if name == family and outcome.startswith(tuple(prefixes))
-    )
 
 
 if __name__ == "__main__":

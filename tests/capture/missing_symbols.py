@@ -18,6 +18,16 @@ import torch_xla
 CAPTURE = Path(__file__).resolve().parents[2] / "xladoctor" / "capture"
 
 
+#: What the agent registers itself with, by what it calls the loss of it.
+HOOKS = {
+    "register_optimizer_step_post_hook": (
+        torch.optim.optimizer,
+        "register_optimizer_step_post_hook",
+    ),
+    "aten::_to_cpu": (torch.library, "Library"),
+}
+
+
 def load_agent():
     spec = importlib.util.spec_from_file_location(
         "_xladoctor", CAPTURE / "__init__.py", submodule_search_locations=[str(CAPTURE)]
@@ -47,7 +57,7 @@ def train() -> str:
 
 def probe(hidden: str | None, folder: Path) -> dict:
     """Train with one name hidden; with None also say which names were asked for."""
-    boot, _, xla = load_agent()
+    boot, tensors, xla = load_agent()
     asked: set[str] = set()
     binding, replace = xla.binding, xla._Wrapper.replace
 
@@ -62,7 +72,16 @@ def probe(hidden: str | None, folder: Path) -> dict:
         else:
             replace(self, owner, name, make)
 
-    xla.binding, xla._Wrapper.replace = seen, replaced
+    def put(owner, name, value):
+        asked.add(name)
+        if name == hidden:
+            raise AttributeError(name)
+        setattr(owner, name, value)
+
+    xla.binding, xla._Wrapper.replace, tensors.setattr = seen, replaced, put
+    asked.update(HOOKS)
+    if hidden in HOOKS:
+        delattr(*HOOKS[hidden])
     os.environ["XLADOCTOR_RUN_DIR"] = str(folder)
     recorder = boot.boot()
     loss = train()
@@ -87,7 +106,7 @@ def main(folder: Path) -> None:
     first = in_child(None, folder / "all")
     print(json.dumps(first))
     for name in first["asked"]:
-        print(json.dumps(in_child(name, folder / name)), flush=True)
+        print(json.dumps(in_child(name, folder / name.replace("::", "-"))), flush=True)
 
 
 main(Path(sys.argv[1]))

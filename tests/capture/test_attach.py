@@ -5,6 +5,7 @@ torch_xla is an invented package here; its real one is used in test_profile_xla.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 
@@ -121,3 +122,21 @@ def test_bootstrap_imports_nothing_of_its_own(program):
     ours = program.run("-c", ask).stdout
     extra = set(re.findall(r"'([^']+)'", ours)) - set(re.findall(r"'([^']+)'", plain))
     assert extra <= {"sitecustomize"}, sys.version
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux's /proc")  # noqa: PTH112
+def test_a_process_without_torch_xla_starts_no_thread_and_keeps_nothing_open(program):
+    ask = (
+        "import os; print(len(os.listdir('/proc/self/task')), sorted(os.listdir('/proc/self/fd')))"
+    )
+    plain = program.run("-c", ask, environ={**program.environ(), "PYTHONPATH": ""}).stdout
+    ours = program.run("-c", ask).stdout
+    assert ours == plain
+    assert ours.startswith("1 ")
+
+
+def test_users_usercustomize_is_the_one_that_is_found(program):
+    program.write("lib/usercustomize.py", "import sys\nsys.mine_too = 'ran'\n")
+    # Environments made by venv leave it out, so it is asked for here.
+    program.write("x.py", "import site, sys; site.execusercustomize(); print(sys.mine_too)\n")
+    assert program.run("x.py").stdout == "ran\n"

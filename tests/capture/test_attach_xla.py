@@ -7,6 +7,7 @@ so that the record tells them apart.
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 import sys
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ import pytest
 from test_profile_xla import profile
 
 from xladoctor.capture import rundir
+from xladoctor.diagnosis import diagnose
+from xladoctor.readings import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,6 +140,20 @@ def test_they_are_the_cores_of_one_report(ways):
     # The first step's weights are constants still, the later ones' are inputs.
     assert all(core["compilations"] == min(2, core["steps"]) for core in ways.report["cores"])
     assert ways.report["summary"]["cores"] == 8
+
+
+def test_processes_recorded_apart_are_the_cores_of_one_report_too(ways, tmp_path):
+    """As on several hosts: each has a run directory of its own, and each calls its core 0."""
+    folders = []
+    for number, process in enumerate(rundir.processes(ways.folder / "run")):
+        folder = tmp_path / f"host{number}"
+        shutil.copytree(process, folder / process.name)
+        shutil.copy(ways.folder / "run" / "manifest.json", folder)
+        folders.append(folder)
+    report = diagnose(load(folders))
+    assert [core.core for core in report.cores] == list(range(8))
+    assert sorted(core.steps for core in report.cores) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert report.summary.compilations == ways.report["summary"]["compilations"]
 
 
 def test_a_process_that_keeps_the_agent_out_is_named(ways):

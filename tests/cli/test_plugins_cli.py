@@ -175,6 +175,67 @@ def test_a_file_as_plugin_and_several_processes(project, run):
     ]
 
 
+@pytest.fixture
+def installed(project):
+    """A distribution that offers its rules, as pip would leave it in a folder of sys.path."""
+    site = project / "site"
+    (site / "acme_rules.py").parent.mkdir()
+    (site / "acme_rules.py").write_text(textwrap.dedent(RULE))
+    info = site / "acme_rules-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-rules\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[xladoctor.rules]\nacme = acme_rules\n")
+    (project / "pyproject.toml").write_text("[tool.xladoctor]\n")
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "xladoctor", *arguments],
+            cwd=project,
+            env={"PYTHONPATH": f"{ROOT}:{site}", "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+
+    return run
+
+
+def test_an_installed_distribution_offers_its_rules(installed):
+    done = installed("lint", "train.py", "--output-format", "json")
+    assert done.returncode == 1, done.stderr
+    assert [item["code"] for item in json.loads(done.stdout)] == ["ACME101"]
+    again = installed("lint", "train.py", "--output-format", "json")
+    assert (again.returncode, again.stdout) == (1, done.stdout)  # from the cache
+    assert "ACME101" in installed("rules").stdout
+    assert installed("lint", "train.py", "--ignore", "ACME").returncode == 0
+
+
+def test_changed_rules_of_a_distribution_are_asked_anew(installed, project):
+    assert installed("lint", "train.py").returncode == 1
+    path = project / "site" / "acme_rules.py"
+    path.write_text(path.read_text().replace("torch.utils.data.DataLoader", "torch.nothing"))
+    assert installed("lint", "train.py").returncode == 0
+
+
+def test_rules_of_a_distribution_reach_every_process(installed, project):
+    for number in range(4):
+        (project / f"train{number}.py").write_text(textwrap.dedent(TRAIN))
+    done = installed(
+        "lint", "--jobs", "2", "--output-format", "json", "--no-cache", "--exclude", "site"
+    )
+    codes = [item["code"] for item in json.loads(done.stdout)]
+    assert (done.returncode, codes.count("ACME101")) == (1, 5)
+
+
+def test_a_broken_distribution_is_named_in_one_sentence(installed, project):
+    (project / "site" / "acme_rules.py").write_text("import nothing_of_the_kind\n")
+    done = installed("lint", "train.py")
+    assert done.returncode == 2
+    assert "entry point acme = acme_rules cannot be loaded (ModuleNotFoundError" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_the_closest_settings_count_for_each_file(project, run):
     project.joinpath("old").mkdir()
     (project / "old" / "xladoctor.toml").write_text('ignore = ["ACME101"]\n')

@@ -96,6 +96,21 @@ def test_the_commands_own_exit_code_comes_first(capfd, code, expected):
     assert "nothing was recorded" in capfd.readouterr().err
 
 
+def test_what_the_code_shows_is_told_when_the_command_fails_at_once(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("old.py").write_text(
+        "import torch_xla.distributed.xla_multiprocessing as xmp\n\n\n"
+        "def main(index):\n    print(index)\n\n\n"
+        'if __name__ == "__main__":\n    xmp.spawn(main, nprocs=8)\n'
+    )
+    words = ["--", sys.executable, "-c", "import sys; sys.exit(3)", "old.py"]
+    assert main(["profile", *words]) == 3
+    out, err = capfd.readouterr()
+    assert "the command failed before it used an XLA device" in err
+    assert "The command failed before it used an XLA device." in out
+    assert "XLA404" in out
+
+
 def test_a_command_without_torch_xla(capfd):
     assert main(["profile", "--", sys.executable, "-c", "print('mine')"]) == 0
     out, err = capfd.readouterr()

@@ -85,6 +85,27 @@ def test_one_graph_is_one_entry_with_all_its_cores(tmp_path: Path) -> None:
     assert second.cores == (0, 1, 2)
 
 
+@pytest.mark.parametrize(("sizes", "codes"), [(1, []), (5, ["XLA210"])])
+def test_exchanged_sizes_are_counted_and_told_when_there_are_many(
+    tmp_path: Path, sizes: int, codes: list[str]
+) -> None:
+    """An invented record: what simulated cores exchange in memory is a graph on a real device."""
+    run = InventedRun(2)
+    run.steps(12)
+    for core in range(2):
+        for size in range(sizes):
+            run.compilation(
+                core, 5 + size, graph=f"rendezvous [{size}]", seconds=None, reused=True,
+                modelled=True, cause={"kind": "input-shape", "detail": f"bytes that the cores "
+                                      f"exchange: {size} -> {size + 1}", "site": None},
+            )  # fmt: skip
+    result = report(run, tmp_path)
+    assert [found.code for found in result.findings] == codes
+    assert result.summary.compilations == sizes
+    assert [item.modelled for item in result.compilations] == [True] * sizes
+    assert len([note for note in result.notes if "exchange in memory" in note]) == 1
+
+
 def test_a_read_in_every_step_names_line_count_cores_and_cost(tmp_path: Path) -> None:
     run = InventedRun(2)
     run.steps(10, syncs=[(52, "item", 1, 0.2, 0)], host_sync=0.2)
@@ -188,6 +209,17 @@ def test_many_sizes_are_recompilation_and_not_a_last_batch(tmp_path: Path) -> No
         "10 new graphs compiled after warm-up in 15.0 s: an input changed its shape"
         in found.message
     )
+
+
+def test_what_shrinks_without_a_name_where_the_size_depends_on_data_is_no_batch(
+    tmp_path: Path,
+) -> None:
+    run = InventedRun()
+    run.steps(12, fallbacks=[(40, "aten::nonzero", 1, 0.01, 0.005)])
+    shrunk = {"kind": "input-shape", "detail": "input 0: s64[4,1] -> s64[2,1]", "site": None}
+    for core in range(2):
+        run.compilation(core, 9, graph="two", executions=8, cause=shrunk)
+    assert codes(report(run, tmp_path)) == ["XLA201", "XLA501"]
 
 
 def test_an_unexplained_graph_where_a_data_dependent_operation_ran(tmp_path: Path) -> None:

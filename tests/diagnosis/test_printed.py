@@ -73,6 +73,23 @@ def test_what_only_one_core_prints_now_agrees_with_one_of_all():
     assert (found.compared, found.agreeing) == (1, 1)
 
 
+def test_many_losses_without_a_number_of_their_own():
+    """A line at each step of a long run: as many counterparts as there are steps."""
+    before = "\n".join(f"loss {1000 - step / 100:.2f}" for step in range(30_000))
+    after = "\n".join(f"loss {1000 - step / 100:.2f}" for step in range(29_000)) + "\nloss 5000.0"
+    found = compare(before, after)
+    assert (found.compared, found.agreeing) == (29_001, 29_000)
+    assert (found.first.before, found.first.after) == (1000.0, 5000.0)
+
+
+def test_not_a_number_among_others():
+    found = compare("loss nan\nloss 0.50\nloss 0.60", "loss nan\nloss 0.50")
+    assert (found.compared, found.agreeing) == (2, 2)
+    found = compare("loss 0.50\nloss 0.60\nloss 0.70", "loss nan\nloss 0.70")
+    assert (found.compared, found.agreeing) == (2, 1)
+    assert compare("loss nan\nloss nan", "loss 0.50").agreeing == 0
+
+
 def test_a_value_is_used_once_where_both_printed_as_many():
     assert compare("loss 0.50\nloss 0.90", "loss 0.50\nloss 0.50").agreeing == 1
 

@@ -68,7 +68,7 @@ def train_epoch(epoch, model, loader, optimizer, device):
     for step, (x, y, labels) in enumerate(bar):
         optimizer.zero_grad()
         out = model(x)
-        out[out > 0.5] = 0.5
+        out[out > 99.0] = 99.0
         known = y > 0.5
         half = torch.full((1,), 0.5).to(device)
         loss = F.mse_loss(out[known], y[known]) + half * F.huber_loss(out, y)

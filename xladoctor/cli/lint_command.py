@@ -62,7 +62,7 @@ def run(request: Request) -> int:
             for path in paths:
                 click.echo(str(path))
             return 0
-        own = (settings.plugins, settings.root) if settings.plugins else None
+        own = (settings.plugins, settings.root)  # entry points too, where processes start afresh
         cache = lint_plans.cache_of(request, settings)
         results = list(runner.lint_files(paths, plans, flags["jobs"], own, cache))
     for result in results:

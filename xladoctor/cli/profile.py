@@ -276,9 +276,12 @@ def _show(
     if not rundir.processes(run_dir):
         # A command that uses no device is no failure, unless a limit was to be judged.
         missed = rundir.not_started(run_dir) or rundir.not_reached(run_dir)
-        if limits or code or missed or not rundir.attached(run_dir):
+        if limits or missed or not rundir.attached(run_dir):
             raise XladoctorError(_why_nothing(run_dir, words))
-        console.print(f"xladoctor: {_why_nothing(run_dir, words)}", soft_wrap=True)
+        why = _why_nothing(run_dir, words)
+        if code:  # what the linter sees may well be why
+            why = "nothing was recorded: the command failed before it used an XLA device"
+        console.print(f"xladoctor: {why}", soft_wrap=True)
     static = _lint(run_dir, words, console)
     report = diagnosis.diagnose(readings.load([run_dir]), static_findings=static)
     width, color = terminal_options(output_file)

@@ -103,21 +103,21 @@ def treat(
     course = _Course(runs, before, unsafe=unsafe_fixes, repeat=repeat)
     course.run()
     written: list[str] = []
-    if writes and not course.interrupted and course.version != before:
+    if writes and course.interrupted is None and course.version != before:
         written = write(program, before, course.version, fixes.write)
     result = course.result(script, args, simulate_cores, tuple(written))
     width, color = terminal_options(output_file)
     put_out(treatment.render(result, output_format, width=width, color=color), output_file)
-    return _conclude(result, console)
+    return _conclude(result, course.interrupted, console)
 
 
-def _conclude(result: Treatment, console: Console) -> int:
+def _conclude(result: Treatment, interrupted: int | None, console: Console) -> int:
     def say(text: str) -> None:
         console.print(f"xladoctor: {text}", soft_wrap=True)
 
-    if result.interrupted:
+    if interrupted is not None:
         say("interrupted: this is what was known until then, nothing is written")
-        return 130
+        return interrupted
     if not result.final.ran:
         say(f"{result.script} still fails: {result.final.failed}")
     for name in result.written:
@@ -140,7 +140,7 @@ class _Course:
     last: Trial = dataclasses.field(default_factory=lambda: Trial(ran=False))
     apart: Noise = dataclasses.field(default_factory=Noise)
     steps: list[Step] = dataclasses.field(default_factory=list)
-    interrupted: bool = False
+    interrupted: int | None = None
 
     def run(self) -> None:
         """Run the program, then every kind of fix; ends early if the user interrupts a run.
@@ -157,7 +157,7 @@ class _Course:
             self._repeat()
             self._try_all()
         except Interrupted as stop:
-            self.interrupted = True
+            self.interrupted = stop.exit_code
             if self.runs.runs == 1:
                 self.first = self.last = stop.trial
 
@@ -176,7 +176,7 @@ class _Course:
             steps=tuple(self.steps),
             diff=_difference(self.runs.program, self.before, self.version),
             written=written,
-            interrupted=self.interrupted,
+            interrupted=self.interrupted is not None,
         )
 
     def _check_arguments(self) -> None:

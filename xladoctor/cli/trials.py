@@ -29,16 +29,24 @@ if TYPE_CHECKING:
 
 #: What the program printed, in its run directory.
 OUTPUT = "output.txt"
+#: Signals after which a treatment ends: we get them too, or were meant to.
+_STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Lines of a failed program's output that are shown.
 _LAST_LINES = 8
 
 
 class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
-    """The user ended the program with Ctrl-C; ``trial`` is what it had shown until then."""
+    """A signal ended the program (Ctrl-C, or somebody who wants it gone), so nothing more is run.
 
-    def __init__(self, shown: Trial) -> None:
+    Attributes:
+        trial: What it had shown until then.
+        exit_code: Ours, as a shell tells a signal.
+    """
+
+    def __init__(self, shown: Trial, exit_code: int) -> None:
         super().__init__("interrupted")
         self.trial = shown
+        self.exit_code = exit_code
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,7 +83,7 @@ class Runner:
         """Run one version to its end and measure it.
 
         Raises:
-            Interrupted: The user stopped the program.
+            Interrupted: A signal from outside ended the program.
         """
         self.runs += 1
         self.console.print(f"xladoctor: run {self.runs}: {what}", soft_wrap=True)
@@ -93,8 +101,8 @@ class Runner:
                 text = _keep(printed, run_dir / OUTPUT)
         late = self.time_limit is not None and time.monotonic() - began >= self.time_limit
         found = self._measured(run_dir, output, code, text, stopped=late and code != 0)
-        if code == -signal.SIGINT or (code == 130 and not late):
-            raise Interrupted(found)
+        if not late and launch.shell_code(code) - 128 in _STOPPED_BY:
+            raise Interrupted(found, launch.shell_code(code))
         self._say(found, text)
         return found
 
@@ -183,7 +191,9 @@ def _placed(program: Program, original: Version, version: Version) -> Iterator[P
     try:
         if others:
             root = script.absolute().parent
-            place = Path(tempfile.mkdtemp(prefix=f".{script.stem}-treated-", dir=root.parent))
+            # Beside the folder, so that "../data" is still there; or where one may write.
+            beside = root.parent if os.access(root.parent, os.W_OK) else None
+            place = Path(tempfile.mkdtemp(prefix=f".{script.stem}-treated-", dir=beside))
             files = {Path(name).absolute(): version[name] for name in (program.script, *others)}
             _mirror(root, place, files)
             path = place / script.name

@@ -18,15 +18,7 @@ from xladoctor.diagnosis.succession import followers, shifted
 from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
 from xladoctor.diagnosis.words import library
 from xladoctor.readings.run import location
-from xladoctor.results import (
-    KINDS_OF_READ,
-    Cause,
-    Compilation,
-    CoreSummary,
-    Fallbacks,
-    Reads,
-    TimeParts,
-)
+from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -418,48 +410,6 @@ class RunFacts:
         return {core: tuple(seconds) for core, seconds in out.items()}
 
     @functools.cached_property
-    def reads_by_line(self) -> tuple[Reads, ...]:
-        """Reads by line, kind and core, in the order in which they were first seen."""
-        groups: dict[tuple[object, str, int], list[SyncRow]] = {}
-        for row in self.syncs:
-            groups.setdefault((self.place(row.frames), row.what, row.core), []).append(row)
-        found = []
-        for (_, what, core), rows in groups.items():
-            kinds: collections.Counter[str] = collections.Counter()
-            for row in rows:
-                kinds.update(row.kinds or {})
-            known = all(row.kinds is not None for row in rows)
-            found.append(
-                Reads(
-                    self.place(rows[0].frames),
-                    what,
-                    core,
-                    sum(row.count for row in rows),
-                    _sum(row.seconds for row in rows),
-                    **{kind: kinds[kind] if known else None for kind in KINDS_OF_READ},
-                )
-            )
-        return tuple(found)
-
-    @functools.cached_property
-    def fallbacks_by_line(self) -> tuple[Fallbacks, ...]:
-        """Operations on the CPU by line, operation and core."""
-        groups: dict[tuple[object, str, int], list[FallbackRow]] = {}
-        for row in self.fallbacks:
-            groups.setdefault((self.place(row.frames), row.operation, row.core), []).append(row)
-        return tuple(
-            Fallbacks(
-                self.place(rows[0].frames),
-                operation,
-                core,
-                sum(row.count for row in rows),
-                _sum(row.seconds for row in rows),
-                _sum(row.fetched for row in rows),
-            )
-            for (_, operation, core), rows in groups.items()
-        )
-
-    @functools.cached_property
     def core_summaries(self) -> tuple[CoreSummary, ...]:
         """Counts by core."""
         return tuple(
@@ -471,8 +421,8 @@ class RunFacts:
                 host_syncs=sum(row.count for row in self.syncs if row.core == core),
                 fallbacks=sum(row.count for row in self.fallbacks if row.core == core),
                 executions=sum(row.count for row in self.launches if row.core == core),
-                to_device=_sum(row.to_device for row in self.steps if row.core == core),
-                from_device=_sum(row.from_device for row in self.steps if row.core == core),
+                to_device=sum_known(row.to_device for row in self.steps if row.core == core),
+                from_device=sum_known(row.from_device for row in self.steps if row.core == core),
             )
             for core in self.cores
         )
@@ -482,7 +432,7 @@ class RunFacts:
         return statistics.median(settled) if settled else None
 
 
-def _sum(values: Iterable[_Number | None]) -> _Number | None:
+def sum_known(values: Iterable[_Number | None]) -> _Number | None:
     """The sum of what is known; None if nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

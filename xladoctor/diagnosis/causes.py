@@ -387,13 +387,14 @@ def _operations(history: _History, found: Difference) -> str:
     parts = []
     for words, some, graph in (
         ("more", found.added_work, found.new),
-        ("gone", found.gone_work, found.old),
+        ("fewer", found.gone_work, found.old),
     ):
         if some:
             place = history._place(some, graph)  # noqa: SLF001
             where = f", first at {place.filename}:{place.row}" if place else ""
-            parts.append(f"{len(some)} {words} ({_names(some)}{where})")
-    return "operations: " + "; ".join(parts) if parts else ""
+            count = f"{len(some)} {words} operation{'s' if len(some) > 1 else ''}"
+            parts.append(f"{count} ({_names(some)}{where})")
+    return "; ".join(parts)
 
 
 def _names(instructions: Iterable[Instruction]) -> str:

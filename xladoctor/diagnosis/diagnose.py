@@ -27,6 +27,7 @@ from xladoctor.diagnosis import (
     recompilation,
     split_step,
     step_boundary,
+    tallies,
     tracing,
 )
 from xladoctor.diagnosis.case import PARTS, Case, RunFacts
@@ -91,8 +92,8 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
         about=_about(case, readings),
         notes=tuple(_notes(case, readings)),
         steps=dict(case.run.step_seconds) if case.run else {},
-        reads=case.run.reads_by_line if case.run else (),
-        fallbacks=case.run.fallbacks_by_line if case.run else (),
+        reads=tallies.reads(case.run) if case.run else (),
+        fallbacks=tallies.fallbacks(case.run) if case.run else (),
         simulated=_simulated(case),
     )
 

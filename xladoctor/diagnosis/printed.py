@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import re
 from collections import defaultdict
@@ -106,11 +107,17 @@ def _apart(before: Sequence[Loss], after: Sequence[Loss]) -> list[tuple[Loss, Lo
         # Sorted, so that each has a counterpart of its own; nan has no order and goes last.
         pairs = zip(sorted(before, key=_order), sorted(after, key=_order), strict=True)
         return [(old, new) for old, new in pairs if not near(old, new)]
-    return [
-        (min(before, key=lambda old: _distance(old, new)), new)
-        for new in after
-        if not any(near(old, new) for old in before)
-    ]
+    known = sorted((loss for loss in before if not math.isnan(loss.value)), key=_order)
+    values = [loss.value for loss in known]
+    wrong = []
+    for new in after:
+        place = bisect.bisect(values, new.value)
+        # The closest are the neighbours; nan is not in order and has only its like.
+        closest = known[max(0, place - 1) : place + 1] or known[-1:]
+        same = before if math.isnan(new.value) else closest
+        if not any(near(old, new) for old in same):
+            wrong.append((min(closest or before, key=lambda old: _distance(old, new)), new))
+    return wrong
 
 
 def _order(loss: Loss) -> tuple[bool, float]:

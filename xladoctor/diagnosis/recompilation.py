@@ -129,7 +129,9 @@ def _groups(run: RunFacts) -> _Groups:
             and item.cause.kind != "core-divergence"
             and (item.cause.kind != "graph-grew" or item.location in run.step_ends)
         ]
-        smaller = [item for item in items if is_smaller_batch(item)]
+        smaller = [
+            item for item in items if is_smaller_batch(item) and _sized_here(run, item) is None
+        ]
         shapes = [item for item in late if item.cause.kind == "input-shape"]
         # One or two other sizes of a line are the rest of its data; more are varying inputs.
         if len(smaller) <= 2 and all(item in smaller for item in shapes):
@@ -139,7 +141,18 @@ def _groups(run: RunFacts) -> _Groups:
         remaining.append(late)
     for late in remaining:
         _join_last_batches(late, last_batches)
-    return _Groups(list(last_batches.values()), sized, [late for late in remaining if late])
+        for item in list(late):
+            maker = _sized_here(run, item)
+            if maker is not None:
+                sized.setdefault((item.cause.location or item.location, maker), []).append(item)
+                late.remove(item)
+    late_ones = [late for late in remaining if late and _counts(late)]
+    return _Groups(list(last_batches.values()), sized, late_ones)
+
+
+def _counts(late: list[Compilation]) -> bool:
+    """Whether it is worth a word; small graphs of ``xm.rendezvous`` are when there are many."""
+    return not all(item.modelled for item in late) or len(late) >= limits.FEWEST_SIZES_EXCHANGED
 
 
 def _join_last_batches(
@@ -166,6 +179,13 @@ def _maker(run: RunFacts, item: Compilation) -> str | None:
     if item.cause.kind in ("input-shape", "host-sync-split", "unknown"):
         return None if is_smaller_batch(item) else _data_dependent(run, item.location)
     return None
+
+
+def _sized_here(run: RunFacts, item: Compilation) -> str | None:
+    """The operation that gives what shrank, if that has no name in the program: no batch does."""
+    if item.cause.kind != "input-shape" or "(" in item.cause.detail:
+        return None
+    return _data_dependent(run, item.cause.location or item.location)
 
 
 def _data_sized(

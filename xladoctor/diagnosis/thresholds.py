@@ -41,6 +41,9 @@ NEW_GRAPHS_SHARE = 0.5
 #: More new graphs than a settled program has (R: 2 to 20), and still this share of all. O.
 SETTLED_GRAPHS = 20
 MANY_NEW_GRAPHS_SHARE = 0.2
+#: Other sizes of what the cores exchange in memory that are worth a word: a checkpoint's file name
+#: that grows by a letter is not (R: Lightning broadcasts it). O.
+FEWEST_SIZES_EXCHANGED = 4
 #: Mean seconds from which compilations that were never reused are those of real step graphs and
 #: not of the small graphs of set-up, which take milliseconds. M #2422, R.
 REAL_GRAPH_SECONDS = 0.5

@@ -28,10 +28,10 @@ def noise(one: Trial, other: Trial) -> Noise:
         for change in gain.changes(one.figures, other.figures)
         if change.unit == "" and change.before is not None and change.after is not None
     }
-    ratio = 1.0
+    ratio = None
     if one.figures.step is not None and other.figures.step is not None:
         low, high = sorted((one.figures.step.median, other.figures.step.median))
-        ratio = high / low if low > 0 else 1.0
+        ratio = high / low if low > 0 else None
     return Noise(True, printed.unsteady(one.losses, other.losses), counts, ratio)
 
 
@@ -70,7 +70,7 @@ def _problem(
         if change.name == "step_seconds":
             ratio = change.after / change.before if change.before else 0.0
             longer = change.after - change.before
-            if ratio > SLOWER * apart.step_ratio and longer > SLOWER_SECONDS and not fewer:
+            if ratio > SLOWER * (apart.step_ratio or 1.0) and longer > SLOWER_SECONDS and not fewer:
                 return f"a step takes {ratio:.1f} times as long"
         elif change.name != "compilations" and change.after > (
             change.before * (1 + ROOM) + apart.counts.get(change.name, 0.0) + 0.01

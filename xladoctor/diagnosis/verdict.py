@@ -153,6 +153,12 @@ def _early(case: Case) -> Answer | None:
     run, pasted = case.run, case.pasted
     if run is not None:
         if not run.cores:
+            if run.runs[0].manifest.exit_code:
+                return (
+                    "The command failed before it used an XLA device.",
+                    "Nothing was recorded; what its own output says is why.",
+                    "Mend that (findings below come from reading the code), then profile again.",
+                )
             return (
                 "Nothing was recorded.",
                 "No process of the command used an XLA device.",

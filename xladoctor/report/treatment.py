@@ -222,14 +222,20 @@ def _remarks(treatment: Treatment) -> Iterable[Text]:
     if any(change.noise for step in treatment.steps for change in step.judgement.changes):
         yield Text("~ not told apart from the run before: the steps of the two overlap.", "dim")
     noise = treatment.noise
-    if noise.measured:
+    if noise.measured and noise.counts:
         counts = [name.replace("_", " ") for name, apart in noise.counts.items() if apart]
         differ = f"other {', '.join(counts)}" if counts else "the same counts"
-        text = f"Two runs of one version gave {differ}; typical steps a factor of "
-        text += f"{noise.step_ratio:.2f} apart."
+        text = f"Two runs of one version gave {differ}"
+        if noise.step_ratio is not None:
+            text += f"; their typical steps are a factor of {noise.step_ratio:.2f} apart"
+        text += "."
         if noise.unsteady:
-            text += f" Their losses differ in {len(noise.unsteady)} places, which are not compared."
+            number = len(noise.unsteady)
+            places = "1 place, which is" if number == 1 else f"{number} places, which are"
+            text += f" Their losses differ in {places} not compared."
         yield Text(text, "dim")
+    if treatment.final.ran and treatment.final.figures.compilations is None:
+        yield Text("Nothing was counted: no process of the program used torch_xla on a device.")
     known = [step.judgement.losses for step in treatment.steps if step.judgement.losses is not None]
     if known:
         yield Text(

@@ -32,6 +32,7 @@ TRIGGERS = {
     "fallback": "CPU operation",
     "loader": "loader",
     "library": "library",
+    "eager": "eager mode",
 }
 
 #: Causes of a compilation by kind.
@@ -119,12 +120,15 @@ def cores(numbers: Iterable[int], total: int | None = None) -> str:
 
 def cause(compilation: Compilation, *, short: bool = False) -> str:
     """Why a graph was new, in words; ``short`` names the first of several changes only."""
-    text = CAUSES.get(compilation.cause.kind, compilation.cause.kind)
-    if compilation.cause.detail:
-        first, _, rest = compilation.cause.detail.partition("; ")
-        text += f": {first} ..." if short and rest else f": {compilation.cause.detail}"
-    made = compilation.cause.location
-    if made is not None and made != compilation.location:
+    cause = compilation.cause
+    text = CAUSES.get(cause.kind, cause.kind)
+    if cause.detail:
+        first, _, rest = cause.detail.partition("; ")
+        detail = f"{first} ..." if short and rest else cause.detail
+        # What cut the graph says more than that something did.
+        text = detail if cause.kind == "host-sync-split" else f"{text}: {detail}"
+    made = cause.location
+    if made is not None and made != compilation.location and place(made) not in text:
         text += f" ({place(made)})"
     return text
 

@@ -18,7 +18,8 @@ SIMULATE = "XLADOCTOR_SIMULATE_CORES"
 #: "low", "normal" or "high": what is measured beyond counts and times.
 DETAIL = "XLADOCTOR_DETAIL"
 
-_started: dict[int, Recorder] = {}
+#: The recorder of this process, by its id: a forked child has one of its own.
+started: dict[int, Recorder] = {}
 
 
 def boot() -> Recorder | None:
@@ -30,7 +31,7 @@ def boot() -> Recorder | None:
         The recorder; None outside a profiled command.
     """
     run_dir = os.environ.get(RUN_DIR)
-    if not run_dir or os.getpid() in _started:
+    if not run_dir or os.getpid() in started:
         return None
     cores = _simulated_cores(os.environ.get(SIMULATE))
     writer = Writer(run_dir)
@@ -45,7 +46,7 @@ def boot() -> Recorder | None:
     meter.install(points)
     if cores is not None:
         _simulate(points, cores, recorder)
-    _started[os.getpid()] = recorder
+    started[os.getpid()] = recorder
     os.register_at_fork(after_in_child=lambda: _after_fork(recorder, meter))
     return recorder
 
@@ -53,7 +54,7 @@ def boot() -> Recorder | None:
 def step() -> None:
     """The program says that a step of the calling core is over; never raises."""
     with contextlib.suppress(Exception):
-        _started[os.getpid()].step_over()
+        started[os.getpid()].step_over()
 
 
 def _dumps(writer: Writer) -> Dumps | None:
@@ -83,7 +84,7 @@ def _after_fork(recorder: Recorder, meter: Any) -> None:
     try:
         recorder.start_over()
         meter.start_over()
-        _started.clear()
-        _started[os.getpid()] = recorder
+        started.clear()
+        started[os.getpid()] = recorder
     except Exception:
         pass

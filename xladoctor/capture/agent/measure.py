@@ -140,6 +140,14 @@ class Meter:
             self._debug = None
             self._note(f"graphs have no hash here ({error})")
 
+    def catch_up(self) -> None:
+        """Leave out what has happened while nothing was recorded."""
+        self._known, _ = _compilations()
+        metric = _metric("DeviceLockWait")
+        self._lock_wait = metric[1] / 1e9 if metric is not None else 0.0
+        if self._debug is not None:
+            self._debug.take()
+
     def install(self, points: Points) -> None:
         """Put the meter around launches, and around reads, which may launch unseen."""
         points.around(LAUNCH, MEASURE, self.around)

@@ -77,6 +77,10 @@ class Points:
         chain.append((level, name or getattr(function, "__name__", "?"), function))
         chain.sort(key=lambda entry: entry[0])
 
+    def clear(self) -> None:
+        """Take every function away: calls go straight to their originals again."""
+        self._around = {}
+
     def run(self, call: Call, original: Callable[..., Any]) -> Any:
         """Pass a call through its chain to the original."""
         chain = self._around.get(call.point)

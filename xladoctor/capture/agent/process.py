@@ -99,9 +99,8 @@ class Process:
         Args:
             counted: Operation to the runs that were recorded.
         """
-        names = xla.binding("_get_executed_fallback_ops")
-        for name in names() if names is not None else ():
-            missed = xla.counter(name) - counted.get(name, 0)
+        for name, count in xla.fallbacks().items():
+            missed = count - counted.get(name, 0)
             if missed > 0 and name != "aten::_local_scalar_dense":
                 self.note(f"{missed} runs of {name} on the CPU could not be given to a line")
 

@@ -34,6 +34,7 @@ from .points import (
 )
 from .process import Process, at_end_of_child, see_uncaught
 from .sites import Sites
+from .steps import Steps
 from .tensors import MORE_INPUTS, crossing_tensors
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
 
     from .account import OpenFallback
     from .writer import Writer
-
-#: Seconds between two writings of the metrics report (1 ms each) at step boundaries.
-METRICS_EVERY = 5.0
 
 #: What a read or a fallback books its time to, by what it triggers.
 _PARTS = {"read": "host_sync", "fallback": "fallback"}
@@ -70,13 +68,17 @@ class Recorder:
         self._graphs = Graphs(self.process.write, self._sites, self._simulated_cores is not None)
         self._lock = threading.Lock()
         self._closed = False
-        self._metrics_written = 0.0
+        self._steps = Steps(self.process)
         self._fallbacks_counted: dict[str, int] = {}
 
     def start_over(self) -> None:
         """Become the recorder of a forked child."""
         self.process.start_over()
         self._begin()
+
+    def leave_out(self, fallbacks: dict[str, int]) -> None:
+        """Take runs on the CPU that were before the record for counted."""
+        self._fallbacks_counted.update(fallbacks)
 
     def install(self, points: Points) -> None:
         """Put the recorder around the points."""
@@ -110,7 +112,7 @@ class Recorder:
     def _start(self) -> None:
         if self.process.start():
             at_end_of_child(self.close)
-            see_uncaught(self._uncaught)
+            see_uncaught(self.failed)
 
     # -- accounts -----------------------------------------------------------------------------
     def _account(self, call: Call) -> tuple[Account, bool] | None:
@@ -255,8 +257,8 @@ class Recorder:
 
     def _loader(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)
-        if found is not None and found[1] and found[0].end_of_turn(at_marker=False):
-            self._write_if_due(found[0])
+        if found is not None and found[1]:
+            self._steps.next_batch(found[0])
         return self._timed(call, proceed, "input_wait")
 
     def _upload(self, call: Call, proceed: Callable[[], Any]) -> Any:
@@ -291,12 +293,7 @@ class Recorder:
         found = self._account(call)
         if found is not None and not found[0].marked:
             account = found[0]
-            if account.pending and account.read_since_step:
-                self._boundary(account)  # this loop's graphs end at reads only
-            self._write_turns(account)
-            account.pending += 1
-            account.read_since_step = False
-            account.pieces.clear()
+            self._steps.optimizer(account)
             result = proceed()
             if call.facts.get("eager"):
                 self._eager_step(account, call)
@@ -308,20 +305,14 @@ class Recorder:
         account.book()
         account.move("trace", "compile", call.facts["compile_seconds"])
         self._graphs.eager(account, call, self._site(account, sys._getframe(1)))
-        self._boundary(account)
+        self._steps.over(account)
 
     def step_over(self) -> None:
         """The program itself says that a step is over: its optimizers' steps count no longer."""
         found = self._account(Call(STEP, "xladoctor.step", xla.current_core()))
         if found is None:
             return
-        account = found[0]
-        if not account.marked:
-            self._write_turns(account)
-            account.count_marks()
-            self.process.write({"e": "marked", "core": account.core})
-        account.pending = 1
-        self._boundary(account)
+        self._steps.marked(found[0])
 
     def _graphs_ended(
         self, account: Account, call: Call, trigger: str, began: float, *, of_launch: bool = True
@@ -347,66 +338,17 @@ class Recorder:
         if trigger in _PARTS:
             account.read_since_step = True
         elif call.what == "_xla_step_marker":
-            if account.pending:
-                self._boundary(account)
-            elif (
-                account.ran_since_turn
-                and not account.in_rendezvous
-                and not xla.in_dynamo()
-                and account.end_of_turn(at_marker=True)
-            ):
-                self._write_if_due(account)
+            self._steps.marker(account)
         return new
-
-    def _boundary(self, account: Account) -> None:
-        account.steps += account.pending
-        account.pending = 0
-        account.read_since_step = False
-        self._write_if_due(account)
-
-    def _write_if_due(self, account: Account) -> None:
-        account.book()
-        if account.row_due():
-            row = account.take_row(after_last=not account.steps)
-            if row is not None:
-                self.process.write(row)
-        now = time.monotonic()
-        if now - self._metrics_written > METRICS_EVERY:
-            self._metrics_written = now
-            self.process.write_metrics()
-
-    def _write_turns(self, account: Account) -> None:
-        """Turns of a loop without an optimizer belong to no step of what comes now."""
-        if account.turns_unwritten and not account.pending:
-            row = account.take_row(after_last=True)
-            if row is not None:
-                self.process.write(row)
 
     # -- the end ------------------------------------------------------------------------------
     def _end_core(self, account: Account, *, failed: bool) -> None:
-        if account.ended:
-            return
-        account.ended = True
-        if account.pending:
-            account.steps += account.pending
-            account.pending = 0
-        self._graphs.write_shared(account.core)
-        rows = [account.take_row()]
-        if rows[0] is None:
-            rows = [account.take_row(after_last=True)]
-        end = {
-            "e": "core-end",
-            "core": account.core,
-            "t": account.booked_until,
-            "steps": account.steps,
-            "turns": account.turns,
-            "failed": failed,
-        }
-        self.process.write(*[row for row in rows if row is not None] + [end])
-        self.process.write_metrics()
+        if not account.ended:
+            self._graphs.write_shared(account.core)
+            self._steps.end_core(account, failed=failed)
 
-    def _uncaught(self, error: BaseException) -> None:
-        """The main thread dies; cores that have a main function of their own have told already."""
+    def failed(self, error: BaseException) -> None:
+        """This thread's work ends in an error; cores with a main function have told already."""
         for account in list(self._accounts.by_core.values()):
             if not account.ended and account.owner == threading.get_ident():
                 self._failures.error(account, error)

@@ -114,7 +114,8 @@ class Sites:
 
     def _number(self, address: tuple[Any, ...], kept: list[FrameType]) -> int:
         frames = tuple(
-            (found.f_code.co_filename, found.f_lineno or 0, found.f_code.co_name) for found in kept
+            (_file(found.f_code.co_filename), found.f_lineno or 0, found.f_code.co_name)
+            for found in kept
         )
         number = self._number_of(frames)
         if len(self._by_address) < 4 * MOST:
@@ -131,6 +132,18 @@ class Sites:
                 self._write({"e": "site", "id": number, "frames": [list(f) for f in frames]})
                 self._by_frames[frames] = number
             return number
+
+
+def _file(name: str) -> str:
+    """A file as its reader knows it: a cell of a notebook is "In [3]", not a temporary file."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None or f"{os.sep}ipykernel_" not in name:
+        return name
+    try:
+        number = ipython.get_ipython().compile._filename_map[name]
+    except Exception:
+        return name
+    return f"In [{number}]"
 
 
 def _outward(frame: FrameType | None) -> Iterator[FrameType]:

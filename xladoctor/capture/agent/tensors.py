@@ -289,7 +289,8 @@ class _Fallbacks:
     def __init__(self, binding: Callable[[str], Any]) -> None:
         self._names = binding("_get_executed_fallback_ops")
         self._value = binding("_xla_counter_value")
-        self._seen: dict[str, int] = {}
+        # What has run before is not waiting for anyone.
+        self._seen: dict[str, int] = {name: self._value(name) or 0 for name in self._names()}
         self._waiting: dict[str, int] = {}
         self._known: dict[tuple[Any, int], str] = {}
         self._lock = threading.Lock()

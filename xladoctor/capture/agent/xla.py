@@ -149,6 +149,12 @@ def counter(name: str) -> int:
     return binding("_xla_counter_value")(name) or 0
 
 
+def fallbacks() -> dict[str, int]:
+    """How often each operation has run on the CPU in this process."""
+    names = binding("_get_executed_fallback_ops")
+    return {name: counter(name) for name in names()} if names is not None else {}
+
+
 def eager() -> bool:
     """Whether every operation runs by itself now (``torch_xla.experimental.eager_mode``)."""
     asked = binding("_get_use_eager_mode")

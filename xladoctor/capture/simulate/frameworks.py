@@ -5,7 +5,8 @@ counts some, and that number for ``devices="auto"``; it looks at the PCI bus, so
 finds none. Its launcher and its strategy work on any XLA device.
 
 Accelerate (1.15) asks torch_xla for the number of a core on its host only on a TPU; elsewhere it
-takes ``LOCAL_RANK``, and without it no core is the one that prints.
+takes ``LOCAL_RANK``, and without it no core is the one that prints. Lightning keeps the number of
+the core that logs and writes in an attribute of a function, one for the process.
 
 ``torch.distributed`` keeps one default process group for a process. torch has a form of it with
 one for each thread, made for its own tests, and torch_xla uses it where a process has several
@@ -20,10 +21,11 @@ import sys
 import threading
 from typing import Any
 
+from ..agent import xla
 from . import parallel
 
 _lock = threading.Lock()
-_patched: list[type] = []
+_patched: list[Any] = []
 
 
 def install(cores: int) -> None:
@@ -56,12 +58,52 @@ def _explain_cuda() -> None:
 
 def prepare_core() -> None:
     """Answer the frameworks that the program has imported; called when a core begins."""
-    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
-    with _lock:
-        if state is None or state in _patched:
-            return
-        _patched.append(state)
-        _number_local_cores(state)
+    for module, name, answer in (
+        ("accelerate.state", "PartialState", _number_local_cores),
+        ("lightning_utilities.core.rank_zero", "rank_zero_only", _rank_by_core),
+    ):
+        found = getattr(sys.modules.get(module), name, None)
+        with _lock:
+            if found is not None and found not in _patched:
+                _patched.append(found)
+                answer(found)
+
+
+class _RankByCore:
+    """Lightning's ``rank_zero_only`` with a ``rank`` for each core."""
+
+    def __init__(self, original: Any) -> None:
+        functools.update_wrapper(self, original, updated=())
+        self._original = original
+        self._ranks: dict[int, int] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Decorate, as ever: what is decorated asks for the rank when it is called."""
+        return self._original(*args, **kwargs)
+
+    @property
+    def rank(self) -> Any:
+        """The rank that this core's strategy has set, else the process's."""
+        core = xla.core_of_thread()
+        before = getattr(self._original, "rank", None)
+        return before if core is None else self._ranks.get(core, before)
+
+    @rank.setter
+    def rank(self, rank: int) -> None:
+        core = xla.core_of_thread()
+        if core is None:
+            self._original.rank = rank
+        else:
+            self._ranks[core] = rank
+
+
+def _rank_by_core(original: Any) -> None:
+    """Put it in the place of the original in all modules that have imported that."""
+    by_core = _RankByCore(original)
+    _patched.append(by_core)
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get("rank_zero_only") is original:
+            module.__dict__["rank_zero_only"] = by_core
 
 
 def _number_local_cores(state: Any) -> None:

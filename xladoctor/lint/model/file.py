@@ -240,6 +240,17 @@ class FileModel:
         found = (node for kind in kinds for node in self.tree.by_type.get(kind, ()))
         return sorted(found, key=self.tree.order.__getitem__)
 
+    def names_in(self, function: Function | None) -> Sequence[cst.Name]:
+        """The names written in a function (None: in no function), not in functions within it."""
+        return self._names_by_function.get(function, ())
+
+    @functools.cached_property
+    def _names_by_function(self) -> dict[Function | None, list[cst.Name]]:
+        found: dict[Function | None, list[cst.Name]] = {}
+        for name in self.nodes(cst.Name):
+            found.setdefault(self.function_of(name), []).append(name)
+        return found
+
     @property
     def functions(self) -> Sequence[Function]:
         """All functions, methods and lambdas."""

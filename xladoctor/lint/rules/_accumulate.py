@@ -110,9 +110,7 @@ def _zero_before(model: FileModel, loop: cst.For, name: str) -> cst.BaseExpressi
 def _device_at(model: FileModel, node: cst.CSTNode) -> str | None:
     """A name for the device that is bound once, before a node of the same function."""
     function = model.function_of(node)
-    for name in model.nodes():
-        if not isinstance(name, cst.Name) or model.function_of(name) is not function:
-            continue
+    for name in model.names_in(function):
         if model.value(name).kind is not Kind.DEVICE or not in_order(model, name, node):
             continue
         if len(model.bindings(name.value, name)) == 1:

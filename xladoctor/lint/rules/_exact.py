@@ -18,6 +18,10 @@ _ELSEWHERE = re.compile(
 )
 
 
+_TORCH_XLA = re.compile(r"^\s*(import|from)\s+torch_xla\b")
+_PRECISION = re.compile(r"amp|fp16|half|mixed|precision|scaler", re.IGNORECASE)
+
+
 def for_another_device(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether a condition around a node may keep it from XLA devices: silence is right then.
 
@@ -40,17 +44,23 @@ def for_another_device(model: FileModel, node: cst.CSTNode) -> bool:
     return False
 
 
+def chosen_precision(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a setting turns on mixed precision here (``if args.fp16:``): it may be off on XLA."""
+    return any(_PRECISION.search(model.tree.text(guard.test)) for guard in model.guards(node))
+
+
 def optional_torch_xla(model: FileModel) -> bool:
     """Whether the file imports torch_xla, and only under a condition, in ``try`` or a function."""
     found = False
     for node in model.tree.imports:
-        if "torch_xla" not in model.tree.text(node):
+        if not _TORCH_XLA.search(model.tree.text(node)):
             continue
         tried = any(isinstance(parent, cst.Try) for parent in around(model, node))
         if not tried and model.function_of(node) is None and not model.guards(node):
             return False
         found = True
-    return found
+    # A program of Accelerate's that only mentions XLA runs wherever it is started.
+    return found or ("accelerate" in model.frameworks and not model.linked)
 
 
 def given_true(model: FileModel, call: CallSite, keyword: str) -> cst.BaseExpression | None:
@@ -100,3 +110,20 @@ def around(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     while parent is not None:
         yield parent
         parent = model.parent(parent)
+
+
+def reads(model: FileModel, name: cst.Name) -> Iterator[cst.Name]:
+    """Where a name of the file is read, whatever it is bound to then."""
+    bindings = model.bindings(name.value, name)
+    for use in model.nodes():
+        if not isinstance(use, cst.Name) or use.value != name.value:
+            continue
+        parent = model.parent(use)
+        if isinstance(parent, cst.AssignTarget | cst.Param):
+            continue
+        if isinstance(parent, cst.Arg) and parent.keyword is use:
+            continue
+        if isinstance(parent, cst.Attribute) and parent.attr is use:
+            continue
+        if model.bindings(use.value, use) is bindings:
+            yield use

@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.findings import Edit, Position
 from xladoctor.lint.model import walk
+from xladoctor.lint.rules._exact import reads
 from xladoctor.lint.rules._imports import spell
 from xladoctor.lint.rules._moves import line_of
 
@@ -63,7 +64,7 @@ def _edits(model: FileModel, move: CallSite, shared: Shared) -> Iterator[Edit]:
     if shared.wrapped is not None:
         # The wrapper hands out the one model; its content takes its place under its name.
         yield _must(model.replace(shared.made, model.tree.text(shared.wrapped).strip()))
-        if any(use is not shared.name for use in _uses(model, shared.name)):
+        if any(use is not shared.name for use in reads(model, shared.name)):
             raise _Odd  # moved in several places, or asked for something else
     original = shared.wrapped if isinstance(shared.wrapped, cst.Name) else shared.name
     statement = line.body[0]
@@ -97,7 +98,7 @@ def _handed_on(
     """Give the copy to the functions that read the module's model, as a parameter."""
     order = model.tree.order
     readers: dict[Function, None] = {}
-    for use in _uses(model, original):
+    for use in reads(model, original):
         function = model.function_of(use)
         if function is None:
             continue  # the module's own code, before the cores start
@@ -138,22 +139,6 @@ def _parameter(
         whole = not call.keywords and len(call.positional) == len(reader.parameters)
         given = local if whole else f"{name}={local}"
         yield _must(model.add_argument(call.node, given))
-
-
-def _uses(model: FileModel, name: cst.Name) -> Iterator[cst.Name]:
-    """Where the module's name is read."""
-    bindings = model.bindings(name.value, name)
-    for use in model.nodes():
-        if isinstance(use, cst.Name) and use.value == name.value:
-            parent = model.parent(use)
-            if isinstance(parent, cst.AssignTarget | cst.Param):
-                continue
-            if isinstance(parent, cst.Arg) and parent.keyword is use:
-                continue
-            if isinstance(parent, cst.Attribute) and parent.attr is use:
-                continue
-            if model.bindings(use.value, use) is bindings:
-                yield use
 
 
 def _must(edit: Edit | None) -> Edit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
+from xladoctor.lint.rules._exact import chosen_precision, for_another_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,8 @@ def cuda_autocast(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls():
         if not _for_cuda(model, call) or for_another_device(model, call.node):
+            continue
+        if chosen_precision(model, call.node):
             continue
         enabled = call.keywords.get("enabled")
         if enabled is not None and model.literal(enabled) is not True:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
+from xladoctor.lint.rules._exact import chosen_precision, for_another_device, reads
 from xladoctor.lint.rules._imports import spell
 from xladoctor.lint.rules._moves import line_of
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
@@ -32,6 +32,8 @@ def gradient_scaler(model: FileModel) -> Iterator[Problem]:
     for call in model.calls(*_SCALERS):
         if "enabled" in call.keywords or call.has_star or for_another_device(model, call.node):
             continue
+        if chosen_precision(model, call.node):
+            continue
         yield model.problem(
             call.node,
             "a gradient scaler reads on the host in every step whether a gradient overflowed, and "
@@ -54,14 +56,8 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     edits = [model.remove_statement(call.node)]
     if len(bindings) != 1:
         return None
-    for use in model.nodes():
-        if (
-            isinstance(use, cst.Name)
-            and use is not target
-            and use.value == target.value
-            and model.bindings(use.value, use) is bindings
-        ):
-            edits += _unscaled(model, use)
+    for use in reads(model, target):
+        edits += _unscaled(model, use)
     return model.fix("Leave the scaler out", *edits, safe=False)
 
 

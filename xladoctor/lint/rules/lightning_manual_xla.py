@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import reads
 from xladoctor.lint.rules._moves import remove_definition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.findings import Fix
+    from xladoctor.findings import Edit, Fix
     from xladoctor.lint.model import CallSite, FileModel, Function, Problem
 
 #: What runs training_step and the backward pass in an overridden optimizer_step.
@@ -44,6 +45,58 @@ def lightning_manual_xla(model: FileModel) -> Iterator[Problem]:
                 suggestion="leave it out; the Trainer takes care of it",
                 fix=_fix(model, call),
             )
+    yield from _moves_to_one_core(model)
+
+
+def _moves_to_one_core(model: FileModel) -> Iterator[Problem]:
+    """``x.to(device)`` in a step, with a device that the module asked for: one for all cores."""
+    moves = {}
+    for call in model.methods("to"):
+        device = call.argument(0, "device")
+        if not isinstance(device, cst.Name) or not _in_module(model, call.function):
+            continue
+        bindings = model.bindings(device.value, device)
+        made = bindings[0].node if len(bindings) == 1 else None
+        if made is None or model.function_of(made) is not None:
+            continue
+        if model.value(device).kind is Kind.DEVICE:
+            moves[call] = (device, made)
+    for call, (device, made) in moves.items():
+        yield model.problem(
+            call.node,
+            "Lightning moves each batch to its core's device: this moves it on to the one device "
+            "that the module asked for, before the cores were started",
+            suggestion="leave it out, or write .to(self.device)",
+            related=[model.place(made, "asked for here")],
+            fix=_device_fix(model, device, {move.node for move in moves}),
+        )
+
+
+def _device_fix(model: FileModel, device: cst.Name, moves: set[cst.Call]) -> Fix | None:
+    """Leave out all moves to the module's device, and the device if nothing else needs it."""
+    bindings = model.bindings(device.value, device)
+    edits: list[Edit | None] = []
+    for use in reads(model, device):
+        parent = model.parent(use)
+        move = model.parent(parent) if isinstance(parent, cst.Arg) else None
+        if not isinstance(move, cst.Call) or move not in moves or len(move.args) != 1:
+            return None  # needed elsewhere
+        edits.append(_without_move(model, move))
+    edits.append(model.remove_statement(bindings[0].node))
+    return model.fix("Leave it to Lightning", *edits, safe=False)
+
+
+def _without_move(model: FileModel, move: cst.Call) -> Edit | None:
+    receiver = model.call(move).receiver
+    if receiver is None:
+        return None
+    text = model.tree.text(receiver).strip()
+    parent = model.parent(move)
+    if isinstance(parent, cst.Assign) and len(parent.targets) == 1:
+        target = parent.targets[0].target
+        if isinstance(target, cst.Name) and target.value == text:
+            return model.remove_statement(move)
+    return model.replace(move, text)
 
 
 def _in_module(model: FileModel, function: Function | None) -> bool:

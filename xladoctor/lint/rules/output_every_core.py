@@ -36,7 +36,7 @@ def output_on_every_core(model: FileModel) -> Iterator[Problem]:
             what = "every core prints this line"
             advice = "use xm.master_print, which prints on one core"
         else:
-            if "disable" in call.keywords:
+            if "disable" in call.keywords or _says_core(model, call):
                 continue
             what = "every core draws this progress bar over the others"
             advice = "give disable=not xm.is_master_ordinal()"

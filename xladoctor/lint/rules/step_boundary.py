@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
 #: What a loop can go over without anything ending the graph between two iterations.
 _PASSIVE = frozenset({Kind.LOADER, Kind.CONTAINER, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER})
@@ -39,7 +39,7 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
         calls = model.reached(loop.node)
         if any(syncs(model, call) for call in calls) or not _uses_device(model, loop):
             continue
-        if _may_be_device_loader(model, loop):
+        if _may_be_device_loader(model, loop) or not _known(loop.iterates):
             continue
         if loop.kind is LoopKind.STEP:
             yield from _training(model, loop, calls)
@@ -121,7 +121,7 @@ def _sync_fix(model: FileModel, loop: Loop, step: CallSite) -> Fix | None:
 
 def _may_be_device_loader(model: FileModel, loop: Loop) -> bool:
     """A loader by its name alone, in a program that has device loaders: nobody knows which."""
-    if loop.iterates.kind is not Kind.LOADER or loop.iterates.origin is not None:
+    if loop.iterates.kind is not Kind.LOADER or isinstance(loop.iterates.origin, cst.Call):
         return False
     names = ("MpDeviceLoader", "ParallelLoader", "per_device_loader")
     return any(
@@ -129,3 +129,12 @@ def _may_be_device_loader(model: FileModel, loop: Loop) -> bool:
         for part in (model, *model.linked)
         for call in part.calls()
     )
+
+
+def _known(value: Value) -> bool:
+    """Whether what a loop goes over is known, also within ``enumerate``."""
+    if value.kind is not Kind.CONTAINER:
+        return value.kind is not Kind.UNKNOWN
+    if value.items:
+        return all(_known(item) for item in value.items)
+    return value.element is not None and _known(value.element)

@@ -1,0 +1,102 @@
+"""``with xladoctor.profile()`` and ``%%xladoctor``, in real processes with the real torch_xla."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "tests" / "capture" / "inside.py"
+
+pytest.importorskip("torch_xla")
+
+
+def run(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    return subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": path, "PJRT_DEVICE": "CPU", **environ},
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.xla
+def test_stretches_of_a_process(tmp_path: Path) -> None:
+    done = run(tmp_path, str(SCRIPT), "found.json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    first, second, third = found["first"], found["second"], found["third"]
+    assert (first["steps"], second["steps"], third["steps"]) == (4, 2, 1)
+    # The weights are constants in the very first step only; other rows are another graph; what
+    # was compiled before a stretch began is not compiled in it.
+    assert (first["compilations"], second["compilations"], third["compilations"]) == (3, 1, 0)
+    assert (first["syncs"], second["syncs"], third["syncs"]) == (1, 0, 0)
+    assert (first["complete"], second["complete"], third["complete"]) == (True, True, False)
+    assert found["passed"] == "ValueError"
+    assert third["codes"][:1] == ["XLA411"]
+    assert found["nested"] == "xladoctor.profile() is recording already: end that block first"
+    assert "Verdict" in done.stdout
+    assert "Steps per core" in done.stdout
+
+
+#: A cell without its steps' end would be a finding; this one has it.
+CELL = """\
+%%xladoctor -o run
+import torch, torch_xla
+w = torch.ones(4, device=torch_xla.device()).requires_grad_()
+optimizer = torch.optim.SGD([w], lr=0.1)
+for _ in range(5):
+    optimizer.zero_grad()
+    w.sum().backward()
+    optimizer.step()
+    torch_xla.sync()
+"""
+
+
+@pytest.mark.xla
+def test_the_magic_in_a_notebook(tmp_path: Path) -> None:
+    """nbclient is no dependency of the tests: run where it is installed."""
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    cells = [nbformat.v4.new_code_cell(text) for text in ("%load_ext xladoctor", CELL)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "n.ipynb")
+    execute = (
+        "import nbformat, nbclient; n = nbformat.read('n.ipynb', 4); nbclient.execute(n); "
+        "nbformat.write(n, 'o.ipynb')"
+    )
+    done = run(tmp_path, "-c", execute)
+    assert done.returncode == 0, done.stderr
+    outputs = nbformat.read(tmp_path / "o.ipynb", 4).cells[1].outputs
+    assert any("text/html" in one.get("data", {}) for one in outputs)
+    assert "Steps per core" in str(outputs)
+    assert "In [2]" in (next((tmp_path / "run").glob("p*/events.jsonl"))).read_text()
+
+
+@pytest.mark.xla
+def test_a_notebook_is_watched_from_outside(tmp_path: Path) -> None:
+    """The kernel that nbclient starts is a process of the command like any other."""
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    cell = nbformat.v4.new_code_cell(CELL.partition("\n")[2])
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "n.ipynb")
+    execute = "import nbformat, nbclient; nbclient.execute(nbformat.read('n.ipynb', 4))"
+    words = ["-m", "xladoctor", "profile", "-o", "run", "--output-format", "json"]
+    done = run(tmp_path, *words, "--output-file", "r.json", "--", sys.executable, "-c", execute)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["summary"]["steps"] == 5
+    assert {one["location"]["filename"] for one in report["compilations"]} == {"In [1]"}
+
+
+def test_importing_xladoctor_costs_nothing_of_it(tmp_path: Path) -> None:
+    done = run(
+        tmp_path, "-c", "import xladoctor, sys; print('xladoctor.interactive' in sys.modules)"
+    )
+    assert done.stdout == "False\n"

@@ -1,0 +1,161 @@
+"""xladoctor inside a program or a notebook: ``with xladoctor.profile()`` and ``%%xladoctor``.
+
+This is an outer door like ``cli/``: it prints, asks the clock, and may import every room.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from xladoctor import __version__, diagnosis, readings
+from xladoctor.capture import inside, rundir
+from xladoctor.errors import UsageError, XladoctorError
+from xladoctor.report import render, terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.results import Report
+
+_OUTSIDE = (
+    "xladoctor: the whole process is recorded already by 'xladoctor profile', which reports when "
+    "it ends"
+)
+
+
+class Run:
+    """A recorded stretch of this process.
+
+    Attributes:
+        directory: Its run directory; None if 'xladoctor profile' records this process already.
+        error: What has ended it, if it did not end well.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self.directory = directory
+        self.error: BaseException | None = None
+
+    def result(self) -> Report:
+        """What was found, as an object.
+
+        Raises:
+            XladoctorError: There is no record of its own.
+        """
+        if self.directory is None:
+            raise UsageError(_OUTSIDE.removeprefix("xladoctor: "))
+        return diagnosis.diagnose(readings.load([self.directory]))
+
+    def report(self) -> None:
+        """Show what was found: rich in a notebook, else as text on stdout."""
+        if self.directory is None:
+            sys.stdout.write(_OUTSIDE + "\n")
+        elif _in_notebook():
+            terminal.show(self.result(), Console(force_jupyter=True, width=100))
+        else:
+            sys.stdout.write(render(self.result(), color=sys.stdout.isatty()))
+
+
+@contextlib.contextmanager
+def profile(output: str | Path | None = None, *, force: bool = False) -> Iterator[Run]:
+    """Record what this process does on XLA devices inside the ``with`` statement.
+
+    Why a graph is new is told as the agent sees it. XLA would keep the graphs themselves only if
+    it had been told so when the process started, and then for the whole of it.
+
+    Args:
+        output: Run directory; by default a new one under ``.xladoctor/runs/``.
+        force: Overwrite the run that ``output`` holds.
+
+    Yields:
+        The run, whose ``report()`` shows what was found.
+
+    Raises:
+        UsageError: torch_xla is missing, output cannot be written, or another block is recording.
+    """
+    agent = inside.agent()
+    if agent.recording():
+        if _sessions:
+            raise UsageError("xladoctor.profile() is recording already: end that block first")
+        yield Run(None)
+        return
+    now = time.time()
+    words = list(sys.orig_argv)
+    wanted = Path(output) if output is not None else rundir.default_directory(words, now)
+    directory = rundir.create(wanted, force=force)
+    manifest = rundir.Manifest(
+        xladoctor=__version__, command=words, cwd=str(Path.cwd()), started=now
+    )
+    rundir.write_manifest(directory, manifest)
+    run = Run(directory)
+    try:
+        recorder = agent.begin(str(directory))
+    except Exception as error:
+        raise UsageError(f"nothing can be recorded with this torch_xla ({error!r})") from error
+    _sessions.append(directory)
+    try:
+        yield run
+    except BaseException as error:
+        run.error = error
+        raise
+    finally:
+        agent.end(recorder, run.error)
+        _sessions.remove(directory)
+        manifest.ended = time.time()
+        manifest.exit_code = 0 if run.error is None else 1
+        manifest.complete = run.error is None
+        with contextlib.suppress(XladoctorError):
+            rundir.write_manifest(directory, manifest)
+
+
+_sessions: list[Path] = []
+
+
+def load_magic(ipython: Any) -> None:
+    """Give a notebook ``%%xladoctor`` (``%load_ext xladoctor`` calls this)."""
+
+    def xladoctor(line: str, cell: str) -> None:
+        """Run the cell, record what it does on XLA devices, and show the report below it."""
+        options = _magic_options(line)
+        if options is None:
+            return
+        try:
+            with profile(options.output, force=options.force) as run:
+                done = ipython.run_cell(cell)
+                run.error = done.error_before_exec or done.error_in_exec  # IPython has shown it
+        except XladoctorError as error:
+            sys.stderr.write(f"xladoctor: {error}\n")
+            return
+        if not options.quiet:
+            run.report()
+
+    ipython.register_magic_function(xladoctor, "cell")
+
+
+def _magic_options(line: str) -> argparse.Namespace | None:
+    parser = argparse.ArgumentParser("%%xladoctor", exit_on_error=False, add_help=False)
+    parser.add_argument("-o", "--output")
+    parser.add_argument("--force", action="store_true")
+    parser.add_argument("-q", "--quiet", action="store_true")
+    try:
+        options, rest = parser.parse_known_args(line.split())
+    except (argparse.ArgumentError, SystemExit) as error:
+        options, rest = None, [str(error)]
+    if rest:
+        sys.stderr.write(
+            f"xladoctor: {' '.join(rest)}: write %%xladoctor [-o DIR] [--force] [-q]\n"
+        )
+        return None
+    return options
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return type(shell).__name__ == "ZMQInteractiveShell"

@@ -1,0 +1,196 @@
+"""XLA910: hooks and callbacks that Lightning no longer has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.findings import Edit, Position
+from xladoctor.lint.model import walk
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import Class, FileModel, Function, Problem
+
+#: Old hook: the new one, the step whose outputs the old one got.
+_HOOKS = {
+    "training_epoch_end": ("on_train_epoch_end", "training_step"),
+    "validation_epoch_end": ("on_validation_epoch_end", "validation_step"),
+    "test_epoch_end": ("on_test_epoch_end", "test_step"),
+}
+_CALLBACKS = frozenset({"lightning.pytorch.callbacks.XLAStatsMonitor"})
+
+
+@rule("XLA910")
+def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
+    """Find ``*_epoch_end(outputs)`` of modules, and ``XLAStatsMonitor``."""
+    if "lightning" not in model.frameworks or not model.is_xla:
+        return
+    for owner in model.classes:
+        bases = {(model.name(base) or "").rpartition(".")[2] for base in owner.bases}
+        if "LightningModule" not in bases:
+            continue
+        for name, (new, step) in _HOOKS.items():
+            hook = owner.methods.get(name)
+            if hook is not None:
+                yield model.problem(
+                    hook.node,
+                    f"Lightning 2.0 removed {name}: Trainer.fit raises NotImplementedError",
+                    suggestion=f"write {new}(self), and keep what {step} gives in a list",
+                    fix=_hook_fix(model, owner, hook),
+                )
+    yield from _callbacks(model)
+
+
+def _hook_fix(model: FileModel, owner: Class, hook: Function) -> Fix | None:
+    """Keep the step's outputs in a list of the module, and take them from there."""
+    new, step_name = _HOOKS[hook.name]
+    step, start = owner.methods.get(step_name), owner.methods.get("__init__")
+    kept = f"{step_name}_outputs"
+    if step is None or start is None or len(hook.parameters) != 2:
+        return None
+    ready = next((c for c in model.calls() if c.function is start and c.method == "__init__"), None)
+    ready_line = _line(model, ready.node) if ready is not None else None
+    if ready_line is None or not isinstance(hook.node, cst.FunctionDef):
+        return None
+    params = hook.node.params.params
+    own, given = hook.parameters
+    between = Edit("", _end(model, params[0]), _end(model, params[1]))
+    edits: list[Edit | None] = [model.replace(hook.node.name, new), between]
+    body = hook.node.body
+    first = body.body[0] if isinstance(body, cst.IndentedBlock) else None
+    if first is None:
+        return None
+    taken = f"{given}, {own}.{kept} = {own}.{kept}, []"
+    edits.append(model.insert_before(first, taken))
+    end = model.tree.range(ready_line).end
+    indent = " " * model.tree.range(ready_line).start.column
+    place = Position(end.line, end.column + 1)
+    edits.append(Edit(f"\n{indent}{start.parameters[0]}.{kept} = []", place, place))
+    edits += _returns(model, step, kept)
+    return model.fix(f"Write {new}", *edits, safe=False)
+
+
+def _returns(model: FileModel, step: Function, kept: str) -> list[Edit | None]:
+    """Keep what a step returns, without the graph that a loss carries along."""
+    edits: list[Edit | None] = []
+    for node in walk(step.node, into_functions=False):
+        if not isinstance(node, cst.Return) or node.value is None:
+            continue
+        if model.literal(node.value) is None:
+            continue  # the step is skipped
+        kept_text = _detached(model, node.value)
+        if kept_text is None and step.name != "training_step":
+            # Computed in the return: once, and kept as it is; there are no gradients here.
+            edits += _named(model, node, f"{step.parameters[0]}.{kept}")
+            continue
+        if kept_text is None or "\n" in kept_text:
+            return [None]
+        statement = f"{step.parameters[0]}.{kept}.append({kept_text})"
+        edits.append(model.insert_before(node, statement))
+    return edits or [None]
+
+
+def _named(model: FileModel, node: cst.Return, kept: str) -> list[Edit | None]:
+    assert node.value is not None
+    text = model.tree.text(node.value).strip()
+    start = model.tree.range(node).start
+    indent = model.text.splitlines()[start.line - 1][: start.column]
+    if indent.strip() or model.bindings("output", node):
+        return [None]
+    content = f"output = {text}\n{indent}{kept}.append(output)\n{indent}return output"
+    return [model.replace(node, content)]
+
+
+def _detached(model: FileModel, value: cst.BaseExpression) -> str | None:
+    """An output as it can be kept: names of device tensors detached."""
+    text = model.tree.text(value).strip()
+    if isinstance(value, cst.Name):
+        return f"{text}.detach()" if _may_be_tensor(model, value) else text
+    if not isinstance(value, cst.Dict):
+        return None
+    parts = []
+    for element in value.elements:
+        if not isinstance(element, cst.DictElement):
+            return None
+        key, item = (model.tree.text(part).strip() for part in (element.key, element.value))
+        if not isinstance(element.value, cst.Name | cst.Attribute):
+            return None
+        tensor = isinstance(element.value, cst.Name) and _may_be_tensor(model, element.value)
+        parts.append(f"{key}: {item}.detach()" if tensor else f"{key}: {item}")
+    return f"{{{', '.join(parts)}}}"
+
+
+def _may_be_tensor(model: FileModel, name: cst.Name) -> bool:
+    return model.value(name).is_device_tensor
+
+
+def _callbacks(model: FileModel) -> Iterator[Problem]:
+    """Imports of callbacks that are gone, with their uses in lists."""
+    for statement in model.tree.imports:
+        if not isinstance(statement, cst.ImportFrom) or isinstance(statement.names, cst.ImportStar):
+            continue
+        module = model.tree.text(statement.module).strip() if statement.module else ""
+        for alias in statement.names:
+            dotted = f"{module}.{alias.name.value}".replace(
+                "pytorch_lightning", "lightning.pytorch"
+            )
+            if dotted in _CALLBACKS:
+                yield model.problem(
+                    alias,
+                    f"Lightning removed {alias.name.value}: the import fails",
+                    suggestion="leave it out, or use DeviceStatsMonitor",
+                    fix=_without(model, statement, alias),
+                )
+
+
+def _without(model: FileModel, statement: cst.ImportFrom, alias: cst.ImportAlias) -> Fix | None:
+    names = [] if isinstance(statement.names, cst.ImportStar) else list(statement.names)
+    if len(names) < 2 or alias.asname is not None:
+        return None
+    index = names.index(alias)
+    if index:
+        edits = [Edit("", _end(model, names[index - 1]), _end(model, alias))]
+    else:
+        edits = [Edit("", _start(model, alias), _start(model, names[1]))]
+    for node in model.nodes():
+        if not isinstance(node, cst.Name) or node.value != alias.name.value:
+            continue
+        call = model.parent(node)
+        element = model.parent(call) if isinstance(call, cst.Call) else None
+        if call is None or node is alias.name or isinstance(call, cst.ImportAlias):
+            continue
+        made = model.parent(element) if isinstance(element, cst.Element) else None
+        if not isinstance(made, cst.List) or not isinstance(element, cst.Element):
+            return None
+        place = made.elements.index(element)
+        if len(made.elements) == 1:
+            edits.append(Edit("", _start(model, element.value), _end(model, element.value)))
+        elif place:
+            before = made.elements[place - 1].value
+            edits.append(Edit("", _end(model, before), _end(model, element.value)))
+        else:
+            behind = made.elements[1].value
+            edits.append(Edit("", _start(model, element.value), _start(model, behind)))
+    return model.fix("Leave it out", edits, safe=False)
+
+
+def _line(model: FileModel, node: cst.CSTNode) -> cst.SimpleStatementLine | None:
+    parent = model.parent(node)
+    while parent is not None and not isinstance(parent, cst.SimpleStatementLine):
+        parent = model.parent(parent)
+    return parent
+
+
+def _start(model: FileModel, node: cst.CSTNode) -> Position:
+    found = model.tree.range(node).start
+    return Position(found.line, found.column + 1)
+
+
+def _end(model: FileModel, node: cst.CSTNode) -> Position:
+    found = model.tree.range(node).end
+    return Position(found.line, found.column + 1)
