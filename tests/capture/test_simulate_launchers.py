@@ -200,7 +200,8 @@ def test_the_report_names_who_parts_and_where(tmp_path):
     assert live["severity"] == left["severity"] == "error"
     assert live["cores"] == [1]
     assert live["locations"][0]["row"] == line("live")
-    assert "1 more tensor alive" in live["message"]
+    # By the operation or by its result, as the graphs were compiled by one core or another.
+    assert "aten::sin" in live["message"] or "1 more tensor alive" in live["message"]
     assert left["locations"][0]["row"] == line("sync")
     assert "core 1 returned after 4 steps" in left["message"]
     assert "waiting for core 1" in left["message"]

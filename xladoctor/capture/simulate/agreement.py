@@ -213,6 +213,8 @@ class Agreement:
         with ledger.lock:
             if not ledger.due(stepped.index, stepped.steps):
                 return
+        if not crew.all_have_launched(core):
+            return
         self._wait_device([f"CPU:{core.number}"])
         began = time.perf_counter()
         optimizer = stepped.optimizer()

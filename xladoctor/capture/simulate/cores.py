@@ -59,6 +59,7 @@ class Core:
         steps: How often an optimizer has stepped before one of them.
         ended: Whether its main function has returned.
         pinned: Whether the reductions in its pending graph pin the layout; None without any.
+        meeting: The newest meeting for which it has launched a graph.
         reductions: Collectives put into its graph since the last optimizer step.
         clipped: Where gradients were clipped since then.
         exchanged: Sizes of what the cores brought to the newest rendezvous with payloads.
@@ -79,6 +80,7 @@ class Core:
     steps: int = 0
     ended: bool = False
     pinned: bool | None = None
+    meeting: Meeting | None = None
     reductions: int = 0
     clipped: Place | None = None
     exchanged: list[int] | None = None
@@ -283,6 +285,29 @@ class Crew:
             self._changed.notify_all()
             return
         self._end(*describe(self, ended))
+
+    def launched(self, core: Core, meeting: Meeting) -> None:
+        """A core has launched the graph for which it met the others."""
+        with self._changed:
+            core.meeting = meeting
+            meeting.launched += 1
+            self.progress = time.monotonic()
+            self._changed.notify_all()
+
+    def all_have_launched(self, core: Core) -> bool:
+        """Wait until the others have launched what this core has launched too.
+
+        Its device cannot be waited for earlier: if they launch something else it never ends.
+
+        Returns:
+            False if the run is over instead.
+        """
+        with self._changed:
+            while core.meeting is not None and core.meeting.launched < self.size:
+                if self.failure is not None:
+                    return False
+                self._changed.wait()
+        return self.failure is None
 
     def _compare_tags(self, meeting: Meeting) -> None:
         found = tags_differ(meeting.brought)

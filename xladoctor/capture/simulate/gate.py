@@ -122,8 +122,7 @@ class Gate:
         elif None not in (graph, meeting.first_graph) and graph != meeting.first_graph:
             # A graph of old: the one that came first has compiled another.
             crew.differ(core, meeting, meeting.first if meeting.first_compiled else core.number)
-        meeting.launched += 1
-        crew.progress = time.monotonic()
+        crew.launched(core, meeting)
         return result
 
     def _meet_before(self, core: Core, call: Call) -> Meeting | None:
