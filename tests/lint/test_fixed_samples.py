@@ -94,7 +94,7 @@ class Ran:
              "--output-format", "json", "--output-file", "report.json", "--",
              sys.executable, "found.py"],
             cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=900, check=False,
+            capture_output=True, text=True, timeout=1800, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         self.stdout = done.stdout
@@ -156,10 +156,11 @@ def test_ct_slices_fixed_trains_on_eight_cores(tmp_path):
 @pytest.mark.xla
 def test_unet_fixed_trains_on_eight_cores(tmp_path):
     ran = Ran(tmp_path, "unet_mask_depth")
-    assert len(ran.losses(r"epoch \d loss ([\d.]+) iou")) == 2 * 8  # it says which core speaks
-    losses = ran.losses(r"valid loss ([\d.]+)")
-    assert len(losses) == 2
-    assert losses[-1] < losses[0]
+    # Each core says what it lost, in both epochs; the cores together lose less in the second.
+    first, second = (ran.losses(rf"epoch {epoch} loss ([\d.]+) iou") for epoch in (0, 1))
+    assert len(first) == len(second) == 8
+    assert sum(second) < sum(first)
+    assert len(ran.losses(r"valid loss ([\d.]+)")) == 2
     assert (tmp_path / "resunet.pth").is_file()
     treated = ran.treated("unet_mask_depth")
     assert ran.summary["cores"] == treated["cores"]

@@ -86,7 +86,7 @@ class Ran:
              "--output-format", "json", "--output-file", "report.json", "--",
              sys.executable, "program.py"],
             cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=600, check=False,
+            capture_output=True, text=True, timeout=1800, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
         self.folder = folder
