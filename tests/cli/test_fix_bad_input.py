@@ -5,10 +5,12 @@ import json
 import os
 import stat
 import tempfile
+import types
 
 import pytest
 
 from xladoctor.cli.app import main
+from xladoctor.lint import fixes
 
 CODE = """\
 import torch_xla
@@ -151,8 +153,8 @@ def test_a_disk_that_fills_up_leaves_the_file_and_no_rest(fix, folder, monkeypat
             raise OSError(errno.ENOSPC, "No space left on device")
 
     (folder / "a.py").write_text(CODE)
-    monkeypatch.setattr(os, "fdopen", Full)
-    code, said = fix("a.py")
+    monkeypatch.setattr(fixes, "os", types.SimpleNamespace(**{**vars(os), "fdopen": Full}))
+    code, said = fix("--no-cache", "a.py")
     assert code == 2
     assert said == "xladoctor: a.py: the fixes cannot be written: No space left on device\n"
     left = [path for path in folder.iterdir() if path.name != ".xladoctor"]

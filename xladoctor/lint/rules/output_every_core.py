@@ -39,7 +39,7 @@ def output_on_every_core(model: FileModel) -> Iterator[Problem]:
             what = "every core prints this line"
             advice = "use xm.master_print, which prints on one core"
         else:
-            if "disable" in call.keywords or _says_core(model, call):
+            if "disable" in call.keywords or _bar_says_core(model, call):
                 continue
             what = "every core draws this progress bar over the others"
             advice = "give disable=not xm.is_master_ordinal()"
@@ -83,6 +83,12 @@ def _says_core(model: FileModel, call: CallSite) -> bool:
         if isinstance(part, cst.SimpleString | cst.FormattedStringText)
     )
     return any(_CORE_WORDS.search(text) for text in texts)
+
+
+def _bar_says_core(model: FileModel, call: CallSite) -> bool:
+    """Whether the bar's label or place is the core's: then each core's own bar was meant."""
+    given = [call.keywords[name] for name in ("desc", "position") if name in call.keywords]
+    return any(tells_core(model, part) for value in given for part in walk(value))
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:
