@@ -6,6 +6,7 @@ each training runs in a forked child, before the runtime of the parent has start
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -21,7 +22,7 @@ CAPTURE = Path(__file__).resolve().parents[2] / "xladoctor" / "capture"
 #: What the agent registers itself with, by what it calls the loss of it.
 HOOKS = {
     "register_optimizer_step_post_hook": (
-        torch.optim.optimizer,
+        importlib.import_module("torch.optim.optimizer"),
         "register_optimizer_step_post_hook",
     ),
     "aten::_to_cpu": (torch.library, "Library"),
