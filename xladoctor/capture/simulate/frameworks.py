@@ -81,6 +81,10 @@ class _RankByCore:
         """Decorate, as ever: what is decorated asks for the rank when it is called."""
         return self._original(*args, **kwargs)
 
+    def __reduce__(self) -> str:
+        """By its name, as a function: Lightning copies its trainer for each core."""
+        return "rank_zero_only"
+
     @property
     def rank(self) -> Any:
         """The rank that this core's strategy has set, else the process's."""
