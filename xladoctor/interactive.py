@@ -21,6 +21,7 @@ from xladoctor.report import render, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from xladoctor.results import Report
 
@@ -127,7 +128,9 @@ def load_magic(ipython: Any) -> None:
             return
         try:
             with profile(options.output, force=options.force) as run:
-                done = ipython.run_cell(cell)
+                with _as_the_same_cell(ipython):
+                    # The line of the magic itself is the cell's first.
+                    done = ipython.run_cell("\n" + cell)
                 run.error = done.error_before_exec or done.error_in_exec  # IPython has shown it
         except XladoctorError as error:
             sys.stderr.write(f"xladoctor: {error}\n")
@@ -136,6 +139,22 @@ def load_magic(ipython: Any) -> None:
             run.report()
 
     ipython.register_magic_function(xladoctor, "cell")
+
+
+@contextlib.contextmanager
+def _as_the_same_cell(ipython: Any) -> Iterator[None]:
+    """Have what runs inside a cell carry the number of that cell."""
+    counted = ipython.execution_count
+    cells = getattr(ipython.compile, "_filename_map", {})
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    while frame is not None and frame.f_code.co_filename not in cells:
+        frame = frame.f_back
+    if frame is not None:
+        ipython.execution_count = cells[frame.f_code.co_filename]
+    try:
+        yield
+    finally:
+        ipython.execution_count = counted
 
 
 def _magic_options(line: str) -> argparse.Namespace | None:
