@@ -117,6 +117,10 @@ def profile(output: str | Path | None = None, *, force: bool = False) -> Iterato
 
 _sessions: list[Path] = []
 
+#: Stands where the cell has the line of the magic, so that rows are those of the cell; an empty
+#: line would be taken away.
+_FIRST_LINE = "# xladoctor\n"
+
 
 def load_magic(ipython: Any) -> None:
     """Give a notebook ``%%xladoctor`` (``%load_ext xladoctor`` calls this)."""
@@ -129,8 +133,7 @@ def load_magic(ipython: Any) -> None:
         try:
             with profile(options.output, force=options.force) as run:
                 with _as_the_same_cell(ipython):
-                    # The line of the magic itself is the cell's first.
-                    done = ipython.run_cell("\n" + cell)
+                    done = ipython.run_cell(_FIRST_LINE + cell if cell[:2] != "%%" else cell)
                 run.error = done.error_before_exec or done.error_in_exec  # IPython has shown it
         except XladoctorError as error:
             sys.stderr.write(f"xladoctor: {error}\n")
