@@ -12,7 +12,7 @@ from xladoctor.diagnosis import diagnose
 from xladoctor.diagnosis.succession import followers, shifted
 from xladoctor.findings import Finding, Location, Severity
 from xladoctor.readings import load
-from xladoctor.readings.tables import CoreRow, StepRow
+from xladoctor.readings.tables import CoreRow, ProcessRow, StepRow
 from xladoctor.results import to_json
 
 if TYPE_CHECKING:
@@ -379,6 +379,8 @@ def test_launches_one_after_the_other_are_the_same_cores(tmp_path: Path) -> None
     assert followers(rows) == {"b": "a", "d": "c"}
     assert followers([*first, *process("e", 8.9, 20.0, 1)]) == {}
     assert followers(unended + process("f", 99.0, 100.0, 1)) == {}
+    lives = [ProcessRow("a", since=0.0, until=11.0), ProcessRow("b", since=9.0, until=20.0)]
+    assert followers([*first, *second], lives) == {}
     moved = shifted(StepRow("b", 0, 1, 2, 0.0, 1.0, {}), 3)
     assert (moved.first, moved.last) == (4, 5)
 

@@ -88,7 +88,7 @@ class RunFacts:
 
     def _number_cores(self, index: int, run: Run, taken: set[int]) -> None:
         stepping = [r for r in run.cores if (index, r.process, r.core) in self._stepping]
-        follows = followers(stepping)
+        follows = followers(stepping, run.processes)
         steps = {(row.process, row.core): row.steps or 0 for row in stepping}
         order = list(follows)
         rows = sorted(run.cores, key=lambda row: (row.core, row.process))

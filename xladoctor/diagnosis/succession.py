@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from xladoctor.readings.tables import CoreRow
+    from xladoctor.readings.tables import CoreRow, ProcessRow
 
 _Row = TypeVar("_Row")
 
@@ -17,15 +17,17 @@ _Row = TypeVar("_Row")
 _STEPS = ("step", "first", "last")
 
 
-def followers(cores: Iterable[CoreRow]) -> dict[str, str]:
+def followers(cores: Iterable[CoreRow], processes: Iterable[ProcessRow] = ()) -> dict[str, str]:
     """Which process continues which.
 
     Args:
         cores: The cores of one run that have stepped; their times are of one clock.
+        processes: The processes of the run, on the same clock: two that live at the same time are
+            different cores, even if one has stepped before the other.
 
     Returns:
-        Process to the one before it, all of whose cores had ended when its first core began. A
-        process has at most one that continues it.
+        Process to the one before it, which had ended, or at least all of its cores, when it began.
+        A process has at most one that continues it.
     """
     spans: dict[str, tuple[float, float]] = {}
     for row in cores:
@@ -33,6 +35,9 @@ def followers(cores: Iterable[CoreRow]) -> dict[str, str]:
         own_end = math.inf if row.ended is None else row.ended
         own_start = -math.inf if row.started is None else row.started
         spans[row.process] = min(began, own_start), max(ended, own_end)
+    for one in processes:
+        if one.process in spans and one.since is not None:
+            spans[one.process] = one.since, math.inf if one.until is None else one.until
     free: list[str] = []
     follows: dict[str, str] = {}
     for process in sorted(spans, key=lambda one: spans[one]):

@@ -169,6 +169,7 @@ class _EventReader:
         self._turns = Turns()
         self._compiled_in_turn: dict[int, int] = {}
         self._ended = False
+        self._until: float | None = None
 
     @property
     def core_numbers(self) -> list[int]:
@@ -209,6 +210,8 @@ class _EventReader:
                     device=text(self._facts.get("device")),
                     simulated_cores=integer(self._facts.get("simulated_cores")),
                     ended=self._ended,
+                    since=number(self._facts.get("since")),
+                    until=self._until,
                 )
             )
             if not self._ended:
@@ -430,5 +433,6 @@ class _EventReader:
     def _on_note(self, event: dict[str, Any]) -> None:
         self._notes.append(str(event["text"]))
 
-    def _on_end(self, event: dict[str, Any]) -> None:  # noqa: ARG002
+    def _on_end(self, event: dict[str, Any]) -> None:
         self._ended = True
+        self._until = number(event.get("t"))

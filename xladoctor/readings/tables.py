@@ -37,7 +37,14 @@ class Manifest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """A process that used torch_xla; ``ended`` tells whether its record has its last row."""
+    """A process that used torch_xla.
+
+    Attributes:
+        ended: Whether its record has its last row.
+        since: When it imported torch_xla, or was forked from one that had; seconds of a clock that
+            the processes of a host share.
+        until: The time of the last row, on the same clock.
+    """
 
     process: str
     pid: int | None = None
@@ -48,6 +55,8 @@ class ProcessRow:
     device: str | None = None
     simulated_cores: int | None = None
     ended: bool = False
+    since: float | None = None
+    until: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

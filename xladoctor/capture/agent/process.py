@@ -31,12 +31,14 @@ class Process:
         self._simulated_cores = simulated_cores
         self._lock = threading.Lock()
         self._early: list[dict[str, Any]] = []
+        self._since = time.monotonic()
         self.started = False
 
     def start_over(self) -> None:
         """Become the log of a forked child."""
         self._writer.start_over()
         self._lock = threading.Lock()
+        self._since = time.monotonic()
         self.started = False
 
     def write(self, *rows: dict[str, Any]) -> None:
@@ -76,6 +78,7 @@ class Process:
                 "torch_xla": _version("torch_xla"),
                 "device": _device_type(),
                 "simulated_cores": self._simulated_cores,
+                "since": self._since,
                 "t": time.monotonic(),
                 "time": time.time(),
             }
