@@ -85,6 +85,8 @@ def test_a_signal_ends_all_processes_and_the_report_is_written(tmp_path, number,
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell that runs the tests in the background has them ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         wait_for(lambda: (tmp_path / "ready").exists())
