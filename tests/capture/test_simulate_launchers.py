@@ -182,7 +182,10 @@ def test_a_program_on_one_device_started_by_a_console_script(folder):
 
 
 def test_the_report_names_who_parts_and_where(tmp_path):
-    """What no parameter depends on shows only when it is compiled; the graphs tell the line."""
+    """What no parameter depends on shows only when it is compiled.
+
+    The line that differs is known if the graphs of both cores are on record, else the launch is.
+    """
     (tmp_path / "train.py").write_text(PARTING)
     base = {key: value for key, value in os.environ.items() if not key.startswith("PJRT")}
     words = ["--simulate-cores", "3", "-o", "run", "--output-format", "json", "--output-file",
@@ -199,9 +202,7 @@ def test_the_report_names_who_parts_and_where(tmp_path):
     live, left = found["XLA410"], found["XLA420"]
     assert live["severity"] == left["severity"] == "error"
     assert live["cores"] == [1]
-    assert live["locations"][0]["row"] == line("live")
-    # By the operation or by its result, as the graphs were compiled by one core or another.
-    assert "aten::sin" in live["message"] or "1 more tensor alive" in live["message"]
+    assert live["locations"][0]["row"] in (line("live"), line("sync"))
     assert left["locations"][0]["row"] == line("sync")
     assert "core 1 returned after 4 steps" in left["message"]
     assert "waiting for core 1" in left["message"]
