@@ -33,7 +33,7 @@ demo: $(VENV)/.installed-all  ## lint a sample, profile it on 8 simulated cores,
 .PHONY: test
 test: check  ## everything that is checked before a merge
 	$(PYTEST) -n 2 -m "not xla"
-	$(PYTEST) -m xla
+	$(PYTEST) -n 2 --dist loadfile -m xla
 
 .PHONY: check
 check: lint  ## linters, types and the doors between the rooms

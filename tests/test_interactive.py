@@ -21,7 +21,7 @@ def run(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProces
     return subprocess.run(
         [sys.executable, *words],
         env={**os.environ, "PYTHONPATH": path, "PJRT_DEVICE": "CPU", **environ},
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 
 

@@ -215,7 +215,7 @@ def lint(*paths: str) -> list[dict]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode in (0, 1), done.stderr
@@ -276,7 +276,7 @@ def test_a_treated_program_trains_on_eight_simulated_cores(sample: str, run_dirs
     command += ["--output-file", str(report_file), "--"]
     command += [sys.executable, f"sample_runs/{sample}/treated.py", "--small"]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -321,7 +321,7 @@ def report(run: str) -> dict:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

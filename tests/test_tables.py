@@ -163,7 +163,7 @@ def test_sixteen_bit_switches_do_what_the_table_says(variable, acts):
         env={**os.environ, "PJRT_DEVICE": "CPU", variable: "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=True,
     )
     assert done.stdout.splitlines()[-1] == f"torch.float32 {acts}"
@@ -235,7 +235,7 @@ def test_what_the_installed_torch_xla_warns_about_and_refuses():
         env={**os.environ, "PJRT_DEVICE": "CPU"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=True,
     )
     lines = done.stdout.splitlines()

@@ -44,7 +44,7 @@ class Program:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
             **how,
         )

@@ -29,7 +29,7 @@ def test_the_run_goes_on_without_any_of_them_and_says_so(tmp_path):
         env={**os.environ, "PJRT_DEVICE": "CPU"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

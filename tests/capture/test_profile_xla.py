@@ -28,7 +28,7 @@ def profile(folder: Path, *words: str, **environ: str) -> subprocess.CompletedPr
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         stdin=subprocess.DEVNULL,
         check=False,
     )

@@ -58,7 +58,7 @@ def test_the_programs_do_what_they_do_without_xladoctor(hardships, tmp_path):
     plain = subprocess.run(
         [sys.executable, str(SCRIPT), str(tmp_path / "none")],
         env={**os.environ, "PJRT_DEVICE": "CPU"},
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert plain.returncode == hardships.done.returncode == 0
     assert hardships.results == _results(plain.stdout)

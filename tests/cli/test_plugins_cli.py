@@ -66,7 +66,7 @@ def run(project):
             env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
         )
 

@@ -357,7 +357,7 @@ def test_ctrl_c_shows_what_is_known(tmp_path):
         if line == "ready\n":
             break
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 130, err
     assert "as it is" in out
     assert "interrupted: this is what was known until then, nothing is written" in err

@@ -109,7 +109,7 @@ class Ran:
         done = subprocess.run(
             [sys.executable, "-m", "xladoctor", "report", "--output-format", "json",
              str(SAMPLES / name / "recorded/treated")],
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=300,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=600,
             check=True,
         )  # fmt: skip
         return json.loads(done.stdout)["summary"]
