@@ -74,8 +74,6 @@ def train_epoch(epoch, model, loader, optimizer, device):
         loss = F.mse_loss(out[known], y[known]) + half * F.huber_loss(out, y)
         loss = loss.sum()
         loss.backward()
-        for p in model.parameters():
-            p.grad.data.mul_(0.5)
         xm.optimizer_step(optimizer, barrier=True)
         total += loss.item() * x.size(0)
         peak += float(loss)
@@ -318,10 +316,13 @@ def _mp_fn(index):
     device = torch_xla.device()
     model = Net().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    batches = [torch.ones(4, 4)] * 2
+    # Other data on each core: the cores stay equal only if the gradients are reduced.
+    batches = [torch.full((4, 4), 1.0 + xr.global_ordinal())] * 2
     for images in pl.MpDeviceLoader(batches, device):
         optimizer.zero_grad()
         model(images).sum().backward()
+        for p in model.parameters():
+            p.grad.data.mul_(0.5)
         xm.optimizer_step(optimizer)
     cores = torch.ones((), device=device)
     xm.all_reduce(xm.REDUCE_SUM, cores)

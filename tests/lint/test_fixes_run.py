@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Which program proves the fix of a code, or why none can.
 PROOFS = {
     **dict.fromkeys(
-        ["XLA101", "XLA102", "XLA103", "XLA111", "XLA202", "XLA204", "XLA304", "XLA307",
+        ["XLA101", "XLA102", "XLA103", "XLA111", "XLA202", "XLA204", "XLA304",
          "XLA315", "XLA401", "XLA406", "XLA501", "XLA604", "XLA701", "XLA721", "XLA802",
          "XLA810"], "SLOW",
     ),
@@ -28,21 +28,22 @@ PROOFS = {
     ),
     **dict.fromkeys(["XLA603", "XLA703", "XLA704", "XLA706", "XLA707", "XLA709"], "CUDA"),
     "XLA301": "ENDLESS",
+    "XLA307": "APART",
     "XLA308": "APART",
     "XLA426": "APART",
     # tests/lint/test_fixed_samples.py: no fixed program of ours clips without it.
     "XLA303": "sample kfold_images",
     "XLA002": "not run: only a comment changes",
     "XLA804": "not run: only an import that nobody uses goes",
-    "XLA429": "not run: SPMD does not run on simulated cores",
+    "XLA429": "not run yet",
     "XLA713": "not run: the values are another type's on purpose",
-    "XLA905": "not run: transformers is no dependency of the tests",
-    "XLA309": "not run: XlaFullyShardedDataParallel does not run on simulated cores",
+    "XLA905": "not run yet",
+    "XLA309": "not run yet",
     "XLA314": "not run: torch.compile needs a C++ compiler on the machine",
-    "XLA708": "not run: torch.distributed does not run on simulated cores",
-    "XLA901": "not run: Lightning is no dependency of the tests",
-    "XLA902": "not run: Lightning is no dependency of the tests",
-    "XLA910": "not run: Lightning is no dependency of the tests",
+    "XLA708": "not run yet",
+    "XLA901": "not run yet",
+    "XLA902": "not run yet",
+    "XLA910": "not run yet",
 }  # fmt: skip
 
 
@@ -93,24 +94,31 @@ class Ran:
         self.stdout = done.stdout
         self.summary = json.loads((folder / "report.json").read_text())["summary"]
 
-    def numbers(self, word):
-        """The numbers of the lines that begin with a word, sorted: cores print in any order."""
-        lines = re.findall(rf"^{word}\b(.*)$", self.stdout, re.MULTILINE)
+    def lines(self, start):
+        """The lines that begin so, a pattern, sorted: cores print in any order."""
+        lines = re.findall(rf"^{start}.*$", self.stdout, re.MULTILINE)
         assert lines, self.stdout
-        return [float(x) for line in sorted(set(lines)) for x in re.findall(r"-?\d+\.?\d*", line)]
+        return sorted(set(lines))
+
+    def numbers(self, start):
+        """The numbers of the lines that begin so."""
+        found = re.findall(r"-?\d+\.?\d*", "\n".join(self.lines(start)))
+        return [float(number) for number in found]
 
 
 @pytest.mark.xla
 def test_what_was_slow_gives_the_same_numbers_with_fewer_syncs_and_graphs(tmp_path):
     before = Ran(tmp_path, "before", proof_programs.SLOW, 2)
     after = Ran(tmp_path, "after", fixed("SLOW").data.decode(), 2)
-    # Losses by step and epoch, hits, counts of labels, and the final weights of both cores.
-    for word in ("epoch", "weights"):
+    # Losses, hits and counts of labels by epoch, and the final weights of both cores.
+    for word in (r"epoch \d(?! step)", "weights"):
         assert after.numbers(word) == pytest.approx(before.numbers(word), abs=2e-4)
+    # Of both cores' lines, the first core's are left.
+    assert len(after.lines("epoch . step")) == 2 * 3 < len(before.lines("epoch . step"))
     assert len(after.numbers("weights")) == 2 * 5
     steps = 2 * 2 * 3
-    # Once a step: the loss twice, the hits, the printed and the bar's loss; and the two masks.
-    assert before.summary["host_syncs"] - after.summary["host_syncs"] >= 3 * steps
+    # What is shown is still read, when its step has run.
+    assert after.summary["host_syncs"] < before.summary["host_syncs"]
     assert before.summary["fallbacks"]["aten::bincount"] == steps
     assert after.summary["fallbacks"] == {}
     assert after.summary["compilations"] < before.summary["compilations"]
@@ -132,7 +140,7 @@ def test_what_was_old_trains_as_it_is_written_today(tmp_path):
 
 
 @pytest.mark.xla
-def test_cores_that_started_apart_start_together(tmp_path):
+def test_cores_that_went_apart_stay_together(tmp_path):
     after = Ran(tmp_path, "apart", fixed("APART").data.decode(), 2)
     first, second = re.findall(r"^weights \d (.*)$", after.stdout, re.MULTILINE)
     assert first == second
