@@ -381,6 +381,10 @@ def test_launches_one_after_the_other_are_the_same_cores(tmp_path: Path) -> None
     assert followers(unended + process("f", 99.0, 100.0, 1)) == {}
     lives = [ProcessRow("a", since=0.0, until=11.0), ProcessRow("b", since=9.0, until=20.0)]
     assert followers([*first, *second], lives) == {}
+    # A parent has waited while what it launched ran, and then has steps of its own.
+    parent = [ProcessRow("a", 7, since=-2.0, until=9.5, parent=8),
+              ProcessRow("b", 8, since=-3.0, until=20.0)]  # fmt: skip
+    assert followers([*first, *second], parent) == {"b": "a"}
     moved = shifted(StepRow("b", 0, 1, 2, 0.0, 1.0, {}), 3)
     assert (moved.first, moved.last) == (4, 5)
 

@@ -17,33 +17,55 @@ _Row = TypeVar("_Row")
 _STEPS = ("step", "first", "last")
 
 
+@dataclasses.dataclass
+class _Process:
+    """Two stretches of time: that of its cores, and that of itself."""
+
+    pid: int | None = None
+    parent: int | None = None
+    first: float = math.inf  # its first core began
+    last: float = -math.inf  # its last core ended
+    since: float | None = None
+    until: float = math.inf
+
+    def ended_before(self, other: _Process) -> bool:
+        """Whether the other began when this was over; a parent that only waited was not there."""
+        waited = other.pid is not None and other.pid == self.parent
+        launched = self.pid is not None and self.pid == other.parent
+        begin = other.first if waited or other.since is None else other.since
+        end = self.last if launched or self.since is None else self.until
+        return end <= begin
+
+
 def followers(cores: Iterable[CoreRow], processes: Iterable[ProcessRow] = ()) -> dict[str, str]:
     """Which process continues which.
 
     Args:
         cores: The cores of one run that have stepped; their times are of one clock.
         processes: The processes of the run, on the same clock: two that live at the same time are
-            different cores, even if one has stepped before the other.
+            different cores, even if one has stepped before the other; unless one has launched the
+            other and waited for it.
 
     Returns:
-        Process to the one before it, which had ended, or at least all of its cores, when it began.
-        A process has at most one that continues it.
+        Process to the one before it, which had ended when it began. A process has at most one that
+        continues it.
     """
-    spans: dict[str, tuple[float, float]] = {}
+    known: dict[str, _Process] = {}
     for row in cores:
-        began, ended = spans.get(row.process, (math.inf, -math.inf))
-        own_end = math.inf if row.ended is None else row.ended
-        own_start = -math.inf if row.started is None else row.started
-        spans[row.process] = min(began, own_start), max(ended, own_end)
-    for one in processes:
-        if one.process in spans and one.since is not None:
-            spans[one.process] = one.since, math.inf if one.until is None else one.until
+        one = known.setdefault(row.process, _Process())
+        one.first = min(one.first, -math.inf if row.started is None else row.started)
+        one.last = max(one.last, math.inf if row.ended is None else row.ended)
+    for life in processes:
+        if life.process in known and life.since is not None:
+            one = known[life.process]
+            one.pid, one.parent, one.since = life.pid, life.parent, life.since
+            one.until = math.inf if life.until is None else life.until
     free: list[str] = []
     follows: dict[str, str] = {}
-    for process in sorted(spans, key=lambda one: spans[one]):
-        before = [one for one in free if spans[one][1] <= spans[process][0]]
+    for process in sorted(known, key=lambda name: (known[name].first, known[name].last)):
+        before = [name for name in free if known[name].ended_before(known[process])]
         if before:
-            follows[process] = max(before, key=lambda one: spans[one][1])
+            follows[process] = max(before, key=lambda name: known[name].last)
             free.remove(follows[process])
         free.append(process)
     return follows

@@ -212,6 +212,7 @@ class _EventReader:
                     ended=self._ended,
                     since=number(self._facts.get("since")),
                     until=self._until,
+                    parent=integer(self._facts.get("ppid")),
                 )
             )
             if not self._ended:

@@ -44,6 +44,7 @@ class ProcessRow:
         since: When it imported torch_xla, or was forked from one that had; seconds of a clock that
             the processes of a host share.
         until: The time of the last row, on the same clock.
+        parent: The process that has started it.
     """
 
     process: str
@@ -57,6 +58,7 @@ class ProcessRow:
     ended: bool = False
     since: float | None = None
     until: float | None = None
+    parent: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
