@@ -142,7 +142,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gate:
-    """What ``--fail-if-worse`` says: sentences for what broke it and for what nobody can judge."""
+    """What limits say: sentences for those that were broken and for those nobody can judge."""
 
     broken: tuple[str, ...]
     unknown: tuple[str, ...]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from xladoctor import diagnosis, readings
-from xladoctor.cli.report import open_stdin, terminal_options, write
+from xladoctor.cli import gates
+from xladoctor.cli.report import open_stdin, output_options, terminal_options, write
 from xladoctor.diagnosis import comparison as comparing
 from xladoctor.errors import UsageError
 from xladoctor.report import comparison as shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.command(
@@ -27,19 +31,7 @@ from xladoctor.report import comparison as shown
     help="Exit with 1 if a figure grew by more than PERCENT (seconds of simulated cores apart), or "
     "an error is new.",
 )
-@click.option(
-    "--output-format",
-    type=click.Choice(shown.FORMATS),
-    default="full",
-    show_default=True,
-    help="How to show the result.",
-)
-@click.option(
-    "-o",
-    "--output-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write to this file instead of standard output.",
-)
+@output_options(shown.FORMATS)
 def compare(
     before: str,
     after: str,
@@ -67,10 +59,4 @@ def compare(
     write(text, output_file)
     if gate is None:
         return 0
-    for sentence in gate.broken:
-        click.echo(f"xladoctor: worse: {sentence}", err=True)
-    for sentence in gate.unknown:
-        click.echo(f"xladoctor: not judged: {sentence}", err=True)
-    if gate.broken:
-        return 1
-    return 2 if gate.unknown else 0
+    return gates.tell(gate, broken="worse", unknown="not judged")

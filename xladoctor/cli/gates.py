@@ -7,6 +7,9 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from xladoctor.changes import Gate
 from xladoctor.errors import UsageError
 
 if sys.version_info >= (3, 11):
@@ -93,15 +96,7 @@ def _checked(path: Path, key: str, name: str, value: Any) -> Any:
     raise UsageError(f"{path}: {key} must be a whole number, 0 or more")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the gates say: sentences for limits that were broken, and for those nobody can judge."""
-
-    broken: tuple[str, ...]
-    unknown: tuple[str, ...]
-
-
-def judge(gates: Gates, report: Report) -> Verdict:
+def judge(gates: Gates, report: Report) -> Gate:
     """Hold a run against its limits. What was not measured is never taken for 0."""
     broken: list[str] = []
     unknown: list[str] = []
@@ -129,7 +124,26 @@ def judge(gates: Gates, report: Report) -> Verdict:
             _syncs_per_step(report),
             gates.max_syncs_per_step,
         )
-    return Verdict(tuple(broken), tuple(unknown))
+    return Gate(tuple(broken), tuple(unknown))
+
+
+def tell(gate: Gate, *, broken: str, unknown: str) -> int:
+    """Say on stderr what a gate says.
+
+    Args:
+        gate: Which limits were broken and which cannot be judged.
+        broken: The words before each broken limit.
+        unknown: The words before each that cannot be judged.
+
+    Returns:
+        The exit code: 1 if a limit was broken, 2 if one cannot be judged, else 0.
+    """
+    for words, sentences in ((broken, gate.broken), (unknown, gate.unknown)):
+        for sentence in sentences:
+            click.echo(f"xladoctor: {words}: {sentence}", err=True)
+    if gate.broken:
+        return 1
+    return 2 if gate.unknown else 0
 
 
 def _compilations_after(report: Report, step: int) -> int | None:

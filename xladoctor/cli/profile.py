@@ -245,12 +245,17 @@ def record(
             )
         finally:
             progress.stop()
+    _close(run_dir, manifest, code)
+    return run_dir, code
+
+
+def _close(run_dir: Path, manifest: rundir.Manifest, code: int) -> None:
+    """Say in the manifest how the command ended."""
     manifest.ended = time.time()
     manifest.exit_code = launch.shell_code(code)
     manifest.signal = launch.signal_name(code)
     manifest.complete = code == 0
     rundir.write_manifest(run_dir, manifest)
-    return run_dir, code
 
 
 def _show(
@@ -313,13 +318,7 @@ def _judge(limits: gating.Gates, report: Report) -> int:
     if not limits:
         return 0
     verdict = gating.judge(limits, report)
-    for sentence in verdict.broken:
-        click.echo(f"xladoctor: limit broken: {sentence}", err=True)
-    for sentence in verdict.unknown:
-        click.echo(f"xladoctor: limit not judged: {sentence}", err=True)
-    if verdict.broken:
-        return 1
-    return 2 if verdict.unknown else 0
+    return gating.tell(verdict, broken="limit broken", unknown="limit not judged")
 
 
 def _why_nothing(run_dir: Path, words: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -16,23 +16,34 @@ from xladoctor.capture import rundir
 from xladoctor.errors import SourceError, UsageError
 from xladoctor.report import FORMATS, render
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+
+def output_options(formats: Sequence[str]) -> Callable[[_Command], _Command]:
+    """The options of a command that shows one result: in which form, and where."""
+    in_form = click.option(
+        "--output-format",
+        type=click.Choice(formats),
+        default="full",
+        show_default=True,
+        help="How to show the result.",
+    )
+    into_file = click.option(
+        "-o",
+        "--output-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write to this file instead of standard output.",
+    )
+    return lambda command: in_form(into_file(command))
+
 
 @click.command(short_help="Diagnose a recorded run or a pasted metrics report.")
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.option("--last", is_flag=True, help=f"Take the newest run directory under {rundir.RUNS}.")
-@click.option(
-    "--output-format",
-    type=click.Choice(FORMATS),
-    default="full",
-    show_default=True,
-    help="How to show the result.",
-)
-@click.option(
-    "-o",
-    "--output-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write to this file instead of standard output.",
-)
+@output_options(FORMATS)
 def report(
     sources: tuple[str, ...], last: bool, output_format: str, output_file: Path | None
 ) -> int:

@@ -17,7 +17,7 @@ from xladoctor.changes import Noise, Step, Treatment, Trial
 from xladoctor.cli import lint_plans
 from xladoctor.cli.cores import Cores
 from xladoctor.cli.profile import check
-from xladoctor.cli.report import terminal_options
+from xladoctor.cli.report import output_options, terminal_options
 from xladoctor.cli.report import write as put_out
 from xladoctor.cli.trials import OUTPUT, Interrupted, Runner, asks_for_arguments, write
 from xladoctor.diagnosis import trial
@@ -63,14 +63,7 @@ _CHANGES_NUMBERS = ("XLA2", "XLA3", "XLA402", "XLA403", "XLA405", "XLA701")
     help="How long no core may make progress before it is called a hang.",
 )  # fmt: skip
 @click.option("--show-output", is_flag=True, help="Pass what the program prints on to stderr.")
-@click.option(
-    "--output-format", type=click.Choice(treatment.FORMATS), default="full", show_default=True,
-    help="How to show the result.",
-)  # fmt: skip
-@click.option(
-    "-o", "--output-file", type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the result there instead of printing it.",
-)  # fmt: skip
+@output_options(treatment.FORMATS)
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 def treat(

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
         SyncRow,
     )
 
-_Row = TypeVar("_Row", "CompilationRow", "ErrorRow", "FallbackRow", "LaunchRow", "SyncRow")
+_Row = TypeVar(
+    "_Row", "CompilationRow", "ErrorRow", "FallbackRow", "LaunchRow", "StepRow", "SyncRow"
+)
 _Any = TypeVar("_Any")
 _Number = TypeVar("_Number", int, float)
 
@@ -121,16 +123,13 @@ class RunFacts:
 
     def _numbered(self, rows: Callable[[Run], Iterable[_Row]]) -> list[_Row]:
         """Rows of one kind of all runs, with the numbers that their cores have here."""
-        return [
-            self._shifted(
-                i,
-                row.process,
-                row.core,
-                dataclasses.replace(row, core=self._number(i, row.process, row.core)),
-            )
-            for i, run in enumerate(self.runs)
-            for row in rows(run)
-        ]
+        return [self._here(i, row) for i, run in enumerate(self.runs) for row in rows(run)]
+
+    def _here(self, index: int, row: _Row) -> _Row:
+        """A row with the number that its core has here, and its steps counted from the first."""
+        moved = dataclasses.replace(row, core=self._number(index, row.process, row.core))
+        shifted_row: _Row = self._shifted(index, row.process, row.core, moved)
+        return shifted_row
 
     def place(self, frames: tuple[Frame, ...]) -> Location | None:
         """The user's line of some frames, relative to where the command ran."""
@@ -142,12 +141,7 @@ class RunFacts:
     def steps(self) -> list[StepRow]:
         """Step rows of all cores; the parent that only waits for its cores is left out."""
         return [
-            self._shifted(
-                i,
-                row.process,
-                row.core,
-                dataclasses.replace(row, core=self._number(i, row.process, row.core)),
-            )
+            self._here(i, row)
             for i, run in enumerate(self.runs)
             for row in run.steps
             if not self._stepping or (i, row.process, row.core) in self._stepping

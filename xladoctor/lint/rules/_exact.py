@@ -89,6 +89,17 @@ def made_by(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     return model.call(made) if isinstance(made, cst.Call) else None
 
 
+def assigned(model: FileModel, name: cst.Name) -> list[cst.BaseExpression]:
+    """What is assigned to a name, all of it; empty if it is bound in any other way too."""
+    bindings = model.bindings(name.value, name)
+    values = [
+        item.node
+        for item in bindings
+        if item.kind == "assign" and isinstance(item.node, cst.BaseExpression)
+    ]
+    return values if len(values) == len(bindings) else []
+
+
 def same_name(one: cst.BaseExpression | None, other: cst.BaseExpression | None) -> bool:
     """Whether both are the same plain name or chain of attributes."""
     if isinstance(one, cst.Name) and isinstance(other, cst.Name):

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.rules._exact import assigned
+
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel
 
@@ -47,13 +49,8 @@ def _is_mask(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> bool
     if isinstance(node, cst.Call):
         return _call_makes_mask(model, node)
     if isinstance(node, cst.Name):
-        bindings = model.bindings(node.value, node)
-        return bool(bindings) and all(
-            item.kind == "assign"
-            and isinstance(item.node, cst.BaseExpression)
-            and _is_mask(model, item.node, depth + 1)
-            for item in bindings
-        )
+        values = assigned(model, node)
+        return bool(values) and all(_is_mask(model, value, depth + 1) for value in values)
     return False
 
 

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._exact import assigned, made_by
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
@@ -68,13 +68,8 @@ def _always_scalar(model: FileModel, node: cst.BaseExpression, depth: int = 0) -
             return _returns_scalar(model, call.target, depth)
         return call.name in _SCALARS and len(node.args) == 1  # a second one is the axis
     if isinstance(node, cst.Name):
-        bindings = model.bindings(node.value, node)
-        return bool(bindings) and all(
-            item.kind == "assign"
-            and isinstance(item.node, cst.BaseExpression)
-            and _always_scalar(model, item.node, depth + 1)
-            for item in bindings
-        )
+        values = assigned(model, node)
+        return bool(values) and all(_always_scalar(model, value, depth + 1) for value in values)
     return False
 
 
