@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from xladoctor.capture.agent.account import PARTS, Account, Accounts, OpenFallback
-from xladoctor.capture.agent.causes import Causes, shapes
+from xladoctor.capture.agent.causes import Causes, look
 from xladoctor.capture.agent.sites import DEPTH, MOST, Sites
 from xladoctor.capture.agent.writer import Writer
 
@@ -211,33 +211,57 @@ def test_looking_at_variables_keeps_no_tensor_alive():
     import sys
     import weakref
 
-    def look():
-        return shapes([sys._getframe(1)], device="cpu")
+    def held():
+        return look([sys._getframe(1)], device="cpu")
 
     def program():
         x = torch.ones(2, 3)
         batch = {"ids": torch.ones(4, dtype=torch.int64), "n": 1}
-        found = look()
+        found = held()
         gone = weakref.ref(x)
         del x
         return found, gone(), batch
 
     found, gone, _ = program()
-    assert found == {"x": "f32[2,3]", "batch['ids']": "s64[4]"}
+    assert found.shapes == {"x": "f32[2,3]", "batch['ids']": "s64[4]"}
     assert gone is None
+
+
+def test_numbers_and_what_autograd_remembers_are_looked_at_too():
+    torch = pytest.importorskip("torch")
+    import sys
+
+    def held():
+        return look([sys._getframe(1)], device="cpu")
+
+    def program():
+        step, scale, gone, done = 3, 0.5, float("nan"), True
+        weight = torch.ones(2, requires_grad=True)
+        loss = total = (weight * scale).sum()
+        first = held()
+        loss = (weight * 2).sum()
+        total = total + loss
+        return first, held(), (step, gone, done, total)
+
+    first, second, _ = program()
+    assert first.numbers == {"step": 3, "scale": 0.5}
+    assert first.histories.keys() == {"loss", "total"}
+    # The history of one goes back to before, the other begins anew.
+    assert second.histories["total"][0] == first.histories["total"][0]
+    assert second.histories["loss"][0] > first.histories["loss"][1]
 
 
 def test_variables_that_the_program_holds_itself_are_left_alone():
     pytest.importorskip("torch")
     import sys
 
-    def look():
-        return shapes([sys._getframe(1)], device="cpu")
+    def held():
+        return look([sys._getframe(1)], device="cpu")
 
     def program():
         x = 1
         mine = locals()
-        look()
+        held()
         return mine, x
 
     assert program()[0]["x"] == 1
