@@ -15,7 +15,7 @@ the agent, so that they do not:
 ``randomness``   each core its own random numbers
 ``workers``      processes of data loaders that start quickly
 ``frameworks``   what Lightning asks before it agrees to run
-``launchers``    begin, end and failure of the cores
+``launchers``    begin, end and failure of the cores; ``lines`` keeps what they print apart
 """
 
 from __future__ import annotations

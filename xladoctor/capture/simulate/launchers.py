@@ -18,6 +18,7 @@ from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call
 from . import frameworks, randomness
 from .cores import GRACE_SECONDS, CoreStopped, Crew
+from .lines import flush_all, whole_lines
 from .places import from_the_user
 from .standstill import sentence, stands
 from .wording import names
@@ -73,7 +74,7 @@ class Launcher:
         @functools.wraps(original)
         def run(*args: Any, **kwargs: Any) -> Any:
             self._parent = os.getppid()  # a forked process has another than the one we began in
-            with self._interruptible():
+            with self._interruptible(), whole_lines():
                 try:
                     return original(*args, **kwargs)
                 finally:
@@ -204,8 +205,7 @@ class Launcher:
                 "ending the process\n"
             )
         crew.tell("process-ended", core=number, error=error, left=left)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_all()
         os._exit(1)
 
 
