@@ -33,7 +33,8 @@ def _account() -> Account:
 def _one_step(account: Account) -> dict | None:
     account.steps += 1
     account.book()
-    return account.take_row() if account.row_due() else None
+    row = account.take_row() if account.row_due() else None
+    return None if row is None else row.event()
 
 
 def test_time_goes_to_the_innermost_span(clock):
@@ -130,7 +131,7 @@ def test_a_long_run_stays_bounded_and_loses_no_step(clock):
         if row is not None:
             rows.append(row)
     last = account.take_row()
-    rows += [last] if last is not None else []
+    rows += [last.event()] if last is not None else []
     assert len(rows) < 4000
     assert rows[0]["first"] == 1
     assert rows[-1]["last"] == 100_000
@@ -153,7 +154,7 @@ def test_what_came_after_the_last_step_has_no_number(clock):
     _one_step(account)
     clock(1)
     assert account.take_row() is None
-    row = account.take_row(after_last=True)
+    row = account.take_row(after_last=True).event()
     assert (row["first"], row["last"], row["parts"]["trace"]) == (None, None, 1)
 
 
@@ -324,7 +325,7 @@ def test_turns_end_where_the_program_ends_its_graphs(clock):
         account.add_launch(1, "read", 0.0)
         account.add_launch(2, "sync", 0.0)
         assert account.end_of_turn(at_marker=True)
-        rows.append(account.take_row(after_last=True))
+        rows.append(account.take_row(after_last=True).event())
         account.add_launch(1, "read", 0.0)
         assert not account.end_of_turn(at_marker=False)  # the marks are the better knowledge
     assert [(row["first"], row["turns"]) for row in rows] == [(None, 1)] * 3
@@ -340,8 +341,8 @@ def test_turns_of_a_long_evaluation_share_rows(clock):
         clock(0.001)
         account.book()
         if account.row_due():
-            rows.append(account.take_row(after_last=True))
-    rows.append(account.take_row(after_last=True))
+            rows.append(account.take_row(after_last=True).event())
+    rows.append(account.take_row(after_last=True).event())
     assert len(rows) < 4000
     assert sum(row.get("turns", 0) for row in rows) == 100_000
 

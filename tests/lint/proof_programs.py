@@ -177,6 +177,7 @@ def run(index):
 
 
 if __name__ == "__main__":
+    print("before", xm.xrt_world_size())
     xmp.spawn(run, args=(), nprocs=8, start_method="fork")
 """
 

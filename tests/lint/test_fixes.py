@@ -174,6 +174,28 @@ def test_cells_of_a_notebook_are_fixed_and_the_rest_stays():
     assert done.result.findings == ()
 
 
+@pytest.mark.parametrize(
+    ("cell", "left"),
+    [
+        ("import os\nassert os.environ['COLAB_TPU_ADDR'], 'choose a TPU'", "import os"),
+        ("import os\nassert os.environ['COLAB_TPU_ADDR']\nprint(1)", "import os\nprint(1)"),
+        ("assert os.environ['COLAB_TPU_ADDR']", ""),
+        ("print(1)\n\nassert os.environ['COLAB_TPU_ADDR']\n", "print(1)\n\n"),
+    ],
+)
+def test_the_last_statement_of_a_cell_can_go(cell, left):
+    cells = ["import os", cell, "import torch_xla\nprint(torch_xla.device())"]
+    document = {
+        "cells": [{"cell_type": "code", "source": text} for text in cells],
+        "metadata": {},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    done = fixes.fix(json.dumps(document).encode(), "n.ipynb", engine.lint, unsafe=True)
+    sources = [item["source"] for item in json.loads(done.data)["cells"]]
+    assert sources == [cells[0], left, cells[2]]
+
+
 def test_a_file_is_replaced_in_one_step(tmp_path):
     path = tmp_path / "run.py"
     path.write_text("x")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.file import Problem
     from xladoctor.lint.rules import Rule
-    from xladoctor.lint.sources import Source, Unreadable
+    from xladoctor.lint.sources import Cell, Source, Unreadable
     from xladoctor.lint.suppressions import Suppressions
 
 UNPARSABLE = "XLA001"
@@ -325,8 +325,9 @@ def _in_cells(source: Source, fix: Fix) -> Fix | None:
     if source.cells is None:
         return fix
     edits = []
-    for edit in fix.edits:
-        cell = source.cell_at(edit.start.row)
+    for whole in fix.edits:
+        cell = source.cell_at(whole.start.row)
+        edit = whole if cell is None else _last_row(source, cell, whole)
         if cell is None or source.cell_at(edit.end.row) is not cell:
             return None  # spans cells: cannot be written back
         shift = cell.first - 1
@@ -339,3 +340,18 @@ def _in_cells(source: Source, fix: Fix) -> Fix | None:
             )
         )
     return dataclasses.replace(fix, edits=tuple(edits))
+
+
+def _last_row(source: Source, cell: Cell, edit: Edit) -> Edit:
+    """What deletes a cell's last row with the end of the line begins at the end of the row above.
+
+    After a cell's last row no line ends: the next row of the text is another cell's.
+    """
+    after = cell.first + cell.rows
+    if edit.content or edit.start.column != 1 or edit.end != Position(after, 1):
+        return edit
+    lines = source.text.split("\n")
+    start = edit.start
+    if start.row > cell.first:
+        start = Position(start.row - 1, len(lines[start.row - 2]) + 1)
+    return Edit("", start, Position(after - 1, len(lines[after - 2]) + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 
 _LEAVE = cst.Return | cst.Raise | cst.Continue | cst.Break
 _FUNCTIONS = cst.FunctionDef | cst.Lambda | cst.ClassDef
+#: Names of settings and questions that are true on XLA devices ("use_tpu", "is_xla_available").
+_ON_XLA = re.compile(
+    r"^_?(use_|using_|is_|has_|on_|with_|is_torch_)?(tpu|xla)(_available)?$", re.IGNORECASE
+)
+#: And such that are false there.
+_ON_GPU = re.compile(
+    r"^_?(use_|using_|is_|has_|on_|with_)?(cuda|gpu|gpus)(_available)?$", re.IGNORECASE
+)
 
 
 class Guards:
@@ -54,6 +63,14 @@ class Guards:
             if guard.master is not None or value.kind in cores or value.local:
                 return guard
         return None
+
+    def elsewhere(self, node: cst.CSTNode) -> bool:
+        """Whether a condition keeps a node from XLA devices (``else`` of ``if use_tpu``)."""
+        for guard in self.around(node):
+            on_xla = true_on_xla(guard.test)
+            if on_xla is not None and on_xla is not guard.when:
+                return True
+        return False
 
     def rare(self, node: cst.CSTNode) -> bool:
         """Whether a node runs only in a few iterations of the loop around it, or on failure."""
@@ -148,6 +165,40 @@ class Guards:
             and any(isinstance(side, cst.Name | cst.Attribute) for side in sides)
             and not any(self._flow.value(side).kind in cores for side in sides)
         )
+
+
+def true_on_xla(test: cst.BaseExpression) -> bool | None:
+    """What a condition that asks for the kind of device is on XLA devices; None for others."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        inner = true_on_xla(test.expression)
+        return None if inner is None else not inner
+    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+        part = test.comparisons[0]
+        if not isinstance(part.operator, cst.Equal | cst.NotEqual):
+            return None
+        words = {
+            side.evaluated_value
+            for side in (test.left, part.comparator)
+            if isinstance(side, cst.SimpleString)
+        }
+        named = {word.lower() for word in words if isinstance(word, str)}
+        if len(named) != 1 or not named & {"tpu", "xla", "cuda", "gpu"}:
+            return None
+        return bool(named & {"tpu", "xla"}) is isinstance(part.operator, cst.Equal)
+    if isinstance(test, cst.Call):
+        if isinstance(test.func, cst.Attribute) and test.func.attr.value == "is_available":
+            return _by_name(test.func.value)
+        return _by_name(test.func)
+    return _by_name(test)
+
+
+def _by_name(node: cst.BaseExpression) -> bool | None:
+    last = node.attr if isinstance(node, cst.Attribute) else node
+    if not isinstance(last, cst.Name):
+        return None
+    if _ON_XLA.match(last.value):
+        return True
+    return False if _ON_GPU.match(last.value) else None
 
 
 def _leaves(block: cst.BaseSuite) -> bool:

@@ -291,6 +291,8 @@ class Regions:
     def _next(self, function: Function | None) -> Iterator[Function]:
         for call in self._loops.calls_in(function):
             target = self._flow.target(call)
+            if target is not None and self._guards.elsewhere(call):
+                continue
             if isinstance(target, Class):
                 yield from target.methods.values()
             elif target is not None:
@@ -300,8 +302,9 @@ class Regions:
                 yield inner
 
     def on_every_core(self, node: cst.CSTNode) -> Entry | None:
-        """Where the cores start that all run a node."""
-        return self._reached.get(self._tree.function_of(node))
+        """Where the cores start that all run a node; None where only other devices come."""
+        entry = self._reached.get(self._tree.function_of(node))
+        return None if entry is None or self._guards.elsewhere(node) else entry
 
     # Helpers
 

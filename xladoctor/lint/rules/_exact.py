@@ -130,7 +130,7 @@ def reads(model: FileModel, name: cst.Name) -> Iterator[cst.Name]:
         if not isinstance(use, cst.Name) or use.value != name.value:
             continue
         parent = model.parent(use)
-        if isinstance(parent, cst.AssignTarget | cst.Param):
+        if isinstance(parent, cst.AssignTarget | cst.Param | cst.NameItem):
             continue
         if isinstance(parent, cst.Arg) and parent.keyword is use:
             continue

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model import Class, Function, Kind, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import assigned, made_by
+from xladoctor.lint.rules._exact import assigned, made_by, same_name
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ _MESH_REDUCE = "torch_xla.core.xla_model.mesh_reduce"
 #: The release whose ``torch.load`` reads weights only, unless asked otherwise.
 _SINCE = (2, 6)
 _DEEPEST = 4
+#: What programs call the mean of a meter, and its last value and sum.
+_OF_METERS = frozenset({"avg", "average", "mean", "sum", "total", "val"})
 _SCALARS = frozenset(
     f"numpy.{name}" for name in ("mean", "sum", "max", "min", "median", "std", "var", "float64")
 )
@@ -67,10 +69,46 @@ def _always_scalar(model: FileModel, node: cst.BaseExpression, depth: int = 0) -
         if isinstance(call.target, Function):
             return _returns_scalar(model, call.target, depth)
         return call.name in _SCALARS and len(node.args) == 1  # a second one is the axis
+    if isinstance(node, cst.Attribute):
+        return node.attr.value in _OF_METERS and _meter_of_scalars(model, node, depth)
     if isinstance(node, cst.Name):
-        values = assigned(model, node)
+        values = [x for x in assigned(model, node) if not _reduces(model, x, node)]
         return bool(values) and all(_always_scalar(model, value, depth + 1) for value in values)
     return False
+
+
+def _reduces(model: FileModel, value: cst.BaseExpression, name: cst.Name) -> bool:
+    """``x = xm.mesh_reduce("x", x, own)``: it was given what ``x`` was before."""
+    call = model.call(value) if isinstance(value, cst.Call) else None
+    if call is None or call.name != _MESH_REDUCE:
+        return False
+    return same_name(call.argument(1, "data"), name)
+
+
+def _meter_of_scalars(model: FileModel, node: cst.Attribute, depth: int) -> bool:
+    """Whether ``meter.avg`` is that of a meter that is given NumPy scalars, in the same function.
+
+    What the meter adds up is a NumPy scalar then too, unless its class turns them into numbers.
+    """
+    value = model.value(node.value)
+    if isinstance(value.origin, cst.Call):
+        made = model.call(value.origin).target
+        if isinstance(made, Class) and _makes_numbers(made):
+            return False
+    if not isinstance(node.value, cst.Name):
+        return False
+    return any(
+        same_name(call.receiver, node.value)
+        and call.function is model.function_of(node)
+        and bool(call.positional)
+        and _always_scalar(model, call.positional[0], depth + 1)
+        for call in model.methods("update", "add")
+    )
+
+
+def _makes_numbers(made: Class) -> bool:
+    words = (part.value for part in walk(made.node) if isinstance(part, cst.Name))
+    return not {"float", "item"}.isdisjoint(words)
 
 
 def _returns_scalar(model: FileModel, function: Function, depth: int) -> bool:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
         if given is None:
             continue
         value = constant(model, given)
+        chosen = _choices(model, given) if value is NotImplemented else []
+        value = max(chosen, default=value)
         # args.cores: whoever starts the program chooses, and it is there to be chosen.
         flag = isinstance(given, cst.Attribute) and isinstance(value, int)
         unseen = value is NotImplemented and isinstance(given, cst.Attribute | cst.Subscript)
@@ -41,8 +44,17 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
             _message(model, given, value),
             suggestion="leave nprocs out, or use torch_xla.launch(fn, args=...); "
             "limit the cores with TPU_NUM_DEVICES",
-            fix=_fix(model, call, given, safe=not (flag or unseen)),
+            fix=_fix(model, call, given, safe=not (flag or unseen or chosen)),
         )
+
+
+def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
+    """The numbers that a name may hold, if it is bound to several and to nothing else."""
+    if not isinstance(given, cst.Name):
+        return []
+    values = [model.literal(node) for node in assigned(model, given)]
+    found = [value for value in values if isinstance(value, int)]
+    return found if len(found) == len(values) else []
 
 
 def _message(model: FileModel, given: cst.BaseExpression, value: object) -> str:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.guards import true_on_xla
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
 
 _XM = "torch_xla.core.xla_model."
@@ -27,6 +29,12 @@ _STARTS = (
     "torch_xla.debug.metrics.metrics_report",
     "torch_xla.debug.profiler.start_server",
 )
+#: What the parent got before the cores were there, when each was a process of its own (XRT).
+_IN_PARENT = {
+    f"{_XR}world_size": "1",
+    f"{_XR}global_ordinal": "0",
+    f"{_XM}is_master_ordinal": "True",
+}
 _SPAWN = ("torch_xla.distributed.xla_multiprocessing.spawn", "torch_xla.launch")
 #: The first release whose spawn refuses.
 _SINCE = (2, 3)
@@ -50,8 +58,21 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
                 suggestion="move it into the function that is spawned"
                 + ("; use print here" if call.name == f"{_XM}master_print" else ""),
                 related=[model.place(spawn.node, "the cores are started here")],
+                fix=_fix(model, call),
             )
         return  # one spawn tells it all
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """Write what the call gave in the parent before it started anything."""
+    if call.name == f"{_XM}master_print" and call.keywords.keys() <= {"flush"}:
+        edit = model.replace(call.node.func, "print")
+        return model.fix("Print without asking for the core", edit, safe=False)
+    if call.name in _IN_PARENT:
+        value = _IN_PARENT[call.name]
+        edit = model.replace(call.node, value)
+        return model.fix(f"Write {value}, which it is in the parent", edit, safe=False)
+    return None
 
 
 def _one_process(model: FileModel, spawn: CallSite) -> bool:
@@ -70,7 +91,9 @@ def _runs_before(model: FileModel, call: CallSite, spawn: CallSite) -> bool:
     if call.function is spawn.function:
         shared = {(guard.node, guard.when) for guard in model.guards(spawn.node)}
     for guard in model.guards(call.node):
-        if (guard.node, guard.when) not in shared and not _is_main(model, guard):
+        if (guard.node, guard.when) in shared or _is_main(model, guard):
+            continue
+        if true_on_xla(guard.test) is not guard.when:
             return False
     return not any(
         isinstance(node, cst.Lambda | cst.Try) for node in model.tree.ancestors(call.node)
