@@ -179,6 +179,31 @@ def evaluate_then_train():
     train_sync()
 
 
+def train_and_evaluate():
+    """Two epochs, and after each an evaluation that keeps its sum and one that reads in batches."""
+    device = torch_xla.device()
+    model = _model(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        for x in _on_device(device):
+            _learn(model, optimizer, x)
+        _evaluate_lazily(model, device)
+        _evaluate_reading(model, device)
+
+
+def _evaluate_lazily(model, device):
+    total = torch.zeros(1, device=device)
+    with torch.no_grad():
+        for x in _on_device(device):
+            total += model(x).sum()
+    return total
+
+
+def _evaluate_reading(model, device):
+    with torch.no_grad():
+        return sum(model(x).abs().sum().item() for x in _on_device(device))
+
+
 def odd_loop():
     import xladoctor
 

@@ -137,6 +137,37 @@ def test_torch_xla_itself_has_counted_the_same(done):
             assert own["TransferFromDeviceTime"] == counts.reads + counts.fallbacks, name
 
 
+def test_processes_with_a_device_each(tmp_path):
+    """As on a host with several devices: every process counts what one with one device does."""
+    (tmp_path / "train.py").write_text(counted.PROGRAM)
+    words = ("-o", "run", "--output-format", "json", "--output-file", "report.json", "--")
+    ended = profile(
+        tmp_path, *words, sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2",
+        "train.py", PJRT_DEVICE="CPU", CPU_NUM_DEVICES="1",
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    closed = {
+        name: {
+            key: getattr(counts, key)
+            for key in ("compiled", "ran", "reads", "fallbacks")
+            if getattr(counts, key)
+        }
+        for name, counts in counted.expected(1, 0).items()
+    }
+    run = Run(ended, tmp_path / "run")
+    report = json.loads((tmp_path / "report.json").read_text())
+    folders = rundir.processes(tmp_path / "run")
+    used = [folder for folder in folders if (folder / "metrics.txt").exists()]
+    assert len(used) == report["summary"]["cores"] == 2
+    for folder in used:
+        run.rows = list(rundir.rows(folder))
+        run.sites = {row["id"]: row["frames"] for row in run.of("site")}
+        assert Counted(1, run, report, {}, "").by_case(0) == closed
+    totals = [{**core, "core": 0, "step_seconds_median": None} for core in report["cores"]]
+    assert totals[0] == totals[1]
+    assert totals[0]["compilations"] == sum(one.get("compiled", 0) for one in closed.values())
+
+
 def value(report: str, heading: str) -> int:
     """The value of a counter, or the number of samples of a metric, in a metrics report."""
     return int(report.partition(f"{heading}\n")[2].split()[1])

@@ -72,6 +72,37 @@ for _ in range(7):
 """
 )
 
+EAGER_CORES = (
+    HEAD
+    + """\
+import torch_xla.core.xla_model as xm
+
+
+def train(index):
+    torch_xla.experimental.eager_mode(True)
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    model = torch.nn.Linear(6, 2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(0.5)
+    model = model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.full((4, 6), 1.0 + index).to(device)
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        xm.optimizer_step(optimizer)
+    both = xm.all_gather(torch.tensor([float(index)]).to(device))
+    if index == 0:
+        print("gathered", both.cpu().tolist(), round(model.weight.sum().item(), 4))
+
+
+if __name__ == "__main__":
+    torch_xla.launch(train)
+"""
+)
+
 SPMD = (
     HEAD
     + "xr.use_spmd()\n"
@@ -104,9 +135,9 @@ for wait in (True, True, True, False, False, False):
 )
 
 
-def _run(folder, text, **environ) -> tuple[Run, dict]:
+def _run(folder, text, *words, **environ) -> tuple[Run, dict]:
     (folder / "train.py").write_text(text)
-    words = ("-o", "run", "--output-format", "json", "--output-file", "r.json", "--")
+    words = (*words, "-o", "run", "--output-format", "json", "--output-file", "r.json", "--")
     done = profile(folder, *words, sys.executable, "train.py", PJRT_DEVICE="CPU", **environ)
     assert done.returncode == 0, done.stderr
     return Run(done, folder / "run"), json.loads((folder / "r.json").read_text())
@@ -137,6 +168,19 @@ def test_eager_mode_is_not_taken_for_a_loop_without_step_end(tmp_path):
     _, report = _run(tmp_path, EAGER)
     assert report["summary"]["steps"] == 7
     # Only that it is on, which the code shows.
+    assert [found["code"] for found in report["findings"]] == ["XLA714"]
+
+
+def test_eager_mode_on_several_cores(tmp_path):
+    """Its collectives meet; what is compiled there nobody can see, and the report says so."""
+    run, report = _run(tmp_path, EAGER_CORES, "--simulate-cores", "2")
+    assert run.done.stdout.startswith("gathered [0.0, 1.0] ")
+    summary = report["summary"]
+    assert (summary["cores"], summary["steps"]) == (2, 5)
+    assert (summary["compilations"], summary["compilations_after_warmup"]) == (None, None)
+    assert [core["compilations"] for core in report["cores"]] == [None, None]
+    assert "sound" not in summary["verdict"]
+    assert sum("is not measured" in note and "eager" in note for note in report["notes"]) == 1
     assert [found["code"] for found in report["findings"]] == ["XLA714"]
 
 

@@ -31,12 +31,13 @@ STEPS = {
     "train_eager": 6,
     "train_two_optimizers": 12,  # optimizer steps, as the contract counts
     "by_hand_without_optimizer": 6,
-    # The loader ends what came before its first batch too.
-    "evaluate_device_loader": 7,
+    # The loader ends what came before its first batch too: that is no turn.
+    "evaluate_device_loader": 6,
     "evaluate_sync": 6,
     "evaluate_dynamo": 6,
     "evaluate_reads": 6,
     "evaluate_then_train": 6,
+    "train_and_evaluate": 12,
     "odd_loop": 6,
 }
 
@@ -108,6 +109,29 @@ def test_where_a_step_ends_is_the_users_line(loops):
     assert ends["train_eager"] == {("eager", "optimizer.step()")}
     assert ends["evaluate_reads"] == {("read", "model(x.to(device)).cpu()")}
     assert ("step", "torch_xla.sync()") in ends["train_dynamo"]
+
+
+def test_an_evaluation_by_a_device_loader(loops):
+    """The loader ends its graphs (trigger "loader"), and its steps are none of the training's."""
+    source = SCRIPT.read_text().splitlines()
+    rows = loops.rows["train_and_evaluate"]
+    sites = {row["id"]: row["frames"] for row in rows if row["e"] == "site"}
+    functions = collections.defaultdict(set)
+    for row in loops.of("train_and_evaluate", "compilation"):
+        own = next(frame for frame in sites[row["site"]] if frame[0] == str(SCRIPT))
+        functions[own[2]].add((row["trigger"], source[own[1] - 1].strip()))
+    assert functions["_evaluate_lazily"] == {("loader", "for x in _on_device(device):")}
+    assert {trigger for trigger, _ in functions["train_and_evaluate"]} == {"step"}
+    reads = [
+        found
+        for found in loops.report["findings"]
+        if found["code"] == "XLA101"
+        and "model(x).abs()" in source[found["locations"][0]["row"] - 1]
+    ]
+    (found,) = reads
+    assert found["count"] == 2 * TURNS
+    assert f"{TURNS} times in a row between two steps" in found["message"]
+    assert "after the loop" in found["suggestion"]
 
 
 def test_eager_mode_lists_what_it_compiles(loops):

@@ -655,3 +655,15 @@ def test_two_run_directories_are_the_cores_of_one_run(tmp_path: Path) -> None:
     result = diagnose(load(paths))
     assert [core.core for core in result.cores] == [0, 1]
     assert result.summary.compilations == 2
+
+
+def test_reads_of_a_loop_between_the_epochs_are_not_told_as_one_of_each_step(
+    tmp_path: Path,
+) -> None:
+    """Twelve steps; before steps 4, 7 and 10 an evaluation reads in each of its batches."""
+    run = InventedRun(cores=1)
+    for step in range(1, 13):
+        run.step(0, step, syncs=[(70, "item", 5, 0.1, 0)] if step in (4, 7, 10) else [])
+    (found,) = report(run, tmp_path).findings
+    assert "is read (item) 5 times in a row between two steps" in found.message
+    assert "after the loop" in found.suggestion

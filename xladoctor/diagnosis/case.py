@@ -329,20 +329,31 @@ class RunFacts:
     def _causes(self) -> dict[tuple[str, str], Cause]:
         return {key: cause for run in self.runs for key, cause in explain(run).items()}
 
-    def compilations_of(self, core: int) -> int:
-        """New graphs of one core."""
+    @functools.cached_property
+    def _eager_unseen(self) -> bool:
+        """Whether cores of one process ran in eager mode: nobody sees what they compiled."""
+        return any(row.trigger == "eager" for row in self.launches) and not any(
+            row.trigger == "eager" for row in self.compilation_rows
+        )
+
+    def compilations_of(self, core: int) -> int | None:
+        """New graphs of one core; None when not measured."""
+        if self._eager_unseen:
+            return None
         return sum(row.core == core for row in self.compilation_rows)
 
     @property
-    def compilation_count(self) -> int:
-        """New graphs of one core, the largest number over the cores."""
-        return max((self.compilations_of(core) for core in self.cores), default=0)
+    def compilation_count(self) -> int | None:
+        """New graphs of one core, the largest number over the cores; None when not measured."""
+        if self._eager_unseen:
+            return None
+        return max((self.compilations_of(core) or 0 for core in self.cores), default=0)
 
     @property
     def after_warmup_count(self) -> int | None:
         """Of these, the ones after the first three executions of their program point."""
         rows = self.compilation_rows
-        if rows and all(row.executions is None for row in rows):
+        if self._eager_unseen or (rows and all(row.executions is None for row in rows)):
             return None
         late = collections.Counter(
             row.core for row in rows if (row.executions or 0) >= WARMUP_EXECUTIONS
@@ -379,6 +390,8 @@ class RunFacts:
                 totals[name] = totals.get(name, 0.0) + seconds
         count = len({row.core for row in self.steps})
         parts = {part: totals[part] / count if part in totals else None for part in PARTS}
+        if self._eager_unseen and not parts["compile"]:
+            parts["compile"] = None
         total = sum(row.t1 - row.t0 for row in self.steps) / count
         return TimeParts(total=total, **parts)
 

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 #: How many differences a cause names.
 SHOWN = 3
 
+#: What XLA's instructions without a name of torch are to a user.
+MAKERS = {"slice": "a slice", "iota": "arange", "pad": "padding", "concatenate": "cat"}
+
+#: What torch_xla's own operations are to a user.
+_OWN_NAMES = {"xla::select": "slice", "xla::unselect": "slice (backward)"}
+
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _BOUNDS = re.compile(r"slice=\{(?P<bounds>[^}]*)\}")
 
@@ -157,7 +163,9 @@ def operations(
 
 def operation_names(instructions: Iterable[Instruction]) -> str:
     """The most frequent operations, three at most."""
-    counts = collections.Counter(one.operation or one.opcode for one in instructions)
+    counts = collections.Counter(
+        _OWN_NAMES.get(one.operation, one.operation) or one.opcode for one in instructions
+    )
     shown = [name for name, _ in counts.most_common(SHOWN)]
     return ", ".join(shown) + (" ..." if len(counts) > SHOWN else "")
 

@@ -182,9 +182,9 @@ class _History:
         sized = [pair for pair in origins if pair[1].opcode != "broadcast"] or origins
         if sized:
             before, after = sized[0]
-            what = words.operation(after, new.graph.users(after)) or after.opcode
+            what = words.operation(after) or words.MAKERS.get(after.opcode, after.opcode)
             change = words.change(before, after)
-            named = words.changed_number(old.row, new.row, *change.split(" -> "))
+            named = words.changed_number(old.row, new.row, *change.split(" -> ", 1))
             detail = f"in {what}: {change}{named}"
             return Cause("constant-changed", detail, self._origin(sized[0], old, new))
         cause = self._constants(old, new, found)
@@ -202,10 +202,10 @@ class _History:
         count = abs(more)
         shapes = words.other_shapes(old.graph.outputs, new.graph.outputs)
         rows = (old.row, new.row) if more > 0 else (new.row, old.row)
-        tensors = f"{'more' if more > 0 else 'fewer'} tensor{'s' if count > 1 else ''}"
+        change = "more" if more > 0 else "fewer"
         return Cause(
             "live-tensors-changed",
-            f"{count} {tensors} alive when the graph ended ({words.kept(*rows, shapes)})",
+            f"{count} {change} when the graph ended ({words.kept(*rows, shapes)})",
             self._place(found.added_work, new.graph) or self._place(found.gone_work, old.graph),
         )
 
@@ -215,11 +215,12 @@ class _History:
             before, after = literals[0]
             more = f"; and {len(literals) - 1} more" if len(literals) > 1 else ""
             what = words.operation(after, new.graph.users(after))
+            made = "the size of a tensor of numbers, " if before.shape != after.shape else ""
             change = words.change(before, after)
             named = words.changed_number(old.row, new.row, *change.split(" -> ", 1))
             return Cause(
                 "constant-changed",
-                f"{f'in {what}: ' if what else ''}{change}{named}{more}",
+                f"{f'in {what}: ' if what else ''}{made}{change}{named}{more}",
                 self._origin(literals[0], old, new),
             )
         taken = [one for one in found.added if one.opcode == "parameter"]
@@ -270,11 +271,11 @@ class _History:
             )
         count = len(changed)
         shapes = ", ".join(dict.fromkeys(one.shape for one in changed[: words.SHOWN]))
-        inputs = f"input{'s' if count > 1 else ''} ({shapes})"
+        tensors = f"tensor{'s' if count > 1 else ''} ({shapes})"
         if taken:
-            detail = f"{count} more {inputs}, made by the earlier graph itself"
+            detail = f"it takes {count} more {tensors}, which the graph before made itself"
         else:
-            detail = f"{count} fewer {inputs}, made by this graph itself"
+            detail = f"it takes {count} fewer {tensors} and makes them itself"
         return Cause("live-tensors-changed", detail)
 
     def _input_shape(self, old: _Known, new: _Known, found: Difference) -> Cause:

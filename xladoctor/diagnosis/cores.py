@@ -203,7 +203,9 @@ def _different_graphs(run: RunFacts) -> Iterator[Finding]:
             points.setdefault(item.location, []).append(item)
     for items in points.values():
         first = items[0]
-        detail = f": {first.cause.detail}" if first.cause.detail else ""
+        # The cause begins with which cores are alone; that is said here.
+        detail = first.cause.detail.partition(" alone: ")[2] or first.cause.detail
+        detail = f": {detail}" if detail else ""
         yield finding(
             "XLA410",
             f"{cores_text(first.cores, run.cores)} built a graph that the other cores did not build"

@@ -45,7 +45,7 @@ _ADVICE = {
     ),
     "graph-grew": (
         "the graph grows from step to step",
-        "detach() what is kept across steps (a running loss): it carries its whole history",
+        "call detach() on what is kept across steps (a running loss): it carries its whole history",
     ),
     "host-sync-split": (
         "a read cut the graph at another place",
@@ -256,7 +256,8 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
     if kind == "unknown" and detail:
         detail = f" ({example.cause.detail})"
     place = example.cause.location
-    made = f", made at {at(place)}" if place and place != example.location else ""
+    said = place is None or place == example.location or at(place) in detail
+    made = "" if said else f", made at {at(place)}"
     seconds = _wall(items)
     cost = "" if seconds is None else f" in {duration(seconds)}"
     return finding(
@@ -268,7 +269,7 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
         count=sum(len(item.cores) for item in items),
         seconds=seconds,
         cores=[core for item in items for core in item.cores],
-        related=[place] if made and place else (),
+        related=[place] if place and place != example.location else (),
     )
 
 

@@ -199,9 +199,13 @@ def _healthy_run(run: RunFacts) -> Answer:
         run.sync_count,
         sum(run.fallback_counts.values()),
     )
+    new, steps = run.compilation_count, plural(run.step_count, "step")
+    unknown = "how many after warm-up is not known"
     facts = [
-        f"{plural(run.compilation_count, 'compilation')} in {plural(run.step_count, 'step')}",
-        "how many after warm-up is not known" if late is None else f"{late} after warm-up",
+        f"{steps} (compilations are not measured)"
+        if new is None
+        else f"{plural(new, 'compilation')} in {steps}",
+        *([] if new is None else [unknown if late is None else f"{late} after warm-up"]),
         f"{plural(fallbacks, 'CPU fallback')}",
         f"{plural(syncs, 'host sync')} on all cores",
     ]
@@ -217,9 +221,13 @@ def _healthy_run(run: RunFacts) -> Answer:
         f" Most of the time went into {most} ({duration(known[most])} per core)." if most else ""
     )
     return (
-        "The XLA side of this run is sound.",
+        "The XLA side of this run is sound."
+        if new is not None
+        else "Nothing wrong is visible in this run, but it was not seen what it compiled.",
         f"It had {', '.join(facts)}.{where}",
-        "Nothing to mend here: go on to the real device, or to a larger batch.",
+        "Nothing to mend here: go on to the real device, or to a larger batch."
+        if new is not None
+        else "Leave out eager mode, or profile on one core: --simulate-cores 1.",
     )
 
 

@@ -55,6 +55,7 @@ class Account:
         self.turns = 0
         self.turns_end_at_markers = False
         self.ran_since_turn = False
+        self.has_batch = False  # the device loader has given a batch, and is not at its end
         self.read_since_step = False  # a read has ended a graph since the last optimizer step
         # Open reads, innermost last: [part, new graphs, graphs that ran].
         self.reads: list[list[Any]] = []

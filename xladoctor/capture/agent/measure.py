@@ -118,6 +118,7 @@ class Meter:
         self._known = 0  # compilations that belong to a launch or have been told
         self._took: dict[str, float] = {}  # graph -> seconds of its compilation
         self._thread = threading.local()
+        self._noted: set[str] = set()
         self._debug: DebugRecords | None = None
         self._begin()
 
@@ -168,11 +169,16 @@ class Meter:
     def around_step(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Tell what was compiled in eager mode since the last step: no call shows it.
 
-        Cores that share the process share these counters too, so there it stays unknown.
+        Cores that share the process share these counters too, so there it is not measured.
         """
         if xla.eager():
             new, seconds = 0, []
-            if _cores_here() <= 1:
+            if _cores_here() > 1:
+                self._note_once(
+                    "eager mode: what it compiled is not measured, since the cores of this process "
+                    "share torch_xla's counters"
+                )
+            else:
                 compiled, _ = _compilations()
                 new, self._known = compiled - self._known, compiled
                 seconds = _last_compile_seconds(new, "EagerOpCompileTime")
@@ -183,6 +189,11 @@ class Meter:
                 {**_UNKNOWN, "compiled": True, "seconds": one, "hlo": None} for one in taken
             ]
         return proceed()
+
+    def _note_once(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            self._note(text)
 
     def around(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Measure one call."""

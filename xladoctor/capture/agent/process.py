@@ -80,7 +80,7 @@ class Process:
                 "python": ".".join(str(part) for part in sys.version_info[:3]),
                 "torch": _version("torch"),
                 "torch_xla": _version("torch_xla"),
-                "device": _device_type(),
+                "device": xla.device_type() or os.environ.get("PJRT_DEVICE"),
                 "simulated_cores": self._simulated_cores,
                 "since": self._since,
                 "t": time.monotonic(),
@@ -115,16 +115,6 @@ class Process:
 def _version(name: str) -> str | None:
     version = getattr(sys.modules.get(name), "__version__", None)
     return None if version is None else str(version)
-
-
-def _device_type() -> str | None:
-    try:
-        from torch_xla import runtime
-
-        kind = runtime.device_type()
-    except Exception:
-        kind = None
-    return kind or os.environ.get("PJRT_DEVICE")
 
 
 def at_end_of_child(close: Callable[[], None]) -> None:

@@ -254,7 +254,10 @@ class Recorder:
         found = self._account(call)
         if found is not None and found[1]:
             self._steps.next_batch(found[0])
-        return self._timed(call, proceed, "input_wait")
+        batch = self._timed(call, proceed, "input_wait")
+        if found is not None and found[1] and call.what == "ParallelLoader":
+            found[0].has_batch = batch is not None
+        return batch
 
     def _upload(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)

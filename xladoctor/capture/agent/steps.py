@@ -67,6 +67,7 @@ class Steps:
             account.ran_since_turn
             and not account.in_rendezvous
             and not xla.in_dynamo()
+            and (account.has_batch or not xla.before_first_batch())
             and account.end_of_turn(at_marker=True)
         ):
             self._write_if_due(account)

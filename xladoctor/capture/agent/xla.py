@@ -146,6 +146,14 @@ def in_device_loader() -> bool:
     return False
 
 
+def before_first_batch() -> bool:
+    """Whether a device loader that is watched is among the callers.
+
+    It also ends what the program has left to run before its first batch: no turn of its loop.
+    """
+    return "next_item" in originals and in_device_loader()
+
+
 def counter(name: str) -> int:
     """A counter of torch_xla, summed over the cores of this process; 0 if it never counted."""
     return binding("_xla_counter_value")(name) or 0
@@ -155,6 +163,15 @@ def fallbacks() -> dict[str, int]:
     """How often each operation has run on the CPU in this process."""
     names = binding("_get_executed_fallback_ops")
     return {name: counter(name) for name in names()} if names is not None else {}
+
+
+def device_type() -> str | None:
+    """What the devices are ("CPU", "TPU"); None if this version does not say."""
+    try:
+        kind = importlib.import_module("torch_xla.runtime").device_type()
+    except Exception:
+        return None
+    return None if kind is None else str(kind)
 
 
 def eager() -> bool:

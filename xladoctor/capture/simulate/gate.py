@@ -212,8 +212,23 @@ class Gate:
 
     def collective(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around COLLECTIVE: note what the pending graph of this core now holds."""
-        core.collectives.append(Collective(call.what, _detail(call), user_frame(core.thread)))
+        held = Collective(call.what, _detail(call), user_frame(core.thread))
+        if xla.eager():
+            return self._run_now(core, held, proceed)
+        core.collectives.append(held)
         return proceed()
+
+    def _run_now(self, core: Core, held: Collective, proceed: Callable[[], Any]) -> Any:
+        """A collective in eager mode is a graph of its own, and launched here."""
+        self._finish(core)
+        purpose = f"eager {held.name} {held.detail}"
+        meeting = core.crew.meet(core, purpose, held.name, Pending(None, str, collectives=(held,)))
+        with self._lock:
+            core.launches += 1
+            core.crew.progress = time.monotonic()
+            result = proceed()
+        core.crew.launched(core, meeting)
+        return result
 
 
 def _graph_of(call: Call) -> str | None:
