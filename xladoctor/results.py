@@ -9,6 +9,7 @@ Times are seconds on the wall clock.
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from xladoctor.findings import Finding, Fix, Location, Position
 
 SCHEMA_VERSION = 1
+
+#: Sizes of a tensor before and after, in the words of a cause ("f32[16,24] -> f16[16,24]").
+_CHANGE = re.compile(r"\w+\[([\d,]*)\] -> \w+\[([\d,]*)\]")
 
 #: Kinds of cause of a compilation; the words are part of the public JSON.
 CAUSE_KINDS = (
@@ -164,6 +168,12 @@ class Cause:
     kind: str
     detail: str = ""
     location: Location | None = None
+
+    @property
+    def other_type(self) -> bool:
+        """Whether inputs have changed their type and nothing else."""
+        changes = _CHANGE.findall(self.detail) if self.kind == "input-shape" else []
+        return bool(changes) and all(old == new for old, new in changes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

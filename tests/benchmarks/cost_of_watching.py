@@ -9,8 +9,8 @@ the rounds of
 * the same from what the program's thread worked (CPU time): the wall step of the run without, plus
   what the thread worked more, by the wall step. Other programs of the machine do not get into it.
 
-and what a command starts later: until its first line, in ``import torch_xla``, and in a Python that
-never imports torch_xla. Ratios of one machine can be compared; absolute times of two can not.
+and what a command starts later: until its first line, in ``import torch_xla`` (seconds of work: the
+least of all runs, since nothing makes an import faster), and in a Python that never imports it. Ratios of one machine can be compared; absolute times of two can not.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def show(detail: str, plain: list[dict], watched: list[dict]) -> dict[str, float
     first = [b["long"]["first"] / a["long"]["first"] for a, b in pairs]
     print(f"  first step (compiles)    {spread(first)}")
     later = [b["later"] - a["later"] for a, b in pairs]
-    imports = [b["import"][1] - a["import"][1] for a, b in pairs]
+    least = [min(one["import"][1] for one in runs) for runs in (watched, plain)]
     print(f"  s until the first line   {spread(later)}   least {min(later):.3f}")
-    print(f"  s of work in the import  {spread(imports)}")
+    print(f"  s of work in the import  {least[0] - least[1]:7.3f}   (least with, less least without)")
     return found
 
 

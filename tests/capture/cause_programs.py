@@ -190,3 +190,107 @@ def train(index):
 if __name__ == "__main__":
     torch_xla.launch(train)
 """
+
+#: One device: numbers that only the backward pass uses, and graphs that grow with operations of the
+#: CPU in them. The last function never ends a step.
+HIDDEN = """\
+import torch
+import torch_xla
+
+device = torch_xla.device()
+x = torch.randn(4, 6).to(device)
+
+
+def weight():
+    w = torch.ones(6, requires_grad=True, device=device)
+    return w, torch.optim.SGD([w], lr=0.5)
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value, factor):
+        ctx.factor = factor
+        return value.tanh()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.factor, None  # line OWN_BACKWARD_MADE
+
+
+def own_backward():
+    w, optimizer = weight()
+    for step in range(6):
+        optimizer.zero_grad()
+        Scaled.apply((x * w).sum(), 0.25 if step < 5 else 1.0).backward()
+        optimizer.step()
+        torch_xla.sync()  # line OWN_BACKWARD
+
+
+def dropped_loss():
+    w, optimizer = weight()
+    for scale in (0.25, 0.3, 0.5, 0.75, 1.0):
+        optimizer.zero_grad()
+        ((x * w).cos().sum() * scale).backward()  # line DROPPED_MADE
+        optimizer.step()
+        torch_xla.sync()  # line DROPPED
+
+
+def learning_rate():
+    w, optimizer = weight()
+    for rate in (0.5, 0.4, 0.3, 0.2, 1.0):
+        optimizer.zero_grad()
+        (x * w).sin().sum().backward()
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()  # line RATE_MADE
+        torch_xla.sync()  # line RATE
+
+
+def powers():
+    w, optimizer = weight()
+    for exponent in range(2, 7):
+        optimizer.zero_grad()
+        (x * w).abs().pow(exponent).sum().backward()  # line POWER_MADE
+        optimizer.step()
+        torch_xla.sync()  # line POWER
+
+
+def repeats():
+    w, optimizer = weight()
+    for step in range(5):
+        optimizer.zero_grad()
+        loss = (x * w).atan().repeat(step + 2, 1).sum()  # line REPEAT_MADE
+        loss.backward()
+        optimizer.step()
+        torch_xla.sync()  # line REPEAT
+
+
+def larger(w):
+    image = w[:4].reshape(1, 1, 2, 2)
+    return torch.nn.functional.interpolate(image, scale_factor=2, mode="bilinear")
+
+
+def kept_loss():
+    w, optimizer = weight()
+    total = 0.0
+    for step in range(6):
+        total = total + larger(w).tanh().sum()
+        optimizer.zero_grad()
+        total.backward(retain_graph=True)
+        optimizer.step()
+        torch_xla.sync()  # line KEPT
+
+
+def no_step_end():
+    w, optimizer = weight()
+    for step in range(7):
+        optimizer.zero_grad()
+        larger(w).sigmoid().sum().backward()  # line NEVER_ENDED
+        optimizer.step()
+
+
+for reason in (
+    own_backward, dropped_loss, learning_rate, powers, repeats, kept_loss, no_step_end,
+):
+    torch.manual_seed(0)
+    reason()
+"""

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from xladoctor.capture.agent.account import PARTS, Account, Accounts, OpenFallback
-from xladoctor.capture.agent.causes import Causes, shapes
+from xladoctor.capture.agent.causes import Causes, look
 from xladoctor.capture.agent.sites import DEPTH, MOST, Sites
 from xladoctor.capture.agent.writer import Writer
 
@@ -33,7 +33,8 @@ def _account() -> Account:
 def _one_step(account: Account) -> dict | None:
     account.steps += 1
     account.book()
-    return account.take_row() if account.row_due() else None
+    row = account.take_row() if account.row_due() else None
+    return None if row is None else row.event()
 
 
 def test_time_goes_to_the_innermost_span(clock):
@@ -130,7 +131,7 @@ def test_a_long_run_stays_bounded_and_loses_no_step(clock):
         if row is not None:
             rows.append(row)
     last = account.take_row()
-    rows += [last] if last is not None else []
+    rows += [last.event()] if last is not None else []
     assert len(rows) < 4000
     assert rows[0]["first"] == 1
     assert rows[-1]["last"] == 100_000
@@ -153,7 +154,7 @@ def test_what_came_after_the_last_step_has_no_number(clock):
     _one_step(account)
     clock(1)
     assert account.take_row() is None
-    row = account.take_row(after_last=True)
+    row = account.take_row(after_last=True).event()
     assert (row["first"], row["last"], row["parts"]["trace"]) == (None, None, 1)
 
 
@@ -210,33 +211,57 @@ def test_looking_at_variables_keeps_no_tensor_alive():
     import sys
     import weakref
 
-    def look():
-        return shapes([sys._getframe(1)], device="cpu")
+    def held():
+        return look([sys._getframe(1)], device="cpu")
 
     def program():
         x = torch.ones(2, 3)
         batch = {"ids": torch.ones(4, dtype=torch.int64), "n": 1}
-        found = look()
+        found = held()
         gone = weakref.ref(x)
         del x
         return found, gone(), batch
 
     found, gone, _ = program()
-    assert found == {"x": "f32[2,3]", "batch['ids']": "s64[4]"}
+    assert found.shapes == {"x": "f32[2,3]", "batch['ids']": "s64[4]"}
     assert gone is None
+
+
+def test_numbers_and_what_autograd_remembers_are_looked_at_too():
+    torch = pytest.importorskip("torch")
+    import sys
+
+    def held():
+        return look([sys._getframe(1)], device="cpu")
+
+    def program():
+        step, scale, gone, done = 3, 0.5, float("nan"), True
+        weight = torch.ones(2, requires_grad=True)
+        loss = total = (weight * scale).sum()
+        first = held()
+        loss = (weight * 2).sum()
+        total = total + loss
+        return first, held(), (step, gone, done, total)
+
+    first, second, _ = program()
+    assert first.numbers == {"step": 3, "scale": 0.5}
+    assert first.histories.keys() == {"loss", "total"}
+    # The history of one goes back to before, the other begins anew.
+    assert second.histories["total"][0] == first.histories["total"][0]
+    assert second.histories["loss"][0] > first.histories["loss"][1]
 
 
 def test_variables_that_the_program_holds_itself_are_left_alone():
     pytest.importorskip("torch")
     import sys
 
-    def look():
-        return shapes([sys._getframe(1)], device="cpu")
+    def held():
+        return look([sys._getframe(1)], device="cpu")
 
     def program():
         x = 1
         mine = locals()
-        look()
+        held()
         return mine, x
 
     assert program()[0]["x"] == 1
@@ -300,7 +325,7 @@ def test_turns_end_where_the_program_ends_its_graphs(clock):
         account.add_launch(1, "read", 0.0)
         account.add_launch(2, "sync", 0.0)
         assert account.end_of_turn(at_marker=True)
-        rows.append(account.take_row(after_last=True))
+        rows.append(account.take_row(after_last=True).event())
         account.add_launch(1, "read", 0.0)
         assert not account.end_of_turn(at_marker=False)  # the marks are the better knowledge
     assert [(row["first"], row["turns"]) for row in rows] == [(None, 1)] * 3
@@ -316,8 +341,8 @@ def test_turns_of_a_long_evaluation_share_rows(clock):
         clock(0.001)
         account.book()
         if account.row_due():
-            rows.append(account.take_row(after_last=True))
-    rows.append(account.take_row(after_last=True))
+            rows.append(account.take_row(after_last=True).event())
+    rows.append(account.take_row(after_last=True).event())
     assert len(rows) < 4000
     assert sum(row.get("turns", 0) for row in rows) == 100_000
 

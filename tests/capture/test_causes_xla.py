@@ -10,6 +10,7 @@ import pytest
 from test_profile_xla import profile
 
 from xladoctor import diagnosis, readings
+from xladoctor.findings import Severity
 
 pytest.importorskip("torch_xla")
 pytestmark = pytest.mark.xla
@@ -44,12 +45,12 @@ def _graphs(report, mark):
     [
         ("LAST_BATCH", "input-shape", "LAST_BATCH_MADE", "(x): f32[8,6] -> f32[3,6]"),
         ("SEQUENCE", "input-shape", None, "(ids): s64[4,9] -> s64[4,12]"),
-        ("SLICE", "constant-changed", "SLICE_MADE", "slice={[0:8], [0:1]} -> slice={[0:8], [0:2]}"),
-        ("ARANGE", "constant-changed", "ARANGE_MADE", "s64[2] -> s64[3]"),
-        ("NUMBER", "constant-changed", "NUMBER_MADE", "exactly 1"),
+        ("SLICE", "constant-changed", "SLICE_MADE", "[0:8, 0:1] -> [0:8, 0:2] (step: 0 -> 1)"),
+        ("ARANGE", "constant-changed", "ARANGE_MADE", "s64[2] -> s64[3] (step: 0 -> 1)"),
+        ("NUMBER", "constant-changed", "NUMBER_MADE", "exactly 1 (scale: 0.5 -> 1.0)"),
         ("MASK", "input-shape", "MASK_MADE", "s64[4,1] -> s64[6,1]"),
-        ("KEPT", "graph-grew", None, "more operations of the same lines"),
-        ("LIVE", "live-tensors-changed", "LIVE_MADE", "1 more tensor alive"),
+        ("KEPT", "graph-grew", None, "; total keeps the history of the steps before"),
+        ("LIVE", "live-tensors-changed", "LIVE_MADE", "when the graph ended (kept: f32[8,2])"),
         ("TYPE", "input-shape", None, "(x): f32[4,6] -> f16[4,6]"),
         ("BRANCH", "op-changed", "BRANCH_MADE", "aten::sigmoid"),
     ],
@@ -92,6 +93,50 @@ def test_findings_name_the_problem_and_the_line_that_makes_it(report):
     assert not [f for f in report.findings if f.code == "XLA301"]
     assert found["XLA210", line("SLICE")].related[0].row == line("SLICE_MADE")
     assert found["XLA210", line("SLICE")].count == 4  # 7 sizes, 3 executions are warm-up
+    assert "changed its type" in found["XLA210", line("TYPE")].message
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory):
+    return _report(tmp_path_factory.mktemp("hidden"), cause_programs.HIDDEN, PJRT_DEVICE="CPU")
+
+
+def hidden_line(mark: str) -> int:
+    return programs.line(cause_programs.HIDDEN, mark)
+
+
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        ("OWN_BACKWARD", "exactly 1"),
+        ("DROPPED", "exactly 1 (scale: 0.3 -> 1.0)"),
+        ("RATE", "exactly -1 (a number of the optimizer"),
+        ("POWER", "aten::pow: 3 -> 4 (exponent: 4 -> 5)"),
+        ("REPEAT", "aten::repeat: 4 parts -> 5 parts (step: 2 -> 3)"),
+    ],
+)
+def test_numbers_that_only_the_backward_pass_uses_have_line_and_variable(hidden, mark, words):
+    late = [
+        item.cause
+        for item in hidden.compilations
+        if item.location.row == hidden_line(mark) and item.after_warmup
+    ]
+    (first, *_) = [cause for cause in late if words in cause.detail]
+    assert first.kind == "constant-changed"
+    assert first.location.row == hidden_line(f"{mark}_MADE")
+
+
+def test_graphs_grow_with_operations_of_the_cpu_in_them(hidden):
+    at_step_end = [c.cause for c in hidden.compilations if c.location.row == hidden_line("KEPT")]
+    grew = [cause for cause in at_step_end if cause.kind == "graph-grew"]
+    assert len(grew) >= 3
+    assert all("total keeps the history" in cause.detail for cause in grew)
+    found = {(f.code, f.locations[0].row): f for f in hidden.findings}
+    assert "detach()" in found["XLA210", hidden_line("KEPT")].suggestion
+    never = found["XLA301", hidden_line("NEVER_ENDED")]
+    assert never.count >= 4
+    # The same graphs are not told a second time as a program that compiles again and again.
+    assert ("XLA210", hidden_line("NEVER_ENDED")) not in found
 
 
 def test_cores_that_differ(tmp_path):
@@ -101,4 +146,5 @@ def test_cores_that_differ(tmp_path):
     assert "aten::sin" in odd.cause.detail
     assert odd.cause.location.row == programs.line(cause_programs.UNLIKE, "ODD")
     # Later steps are compared only while that is cheap; without a reduction these do part.
-    assert [f.code for f in report.findings if f.code != "XLA412"] == ["XLA410"]
+    errors = [found.code for found in report.findings if found.severity is Severity.ERROR]
+    assert [code for code in errors if code != "XLA412"] == ["XLA410"]

@@ -1,5 +1,6 @@
 """Each fix is proven by a run: the fixed program trains on simulated cores to the same numbers."""
 
+import importlib.util
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import proof_frameworks
 import proof_programs
 import pytest
 
@@ -31,24 +33,37 @@ PROOFS = {
     "XLA307": "APART",
     "XLA308": "APART",
     "XLA426": "APART",
+    **dict.fromkeys(["XLA309", "XLA708"], "SHARDED"),
+    "XLA429": "SPMD",
+    **dict.fromkeys(["XLA901", "XLA902", "XLA910"], "LIGHTNING"),
+    **dict.fromkeys(["XLA905", "XLA906"], "TRAINER"),
     # tests/lint/test_fixed_samples.py: no fixed program of ours clips without it.
     "XLA303": "sample kfold_images",
     "XLA002": "not run: only a comment changes",
     "XLA804": "not run: only an import that nobody uses goes",
-    "XLA429": "not run yet",
     "XLA713": "not run: the values are another type's on purpose",
-    "XLA905": "not run yet",
-    "XLA309": "not run yet",
     "XLA314": "not run: torch.compile needs a C++ compiler on the machine",
-    "XLA708": "not run yet",
-    "XLA901": "not run yet",
-    "XLA902": "not run yet",
-    "XLA910": "not run yet",
 }  # fmt: skip
 
 
+PROGRAMS = {
+    name: text
+    for module in (proof_programs, proof_frameworks)
+    for name, text in vars(module).items()
+    if name.isupper() and not name.startswith("_")
+}
+NAMES = sorted(set(PROOFS.values()) & set(PROGRAMS))
+
+
+def needs(framework):
+    """Skip without the framework, which the extra ``frameworks`` brings."""
+    return pytest.mark.skipif(
+        importlib.util.find_spec(framework) is None, reason=f"needs {framework}"
+    )
+
+
 def fixed(name):
-    text = getattr(proof_programs, name)
+    text = PROGRAMS[name]
     done = fixes.fix(text.encode(), f"{name.lower()}.py", engine.lint, unsafe=True)
     assert done.stable
     assert done.result.failures == ()
@@ -61,7 +76,12 @@ def test_every_fix_has_a_proof_or_a_reason():
     assert ours <= set(PROOFS), "say which program proves the fix, or why none can"
 
 
-@pytest.mark.parametrize("name", ["SLOW", "OLD", "CUDA", "ENDLESS", "APART"])
+def test_what_no_run_proves_has_a_reason():
+    rest = {proof for proof in PROOFS.values() if proof not in PROGRAMS}
+    assert all(re.match("sample |not run: .{20}", proof) for proof in rest), rest
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_programs_hold_what_they_prove(name):
     made = {item.code for item in fixed(name).made}
     assert {code for code, proof in PROOFS.items() if proof == name} <= made
@@ -80,12 +100,13 @@ class Ran:
     def __init__(self, folder, name, text, cores):
         folder = folder / name
         folder.mkdir()
-        (folder / "tqdm.py").write_text(proof_programs.TQDM)
+        if "from tqdm import" in text:  # frameworks take the real one
+            (folder / "tqdm.py").write_text(proof_programs.TQDM)
         (folder / "program.py").write_text(text)
         done = subprocess.run(
             [sys.executable, "-m", "xladoctor", "profile", "--simulate-cores", str(cores),
              "--output-format", "json", "--output-file", "report.json", "--",
-             sys.executable, "program.py"],
+             sys.executable, "-W", "ignore", "program.py"],
             cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True, text=True, timeout=1800, check=False,
         )  # fmt: skip
@@ -183,3 +204,96 @@ def test_an_endless_graph_ends_with_each_step(tmp_path):
     after = Ran(tmp_path, "after", fixed("ENDLESS").data.decode(), 1)
     assert after.numbers("total") == pytest.approx(before.numbers("total"), abs=2e-4)
     assert after.summary["compilations_after_warmup"] == 0
+
+
+def trained(model, steps):
+    """Train with plain torch on the CPU: for each step, what each core computes a loss of."""
+    torch = pytest.importorskip("torch")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for parts in steps:
+        optimizer.zero_grad()
+        each = [loss(model) for loss in parts]
+        total = sum(each) / len(each)
+        total.backward()
+        optimizer.step()
+        losses.append(total.item())
+    return losses
+
+
+@pytest.mark.xla
+def test_sharded_parameters_are_reduced_once_in_a_group_for_xla(tmp_path):
+    torch = pytest.importorskip("torch")
+    after = Ran(tmp_path, "sharded", fixed("SHARDED").data.decode(), 2)
+    torch.manual_seed(0)
+    steps = [
+        [lambda m, v=0.5 * step + core: m(torch.full((4, 4), v)).pow(2).mean() for core in range(2)]
+        for step in range(4)
+    ]
+    expected = [2 * loss for loss in trained(torch.nn.Linear(4, 2), steps)]
+    # Summed over the two cores that the group has, whatever world_size said.
+    assert after.numbers("losses") == pytest.approx([*expected, 2], abs=2e-3)
+
+
+@pytest.mark.xla
+def test_devices_that_share_each_batch_train_as_one(tmp_path):
+    torch = pytest.importorskip("torch")
+    after = Ran(tmp_path, "spmd", fixed("SPMD").data.decode(), 4)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    steps = [[lambda m, x=images: m(x).pow(2).mean()] for images in torch.randn(4, 8, 4)]
+    assert after.numbers("losses") == pytest.approx(trained(model, steps), abs=2e-3)
+    assert after.lines("devices") == ["devices 4 True"]
+
+
+@pytest.mark.xla
+@needs("lightning")
+def test_lightning_of_old_trains_as_plain_torch_does(tmp_path):
+    torch = pytest.importorskip("torch")
+    from torch.utils.data.distributed import DistributedSampler
+
+    after = Ran(tmp_path, "lightning", fixed("LIGHTNING").data.decode(), 2)
+
+    def data(rows):
+        x = torch.randn(rows, 8, generator=torch.Generator().manual_seed(rows))
+        return x, 3 * x[:, :1]
+
+    def loss(model, x, y):
+        return torch.nn.functional.mse_loss(model(x), y)
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 1)
+    (x, y), checks = data(48), data(16)
+    kept = []
+    for epoch in range(2):
+        rows = []
+        for core in range(2):  # Lightning shuffles what is for training
+            sampler = DistributedSampler(range(48), 2, core, shuffle=True, seed=0)
+            sampler.set_epoch(epoch)
+            rows.append(torch.tensor(list(sampler)).split(4))
+        steps = [
+            [lambda m, i=i: loss(m, x[i], y[i]) for i in pair] for pair in zip(*rows, strict=True)
+        ]
+        trained(model, steps)
+        with torch.no_grad():
+            kept.append(loss(model, checks[0][::2], checks[1][::2]).item())
+    with torch.no_grad():
+        whole = loss(model, *checks).item()
+    # The first core keeps what its two batches gave; together they log the mean.
+    values = [float(value) for value in re.findall(r"^kept 2 (.*)$", after.stdout, re.MULTILINE)]
+    assert values[1:] == pytest.approx(kept, abs=2e-3)  # before them, the check of the beginning
+    assert after.numbers("losses") == pytest.approx([whole], abs=2e-3)
+    assert after.summary["steps"] == 12
+
+
+@pytest.mark.xla
+@needs("transformers")
+@needs("accelerate")
+def test_the_trainer_of_old_arguments_trains_on_whole_batches(tmp_path):
+    after = Ran(tmp_path, "trainer", fixed("TRAINER").data.decode(), 2)
+    # 50 samples on two cores in batches of 4: the seventh batch would be another graph.
+    assert after.lines("steps") == ["steps 6"]
+    assert after.summary["steps"] == 6
+    assert after.summary["compilations_after_warmup"] == 0
+    # The two cores share each batch of 8, as split_batches asks.
+    assert after.lines("sizes") == ["sizes [4, 4]"]

@@ -12,6 +12,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xladoctor.diagnosis import cause_words as words
 from xladoctor.diagnosis.difference import difference, distance, elements, tokens
 from xladoctor.readings.hlo import Graph
 from xladoctor.readings.run import location
@@ -37,10 +38,12 @@ _CUTTING = {"read": "a read", "fallback": "an operation on the CPU"}
 #: So many more instructions, at least half of them of lines that the earlier graph had as well, and
 #: a graph has grown by a repetition of the step.
 _GROWTH, _REPEATED = 0.2, 0.5
+#: Less in common than this (share of the operations), and no graph is a piece of the other.
+_PIECE = 0.2
+#: Why a number can make a graph new by its value alone (torch_xla 2.9.0: 0, 1 and -1).
+_SPECIAL = "torch_xla writes 0, 1 and -1 into the graph, where other numbers are inputs"
 #: How far (steps, instructions a step) the line of a number of the backward pass is looked for.
 _NEARBY = 8
-#: How many differences a cause names.
-_SHOWN = 3
 
 
 @dataclasses.dataclass(slots=True)
@@ -105,7 +108,7 @@ class _History:
         found = difference(old.graph, graph)
         if not same and found.likeness < ALIKE and row.trigger in _CUTTING:
             return self._first(row)
-        grown = len(graph.instructions) > max(len(one.graph.instructions) for one in here)
+        grown = len(graph.instructions) > max(len(one.graph.instructions) for one in same or here)
         return self._compared(old, new, found, grown=grown)
 
     def _first(self, row: CompilationRow) -> Cause:
@@ -126,18 +129,19 @@ class _History:
         odd = self._core_divergence(old, new)
         if odd:
             place = self._place(found.added_work, new.graph)
-            return Cause("core-divergence", odd + _operations(self, found), place)
+            return Cause("core-divergence", odd + self._operations(found), place)
+        if grown and not found.gone_work and self._repeats(old, found):
+            return self._grew(old, new, found)
         cuts = self._cuts(new.row) - self._cuts(old.row)
         less = self._cuts(old.row) - self._cuts(new.row)
-        if cuts or less:
+        # A graph that shares next to nothing with the earlier one is no piece of it.
+        if (cuts or less) and found.likeness > _PIECE:
             place = min(cuts or less, key=lambda one: (one.filename, one.row))
             where = f"{place.filename}:{place.row}"
             detail = f"the step's graph was cut at {where}, and not in the one before"
             if not cuts:
                 detail = f"the step's graph was not cut at {where}, as it was before"
             return Cause("host-sync-split", detail, place)
-        if grown and not found.gone_work and self._repeats(old, found):
-            return self._grew(new, found)
         results = self._results(old, new, found)
         if results is not None:
             return results
@@ -145,18 +149,28 @@ class _History:
             common = sum(1 for _ in found.pairs)
             return Cause(
                 "op-changed",
-                f"a different program: {common} of its {len(new.graph.instructions)} operations "
-                "are those of the nearest earlier graph",
+                f"another program: it shares {common} of its {len(new.graph.instructions)} "
+                "operations with the one most like it that had ended here",
             )
         changed = found.added_work or found.gone_work
         graph = new.graph if found.added_work else old.graph
-        return Cause("op-changed", _operations(self, found), self._place(changed, graph))
+        return Cause("op-changed", self._operations(found), self._place(changed, graph))
 
-    def _grew(self, new: _Known, found: Difference) -> Cause:
+    def _operations(self, found: Difference) -> str:
+        return words.operations(
+            found.added_work,
+            found.gone_work,
+            self._place(found.added_work, found.new),
+            self._place(found.gone_work, found.old),
+        )
+
+    def _grew(self, old: _Known, new: _Known, found: Difference) -> Cause:
         more = f"it holds all of the earlier graph and {len(found.added_work)} more operations"
+        kept = words.keeps_history(old.row, new.row)
         return Cause(
             "graph-grew",
-            f"{more} of the same lines ({_names(found.added_work)})",
+            f"{more} of the same lines ({words.operation_names(found.added_work)})"
+            + (f"; {kept} keeps the history of the steps before" if kept else ""),
             self._place(found.added_work, new.graph),
         )
 
@@ -168,11 +182,10 @@ class _History:
         sized = [pair for pair in origins if pair[1].opcode != "broadcast"] or origins
         if sized:
             before, after = sized[0]
-            what = after.operation or after.opcode
-            change = f"{before.shape} -> {after.shape}"
-            if before.shape == after.shape or after.opcode == "slice":
-                change = f"{before.detail} -> {after.detail}"
-            detail = f"a Python number in {what}: {change}"
+            what = words.operation(after, new.graph.users(after)) or after.opcode
+            change = words.change(before, after)
+            named = words.changed_number(old.row, new.row, *change.split(" -> "))
+            detail = f"in {what}: {change}{named}"
             return Cause("constant-changed", detail, self._origin(sized[0], old, new))
         cause = self._constants(old, new, found)
         if cause is not None:
@@ -187,11 +200,12 @@ class _History:
         if not more or (found.gone_work if more > 0 else found.added_work):
             return None
         count = abs(more)
-        shapes = _shapes(old.graph.outputs, new.graph.outputs)
+        shapes = words.other_shapes(old.graph.outputs, new.graph.outputs)
+        rows = (old.row, new.row) if more > 0 else (new.row, old.row)
         tensors = f"{'more' if more > 0 else 'fewer'} tensor{'s' if count > 1 else ''}"
         return Cause(
             "live-tensors-changed",
-            f"{count} {tensors} alive when the graph ended ({shapes})",
+            f"{count} {tensors} alive when the graph ended ({words.kept(*rows, shapes)})",
             self._place(found.added_work, new.graph) or self._place(found.gone_work, old.graph),
         )
 
@@ -200,13 +214,12 @@ class _History:
         if literals:
             before, after = literals[0]
             more = f"; and {len(literals) - 1} more" if len(literals) > 1 else ""
-            kind = f" in {after.operation}" if after.operation.startswith("aten") else ""
-            change = f"{before.detail} -> {after.detail}"
-            if before.shape != after.shape:
-                change = f"{before.shape} -> {after.shape}"
+            what = words.operation(after, new.graph.users(after))
+            change = words.change(before, after)
+            named = words.changed_number(old.row, new.row, *change.split(" -> ", 1))
             return Cause(
                 "constant-changed",
-                f"a Python number{kind}: {change}{more}",
+                f"{f'in {what}: ' if what else ''}{change}{named}{more}",
                 self._origin(literals[0], old, new),
             )
         taken = [one for one in found.added if one.opcode == "parameter"]
@@ -214,18 +227,20 @@ class _History:
         fixed = [one for one in found.added if one.opcode == "constant"]
         freed = [one for one in found.gone if one.opcode == "constant"]
         if dropped and fixed and all(elements(one.shape) == 1 for one in dropped):
+            named = words.became(old.row, new.row, fixed[0].detail)
+            named = named or self._optimizers(old, dropped)
             return Cause(
                 "constant-changed",
-                f"a number became exactly {fixed[0].detail} and so is now a part of the graph "
-                "instead of an input (0 and 1 always are)",
+                f"it became exactly {fixed[0].detail}{named}, and {_SPECIAL}",
                 self._place([*fixed, *dropped], new.graph, old.graph)
                 or self._fed_by(old.graph, dropped[0]),
             )
         if taken and freed and all(elements(one.shape) == 1 for one in taken):
+            named = words.became(old.row, new.row, freed[0].detail, was=True)
+            named = named or self._optimizers(new, taken)
             return Cause(
                 "constant-changed",
-                f"a number was exactly {freed[0].detail}, and so a part of the graph; now it is "
-                "an input (0 and 1 never are)",
+                f"it was exactly {freed[0].detail}{named}, and {_SPECIAL}",
                 self._place([*taken, *freed], new.graph, old.graph)
                 or self._fed_by(new.graph, taken[0]),
             )
@@ -233,36 +248,46 @@ class _History:
             return self._other_inputs(new, taken, dropped)
         return None
 
+    @staticmethod
+    def _optimizers(known: _Known, numbers: list[Instruction]) -> str:
+        """Says so if torch's optimizer has put a number into the graph."""
+        users = [user for one in numbers for user in known.graph.users(one)]
+        files = [known.graph.frames(one)[:1] for one in (*numbers, *users)]
+        if any("/torch/optim/" in frame[0] for frames in files for frame in frames):
+            return " (a number of the optimizer: its learning rate, for example)"
+        return ""
+
     def _other_inputs(
         self, new: _Known, taken: list[Instruction], dropped: list[Instruction]
     ) -> Cause:
         changed = taken or dropped
         if all(elements(one.shape) == 1 for one in changed):
-            had = "share" if dropped else "no longer share"
+            equal = "are equal now" if dropped else "are no longer equal"
             return Cause(
                 "constant-changed",
-                f"two Python numbers {had} one input: torch_xla gives equal numbers one input",
+                f"two numbers {equal}, and torch_xla gives equal numbers one input of the graph",
                 self._place(taken, new.graph),
             )
         count = len(changed)
-        shapes = ", ".join(dict.fromkeys(one.shape for one in changed[:_SHOWN]))
+        shapes = ", ".join(dict.fromkeys(one.shape for one in changed[: words.SHOWN]))
+        inputs = f"input{'s' if count > 1 else ''} ({shapes})"
         if taken:
-            detail = f"{count} more inputs ({shapes}): the earlier graph made these tensors itself"
+            detail = f"{count} more {inputs}, made by the earlier graph itself"
         else:
-            detail = f"{count} fewer inputs ({shapes}): this graph makes these tensors itself"
+            detail = f"{count} fewer {inputs}, made by this graph itself"
         return Cause("live-tensors-changed", detail)
 
     def _input_shape(self, old: _Known, new: _Known, found: Difference) -> Cause:
         changes = found.changed_inputs()
         texts: dict[str, None] = {}
         for before, after in changes:
-            name = _variable(old.row.named, new.row.named, before.shape, after.shape)
-            words = f"input {after.number}" + (f" ({name})" if name else "")
-            texts.setdefault(f"{words}: {before.shape} -> {after.shape}")
+            name = words.variable(old.row.named, new.row.named, before.shape, after.shape)
+            which = f"input {after.number}" + (f" ({name})" if name else "")
+            texts.setdefault(f"{which}: {before.shape} -> {after.shape}")
         shown = list(texts)
-        detail = "; ".join(shown[:_SHOWN])
-        if len(shown) > _SHOWN:
-            detail += f"; and {len(shown) - _SHOWN} more"
+        detail = "; ".join(shown[: words.SHOWN])
+        if len(shown) > words.SHOWN:
+            detail += f"; and {len(shown) - words.SHOWN} more"
         return Cause("input-shape", detail, self._origin(changes[0], old, new))
 
     # -- places -------------------------------------------------------------------------------
@@ -299,7 +324,7 @@ class _History:
         return next((place for place in places if place is not None), None)
 
     def _user_line(self, frames: tuple[Frame, ...]) -> Location | None:
-        own = tuple(frame for frame in frames if _is_users(frame[0]))
+        own = tuple(frame for frame in frames if words.is_users(frame[0]))
         return location(own, self._cwd)
 
     def _cuts(self, row: CompilationRow) -> set[Location]:
@@ -345,7 +370,7 @@ class _History:
         if not others:
             return ""
         some = ", ".join(str(core) for core in sorted(mine))
-        return f"core{'s' if len(mine) > 1 else ''} {some} alone, not the other {len(others)}: "
+        return f"core{'s' if len(mine) > 1 else ''} {some} alone: "
 
     @functools.cached_property
     def _launches(self) -> dict[tuple[Frame, ...], collections.Counter[int]]:
@@ -357,53 +382,3 @@ class _History:
             if row.process == self._process:
                 found[row.frames][row.core] += row.count
         return found
-
-
-def _is_users(file: str) -> bool:
-    """Whether a frame may be the user's: not torch's, the standard library's or our own."""
-    if "-packages/" in file:
-        return not any(
-            part in file for part in ("-packages/torch/", "-packages/torch_xla/", "/xladoctor/")
-        )
-    return not any(
-        part in file
-        for part in ("/lib/python3", "<frozen", "/capture/agent/", "/capture/simulate/")
-    )
-
-
-def _variable(
-    old: dict[str, str] | None, new: dict[str, str] | None, before: str, after: str
-) -> str | None:
-    """The variable of the user's frames that had the one shape and now has the other."""
-    names = [
-        name
-        for name, shape in (new or {}).items()
-        if shape == after and (old or {}).get(name) == before
-    ]
-    return min(names, key=lambda name: (name.count("."), len(name)), default=None)
-
-
-def _operations(history: _History, found: Difference) -> str:
-    parts = []
-    for words, some, graph in (
-        ("more", found.added_work, found.new),
-        ("fewer", found.gone_work, found.old),
-    ):
-        if some:
-            place = history._place(some, graph)  # noqa: SLF001
-            where = f", first at {place.filename}:{place.row}" if place else ""
-            count = f"{len(some)} {words} operation{'s' if len(some) > 1 else ''}"
-            parts.append(f"{count} ({_names(some)}{where})")
-    return "; ".join(parts)
-
-
-def _names(instructions: Iterable[Instruction]) -> str:
-    counts = collections.Counter(one.operation or one.opcode for one in instructions)
-    shown = [name for name, _ in counts.most_common(_SHOWN)]
-    return ", ".join(shown) + (" ..." if len(counts) > _SHOWN else "")
-
-
-def _shapes(old: tuple[str, ...], new: tuple[str, ...]) -> str:
-    one, other = collections.Counter(old), collections.Counter(new)
-    changed = list((other - one).elements()) or list((one - other).elements())
-    return ", ".join(changed[:_SHOWN]) + (" ..." if len(changed) > _SHOWN else "")

@@ -13,7 +13,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from xladoctor.readings.hlo import Graph, Instruction
 
@@ -99,7 +99,9 @@ class Difference:
 
     @staticmethod
     def _taken(graph: Graph, instruction: Instruction) -> list[str]:
-        return [graph.by_name[name].shape for name in instruction.operands if name in graph.by_name]
+        known = graph.by_name
+        shapes = [known[name].shape for name in instruction.operands if name in known]
+        return sorted(set(shapes)) if instruction.opcode == "concatenate" else shapes
 
 
 def elements(shape: str) -> int:
@@ -227,19 +229,25 @@ def _align(
             added += new[k:m]
     # What only moved is neither gone nor added.
     moved, gone, added = _by_kind(gone, added, named)
-    return pairs + moved, gone, added
+    # Nor is what puts together another number of parts (repeat(n), cat of a list).
+    joined, gone, added = _by_kind(gone, added, named, _joined)
+    return pairs + moved + joined, gone, added
 
 
 def _by_kind(
-    old: Iterable[Instruction], new: Iterable[Instruction], named: bool
+    old: Iterable[Instruction],
+    new: Iterable[Instruction],
+    named: bool,
+    kind: Callable[[Instruction, bool], Token] | None = None,
 ) -> tuple[list[tuple[Instruction, Instruction]], list[Instruction], list[Instruction]]:
     """Pair instructions of one kind, those of one shape first."""
+    kind = kind or _token
     waiting: dict[Token, list[Instruction]] = collections.defaultdict(list)
     for one in old:
-        waiting[_token(one, named)].append(one)
+        waiting[kind(one, named)].append(one)
     pairs, added = [], []
     for one in new:
-        candidates = waiting[_token(one, named)]
+        candidates = waiting[kind(one, named)]
         if not candidates:
             added.append(one)
             continue
@@ -252,6 +260,13 @@ def _token(instruction: Instruction, named: bool) -> Token:
     if instruction.opcode == "tuple":
         return "tuple", "", 0
     return instruction.opcode, instruction.operation * named, len(instruction.operands)
+
+
+def _joined(instruction: Instruction, named: bool) -> Token:
+    """As :func:`_token`, without the number of parts that are put together."""
+    if instruction.opcode == "concatenate":
+        return "concatenate", instruction.operation * named, 0
+    return _token(instruction, named)
 
 
 def _common(first: Sequence[Token], second: Sequence[Token]) -> int:

@@ -7,6 +7,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
+from xladoctor.diagnosis import step_boundary
 from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.debug_lines import recompiled
 from xladoctor.diagnosis.dynamic_shapes import DATA_DEPENDENT
@@ -35,11 +36,11 @@ _ADVICE = {
         "look for a Python branch that depends on data or on the step, and use torch.where",
     ),
     "constant-changed": (
-        "a number that is part of the graph changed",
+        "a number of the program that is part of the graph changed",
         "give the number as a tensor on the device, or keep the size fixed and mask the rest",
     ),
     "live-tensors-changed": (
-        "other tensors were alive when the graph ended",
+        "other tensors were alive than before",
         "drop or detach tensors that are kept across steps (lists of losses, metrics)",
     ),
     "graph-grew": (
@@ -55,6 +56,11 @@ _ADVICE = {
         "compare the shapes and Python values of this step with those of the step before",
     ),
 }
+#: The same for inputs that changed their type only.
+_OTHER_TYPE = (
+    "an input changed its type",
+    "give it the same type in every step: x.to(torch.float32) on the host, the same autocast",
+)
 
 
 def find(case: Case) -> Iterator[Finding]:
@@ -120,6 +126,7 @@ def _groups(run: RunFacts) -> _Groups:
             sized.setdefault((item.cause.location or item.location, maker), []).append(item)
     last_batches: dict[int | None, list[Compilation]] = {}
     remaining: list[list[Compilation]] = []
+    growing = step_boundary.told(run)
     for items in points.values():
         # Graphs that grow where no step ends, and cores that differ, are problems of their own.
         late = [
@@ -128,6 +135,7 @@ def _groups(run: RunFacts) -> _Groups:
             if item.after_warmup
             and item.cause.kind != "core-divergence"
             and (item.cause.kind != "graph-grew" or item.location in run.step_ends)
+            and id(item) not in growing
         ]
         smaller = [
             item for item in items if is_smaller_batch(item) and _sized_here(run, item) is None
@@ -242,6 +250,8 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
     kind = collections.Counter(item.cause.kind for item in items).most_common(1)[0][0]
     meaning, advice = _ADVICE.get(kind, _ADVICE["unknown"])
     example = next(item for item in items if item.cause.kind == kind)
+    if example.cause.other_type:
+        meaning, advice = _OTHER_TYPE
     detail = f": {example.cause.detail}" if example.cause.detail else ""
     if kind == "unknown" and detail:
         detail = f" ({example.cause.detail})"

@@ -36,25 +36,35 @@ def told(run: RunFacts) -> set[int]:
 
 
 def _growing(run: RunFacts) -> list[Compilation]:
-    """Graphs that grew where no step ends, if that is a habit; else none."""
+    """Graphs of lines whose graphs grow where no step ends, if that is a habit; else none.
+
+    What comes new at such a line after warm-up is new for the same reason.
+    """
     grew = [
         item
         for item in run.compilations
         if item.cause.kind == "graph-grew" and item.location not in run.step_ends
     ]
-    return grew if len(grew) >= limits.WARMUP_EXECUTIONS else []
+    if len(grew) < limits.WARMUP_EXECUTIONS:
+        return []
+    lines = {item.location for item in grew}
+    return [
+        item
+        for item in run.compilations
+        if item in grew or (item.location in lines and item.after_warmup)
+    ]
 
 
 def _from_run(run: RunFacts) -> Iterator[Finding]:
     grew = _growing(run)
     if grew:
-        last = grew[-1]
+        last = next(item for item in reversed(grew) if item.cause.kind == "graph-grew")
         detail = f" ({last.cause.detail})" if last.cause.detail else ""
         known = [item.seconds for item in grew if item.seconds is not None]
         yield finding(
             "XLA301",
-            f"no step boundary: the graph that this line ends grew "
-            f"{plural(len(grew), 'time')}{detail}",
+            "no step boundary: nothing ends the graph where a step ends, so the graph that this "
+            f"line ends holds the steps before it too; it grew {plural(len(grew), 'time')}{detail}",
             _SUGGESTION,
             at=last.location,
             count=sum(len(item.cores) for item in grew),

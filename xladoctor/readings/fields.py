@@ -50,3 +50,18 @@ def integers(values: Any) -> tuple[int, ...]:
     """The whole numbers of a list; none for anything else."""
     found = values if isinstance(values, list) else ()
     return tuple(value for value in found if integer(value) is not None)
+
+
+def by_name(values: Any) -> dict[str, float] | None:
+    """Numbers by name; None if there is no such mapping."""
+    if not isinstance(values, dict):
+        return None
+    return {name: value for name, value in values.items() if number(value) is not None}
+
+
+def ranges(values: Any) -> dict[str, tuple[int, int]] | None:
+    """Two whole numbers by name; None if there is no such mapping."""
+    if not isinstance(values, dict):
+        return None
+    found = {name: integers(value) for name, value in values.items()}
+    return {name: (pair[0], pair[1]) for name, pair in found.items() if len(pair) == 2}

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 from xladoctor.errors import SourceError
 from xladoctor.findings import Location
 from xladoctor.readings import tables
-from xladoctor.readings.fields import integer, integers, kinds, number, required, text
+from xladoctor.readings.fields import (
+    by_name,
+    integer,
+    integers,
+    kinds,
+    number,
+    ranges,
+    required,
+    text,
+)
 from xladoctor.readings.metrics_text import parse_reports
 from xladoctor.readings.turns import NO_OPTIMIZER, Turns
 from xladoctor.readings.unwatched import unwatched
@@ -346,6 +355,8 @@ class _EventReader:
                 cause=self._cause(event.get("cause")),
                 hlo=text(event.get("hlo")),
                 named=event["named"] if isinstance(event.get("named"), dict) else None,
+                numbers=by_name(event.get("numbers")),
+                histories=ranges(event.get("histories")),
                 cuts=tuple(self._site(site) for site in event.get("cuts") or ()),
                 piece=integer(event.get("piece")),
             )

@@ -165,6 +165,9 @@ class CompilationRow:
         cause: Why it was new as the agent saw it, with the place already a location.
         hlo: Name under which the graph itself was kept in the process's folder.
         named: Variables of the user's frames to the shapes of their tensors.
+        numbers: Python numbers of the user's frames, by the variable's name.
+        histories: Variables of the user's frames to the numbers of the oldest and the newest
+            operation that autograd remembers of them.
         cuts: Where reads and fallbacks had cut this step's graph before.
         piece: Which of the graphs it was, from 1, that ended at this point since the last optimizer
             step.
@@ -185,6 +188,8 @@ class CompilationRow:
     cause: Cause | None = None
     hlo: str | None = None
     named: dict[str, str] | None = None
+    numbers: dict[str, float] | None = None
+    histories: dict[str, tuple[int, int]] | None = None
     cuts: tuple[tuple[Frame, ...], ...] = ()
     piece: int | None = None
 

@@ -122,6 +122,8 @@ def cause(compilation: Compilation, *, short: bool = False) -> str:
     """Why a graph was new, in words; ``short`` names the first of several changes only."""
     cause = compilation.cause
     text = CAUSES.get(cause.kind, cause.kind)
+    if cause.other_type:
+        text = "an input changed its type"
     if cause.detail:
         first, _, rest = cause.detail.partition("; ")
         detail = f"{first} ..." if short and rest else cause.detail

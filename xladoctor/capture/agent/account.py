@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
 PARTS = ("compile", "execute", "input_wait", "host_sync", "trace", "fallback", "other")
 #: Written beside them; reports count them as "other", and can say what it holds: waiting for other
@@ -29,6 +32,11 @@ FREE_SECONDS = 0.001
 MOST_CUTS = 16
 
 
+_NO_PARTS = dict.fromkeys((*PARTS, *WITHIN_OTHER, "launch"), 0.0)
+#: Numbers by site and what was done there.
+_Table: TypeAlias = "dict[tuple[int, str], list[Any]]"
+
+
 class OpenFallback(NamedTuple):
     """A fallback that computes: its span, its place, and what "fallback" had when that began."""
 
@@ -36,6 +44,53 @@ class OpenFallback(NamedTuple):
     site: int
     operation: str
     fetched: float
+
+
+class Row(NamedTuple):
+    """What a core has booked between two step boundaries, before anyone writes it.
+
+    Attributes:
+        core: The core.
+        steps: First and last step; None for what belongs to no step.
+        times: From when to when.
+        parts: Seconds by part.
+        syncs, fallbacks, launches: By site and what it was.
+        transfers: Tensors by direction.
+        turns: Turns of a loop without an optimizer.
+    """
+
+    core: int
+    steps: tuple[int, int] | None
+    times: tuple[float, float]
+    parts: dict[str, float]
+    syncs: _Table
+    fallbacks: _Table
+    launches: _Table
+    transfers: dict[str, int]
+    turns: int
+
+    def event(self) -> dict[str, Any]:
+        """The row as it is written."""
+        parts = {part: round(value, 7) for part, value in self.parts.items()}
+        parts["trace"] = round(self.parts["trace"] + self.parts["launch"], 7)
+        del parts["launch"]
+        first, last = self.steps or (None, None)
+        event = {
+            "e": "step",
+            "core": self.core,
+            "first": first,
+            "last": last,
+            "t0": self.times[0],
+            "t1": self.times[1],
+            "parts": parts,
+            "syncs": _entries(self.syncs),
+            "fallbacks": _entries(self.fallbacks),
+            "launches": _entries(self.launches),
+            "transfers": self.transfers,
+        }
+        if self.turns and last is None:
+            event["turns"] = self.turns
+        return event
 
 
 class Account:
@@ -73,10 +128,10 @@ class Account:
         self._clear()
 
     def _clear(self) -> None:
-        self._parts = dict.fromkeys((*PARTS, *WITHIN_OTHER, "launch"), 0.0)
-        self._syncs: dict[tuple[int, str], list[Any]] = {}
-        self._fallbacks: dict[tuple[int, str], list[Any]] = {}
-        self._launches: dict[tuple[int, str], list[float]] = {}
+        self._parts = _NO_PARTS.copy()
+        self._syncs: _Table = {}
+        self._fallbacks: _Table = {}
+        self._launches: _Table = {}
         self._transfers = {"to_device": 0, "from_device": 0}
 
     @property
@@ -116,7 +171,7 @@ class Account:
 
         Args:
             compiling: Seconds of compilation.
-            executing: Seconds that the launch waited for the graph before it to be executed.
+            executing: Seconds that the launch waited for the device.
             simulation: Seconds that the launch waited for other cores.
             rest: The part that gets what is left: "trace" for a step's end, the part of the read
                 if the launch is part of one.
@@ -294,45 +349,39 @@ class Account:
         done = self.steps - self._first_unwritten + 1 if self.steps else self.turns_unwritten
         if done <= 0:
             return False
-        digits = len(str(max(1, (count - 1) // SINGLE_STEPS)))
-        batch = 1 if count <= SINGLE_STEPS else 10**digits
+        if count <= SINGLE_STEPS:
+            return True
+        batch = 10 ** len(str((count - 1) // SINGLE_STEPS))
         longest = max(LONGEST_WAIT, LONGEST_SHARE * (self._mark - self.began))
         return done >= batch or self._mark - self.row_began > longest
 
-    def take_row(self, *, after_last: bool = False) -> dict[str, Any] | None:
-        """The row of what was booked since the last one, which starts anew; None if nothing was."""
+    def take_row(self, *, after_last: bool = False) -> Row | None:
+        """What was booked since the last row; the books start anew. None if nothing was."""
         self.book()
-        first: int | None = self._first_unwritten
-        last: int | None = self.steps
-        if self.steps < self._first_unwritten:
-            if not after_last:
-                return None
-            first = last = None
-        else:
+        steps: tuple[int, int] | None = None
+        if self.steps >= self._first_unwritten:
+            steps = (self._first_unwritten, self.steps)
             self._first_unwritten = self.steps + 1
-        turns, self.turns_unwritten = self.turns_unwritten, 0
-        self._parts["trace"] += self._parts.pop("launch")
-        row = {
-            "e": "step",
-            "core": self.core,
-            "first": first,
-            "last": last,
-            "t0": self.row_began,
-            "t1": self._mark,
-            "parts": {part: round(self._parts[part], 7) for part in (*PARTS, *WITHIN_OTHER)},
-            "syncs": _entries(self._syncs),
-            "fallbacks": _entries(self._fallbacks),
-            "launches": _entries(self._launches),
-            "transfers": self._transfers,
-        }
-        if turns and last is None:
-            row["turns"] = turns
+        elif not after_last:
+            return None
+        row = Row(
+            self.core,
+            steps,
+            (self.row_began, self._mark),
+            self._parts,
+            self._syncs,
+            self._fallbacks,
+            self._launches,
+            self._transfers,
+            self.turns_unwritten,
+        )
+        self.turns_unwritten = 0
         self.row_began = self._mark
         self._clear()
         return row
 
 
-def _entries(table: dict[tuple[int, str], list[Any]]) -> list[list[Any]]:
+def _entries(table: _Table) -> list[list[Any]]:
     return [
         [site, what, *(round(value, 7) if isinstance(value, float) else value for value in values)]
         for (site, what), values in table.items()

@@ -15,8 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import FrameType
 
-#: At most this many tensors are looked at, and this many earlier graphs of a point are kept.
+#: At most this many tensors (and numbers) are looked at, and this many earlier graphs of a point
+#: are kept.
 TENSORS, GRAPHS = 64, 32
+
+#: At most this many operations of a tensor's history are counted, at a new graph only.
+HISTORY = 2000
+
+#: Larger numbers than this size no tensor.
+LARGEST = 1e15
 
 #: Names by which a function can get hold of its own mapping of variables.
 _HOLDERS = frozenset({"locals", "vars", "exec", "eval", "_getframe", "currentframe", "f_locals"})
@@ -27,29 +34,67 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def shapes(frames: Iterable[FrameType], device: str = "xla") -> dict[str, str]:
-    """The shapes of the device tensors that the user's frames hold, by name.
+class Seen:
+    """What the user's frames hold that may explain a new graph.
+
+    Attributes:
+        shapes: Name ("x", "batch['ids']"; of the outer frames "train.x") to the shape of a device
+            tensor ("f32[16,24]").
+        numbers: The same name to a Python number.
+        histories: The same name to the numbers of the oldest and the newest operation that autograd
+            remembers of a tensor (it counts the operations of a thread).
+    """
+
+    __slots__ = ("histories", "numbers", "shapes")
+
+    def __init__(self) -> None:
+        self.shapes: dict[str, str] = {}
+        self.numbers: dict[str, float] = {}
+        self.histories: dict[str, tuple[int, int]] = {}
+
+
+def look(frames: Iterable[FrameType], device: str = "xla") -> Seen:
+    """What the user's frames hold.
 
     Args:
         frames: The user's frames, innermost first.
         device: Device type of the tensors to look at.
-
-    Returns:
-        Name ("x", "batch['ids']"; of the outer frames "train.x") to shape ("f32[16,24]").
     """
+    seen = Seen()
     torch = sys.modules.get("torch")
     if torch is None:
-        return {}
-    found: dict[str, str] = {}
+        return seen
     for depth, frame in enumerate(frames):
         prefix = "" if depth == 0 else f"{frame.f_code.co_name}."
         for name, value in _locals(frame):
+            if type(value) in (int, float):
+                # JSON has no words for those that are not finite.
+                if len(seen.numbers) < TENSORS and abs(value) < LARGEST:
+                    seen.numbers[prefix + name] = value
+                continue
             for path, tensor in _tensors(name, value, torch.Tensor):
-                if tensor.device.type == device:
-                    found[prefix + path] = _shape(tensor)
-                    if len(found) >= TENSORS:
-                        return found
-    return found
+                if tensor.device.type == device and len(seen.shapes) < TENSORS:
+                    seen.shapes[prefix + path] = _shape(tensor)
+                    history = _history(tensor.grad_fn)
+                    if history is not None:
+                        seen.histories[prefix + path] = history
+    return seen
+
+
+def _history(newest: Any) -> tuple[int, int] | None:
+    """The numbers of the oldest and the newest operation of a history of at most ``HISTORY``."""
+    if newest is None or not hasattr(newest, "_sequence_nr"):
+        return None
+    waiting, known, numbers = [newest], {newest}, []
+    while waiting and len(known) < HISTORY:
+        node = waiting.pop()
+        if node.next_functions:  # a leaf's gradient has no number of its own
+            numbers.append(int(node._sequence_nr()))
+        for more, _ in node.next_functions:
+            if more is not None and more not in known:
+                known.add(more)
+                waiting.append(more)
+    return (min(numbers), max(numbers)) if numbers else None
 
 
 def _locals(frame: FrameType) -> list[tuple[str, Any]]:
@@ -103,7 +148,7 @@ class Causes:
             site: Where the graph ended.
             trigger: What ended it.
             graph: The meter's record of it.
-            named: What :func:`shapes` found.
+            named: The shapes that :func:`look` found.
         """
         earlier = self._earlier.setdefault(site, [])
         try:

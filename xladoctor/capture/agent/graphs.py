@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from .causes import Causes, shapes
+from .causes import Causes, Seen, look
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,12 +142,13 @@ class Graphs:
         if threading.get_ident() != account.owner:
             frame = sys._current_frames().get(account.owner, frame)
         modelled = graph.get("modelled")
-        named = shapes(self._sites.users(frame, EXPLAINING_FRAMES)) if modelled is None else {}
+        users = self._sites.users(frame, EXPLAINING_FRAMES)
+        seen = look(users) if modelled is None else Seen()
         if modelled is not None:
             cause = {**modelled, "site": site}
         elif cause is None:
             causes = self._causes.setdefault(account.core, Causes())
-            cause = causes.of(site, trigger, graph, named)
+            cause = causes.of(site, trigger, graph, seen.shapes)
         self._write(
             {
                 "e": "compilation",
@@ -164,7 +165,9 @@ class Graphs:
                 "outputs": graph["outputs"],
                 "cause": cause,
                 "hlo": graph["hlo"],
-                "named": named if graph["hlo"] is not None else None,
+                "named": seen.shapes if graph["hlo"] is not None else None,
+                "numbers": seen.numbers if graph["hlo"] is not None else None,
+                "histories": seen.histories if graph["hlo"] is not None else None,
                 "cuts": list(account.cuts),
                 "modelled": modelled is not None,
                 "piece": account.pieces.get(site, 1),

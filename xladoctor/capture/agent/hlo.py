@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 from . import xla
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .writer import Writer
 
 #: Folder for what XLA writes; made and removed by the launcher. Without it nothing is dumped.
@@ -91,22 +93,23 @@ class Dumps:
             else:
                 os.environ[_FLAGS] = self._before
 
-    def launched(self, compiled: int, cores: int) -> list[str | None]:
+    def launched(self, compiled: int, cores: Callable[[], int]) -> list[str | None]:
         """Take what a launch has made XLA write.
 
         Args:
             compiled: How many graphs it compiled.
-            cores: How many cores launch in this process.
+            cores: Tells how many cores launch in this process.
 
         Returns:
             The names under which the graphs were kept, in the order in which they were compiled;
             None for those that were not.
         """
-        self.disarm()
+        if self._armed:
+            self.disarm()
         if not compiled:
-            self._quiet += 1
             if self._noting and self._lines == "settling":
-                self._note_lines(on=self._quiet < SETTLED_LAUNCHES * max(1, cores))
+                self._quiet += 1
+                self._note_lines(on=self._quiet < SETTLED_LAUNCHES * max(1, cores()))
             return []
         self._quiet = 0
         if self._lines != "never":

@@ -61,6 +61,9 @@ class Call:
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+#: In the place of what has not come yet.
+_NOT_YET: Any = object()
+
 Around = "Callable[[Call, Callable[[], Any]], Any]"
 
 
@@ -89,34 +92,34 @@ class Points:
         return self._step(call, original, chain, 0)
 
     def _step(self, call: Call, original: Callable[..., Any], chain: list[Any], at: int) -> Any:
-        if at == len(chain):
-            return original(*call.args, **call.kwargs)
         level, name, function = chain[at]
-        done: list[Any] = []
-        failed: list[BaseException] = []
+        at += 1
+        result = failed = _NOT_YET
 
         def proceed() -> Any:
-            if done:
-                return done[0]
+            nonlocal result, failed
+            if result is not _NOT_YET:
+                return result
             try:
-                result = self._step(call, original, chain, at + 1)
+                if at == len(chain):
+                    result = original(*call.args, **call.kwargs)
+                else:
+                    result = self._step(call, original, chain, at)
             except BaseException as error:
-                failed.append(error)
+                failed = error
                 raise
-            done.append(result)
             return result
 
-        if level == SIMULATE:
-            return function(call, proceed)
         try:
             return function(call, proceed)
         except BaseException as error:
-            if failed and error is failed[0]:
-                raise  # the program's own exception: it passes untouched
-            if not isinstance(error, Exception):
-                raise  # KeyboardInterrupt and the like belong to the program
+            # The program's own exception passes untouched; KeyboardInterrupt and its like are its.
+            if level == SIMULATE or error is failed or not isinstance(error, Exception):
+                raise
             self._around[call.point] = [e for e in self._around[call.point] if e[2] is not function]
             self._on_failure(f"{call.point}:{name}", error)
-            if failed:
-                raise failed[0] from None
+            if failed is not _NOT_YET:
+                raise failed from None
             return proceed()
+        finally:
+            failed = None  # an exception and the frame that holds it would keep each other alive

@@ -45,6 +45,10 @@ class Process:
         """Append rows."""
         self._writer.rows(rows)
 
+    def hold(self, make: Callable[[], dict[str, Any]], now: float) -> None:
+        """Append a row of a short step a moment later."""
+        self._writer.hold(make, now)
+
     def say(self, row: dict[str, Any]) -> None:
         """Write now, or with the first row of a process that has not used a device yet."""
         with self._lock:

@@ -38,7 +38,7 @@ from .steps import Steps
 from .tensors import MORE_INPUTS, crossing_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .account import OpenFallback
     from .writer import Writer
@@ -138,16 +138,8 @@ class Recorder:
         return account, own
 
     def _site(self, account: Account, frame: Any) -> int:
-        waiting = account.owner if threading.get_ident() != account.owner else None
-        return self._sites.here(frame, waiting)
-
-    @contextlib.contextmanager
-    def _span(self, account: Account, part: str) -> Iterator[None]:
-        depth = account.enter(part)
-        try:
-            yield
-        finally:
-            account.leave(depth)
+        thread = account.owner
+        return self._sites.here(frame, None if threading.get_ident() == thread else thread)
 
     # -- points -------------------------------------------------------------------------------
     def _core(self, call: Call, proceed: Callable[[], Any]) -> Any:
@@ -180,11 +172,14 @@ class Recorder:
         if not own:
             return proceed()
         began = time.monotonic()
-        with self._span(account, "launch"):
+        depth = account.enter("launch")
+        try:
+            return proceed()
+        finally:
             try:
-                return proceed()
-            finally:
                 self._graphs_ended(account, call, _trigger(account, call), began)
+            finally:
+                account.leave(depth)
 
     def _read(self, call: Call, proceed: Callable[[], Any]) -> Any:
         return self._to_host(call, proceed, "read")
@@ -286,8 +281,11 @@ class Recorder:
         found = self._account(call)
         if found is None or not found[1]:
             return proceed()
-        with self._span(found[0], part):
+        depth = found[0].enter(part)
+        try:
             return proceed()
+        finally:
+            found[0].leave(depth)
 
     def _step(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)

@@ -47,12 +47,12 @@ class Sites:
         Returns:
             The site's number; its row has been written.
         """
-        kept = list(self.users(frame))
+        kept = self.users(frame)
         if not kept and waiting_thread is not None:
-            kept = list(self.users(sys._current_frames().get(waiting_thread)))
+            kept = self.users(sys._current_frames().get(waiting_thread))
         if not kept:
             kept = [found for found in _outward(frame) if not self._is_ours(found)][:DEPTH]
-        address = tuple((found.f_code, found.f_lasti) for found in kept)
+        address = tuple([(found.f_code, found.f_lasti) for found in kept])
         number = self._by_address.get(address)
         return self._number(address, kept) if number is None else number
 
@@ -64,7 +64,7 @@ class Sites:
         """The number of the innermost line of the user in an exception's traceback."""
         frames: list[tuple[str, int, str]] = []
         for frame, row in traceback.walk_tb(error.__traceback__):
-            if next(self.users(frame, most=1), None) is frame:
+            if self.users(frame, most=1)[:1] == [frame]:
                 frames.insert(0, (frame.f_code.co_filename, row, frame.f_code.co_name))
         return self._number_of(tuple(frames[:DEPTH])) if frames else None
 
@@ -76,21 +76,23 @@ class Sites:
         whole.stack = traceback.StackSummary.from_list(kept)
         return "".join(whole.format())
 
-    def users(self, frame: FrameType | None, most: int = DEPTH) -> Iterator[FrameType]:
+    def users(self, frame: FrameType | None, most: int = DEPTH) -> list[FrameType]:
         """The user's frames, innermost first: none of torch, torch_xla, Python itself or ours."""
-        count = 0
-        for found in _outward(frame):
-            code = found.f_code
-            library = self._library.get(code)
+        kept: list[FrameType] = []
+        known = self._library
+        while frame is not None:  # a loop of its own: this is most of what a known place costs
+            code = frame.f_code
+            library = known.get(code)
             if library is None:
-                if len(self._library) >= 10 * MOST:
-                    self._library.clear()  # code that the program makes anew again and again
-                library = self._library[code] = self._is_library(code.co_filename, found)
+                if len(known) >= 10 * MOST:
+                    known.clear()  # code that the program makes anew again and again
+                library = known[code] = self._is_library(code.co_filename, frame)
             if not library:
-                yield found
-                count += 1
-                if count == most:
-                    return
+                kept.append(frame)
+                if len(kept) == most:
+                    break
+            frame = frame.f_back
+        return kept
 
     def _is_library(self, filename: str, frame: FrameType) -> bool:
         if filename == "<string>":

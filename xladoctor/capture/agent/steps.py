@@ -7,7 +7,6 @@ optimizer has turns instead (``Account.end_of_turn``).
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from . import xla
@@ -18,6 +17,10 @@ if TYPE_CHECKING:
 
 #: Seconds between two writings of the metrics report (1 ms each) at step boundaries.
 METRICS_EVERY = 5.0
+
+#: Rows of a core's first steps, in which it compiles, are written when they are over; those of
+#: later ones may be held back for a moment.
+WRITTEN_AT_ONCE = 100
 
 
 class Steps:
@@ -78,7 +81,7 @@ class Steps:
         account.ended = True
         account.steps += account.pending
         account.pending = 0
-        row = account.take_row() or account.take_row(after_last=True)
+        row = account.take_row(after_last=True)
         end: dict[str, Any] = {
             "e": "core-end",
             "core": account.core,
@@ -87,16 +90,19 @@ class Steps:
             "turns": account.turns,
             "failed": failed,
         }
-        self._process.write(*([] if row is None else [row]), end)
+        self._process.write(*([] if row is None else [row.event()]), end)
         self._process.write_metrics()
 
     def _write_if_due(self, account: Account) -> None:
         account.book()
+        now = account.booked_until
         if account.row_due():
             row = account.take_row(after_last=not account.steps)
             if row is not None:
-                self._process.write(row)
-        now = time.monotonic()
+                if account.steps > WRITTEN_AT_ONCE:
+                    self._process.hold(row.event, now)
+                else:
+                    self._process.write(row.event())
         if now - self._metrics_written > METRICS_EVERY:
             self._metrics_written = now
             self._process.write_metrics()
@@ -106,4 +112,4 @@ class Steps:
         if account.turns_unwritten and not account.pending:
             row = account.take_row(after_last=True)
             if row is not None:
-                self._process.write(row)
+                self._process.write(row.event())

@@ -1,7 +1,8 @@
 """Writes one process's folder of the run directory; what is written survives any death.
 
 Rows go out with one ``os.write`` each to a file opened for appending, so a killed process loses
-at most the row it was writing. A failing disk ends the writing, never the program.
+at most the row it was writing, and the rows of short steps that were held back for a moment
+(:meth:`Writer.hold`). A failing disk ends the writing, never the program.
 """
 
 from __future__ import annotations
@@ -12,9 +13,19 @@ import json
 import os
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 VERSION = 1
+
+#: Seconds for which rows of short steps are held back. Making a row between two steps of 1 ms finds
+#: cold caches each time, and takes four times as long as making many at once.
+HOLD_SECONDS = 0.05
+
+#: json.dumps with these separators would make an encoder for each row.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Writer:
@@ -30,6 +41,8 @@ class Writer:
         self._fd: int | None = None
         self._stacks: int | None = None
         self._broken = False
+        self._held: list[Callable[[], dict[str, Any]]] = []
+        self._held_since = 0.0
         self.folder: str | None = None
 
     @property
@@ -40,6 +53,7 @@ class Writer:
     def start_over(self) -> None:
         """Forget the parent's files after a fork; the descriptor stays the parent's."""
         fd, self._fd, self.folder = self._fd, None, None
+        self._held = []
         self._lock = threading.Lock()
         if fd is not None:
             os.close(fd)
@@ -48,13 +62,31 @@ class Writer:
         """Append one row; it is on its way to the disk when this returns."""
         self.rows((row,))
 
-    def rows(self, rows: Any) -> None:
+    def hold(self, make: Callable[[], dict[str, Any]], now: float) -> None:
+        """Append a row a little later, at the latest before any other row.
+
+        Args:
+            make: Makes the row.
+            now: The time (``time.monotonic``).
+        """
+        with self._lock:
+            if not self._held:
+                self._held_since = now
+            self._held.append(make)
+            due = now - self._held_since > HOLD_SECONDS
+        if due:
+            self.rows(())
+
+    def rows(self, rows: Iterable[dict[str, Any]]) -> None:
         """Append several rows with one write."""
         if self._broken:
             return
         try:
-            text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
-            data = text.encode("ascii")  # json.dumps escapes whatever is not
+            with self._lock:
+                held, self._held = self._held, []
+            rows = [*[make() for make in held], *rows]
+            text = "".join([_encode(row) + "\n" for row in rows])
+            data = text.encode("ascii")  # JSON escapes whatever is not
             with self._lock:
                 if self._fd is None:
                     self._open()

@@ -57,7 +57,7 @@ COLLECTIVES = (
 #: Bindings that are called and not wrapped, and what is not known without them.
 CALLED = {
     "_xla_counter_value": "compilations and fallbacks",
-    "_xla_metric_data": "seconds of compilations and of waiting for the device",
+    "_xla_metric_data": "seconds of compilations",
     "_get_executed_fallback_ops": "names of operations that run on the CPU",
     "_xla_metrics_report": "torch_xla's own metrics",
     "_xla_runtime_is_initialized": "which core a thread belongs to",
@@ -75,14 +75,17 @@ _NEAR = 24
 originals: dict[str, Any] = {}
 
 _thread = threading.local()
-_ordinals: dict[str, int] = {}
+_ordinals: dict[object, int] = {}
 
 
 def binding(name: str) -> Any:
     """An unwrapped C++ binding of torch_xla; None if this version does not have it."""
-    if name in originals:
-        return originals[name]
-    return getattr(importlib.import_module("torch_xla")._XLAC, name, None)
+    found = originals.get(name)
+    if found is None:
+        found = getattr(importlib.import_module("torch_xla")._XLAC, name, None)
+        if found is not None:
+            originals[name] = found
+    return found
 
 
 def core_of_device(device: object) -> int | None:
@@ -94,15 +97,14 @@ def core_of_device(device: object) -> int | None:
     Returns:
         Its ordinal in the whole run; None if there is no runtime yet or no such device.
     """
-    name = str(device)
-    if name == "xla":
-        name = "xla:0"
-    core = _ordinals.get(name)
+    core = _ordinals.get(device)
     if core is None:
+        name = str(device)
         try:
-            core = _ordinals[name] = int(binding("_xla_get_device_ordinal")(name))
+            core = int(binding("_xla_get_device_ordinal")("xla:0" if name == "xla" else name))
         except Exception:
             return None
+        _ordinals[device] = core
     return core
 
 

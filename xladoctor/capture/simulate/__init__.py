@@ -68,9 +68,8 @@ def install(
     if missing:
         return missing
     tell = on_event or _ignore
-    hidden = bfloat16.take_hidden() if cores > 1 else None
-    if hidden is not None:
-        tell("not-obeyed", {"message": hidden})
+    if cores > 1:
+        bfloat16.take_hidden(tell)
     running = Running(points)
     gate = Gate(running)
     Launcher(running, gate, cores, _hang_timeout(), tell).install()

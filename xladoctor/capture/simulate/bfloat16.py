@@ -22,23 +22,48 @@ if TYPE_CHECKING:
 #: Variables by which torch_xla keeps float32 as bfloat16.
 HIDDEN = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
 
+#: Values that leave them off.
+_OFF = ("", "0", "false")
+
 #: Position of ``output`` among the arguments of ``xm.reduce_scatter`` that follow its input.
 _OUTPUT = 4
 
 
-def take_hidden() -> str | None:
-    """Take the variables away before torch_xla reads them, at its first tensor.
+def take_hidden(tell: Callable[[str, dict[str, Any]], None]) -> None:
+    """Keep the variables from torch_xla, which reads them at its first tensor.
 
-    Returns:
-        A sentence if one was set.
+    Also those that are set later: Lightning does it for ``precision="bf16-true"``, when its trainer
+    is made. Python still sees them in ``os.environ``; torch_xla asks the process.
+
+    Args:
+        tell: Told once, as "not-obeyed", if one of them is set.
     """
-    found = [name for name in HIDDEN if os.environ.pop(name, "0") not in ("", "0", "false")]
-    if not found:
-        return None
-    return (
-        f"{' and '.join(found)} is not obeyed on simulated cores, where bfloat16 cannot be reduced "
-        "unseen: numbers and memory are those of float32"
-    )
+    said: list[str] = []
+
+    def say(name: str) -> None:
+        if not said:
+            said.append(name)
+            message = (
+                f"{name} is not obeyed on simulated cores, where bfloat16 cannot be reduced "
+                "unseen: numbers and memory are those of float32"
+            )
+            tell("not-obeyed", {"message": message})
+
+    put = os.putenv
+
+    @functools.wraps(put)
+    def putenv(name: Any, value: Any) -> None:
+        word = os.fsdecode(name)
+        if word not in HIDDEN:
+            put(name, value)
+        elif os.fsdecode(value) not in _OFF:
+            say(word)
+
+    # os.environ puts each variable with it, and looks it up at every call.
+    os.putenv = putenv
+    found = [name for name in HIDDEN if os.environ.pop(name, "0") not in _OFF]
+    if found:
+        say(" and ".join(found))
 
 
 def install(running: Running) -> None:

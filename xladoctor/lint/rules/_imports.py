@@ -33,7 +33,13 @@ _BY_NAME = {
         "from torch.utils.data.distributed import DistributedSampler",
         "DistributedSampler",
     ),
+    "accelerate.DataLoaderConfiguration": (
+        "from accelerate import DataLoaderConfiguration",
+        "DataLoaderConfiguration",
+    ),
 }
+#: Where else programs import them from.
+_OTHER_HOMES = ("torch.utils.data.distributed", "accelerate.utils")
 
 
 def spell(
@@ -103,7 +109,7 @@ def _behind(model: FileModel, line: cst.SimpleStatementLine, statement: str) -> 
 
 def _by_name(model: FileModel, node: cst.CSTNode, dotted: str) -> tuple[str, list[Edit]] | None:
     statement, name = _BY_NAME[dotted]
-    for bound in (dotted, f"torch.utils.data.distributed.{name}"):
+    for bound in (dotted, *(f"{home}.{name}" for home in _OTHER_HOMES)):
         spelled = model.spelled(bound, node)
         if spelled is not None:
             return spelled, []

@@ -24,6 +24,8 @@ _FACTORIES = {
 }
 
 
+#: Factories whose arguments are content as well: the position of the first such argument.
+_CONTENT = {"full": 1, "arange": 0, "linspace": 0}
 _ARITHMETIC = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
 
 
@@ -38,6 +40,9 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
         if made is None or (loop := costly_loop(model, move.node)) is None:
             continue
         name = (made.name or "").rpartition(".")[2]
+        constant = _constant(model, made, name)
+        if not constant and name != "full":
+            continue
         yield model.problem(
             move.node,
             f"torch.{name} fills this tensor on the CPU and it is uploaded {often(loop)}; the "
@@ -47,7 +52,7 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
                 loop_place(model, loop),
                 *([] if made.node is move.receiver else [model.place(made.node, "made here")]),
             ],
-            fix=_fix(model, move, made, device) if _FACTORIES[name] else None,
+            fix=_fix(model, move, made, device) if constant and _FACTORIES[name] else None,
         )
     yield from _mixed(model)
 
@@ -68,6 +73,8 @@ def _mixed(model: FileModel) -> Iterator[Problem]:
             if module != "torch" or name not in _FACTORIES or loop is None:
                 continue
             if "device" in made.keywords or made.has_star or costly_loop(model, made.node) is None:
+                continue
+            if name != "full" and not _constant(model, made, name):
                 continue
             yield model.problem(
                 node,
@@ -93,6 +100,22 @@ def _factory(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
             return None if "device" in call.keywords or call.has_star else call
         call = _returned(model, call)
     return None
+
+
+def _constant(model: FileModel, made: CallSite, name: str) -> bool:
+    """Whether the numbers in the tensor are the same each time and on each core.
+
+    Made on the device, ``torch.arange(v, v + 4)`` is another graph for each ``v``, and
+    ``torch.full((4,), v)`` another one where ``v`` is 0 or 1; an uploaded tensor is an input.
+    """
+    first = _CONTENT.get(name)
+    if first is None:
+        return True
+    numbers = made.positional[first:]
+    if name == "arange" and len(numbers) == 1:
+        return True  # its length, which is the shape of the uploaded tensor too
+    given = [*numbers, *(made.keywords.get(k) for k in ("fill_value", "start", "end", "step"))]
+    return all(x is None or model.literal(x) is not NotImplemented for x in given)
 
 
 def _returned(model: FileModel, call: CallSite) -> CallSite | None:
