@@ -344,7 +344,7 @@ def test_the_real_fixes_end_parse_and_leave_nothing_fixable(data, newline, unsaf
 def test_what_needs_torch_is_imported_behind_it():
     text = "import os\n\nos.system('install torch')\n\nimport torch\nimport torch_xla\n\nprint(1)\n"
     model = FileModel(text)
-    call = next(iter(model.calls("print")))
+    call = next(iter(model.calls("builtins.print")))
     _, edits = _imports.spell(model, call.node, "torch.utils.data.DistributedSampler")
     assert [edit.start.row for edit in edits] == [6]
     _, edits = _imports.spell(model, call.node, "copy.deepcopy")
