@@ -10,7 +10,8 @@ the rounds of
   what the thread worked more, by the wall step. Other programs of the machine do not get into it.
 
 and what a command starts later: until its first line, in ``import torch_xla`` (seconds of work: the
-least of all runs, since nothing makes an import faster), and in a Python that never imports it. Ratios of one machine can be compared; absolute times of two can not.
+least of all runs, since nothing makes an import faster), and in a Python that never imports it.
+Ratios of one machine can be compared; absolute times of two can not.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def show(detail: str, plain: list[dict], watched: list[dict]) -> dict[str, float
     later = [b["later"] - a["later"] for a, b in pairs]
     least = [min(one["import"][1] for one in runs) for runs in (watched, plain)]
     print(f"  s until the first line   {spread(later)}   least {min(later):.3f}")
-    print(f"  s of work in the import  {least[0] - least[1]:7.3f}   (least with, less least without)")
+    print(f"  s of work in the import  {least[0] - least[1]:7.3f}   (least of each)")
     return found
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call
-from . import bfloat16, frameworks, randomness
+from . import frameworks, randomness
 from .cores import GRACE_SECONDS, CoreStopped, Crew
 from .lines import flush_all, whole_lines
 from .places import from_the_user
@@ -152,7 +152,6 @@ class Launcher:
             crew = self._running.crew
             if crew is None or crew.over or len(crew.cores) == self._size:
                 crew = self._running.crew = Crew(self._size, self._on_event)
-                self._take_hidden()
                 self._origin = randomness.Origin()
                 watch = threading.Thread(
                     target=self._watch, args=(crew,), name="xladoctor-watch", daemon=True
@@ -160,12 +159,6 @@ class Launcher:
                 self._watches.append(watch)
                 watch.start()
             return crew, self._origin
-
-    def _take_hidden(self) -> None:
-        """Lightning, and programs, may set what is not obeyed after the import of torch_xla."""
-        hidden = bfloat16.take_hidden() if self._size > 1 else None
-        if hidden is not None:
-            self._on_event("not-obeyed", {"message": hidden})
 
     def _watch(self, crew: Crew) -> None:
         """Ends what cannot end by itself; runs in a thread of its own until the crew is over."""
