@@ -96,7 +96,8 @@ def train_epoch(epoch, model, loader, optimizer, device):
         kept.append(loss.item())
         attached += loss
         if step % 3 == 2:
-            xm.master_print(f"due {{epoch}} {{loss.item():.4f}}")
+            xm.master_print("due {{}} {{:.4f}}".format(
+                epoch, loss.item()))
         counts = counts + torch.bincount(labels, minlength=3)
         print(f"epoch {{epoch}} step {{step}} loss {{total / seen:.5f}} hits {{hits / seen:.3f}}")
         bar.set_postfix(loss=f"{{loss:.4f}}")

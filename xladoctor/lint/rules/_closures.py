@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Loop
 
 _CLOSURE = "torch_xla.core.xla_model.add_step_closure"
-_SHOWS = frozenset({"builtins.print", "torch_xla.core.xla_model.master_print", "tqdm.tqdm.write"})
+_SHOWS = frozenset(
+    {
+        "builtins.print",
+        "torch_xla.core.xla_model.master_print",
+        "torch_xla.test.test_utils.print_training_update",
+        "tqdm.tqdm.write",
+    }
+)
 #: Methods of progress bars and of TensorBoard's SummaryWriter that only show.
 _SHOW_METHODS = frozenset(
     {"set_postfix", "set_postfix_str", "set_description", "add_scalar", "add_scalars"}
@@ -57,7 +64,7 @@ def closure_fix(model: FileModel, node: cst.CSTNode, loop: Loop | None) -> Fix |
     names = None if _reads_pending(model, call, loop) else _captured(model, call, loop)
     body = _with_reads(model, call) if names is not None else None
     written = spell(model, call, _CLOSURE)
-    if names is None or body is None or written is None or "\n" in body:
+    if names is None or body is None or written is None:
         return None
     spelled, added = written
     given = ", ".join(_argument(model, name) for name in names.values())
@@ -65,7 +72,7 @@ def closure_fix(model: FileModel, node: cst.CSTNode, loop: Loop | None) -> Fix |
     shown, given = f"lambda {', '.join(names)}: {body}", f"args=({given}{comma})"
     content = f"{spelled}({shown}, {given})"
     start = model.tree.range(call).start
-    if start.column + len(content) > _WIDTH:
+    if start.column + len(content) > _WIDTH or "\n" in body:
         indent = model.text.splitlines()[start.line - 1][: start.column]
         content = f"{spelled}(\n{indent}    {shown},\n{indent}    {given},\n{indent})"
     return model.fix(
@@ -179,7 +186,9 @@ def _with_reads(model: FileModel, call: cst.Call) -> str | None:
     ``f"{total / n:.4f}"`` would divide on the device, in the closure: ``total.item() / n``. None
     if something is computed whose shape is not known to be a scalar's.
     """
-    text = model.tree.text(call).strip()
+    text = _written(model, call)
+    if text is None:
+        return None
     start = model.tree.range(call).start
     changes: list[tuple[int, str]] = []
     for part in walk(call):
@@ -202,6 +211,20 @@ def _with_reads(model: FileModel, call: cst.Call) -> str | None:
     for column, content in sorted(changes, reverse=True):
         text = text[:column] + content + text[column:]
     return text
+
+
+def _written(model: FileModel, call: cst.Call) -> str | None:
+    """The call as it stands, further lines indented as in a lambda; None if that changes a text."""
+    found = model.tree.range(call)
+    if found.start.line == found.end.line:
+        return model.tree.text(call).strip()
+    rows = list(model.lines[found.start.line - 1 : found.end.line])
+    rows[-1] = rows[-1][: found.end.column]
+    rows[0] = rows[0][found.start.column :]
+    whole = "\n".join(rows)
+    if any(mark in whole for mark in ('"""', "'''", "\\\n")):
+        return None
+    return whole.replace("\n", "\n    ")
 
 
 def _formatted_as_number(model: FileModel, node: cst.CSTNode | None) -> bool:

@@ -109,8 +109,9 @@ def _class_of(model: FileModel, site: CallSite) -> Class | None:
         if not isinstance(target, Class) or (found is not None and target is not found):
             return None
         found = target
-    plain = found is not None and not found.bases and model.is_here(found.node)
-    return found if plain else None
+    if found is None or not model.is_here(found.node):
+        return None
+    return found if all(model.name(base) == "builtins.object" for base in found.bases) else None
 
 
 def _parameter(cls: Class, site: CallSite, read: cst.Call) -> str | None:
