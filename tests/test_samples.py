@@ -165,6 +165,7 @@ READINGS = {
             *must("XLA701", "os.environ['XLA_USE_BF16']"),
             *must("XLA802", "device = xm.xla_device()"),
             *must("XLA203", "return DataLoader(GestureDataset(CFG.n_train, 1)"),
+            *must("XLA209", "longest = max("),
             *must("XLA101", "acc = (logits.argmax(1)"),
             *must("XLA104", "if torch.isnan(loss)"),
             *must("XLA401", "print('step', batch_idx"),

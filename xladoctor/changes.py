@@ -208,6 +208,7 @@ class Trial:
         failed: Why it failed, in one sentence; "" if it ran.
         stopped: Whether the time limit ended it.
         run: The run directory, as it is shown; "" if nothing was recorded.
+        seconds: How long it took; None if nobody looked.
     """
 
     ran: bool
@@ -216,6 +217,7 @@ class Trial:
     failed: str = ""
     stopped: bool = False
     run: str = ""
+    seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -259,12 +261,14 @@ class Step:
         counts: Code to how many fixes of it were made.
         trial: The run with them.
         judgement: That run held against the one before.
+        places: "train.py:52" for each, if only some places of the kind were tried; else empty.
     """
 
     what: str
     counts: Mapping[str, int]
     trial: Trial
     judgement: Judgement
+    places: tuple[str, ...] = ()
 
     @property
     def kept(self) -> bool:
@@ -285,6 +289,9 @@ class Treatment:
         diff: What the kept ones change.
         written: Files that were written.
         interrupted: Whether the user ended it early.
+        unsafe: Code to how many fixes of it were not tried, because they may change the meaning.
+        untried: Code to how many places of it were not tried one by one, since there were too many.
+        unfixed: Code to how many findings of it are left for which there is no fix.
     """
 
     script: str
@@ -298,3 +305,6 @@ class Treatment:
     diff: str
     written: tuple[str, ...]
     interrupted: bool
+    unsafe: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    untried: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    unfixed: Mapping[str, int] = dataclasses.field(default_factory=dict)

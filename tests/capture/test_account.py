@@ -8,8 +8,9 @@ import threading
 
 import pytest
 
-from xladoctor.capture.agent.account import PARTS, Account, Accounts, OpenFallback
+from xladoctor.capture.agent.account import Account, Accounts, OpenFallback
 from xladoctor.capture.agent.causes import Causes, look
+from xladoctor.capture.agent.rows import PARTS
 from xladoctor.capture.agent.sites import DEPTH, MOST, Sites
 from xladoctor.capture.agent.writer import Writer
 

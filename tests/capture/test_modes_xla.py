@@ -120,6 +120,20 @@ for _ in range(7):
 """
 )
 
+#: Steps whose device is at work for a hundred times as long as Python: the program waits for it.
+BUSY = (
+    HEAD
+    + """\
+device = torch_xla.device()
+weight = torch.ones(2000, 2000).to(device).requires_grad_()
+optimizer = torch.optim.SGD([weight], lr=0.0)
+for wait in (True, True, True, False, False, False):
+    weight.matmul(weight).sum().backward()
+    optimizer.step()
+    torch_xla.sync(wait=wait)
+"""
+)
+
 
 def _run(folder, text, *words, **environ) -> tuple[Run, dict]:
     (folder / "train.py").write_text(text)
@@ -177,3 +191,12 @@ def test_spmd(tmp_path):
     assert programs.line(SPMD, "STEP") in places
     assert report["summary"]["compilations_after_warmup"] == 0
     assert not [f for f in report["findings"] if f["severity"] == "error"]
+
+
+def test_waiting_for_the_device_is_told_from_tracing(tmp_path):
+    run, report = _run(tmp_path, BUSY)
+    parts = {row["last"]: row["parts"] for row in run.of("step") if row["last"]}
+    assert list(parts) == [1, 2, 3, 4, 5, 6]
+    for step in (2, 3):  # without wait=True, a launch may wait for the one before it, or for none
+        assert parts[step]["execute"] > parts[step]["trace"]
+    assert report["summary"]["seconds"]["execute"] > report["summary"]["seconds"]["trace"]

@@ -1,5 +1,6 @@
 """``xladoctor treat``: an old program runs again, and what its fixes gained is measured."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -10,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from xladoctor.changes import Figures, Trial
-from xladoctor.cli import treat as treat_module
+from xladoctor.cli import course as course_module
 from xladoctor.cli import trials
 from xladoctor.cli.app import main
+from xladoctor.cli.course import Course
 from xladoctor.errors import UsageError
 from xladoctor.lint import fixes, together
 from xladoctor.lint.engine import LintOptions
 from xladoctor.lint.run import Plan
+from xladoctor.report import treatment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -95,7 +98,7 @@ def treat(folder: Path, *args: str, **more) -> subprocess.CompletedProcess:
     ("name", "content", "sentence"),
     [
         ("missing.py", None, "cannot read missing.py: No such file or directory"),
-        ("n.ipynb", "{}", "export the notebook first ('jupyter nbconvert --to script n.ipynb')"),
+        ("n.ipynb", "{}", "n.ipynb, line 1: this file is not a Jupyter notebook"),
         ("b.py", "def f(:\n", "b.py, line 1: this file does not parse"),
         ("train.sh", "ls\n", "train.sh is no Python file (.py)"),
         (".", None, ". is a folder: name the file in it that is run"),
@@ -221,13 +224,13 @@ class FakeRunner:
         return Trial(ran=True, figures=Figures(syncs=syncs, per_step=True, steps=4, cores=1))
 
 
-def course(tmp_path, monkeypatch, text, kind=FakeRunner, **runner):
+def course(tmp_path, monkeypatch, text, kind=FakeRunner, unsafe=False, **runner):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(text)
     program = together.program_of("train.py", Plan(LintOptions()))
     before = program.read()
-    found = treat_module._Course(
-        kind(program, **runner), before, unsafe=False, repeat=True
+    found = Course(
+        kind(program, **runner), before, unsafe=unsafe, repeat=True
     )  # fmt: skip
     found.run()
     return found
@@ -292,6 +295,151 @@ def test_a_fix_that_waits_more_is_left_out(tmp_path, monkeypatch):
     assert [step.kept for step in found.steps] == [False, False, False]
     assert found.version == found.before
     assert found.steps[0].judgement.problem == "more host syncs per step: 2 instead of 0"
+
+
+FIVE_PLACES = """\
+import torch_xla.core.xla_model as xm
+
+xm.mark_step()
+print(1, xm.mark_step())
+print(2, xm.mark_step())
+print(3, xm.mark_step())
+print(4, xm.mark_step())
+"""
+
+
+def test_a_kind_that_fails_as_a_whole_is_tried_place_by_place(tmp_path, monkeypatch):
+    found = course(tmp_path, monkeypatch, FIVE_PLACES, fails=["print(2, torch_xla.sync"])
+    tried = [
+        (step.kept, [place.partition(":")[2] for place in step.places]) for step in found.steps
+    ]
+    assert tried == [
+        (False, []), (True, ["3", "4"]), (False, ["6", "7", "8"]), (False, ["6"]),
+        (True, ["7", "8"]),
+    ]  # fmt: skip
+    text = found.version["train.py"].decode()
+    assert [line for line in text.splitlines() if "xm.mark_step" in line] == [
+        "print(2, xm.mark_step())"
+    ]
+    assert text.count("torch_xla.sync()") == 4
+    result = found.result("train.py", (), None, ())
+    assert "+ XLA802 at train.py:7, train.py:8" in treatment.render(result, width=120)
+
+
+def test_places_that_were_not_reached_are_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(course_module, "MOST_RUNS_OF_A_KIND", 1)
+    found = course(tmp_path, monkeypatch, FIVE_PLACES, fails=["torch_xla.sync"])
+    result = found.result("train.py", (), None, ())
+    assert result.untried == {"XLA802": 5}  # two of them again, each alone
+    assert "Too many runs to try each place of XLA802" in treatment.render(result, width=120)
+
+
+def test_what_one_run_alone_held_against_a_fix_is_looked_at_again(tmp_path, monkeypatch):
+    class Busy(FakeRunner):
+        def run(self, version, what):
+            found = super().run(version, what)
+            if what.startswith("with "):
+                figures = dataclasses.replace(found.figures, syncs=9.0)
+                return dataclasses.replace(found, figures=figures)
+            return found
+
+    found = course(tmp_path, monkeypatch, TWO_FIXES, kind=Busy)
+    assert [step.kept for step in found.steps] == [True]
+    assert found.runs.said[-1] == "the same again, before it is left out"
+
+
+ERRORS = """\
+import numpy as np
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+
+def run(index):
+    accuracy = 0.5
+    print("begins")
+    if xm.is_master_ordinal():
+        accuracy = xm.mesh_reduce("accuracy", accuracy, np.mean)
+        print(accuracy)
+
+
+if __name__ == "__main__":
+    xmp.spawn(run)
+"""
+
+
+def test_errors_come_first_while_the_program_fails(tmp_path, monkeypatch):
+    """A collective that not all cores reach keeps it from running; what is printed does not."""
+    found = course(tmp_path, monkeypatch, ERRORS, unsafe=True, fails=["        accuracy = xm.mesh"])
+    kinds = [set(step.counts) for step in found.steps]
+    assert kinds[:2] == [{"XLA405"}, {"XLA401"}]
+    assert found.last.ran
+
+
+def test_a_program_that_still_fails_is_not_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "import torch_xla.core.xla_model as xm\nxm.mark_step()\nboom\n"
+    )
+    monkeypatch.setattr(
+        trials.Runner, "run",
+        lambda self, version, what: Trial(ran=False, failed="NameError: boom", run="."),
+    )  # fmt: skip
+    assert main(["treat", "train.py", "--write"]) == 1
+    out, err = capsys.readouterr()
+    assert "mark_step" in (tmp_path / "train.py").read_text()
+    assert "+torch_xla.sync()" in out
+    assert "it still fails in the same way" in out
+    assert "nothing is written: what the fixes gain cannot be measured while it fails" in err
+    assert "xladoctor lint --fix train.py" in err
+
+
+def test_a_notebook_is_run_as_its_cells_and_edited_as_a_notebook(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = [
+        {"cell_type": "markdown", "source": ["# xm.mark_step()"], "metadata": {}},
+        {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": 1,
+         "source": ["!pip install x\n", "import torch_xla.core.xla_model as xm"]},
+        {"cell_type": "code", "source": ["xm.mark_step()\n", "print('done')"], "metadata": {},
+         "outputs": [], "execution_count": 2},
+    ]  # fmt: skip
+    (tmp_path / "n.ipynb").write_text(
+        json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    )
+    ran = []
+
+    def run(self, version, what):
+        with trials._placed(self.program, self.original, version) as path:
+            assert path.suffix == ".py"
+            ran.append(path.read_text())
+        return Trial(ran=True, run=".")
+
+    monkeypatch.setattr(trials.Runner, "run", run)
+    assert main(["treat", "n.ipynb", "--no-repeat", "--write"]) == 0
+    assert ran[0].splitlines() == [
+        "pass", "import torch_xla.core.xla_model as xm", "xm.mark_step()", "print('done')",
+    ]  # fmt: skip
+    assert "torch_xla.sync()" in ran[1]
+    after = json.loads((tmp_path / "n.ipynb").read_text())["cells"]
+    assert "".join(after[2]["source"]) == "torch_xla.sync()\nprint('done')"
+    assert after[0] == cells[0]
+    assert after[1]["source"][0] == "!pip install x\n"
+    assert [item.name for item in tmp_path.iterdir()] == ["n.ipynb"]
+
+
+def test_progress_says_how_much_is_ahead(tmp_path, monkeypatch, capsys):
+    """Of a script that does nothing: removed names, tried together, and the same again."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "if 0:\n    import torch_xla.core.xla_model as xm\n    xm.mark_step()\n"
+        "    print(xm.xrt_world_size())\n"
+    )
+    monkeypatch.setattr(trials, "_span", lambda seconds: "a while")
+    assert main(["treat", "train.py"]) == 0
+    rows = capsys.readouterr().err.splitlines()
+    assert rows[0] == "xladoctor: run 1 of about 3: train.py as it is"
+    assert rows[1] == "xladoctor: it ended well in a while; about a while more for 2 runs"
+    assert rows[2].startswith("xladoctor: run 2 of about 3: the same again")
+    assert rows[4].startswith("xladoctor: run 3 of about 3: with ")
 
 
 @pytest.mark.xla

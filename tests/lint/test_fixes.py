@@ -12,6 +12,8 @@ from work_helpers import calls_of
 from xladoctor import catalogue
 from xladoctor.findings import Edit, Position
 from xladoctor.lint import engine, fixes, sources
+from xladoctor.lint.model import FileModel
+from xladoctor.lint.rules import _imports
 
 
 def rename(model):
@@ -337,3 +339,13 @@ def test_the_real_fixes_end_parse_and_leave_nothing_fixable(data, newline, unsaf
     assert fixes.fix(once.data, "x.py", every_rule, unsafe=unsafe).data == once.data
     if not once.made:
         assert after == text
+
+
+def test_what_needs_torch_is_imported_behind_it():
+    text = "import os\n\nos.system('install torch')\n\nimport torch\nimport torch_xla\n\nprint(1)\n"
+    model = FileModel(text)
+    call = next(iter(model.calls("builtins.print")))
+    _, edits = _imports.spell(model, call.node, "torch.utils.data.DistributedSampler")
+    assert [edit.start.row for edit in edits] == [6]
+    _, edits = _imports.spell(model, call.node, "copy.deepcopy")
+    assert [edit.start.row for edit in edits] == [1]

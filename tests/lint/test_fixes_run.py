@@ -39,6 +39,7 @@ PROOFS = {
     **dict.fromkeys(["XLA905", "XLA906"], "TRAINER"),
     # tests/lint/test_fixed_samples.py: no fixed program of ours clips without it.
     "XLA303": "sample kfold_images",
+    "XLA209": "sample lightning_tpu",
     "XLA002": "not run: only a comment changes",
     "XLA804": "not run: only an import that nobody uses goes",
     "XLA713": "not run: the values are another type's on purpose",

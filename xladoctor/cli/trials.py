@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import textwrap
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from xladoctor.changes import Trial
 from xladoctor.cli.profile import record
 from xladoctor.diagnosis import trial
 from xladoctor.errors import UsageError
+from xladoctor.lint import sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -63,6 +65,7 @@ class Runner:
         show_output: Whether the program's output passes on to stderr.
         console: For what we say, on stderr.
         runs: How many runs there were.
+        ahead: About how many runs there will still be, the next one included.
     """
 
     program: Program
@@ -74,6 +77,8 @@ class Runner:
     show_output: bool
     console: Console
     runs: int = 0
+    ahead: int = 0
+    _typical: float | None = None
 
     def words(self, script: str | Path) -> list[str]:
         """The command that runs a file in the script's place."""
@@ -86,7 +91,8 @@ class Runner:
             Interrupted: A signal from outside ended the program.
         """
         self.runs += 1
-        self.console.print(f"xladoctor: run {self.runs}: {what}", soft_wrap=True)
+        most = f" of about {self.runs - 1 + self.ahead}" if self.ahead else ""
+        self.console.print(f"xladoctor: run {self.runs}{most}: {what}", soft_wrap=True)
         began = time.monotonic()
         with _placed(self.program, self.original, version) as path:
             output = rundir.default_directory(self.words(self.program.script), time.time())
@@ -100,7 +106,12 @@ class Runner:
                     show()
                 text = _keep(printed, run_dir / OUTPUT)
         late = self.time_limit is not None and time.monotonic() - began >= self.time_limit
+        seconds = time.monotonic() - began
+        text = _as_named(text, path, self.program.script)
         found = self._measured(run_dir, output, code, text, stopped=late and code != 0)
+        found = dataclasses.replace(
+            found, failed=_as_named(found.failed, path, self.program.script), seconds=seconds
+        )
         if not late and launch.shell_code(code) - 128 in _STOPPED_BY:
             raise Interrupted(found, launch.shell_code(code))
         self._say(found, text)
@@ -123,14 +134,29 @@ class Runner:
         """What came of a run, and the end of what a program printed that failed."""
         steps = found.figures.steps
         counted = "" if steps is None else f" after {steps} step{'' if steps == 1 else 's'}"
+        assert found.seconds is not None
+        counted += f" in {_span(found.seconds)}"
         if found.ran:
-            how = "stopped by the time limit" if found.stopped else "ended well"
-            self.console.print(f"xladoctor: it {how}{counted}", soft_wrap=True, style="dim")
+            self._typical = found.seconds
+            how = "was stopped by the time limit" if found.stopped else "ended well"
+            self.console.print(
+                f"xladoctor: it {how}{counted}{self._estimate()}", soft_wrap=True, style="dim"
+            )
             return
-        self.console.print(f"xladoctor: it failed{counted}: {found.failed}", soft_wrap=True)
+        self.console.print(
+            f"xladoctor: it failed{counted}{self._estimate()}: {found.failed}", soft_wrap=True
+        )
         if not self.show_output:
             for line in [row for row in text.splitlines() if row.strip()][-_LAST_LINES:]:
                 self.console.print(f"  | {line}", soft_wrap=True, style="dim", markup=False)
+
+    def _estimate(self) -> str:
+        """How long the other runs may take, as a version that runs takes; "" if nobody knows."""
+        more = self.ahead - 1
+        if self._typical is None or more < 1:
+            return ""
+        runs = "1 run" if more == 1 else f"{more} runs"
+        return f"; about {_span(more * self._typical)} more for {runs}"
 
 
 class _Follow:
@@ -175,6 +201,20 @@ def write(program: Program, before: Version, after: Version, put: Callable[..., 
     return changed
 
 
+def _span(seconds: float) -> str:
+    """Seconds for people: "42 s", "12 min", "3.5 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _as_named(text: str, path: Path, script: str) -> str:
+    """What a program says of the copy that was run, said of the script."""
+    for spelled in (str(path.absolute()), str(path)):
+        text = text.replace(spelled, script)
+    return text
+
+
 @contextmanager
 def _placed(program: Program, original: Version, version: Version) -> Iterator[Path]:
     """A version of the program on the disk, and the file of it that is to be run.
@@ -197,10 +237,13 @@ def _placed(program: Program, original: Version, version: Version) -> Iterator[P
             files = {Path(name).absolute(): version[name] for name in (program.script, *others)}
             _mirror(root, place, files)
             path = place / script.name
+            if script.suffix == ".ipynb":
+                path = path.with_name(f"{script.stem}_treated_{os.getpid()}.py")
+                path.write_bytes(_as_python(program.script, version[program.script]))
         else:
             place = path = script.with_name(f"{script.stem}_treated_{os.getpid()}.py")
             with path.open("xb") as stream:
-                stream.write(version[program.script])
+                stream.write(_as_python(program.script, version[program.script]))
     except OSError as error:
         raise UsageError(
             f"treat runs a copy beside {script}, but {script.parent} cannot be written: "
@@ -213,6 +256,12 @@ def _placed(program: Program, original: Version, version: Version) -> Iterator[P
             shutil.rmtree(place, ignore_errors=True)  # links are removed, not what they point to
         else:
             path.unlink(missing_ok=True)
+
+
+def _as_python(name: str, data: bytes) -> bytes:
+    """A file as Python runs it: of a notebook its code cells, one after the other."""
+    source = sources.from_bytes(data, name)
+    return data if source.cells is None else source.text.encode()
 
 
 def _mirror(folder: Path, place: Path, files: dict[Path, bytes]) -> None:
@@ -239,7 +288,7 @@ def _why(text: str) -> str:
     """The last line of a failed program's output that names an exception, else the last line."""
     rows = [row.strip() for row in text.splitlines() if row.strip()]
     errors = [row for row in rows if row.partition(":")[0].endswith(("Error", "Exception"))]
-    return (errors or rows or [""])[-1][:200]
+    return textwrap.shorten((errors or rows or [""])[-1], 200, placeholder=" ...")
 
 
 def asks_for_arguments(found: Trial, text_of: Path) -> str | None:

@@ -62,7 +62,8 @@ def find(case: Case) -> Iterator[Finding]:
 def _failures(run: RunFacts) -> Iterator[Finding]:
     groups: dict[object, list[ErrorRow]] = {}
     for row in run.errors:
-        groups.setdefault((row.type, row.message, row.frames[:1]), []).append(row)
+        key = (_said(row), row.frames[:1], row.feeding)
+        groups.setdefault(key, []).append(row)
     reasons = [rows for rows in groups.values() if rows[0].type not in _CONSEQUENCES]
     for rows in reasons or groups.values():
         first = rows[0]
@@ -70,15 +71,28 @@ def _failures(run: RunFacts) -> Iterator[Finding]:
         place = run.place(first.frames)
         who = cores_text(cores, run.cores) if cores else "the program"
         when = f" in step {first.step}" if first.step else ""
-        message = first.message.strip().partition("\n")[0][:200]
+        error = _said(first)
         yield finding(
             "XLA411",
-            f"{who} failed{when}: {first.type}{': ' if message else ''}{message}",
-            "mend this first; what the other cores report may be a consequence",
+            f"{who} got no more batches{when}: the thread that loads them ended with {error}"
+            if first.feeding
+            else f"{who} failed{when}: {error}",
+            "mend the data set: torch_xla ends the loop as if the data were at an end, and goes on"
+            if first.feeding
+            else "mend this first; what the other cores report may be a consequence",
             at=place,
             count=len(rows),
             cores=cores,
         )
+
+
+def _said(row: ErrorRow) -> str:
+    """Type and message in a line; for one of a DataLoader's workers, what was raised there."""
+    lines = row.message.strip().splitlines()
+    if len(lines) > 1 and lines[0].startswith("Caught ") and "Traceback" in lines[1]:
+        return lines[-1][:200]
+    message = lines[0][:200] if lines else ""
+    return f"{row.type}{': ' if message else ''}{message}"
 
 
 def _standstills(run: RunFacts) -> Iterator[Finding]:

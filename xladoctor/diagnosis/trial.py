@@ -46,26 +46,27 @@ def judge(before: Trial, after: Trial, apart: Noise, *, keeps_numbers: bool) -> 
         apart: What differs between two runs without any change.
         keeps_numbers: Whether the change is meant to leave the losses as they are.
     """
+    if not (before.ran and after.ran):
+        # How far a program came that failed says nothing about how well it runs.
+        return Judgement((), None, _failed(before, after))
     changes = gain.changes(before.figures, after.figures)
     cut = before.stopped or after.stopped
     losses = printed.agreement(before.losses, after.losses, apart.unsteady, cut=cut)
-    return Judgement(
-        changes, losses, _problem(before, after, changes, losses, apart, keeps_numbers)
-    )
+    return Judgement(changes, losses, _problem(changes, losses, apart, keeps_numbers))
+
+
+def _failed(before: Trial, after: Trial) -> str | None:
+    if before.ran and not after.ran:
+        return f"the program fails with it ({after.failed})"
+    return None  # nothing is worse than a program that fails
 
 
 def _problem(
-    before: Trial,
-    after: Trial,
     changes: Sequence[Change],
     losses: Agreement | None,
     apart: Noise,
     keeps_numbers: bool,
 ) -> str | None:
-    if not before.ran:
-        return None  # it cannot be worse than a program that fails
-    if not after.ran:
-        return f"the program fails with it ({after.failed})"
     fewer = any(change.verdict == "better" for change in changes if change.unit == "")
     for change in changes:
         if change.verdict != "worse" or change.before is None or change.after is None:

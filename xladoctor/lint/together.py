@@ -11,7 +11,7 @@ from xladoctor.lint import discovery, engine, fixes, linking, sources
 from xladoctor.lint.engine import Member
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from xladoctor.findings import Finding
     from xladoctor.lint.engine import Result
@@ -23,6 +23,8 @@ _MOST_NEIGHBOURS = 400
 
 #: File name to the bytes of the file.
 Version = dict[str, bytes]
+#: A fix by file, code and the text of its line, which other fixes do not move.
+Place = tuple[str, str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,23 +62,49 @@ class Program:
         results = engine.lint_together(self._members(version))
         return [finding for result in results for finding in result.findings]
 
+    def places(self, version: Version, codes: frozenset[str], *, unsafe: bool) -> list[Place]:
+        """Where a version has fixes of some codes; places on equal lines of a file are one."""
+        lines = _Lines(version)
+        found = [
+            lines.place(item)
+            for item in self.findings(version)
+            if item.code in codes and fixes.is_applicable(item, unsafe=unsafe)
+        ]
+        return list(dict.fromkeys(found))
+
     def fixed(
-        self, version: Version, codes: frozenset[str], *, unsafe: bool
+        self,
+        version: Version,
+        codes: frozenset[str],
+        *,
+        unsafe: bool,
+        places: Collection[Place] | None = None,
     ) -> tuple[Version, list[Finding]]:
-        """A version with the fixes of some codes, and the findings whose fixes were made."""
+        """A version with the fixes of some codes, and the findings whose fixes were made.
+
+        Args:
+            version: The files without them.
+            codes: Whose fixes.
+            unsafe: Also those that may change the meaning.
+            places: Only the fixes there; None for all.
+        """
         version = dict(version)
         made: list[Finding] = []
         for name in self.names:
+            lines = _Lines(version)
 
-            def lint(source: Source, name: str = name) -> Result:
+            def lint(source: Source, name: str = name, lines: _Lines = lines) -> Result:
+                lines.see(source)
                 members = self._members(version)
                 place = self.names.index(name)
                 members[place] = dataclasses.replace(members[place], source=source)
                 return engine.lint_together(members)[place]
 
-            done = fixes.fix(
-                version[name], name, lint, unsafe=unsafe, fixable=lambda item: item.code in codes
-            )
+            def fixable(item: Finding, lines: _Lines = lines) -> bool:
+                wanted = places is None or lines.place(item) in places
+                return item.code in codes and wanted
+
+            done = fixes.fix(version[name], name, lint, unsafe=unsafe, fixable=fixable)
             version[name] = done.data
             made.extend(done.made)
         return version, made
@@ -90,6 +118,30 @@ class Program:
             )
             for name in self.names
         ]
+
+
+class _Lines:
+    """The lines of files that are fixed, to know places again when lines have moved."""
+
+    def __init__(self, version: Version) -> None:
+        self._version = version
+        self._sources: dict[str, Source] = {}
+
+    def see(self, source: Source) -> None:
+        """Take a source that is newer than the version."""
+        self._sources[source.filename] = source
+
+    def place(self, item: Finding) -> Place:
+        """The place of a finding."""
+        where = item.locations[0]
+        name = where.filename
+        source = self._sources.get(name)
+        if source is None:
+            source = self._sources[name] = sources.from_bytes(self._version[name], name)
+        cell = next((one for one in source.cells or () if one.index == where.cell), None)
+        lines = source.text.splitlines()
+        row = where.row + (cell.first - 1 if cell is not None else 0)
+        return name, item.code, lines[row - 1].strip() if row <= len(lines) else ""
 
 
 def program_of(script: str, plan: Plan) -> Program:

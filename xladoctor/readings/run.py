@@ -397,6 +397,7 @@ class _EventReader:
                 self._process, integer(event.get("core")), integer(event.get("step")),
                 text(event.get("type")) or "exception", text(event.get("message")) or "",
                 text(event.get("traceback")) or "", self._site(event.get("site")),
+                event.get("feeding") is True,
             )
         )  # fmt: skip
 

@@ -196,7 +196,11 @@ class CompilationRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """An exception that left a core's main function."""
+    """An exception that left a core's main function, or the thread that loads its batches.
+
+    Attributes:
+        feeding: It was the thread that loads the batches; the core went on without them.
+    """
 
     process: str
     core: int | None
@@ -205,6 +209,7 @@ class ErrorRow:
     message: str
     traceback: str
     frames: tuple[Frame, ...]
+    feeding: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from xladoctor.changes import Figures
+from xladoctor.findings import stable
 from xladoctor.report import words
 from xladoctor.results import SCHEMA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from xladoctor.changes import Agreement, Judgement, Noise, Step, Treatment, Trial
 
@@ -59,6 +61,9 @@ def to_json(treatment: Treatment) -> dict[str, Any]:
         "fixes": [_step_to_json(step) for step in treatment.steps],
         "final": _trial_to_json(treatment.final),
         "noise": _noise_to_json(treatment.noise),
+        "not_tried_unsafe": dict(treatment.unsafe),
+        "not_tried_one_by_one": dict(treatment.untried),
+        "without_fix": dict(treatment.unfixed),
         "diff": treatment.diff,
         "written": list(treatment.written),
         "interrupted": treatment.interrupted,
@@ -73,6 +78,7 @@ def _trial_to_json(trial: Trial) -> dict[str, Any]:
         "failed": trial.failed or None,
         "stopped_by_time_limit": trial.stopped,
         "run": trial.run or None,
+        "seconds": trial.seconds,
         "cores": figures.cores,
         "steps": figures.steps,
         "compilations": figures.compilations,
@@ -93,6 +99,7 @@ def _trial_to_json(trial: Trial) -> dict[str, Any]:
 def _step_to_json(step: Step) -> dict[str, Any]:
     return {
         "fixes": dict(step.counts),
+        "places": list(step.places) or None,
         "kept": step.kept,
         "problem": step.judgement.problem,
         "run": _trial_to_json(step.trial),
@@ -151,12 +158,14 @@ def _table(treatment: Treatment) -> Table:
     table.add_row(*_row("as it is", treatment.original, None))
     for step in treatment.steps:
         label = ("+ " if step.kept else "  (not kept) ") + ", ".join(step.counts)
+        if step.places:
+            label += f" at {', '.join(step.places)}"
         table.add_row(*_row(label, step.trial, step.judgement))
     return table
 
 
 def _row(label: str, trial: Trial, judgement: Judgement | None) -> tuple[str, ...]:
-    figures = trial.figures
+    figures = trial.figures if trial.ran else Figures()
     losses = judgement.losses if judgement is not None else None
     step = "-" if figures.step is None else words.seconds(figures.step.median)
     if judgement is not None and any(
@@ -182,12 +191,14 @@ def _lines(treatment: Treatment) -> Iterable[Text]:
     """One line on every run, and what the table cannot say."""
     original = treatment.original
     yield _line("as it is", "runs" if original.ran else f"fails: {original.failed}", original)
+    before = original
     for step in treatment.steps:
         problem = step.judgement.problem
         if problem is not None:
             yield _line("left out", f"{step.what}: {problem}", step.trial, "red")
         else:
-            yield _line("kept", f"{step.what}: {_gained(step)}", step.trial, "green")
+            yield _line("kept", f"{step.what}: {_gained(step, before)}", step.trial, "green")
+            before = step.trial
         first = None if step.judgement.losses is None else step.judgement.losses.first
         if first is not None:
             yield Text(
@@ -195,7 +206,7 @@ def _lines(treatment: Treatment) -> Iterable[Text]:
                 f"{first.after:g} instead of {first.before:g}"
             )
     if not treatment.steps and not treatment.interrupted:
-        yield Text("No fix was tried: 'xladoctor lint' has none for this program.")
+        yield Text("No fix was tried: 'xladoctor lint' has none to try for this program.")
     yield from _remarks(treatment)
 
 
@@ -204,9 +215,11 @@ def _line(head: str, text: str, trial: Trial, style: str = "") -> Text:
     return Text.assemble((f"{head:10}", style), text, stopped)
 
 
-def _gained(step: Step) -> str:
+def _gained(step: Step, before: Trial) -> str:
     """What a kept fix changed, in words."""
     if not step.trial.ran:
+        if stable(step.trial.failed) == stable(before.failed):
+            return "it still fails in the same way"
         return f"it still fails ({step.trial.failed})"
     parts = [
         f"{change.title} {change.written(change.before)} -> " + change.written(change.after)
@@ -221,6 +234,7 @@ def _remarks(treatment: Treatment) -> Iterable[Text]:
     yield Text()
     if any(change.noise for step in treatment.steps for change in step.judgement.changes):
         yield Text("~ not told apart from the run before: the steps of the two overlap.", "dim")
+    yield from _not_tried(treatment)
     noise = treatment.noise
     if noise.measured and noise.counts:
         counts = [name.replace("_", " ") for name, apart in noise.counts.items() if apart]
@@ -245,3 +259,31 @@ def _remarks(treatment: Treatment) -> Iterable[Text]:
         )
     if treatment.cores is not None:
         yield Text("Simulated cores: the counts are the program's, the seconds are not.", "dim")
+
+
+def _not_tried(treatment: Treatment) -> Iterable[Text]:
+    """What else is known of the program: fixes that were not tried, findings without one."""
+    if treatment.unsafe:
+        number = sum(treatment.unsafe.values())
+        were = "fix was" if number == 1 else "fixes were"
+        yield Text(
+            f"{number} {were} not tried, which may change the meaning: "
+            f"{_codes(treatment.unsafe)} (--unsafe-fixes tries them)."
+        )
+    if treatment.untried:
+        yield Text(
+            f"Too many runs to try each place of {', '.join(treatment.untried)} by itself: "
+            f"{sum(treatment.untried.values())} were left out untried."
+        )
+    if treatment.unfixed:
+        number = sum(treatment.unfixed.values())
+        what = "finding is left that has" if number == 1 else "findings are left that have"
+        files = " ".join(treatment.files)
+        yield Text(
+            f"{number} {what} no fix: {_codes(treatment.unfixed)} ('xladoctor lint {files}' shows "
+            "what to write)."
+        )
+
+
+def _codes(counts: Mapping[str, int]) -> str:
+    return ", ".join(code if n == 1 else f"{n} x {code}" for code, n in counts.items())

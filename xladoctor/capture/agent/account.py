@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-PARTS = ("compile", "execute", "input_wait", "host_sync", "trace", "fallback", "other")
-#: Written beside them; reports count them as "other", and can say what it holds: waiting for other
-#: cores, and sending tensors to the device.
-WITHIN_OTHER = ("core_wait", "transfer")
+from .rows import NO_PARTS, Row, Table
 
 #: Rows of one step each; after these, a row covers more and more steps, so that a run of
 #: 100,000 steps writes about 3,000 rows for a core.
@@ -32,11 +26,6 @@ FREE_SECONDS = 0.001
 MOST_CUTS = 16
 
 
-_NO_PARTS = dict.fromkeys((*PARTS, *WITHIN_OTHER, "launch"), 0.0)
-#: Numbers by site and what was done there.
-_Table: TypeAlias = "dict[tuple[int, str], list[Any]]"
-
-
 class OpenFallback(NamedTuple):
     """A fallback that computes: its span, its place, and what "fallback" had when that began."""
 
@@ -44,53 +33,6 @@ class OpenFallback(NamedTuple):
     site: int
     operation: str
     fetched: float
-
-
-class Row(NamedTuple):
-    """What a core has booked between two step boundaries, before anyone writes it.
-
-    Attributes:
-        core: The core.
-        steps: First and last step; None for what belongs to no step.
-        times: From when to when.
-        parts: Seconds by part.
-        syncs, fallbacks, launches: By site and what it was.
-        transfers: Tensors by direction.
-        turns: Turns of a loop without an optimizer.
-    """
-
-    core: int
-    steps: tuple[int, int] | None
-    times: tuple[float, float]
-    parts: dict[str, float]
-    syncs: _Table
-    fallbacks: _Table
-    launches: _Table
-    transfers: dict[str, int]
-    turns: int
-
-    def event(self) -> dict[str, Any]:
-        """The row as it is written."""
-        parts = {part: round(value, 7) for part, value in self.parts.items()}
-        parts["trace"] = round(self.parts["trace"] + self.parts["launch"], 7)
-        del parts["launch"]
-        first, last = self.steps or (None, None)
-        event = {
-            "e": "step",
-            "core": self.core,
-            "first": first,
-            "last": last,
-            "t0": self.times[0],
-            "t1": self.times[1],
-            "parts": parts,
-            "syncs": _entries(self.syncs),
-            "fallbacks": _entries(self.fallbacks),
-            "launches": _entries(self.launches),
-            "transfers": self.transfers,
-        }
-        if self.turns and last is None:
-            event["turns"] = self.turns
-        return event
 
 
 class Account:
@@ -129,10 +71,10 @@ class Account:
         self._clear()
 
     def _clear(self) -> None:
-        self._parts = _NO_PARTS.copy()
-        self._syncs: _Table = {}
-        self._fallbacks: _Table = {}
-        self._launches: _Table = {}
+        self._parts = NO_PARTS.copy()
+        self._syncs: Table = {}
+        self._fallbacks: Table = {}
+        self._launches: Table = {}
         self._transfers = {"to_device": 0, "from_device": 0}
 
     @property
@@ -380,13 +322,6 @@ class Account:
         self.row_began = self._mark
         self._clear()
         return row
-
-
-def _entries(table: _Table) -> list[list[Any]]:
-    return [
-        [site, what, *(round(value, 7) if isinstance(value, float) else value for value in values)]
-        for (site, what), values in table.items()
-    ]
 
 
 class Accounts:

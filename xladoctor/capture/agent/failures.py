@@ -52,8 +52,14 @@ class Failures:
             else:
                 self._all_stand_still(kind, facts)
 
-    def error(self, account: Account, error: BaseException) -> None:
-        """One row for one exception, however many cores it ends; never raises."""
+    def error(self, account: Account, error: BaseException, *, feeding: bool = False) -> None:
+        """One row for one exception, however many cores it ends; never raises.
+
+        Args:
+            account: The core's.
+            error: What was raised.
+            feeding: Not in the core itself, but in the thread that loads its batches.
+        """
         try:
             if any(error is other for other in self._told) or str(error) in self._stopped:
                 return
@@ -67,6 +73,7 @@ class Failures:
                     "message": str(error),
                     "traceback": self._sites.traceback_of(error),
                     "site": self._sites.at_error(error),
+                    "feeding": feeding,
                 }
             )
         except Exception:

@@ -21,6 +21,7 @@ from .graphs import Graphs
 from .points import (
     CORE,
     FALLBACK,
+    FEED,
     LAUNCH,
     LOADER,
     READ,
@@ -84,6 +85,7 @@ class Recorder:
         """Put the recorder around the points."""
         for point, function in (
             (CORE, self._core),
+            (FEED, self._feed),
             (LAUNCH, self._launch),
             (READ, self._read),
             (FALLBACK, self._fallback),
@@ -258,6 +260,16 @@ class Recorder:
         if found is not None and found[1] and call.what == "ParallelLoader":
             found[0].has_batch = batch is not None
         return batch
+
+    def _feed(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        try:
+            return proceed()
+        except Exception as error:
+            # torch_xla ends the core's loop then, as if the data were at an end.
+            found = self._account(call)
+            if found is not None and not found[0].ended:
+                self._failures.error(found[0], error, feeding=True)
+            raise
 
     def _upload(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)

@@ -29,6 +29,7 @@ from . import tensors
 from .points import (
     COLLECTIVE,
     CORE,
+    FEED,
     LAUNCH,
     LOADER,
     RENDEZVOUS,
@@ -402,6 +403,16 @@ def _install_loaders(wrap: _Wrapper) -> None:
         "next_item",
         loader("ParallelLoader", True),
     )
+
+    def feed(original: Any) -> Any:
+        def run(loader: Any) -> Any:
+            devices = getattr(loader, "_devices", None) or [None]
+            core = None if devices[0] is None else core_of_device(devices[0])
+            return points.run(Call(FEED, "ParallelLoader", core, (loader,)), original)
+
+        return run
+
+    wrap.replace("torch_xla.distributed.parallel_loader:ParallelLoader", "_loader_worker", feed)
 
 
 def _install_steps(wrap: _Wrapper) -> None:

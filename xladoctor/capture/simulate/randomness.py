@@ -37,6 +37,8 @@ _FILLINGS = (
 _FACTORIES = ("rand", "randint", "randn", "randperm")
 #: Functions of ``torch`` that take ``generator`` and draw for given tensors.
 _DRAWS = ("bernoulli", "multinomial", "normal")
+#: Functions of ``numpy.random`` that are no methods of its instance, and what they call.
+_NUMPY_FUNCTIONS = {"seed": "seed", "sample": "random_sample", "ranf": "random_sample"}
 
 _thread = threading.local()
 
@@ -97,6 +99,9 @@ def install() -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         _redirect(numpy.random, numpy.random.mtrand._rand, lambda generators: generators.numpy)
+        # In newer numpys these are functions of their own around the hidden instance.
+        for name, method in _NUMPY_FUNCTIONS.items():
+            _redirect_function(numpy.random, name, method, lambda generators: generators.numpy)
 
 
 def _install_threads() -> None:
@@ -114,21 +119,27 @@ def _install_threads() -> None:
 
 def _redirect(module: Any, instance: Any, choose: Callable[[Generators], Any]) -> None:
     """Let the functions of a module that are methods of one hidden instance find the core's."""
-
-    def redirected(name: str, original: Any) -> Any:
-        @functools.wraps(original)
-        def function(*args: Any, **kwargs: Any) -> Any:
-            generators = current()
-            mine = None if generators is None else choose(generators)
-            if mine is None:
-                return original(*args, **kwargs)
-            return getattr(mine, name)(*args, **kwargs)
-
-        return function
-
     for name, function in list(vars(module).items()):
         if getattr(function, "__self__", None) is instance and hasattr(instance, name):
-            setattr(module, name, redirected(name, function))
+            _redirect_function(module, name, name, choose)
+
+
+def _redirect_function(
+    module: Any, name: str, method: str, choose: Callable[[Generators], Any]
+) -> None:
+    original = getattr(module, name, None)
+    if original is None or hasattr(original, "__wrapped__"):
+        return  # not in this version, or redirected as a method
+
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        generators = current()
+        mine = None if generators is None else choose(generators)
+        if mine is None:
+            return original(*args, **kwargs)
+        return getattr(mine, method)(*args, **kwargs)
+
+    setattr(module, name, function)
 
 
 def _install_torch() -> None:

@@ -80,13 +80,22 @@ def spell(
 def import_edit(
     model: FileModel, statement: str, beside: cst.BaseExpression | None = None
 ) -> Edit | None:
-    """Add an import behind another one; for torch_xla never before its first import."""
+    """Add an import behind another one; for torch and torch_xla never before their first import.
+
+    A notebook installs them in a cell, behind one that imports ``os``.
+    """
     if "torch_xla" not in statement:
-        return model.add_import(statement)
-    line = _last_import(model)
+        line = _last_import(model, "torch") if "torch" in statement else None
+        return model.add_import(statement) if line is None else _behind(model, line, statement)
+    line = _last_import(model, "torch_xla")
     if line is None and beside is not None:
         line = _import_of(model, beside)
-    if line is None or len(line.body) != 1:
+    return None if line is None else _behind(model, line, statement)
+
+
+def _behind(model: FileModel, line: cst.SimpleStatementLine, statement: str) -> Edit | None:
+    """Add a statement on the line after another one's, as deep as it stands."""
+    if len(line.body) != 1:
         return None
     lines = model.text.splitlines()
     row = model.tree.range(line).end.line
@@ -106,7 +115,7 @@ def _by_name(model: FileModel, node: cst.CSTNode, dotted: str) -> tuple[str, lis
             return spelled, []
     if model.bindings(name, node):
         return None
-    added = model.add_import(statement)
+    added = import_edit(model, statement)
     return None if added is None else (name, [added])
 
 
@@ -121,12 +130,12 @@ def _import_of(model: FileModel, node: cst.BaseExpression) -> cst.SimpleStatemen
     return line if isinstance(line, cst.SimpleStatementLine) else None
 
 
-def _last_import(model: FileModel) -> cst.SimpleStatementLine | None:
-    """The last of the module's first run of imports of torch_xla: all that follows may need it."""
+def _last_import(model: FileModel, package: str) -> cst.SimpleStatementLine | None:
+    """The last of the module's first run of imports of a package: all that follows may need it."""
     found = None
     for line in model.tree.module.body:
         names_it = isinstance(line, cst.SimpleStatementLine) and any(
-            isinstance(part, cst.Import | cst.ImportFrom) and "torch_xla" in model.tree.text(part)
+            isinstance(part, cst.Import | cst.ImportFrom) and package in model.tree.text(part)
             for part in line.body
         )
         if names_it:

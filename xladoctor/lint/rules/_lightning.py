@@ -1,4 +1,4 @@
-"""Fixes of arguments that Lightning's ``Trainer`` no longer takes."""
+"""Fixes for Lightning: arguments that its ``Trainer`` no longer takes, values that are logged."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.findings import Edit, Position
+from xladoctor.lint.model import walk
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel
+    from xladoctor.lint.model import CallSite, FileModel, Function
 
 #: Arguments with a new name and the same meaning.
 _RENAMED = {
@@ -99,3 +100,87 @@ def _callback(model: FileModel, call: CallSite, value: cst.BaseExpression, made:
     place = Position(end.line, end.column + 1)
     added = Edit(f", {made}", place, place)
     return model.fix("Make it a callback", added, model.remove_argument(call.node, value))
+
+
+def logged_fix(model: FileModel, call: CallSite) -> Fix | None:
+    """``acc = x.item()`` for ``self.log("acc", acc)``: Lightning takes the tensor as well.
+
+    A logged number is worse than its read. Lightning puts it back on the device, where torch_xla
+    (2.9) makes a constant of a 0 or a 1 and an input of any other number: cores whose numbers
+    differ so build different graphs.
+
+    Args:
+        model: The file.
+        call: ``x.item()`` in a method of a LightningModule.
+    """
+    function = call.function
+    if function is None or function.owner is None or not is_module(model, function):
+        return None
+    used: list[cst.CSTNode] = [call.node]
+    parent = model.parent(call.node)
+    if isinstance(parent, cst.Assign):
+        target = parent.targets[0].target
+        if len(parent.targets) != 1 or not isinstance(target, cst.Name):
+            return None
+        if len(model.bindings(target.value, parent)) > 1:
+            return None
+        used = [
+            node
+            for node in walk(function.node, into_functions=True)
+            if isinstance(node, cst.Name) and node.value == target.value and node is not target
+        ]
+    if not used or not all(_is_only_logged(model, node) for node in used):
+        return None
+    assert isinstance(call.node.func, cst.Attribute)
+    return model.fix("Log the tensor", model.replace(call.node.func.attr, "detach"), safe=False)
+
+
+def is_module(model: FileModel, function: Function) -> bool:
+    """Whether a function is a method of a LightningModule."""
+    if function.owner is None:
+        return False
+    bases = {(model.name(base) or "").rpartition(".")[2] for base in function.owner.bases}
+    return "LightningModule" in bases
+
+
+def _is_only_logged(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a value is given to ``self.log``, or kept under a key that nobody here reads."""
+    parent = model.parent(node)
+    if isinstance(parent, cst.DictElement) and parent.value is node:
+        key = model.literal(parent.key)
+        whole = model.parent(model.parent(parent) or parent)
+        if isinstance(whole, cst.Arg):
+            call = model.parent(whole)
+            if isinstance(call, cst.Call) and _is_log(call, "log_dict"):
+                return True
+        kept = isinstance(whole, cst.Return | cst.Assign | cst.Arg)
+        return kept and isinstance(key, str) and not _is_read(model, key)
+    if not isinstance(parent, cst.Arg):
+        return False
+    call = model.parent(parent)
+    return isinstance(call, cst.Call) and _is_log(call, "log")
+
+
+def _is_log(call: cst.Call, name: str) -> bool:
+    func = call.func
+    return (
+        isinstance(func, cst.Attribute)
+        and func.attr.value == name
+        and isinstance(func.value, cst.Name)
+        and func.value.value == "self"
+    )
+
+
+def _is_read(model: FileModel, key: str) -> bool:
+    """Whether the file has ``x["key"]`` or ``x.get("key")``."""
+    for node in model.nodes(cst.Subscript, cst.Call):
+        found: list[cst.BaseExpression] = []
+        if isinstance(node, cst.Subscript):
+            parts = [part.slice for part in node.slice]
+            found = [part.value for part in parts if isinstance(part, cst.Index)]
+        elif isinstance(node, cst.Call):
+            named = isinstance(node.func, cst.Attribute) and node.func.attr.value in ("get", "pop")
+            found = [argument.value for argument in node.args[:1]] if named else []
+        if any(model.literal(one) == key for one in found):
+            return True
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -10,6 +11,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import SHELL, is_environ, key_of, settings
+from xladoctor.lint.rules._shell import comment_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel, Problem
     from xladoctor.lint.model.file import Place
+
+
+#: A line of a notebook that sets one variable and does nothing else.
+_SETS_ONE = re.compile(r"^(?:%(?:set_)?env\s+\w+(?:=|\s+).*|!?\s*export\s+\w+=[^;&|`$]*)$")
 
 
 @functools.cache
@@ -58,7 +64,8 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
         for match in SHELL.finditer(line):
             row = _known(match["name"], model.target)
             if row is not None and row["status"] != "gone":
-                yield _problem(model, model.place_of_row(number), match["name"], row, None)
+                fix = _line_fix(model, number, line, row)
+                yield _problem(model, model.place_of_row(number), match["name"], row, fix)
 
 
 def _reads(model: FileModel, node: cst.Subscript) -> bool:
@@ -104,6 +111,15 @@ def _fix(model: FileModel, node: cst.CSTNode, row: dict[str, Any]) -> Fix | None
     dead = row["status"] == "dead"
     message = "Delete the setting" if dead else "Delete the setting, train in float32"
     return model.fix(message, model.remove_statement(node), safe=dead)
+
+
+def _line_fix(model: FileModel, number: int, line: str, row: dict[str, Any]) -> Fix | None:
+    """Comment ``%env NAME=value`` out, if the line does nothing else."""
+    if not _SETS_ONE.match(line.strip()):
+        return None
+    dead = row["status"] == "dead"
+    message = "Comment the setting out" if dead else "Comment the setting out, train in float32"
+    return model.fix(message, comment_out(model, number, line), safe=dead)
 
 
 def _assert_fix(model: FileModel, node: cst.CSTNode) -> Fix | None:

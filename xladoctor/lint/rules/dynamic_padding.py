@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
+from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._reads import costly_loop
@@ -11,6 +14,7 @@ from xladoctor.lint.rules._reads import costly_loop
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Function, Problem
 
 _COLLATORS = frozenset(
@@ -24,6 +28,15 @@ _COLLATORS = frozenset(
     )
 )
 _LONGEST = (True, "longest")
+_PAD_SEQUENCE = "torch.nn.utils.rnn.pad_sequence"
+#: Calls that give a batch the length that they are told, as functions and as methods.
+_SHAPED = frozenset(
+    {"torch.nn.functional.pad", "torch.zeros", "torch.full", "torch.ones", "numpy.pad",
+     "numpy.zeros", "numpy.full", "numpy.ones"}
+)  # fmt: skip
+_SHAPED_METHODS = frozenset({"new_zeros", "new_full", "new_ones"})
+#: Lengths are rounded up to this: few graphs, and what TPUs lay out a last dimension in.
+_MULTIPLE = 128
 
 
 @rule("XLA209")
@@ -51,6 +64,95 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
                 suggestion='padding="max_length" with max_length=, or pad_to_multiple_of=128 for a '
                 "few lengths",
             )
+    for function in sorted(collating, key=lambda one: model.tree.range(one.node).start.line):
+        if model.is_here(function.node):
+            yield from _padded_by_hand(model, function)
+
+
+def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
+    """A collate function that computes the longest length of its batch and pads to it."""
+    nodes = list(walk(function.node, into_functions=False))
+    calls = [model.call(node) for node in nodes if isinstance(node, cst.Call)]
+    # What is padded once more may well get a length of its own.
+    again = any(isinstance(node, cst.FloorDivide) for node in nodes) or any(
+        call.name in _SHAPED for call in calls
+    )
+    for call in calls:
+        if call.name == _PAD_SEQUENCE and not again:
+            yield _problem(model, call.node, "pad all to one length, or the result to a few")
+        elif call.name in _SHAPED or call.method in _SHAPED_METHODS:
+            longest = next(_longest(model, function, call), None)
+            if longest is not None:
+                text = model.tree.text(longest).strip()
+                rounded = f"-(-{text} // {_MULTIPLE}) * {_MULTIPLE}"
+                fix = model.fix(
+                    f"Round the length up to a multiple of {_MULTIPLE}",
+                    model.replace(longest, rounded),
+                    safe=False,
+                )
+                yield _problem(model, longest, f"pad all to one length, or to {rounded}", fix)
+                return  # the other uses of the length are mended with it
+
+
+def _problem(
+    model: FileModel, node: cst.BaseExpression, advice: str, fix: Fix | None = None
+) -> Problem:
+    cores = ", and cores whose lengths differ run different graphs" if model.multi_core else ""
+    return model.problem(
+        node,
+        "padded to the longest sample, every batch may have another shape: each new length "
+        f"compiles the whole step again{cores}",
+        suggestion=advice,
+        fix=fix,
+    )
+
+
+def _longest(model: FileModel, function: Function, call: CallSite) -> Iterator[cst.Call]:
+    """``max(len(x) for x in batch)`` that the arguments of a call come from.
+
+    It stands in them or is bound, alone and once, to a name in them.
+    """
+    batch = function.node.params.params[:1]
+    for value in (*call.positional, *call.keywords.values()):
+        for part in _lengths(value):
+            made: cst.CSTNode | None = part
+            if isinstance(part, cst.Name):
+                bindings = model.bindings(part.value, part)
+                made = bindings[0].node if len(bindings) == 1 else None
+            if isinstance(made, cst.Call) and batch and _is_longest(model, made, batch[0]):
+                yield made
+
+
+def _lengths(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """The lengths in an argument: ``n``, ``(n, 8)``, ``(0, n - len(x))``; nothing computed."""
+    if isinstance(value, cst.Tuple | cst.List):
+        for element in value.elements:
+            yield from _lengths(element.value)
+    elif isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Subtract):
+        yield value.left
+    else:
+        yield value
+
+
+def _is_longest(model: FileModel, call: cst.Call, batch: cst.Param) -> bool:
+    """``max`` over the batch of each sample's ``len``, ``.shape[n]`` or ``.size(n)``."""
+    if model.name(call.func) not in ("max", "builtins.max") or len(call.args) != 1:
+        return False
+    every = call.args[0].value
+    if not isinstance(every, cst.GeneratorExp | cst.ListComp) or every.for_in.ifs:
+        return False
+    over = every.for_in.iter
+    length = every.elt
+    if not (isinstance(over, cst.Name) and over.value == batch.name.value):
+        return False
+    if isinstance(length, cst.Subscript):
+        held = length.value
+        return isinstance(held, cst.Attribute) and held.attr.value == "shape"
+    if not isinstance(length, cst.Call):
+        return False
+    if isinstance(length.func, cst.Attribute):
+        return length.func.attr.value == "size" and len(length.args) == 1
+    return isinstance(length.func, cst.Name) and length.func.value == "len"
 
 
 def _collate_functions(model: FileModel) -> Iterator[Function]:

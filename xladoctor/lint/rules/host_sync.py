@@ -10,6 +10,7 @@ from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._accumulate import accumulate_fix
 from xladoctor.lint.rules._closures import closure_fix
+from xladoctor.lint.rules._lightning import logged_fix
 from xladoctor.lint.rules._reads import accumulate_advice, costly_loop, read_problem
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def host_sync_in_step(model: FileModel) -> Iterator[Problem]:
         if loop is not None:
             spelled = '.to("cpu")' if call.method == "to" else f".{call.method}()"
             fix = accumulate_fix(model, call.node, tensor, loop) if call.method == "item" else None
+            if call.method == "item":
+                fix = fix or logged_fix(model, call)
             fix = fix or closure_fix(model, call.node, loop)
             yield read_problem(
                 model, call.node, tensor, loop, f"`{spelled}` reads", accumulate_advice(loop), fix

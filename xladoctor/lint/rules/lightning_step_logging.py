@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_true
+from xladoctor.lint.rules._lightning import is_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ def lightning_step_logging(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or "lightning" not in model.frameworks or _bar_is_off(model):
         return
     for function in model.functions:
-        if function.name != _STEP or not _is_lightning(model, function):
+        if function.name != _STEP or not is_module(model, function):
             continue
         for call in model.methods("log", "log_dict"):
             if call.function is function and _is_self(call) and not model.throttled(call.node):
@@ -73,13 +74,6 @@ def _nothing_returned(model: FileModel, function: Function) -> Iterator[Problem]
                 suggestion="return a loss of zero (loss * 0.0), so that every step has a backward "
                 "pass",
             )
-
-
-def _is_lightning(model: FileModel, function: Function) -> bool:
-    if function.owner is None:
-        return False
-    bases = {(model.name(base) or "").rpartition(".")[2] for base in function.owner.bases}
-    return "LightningModule" in bases
 
 
 def _is_self(call: CallSite) -> bool:
