@@ -64,7 +64,9 @@ def main() -> int:
     parser.add_argument("--stand-ins", type=Path, help="folder with modules to run with")
     parser.add_argument("--only", default="", help="only programs whose path holds this text")
     options = parser.parse_args()
-    totals = dict.fromkeys(("programs", "before", "after", "fixed", "clean", "ran", "runs"), 0)
+    totals = dict.fromkeys(
+        ("programs", "stopped", "before", "after", "fixed", "clean", "ran", "runs"), 0
+    )
     for program in programs(options.files, options.only):
         for key, value in judge(program, options).items():
             totals[key] += value
@@ -72,8 +74,9 @@ def main() -> int:
         print(f"none of the files of {LIST.name} is in {options.files}", file=sys.stderr)
         return 2
     print(
-        f"\n{totals['programs']} programs: {totals['before']} findings, {totals['fixed']} fixed, "
-        f"{totals['after']} left; {totals['clean']} programs without an error left"
+        f"\n{totals['programs']} programs, {totals['stopped']} with an error as found: "
+        f"{totals['before']} findings, {totals['fixed']} fixed, {totals['after']} left or new; "
+        f"{totals['clean']} programs without an error left"
     )
     if options.run_found:
         print(f"run as found: {totals['ran']}")
@@ -101,7 +104,8 @@ def judge(program: Program, options: argparse.Namespace) -> dict[str, int]:
     line = f"{len(before.findings):4} findings, {len(done.made):3} fixed, {len(after):3} left"
     print(f"{line}  {' '.join(errors) or '-':16}  {program.name}", flush=True)
     counts = {
-        "programs": 1, "before": len(before.findings), "after": len(after),
+        "programs": 1, "stopped": any(item.severity is Severity.ERROR for item in before.findings),
+        "before": len(before.findings), "after": len(after),
         "fixed": len(done.made), "clean": not errors,
     }  # fmt: skip
     if options.run_found:
