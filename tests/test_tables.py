@@ -62,6 +62,23 @@ def test_every_row_of_the_api_table_is_fixed_or_says_why_not(row):
 
 
 @pytest.mark.parametrize(
+    ("imports", "call"),
+    [
+        ("import using_pjrt\nfrom torch_xla.runtime import world_size", "using_pjrt()"),
+        ("import using_pjrt as pjrt, world_size", "pjrt()"),
+        ("import world_size, using_pjrt", "using_pjrt()"),
+    ],
+)
+def test_an_import_of_what_was_always_true_goes(imports, call):
+    use = "\n\nif {}:\n    print(world_size())\n"
+    text = f"import torch_xla\nfrom torch_xla.runtime {imports}{use.format(call)}"
+    codes = engine.LintOptions(codes=frozenset({"XLA801"}))
+    done = fixes.fix(text.encode(), "use.py", lambda source: engine.lint(source, codes))
+    after = f"import torch_xla\nfrom torch_xla.runtime import world_size{use.format('True')}"
+    assert done.data.decode() == after
+
+
+@pytest.mark.parametrize(
     "row", catalogue.table("environment")["variable"], ids=lambda row: row["name"]
 )
 def test_every_environment_variable_is_deleted(row):

@@ -155,6 +155,8 @@ def replacement_fix(model: FileModel, node: cst.BaseExpression, entry: Entry) ->
 def import_fix(model: FileModel, alias: cst.ImportAlias, dotted: str, entry: Entry) -> Fix | None:
     """Import the new name under the old one, so that every use stays as it is."""
     statement = model.parent(alias)
+    if entry.always is not None and isinstance(statement, cst.ImportFrom):
+        return _without_import(model, statement, alias, entry)
     if entry.new is None or statement is None:
         return None
     bound = alias.asname.name if alias.asname is not None else alias.name
@@ -173,18 +175,44 @@ def import_fix(model: FileModel, alias: cst.ImportAlias, dotted: str, entry: Ent
     )
 
 
+def _without_import(
+    model: FileModel, statement: cst.ImportFrom, alias: cst.ImportAlias, entry: Entry
+) -> Fix | None:
+    """What the function always gave in place of its calls, and no import."""
+    calls: list[Edit | None] = []
+    for node, dotted, found in uses(model):
+        call = model.parent(node)
+        if found is not entry or dotted != entry.old or not isinstance(node, cst.Name):
+            continue
+        if not isinstance(call, cst.Call) or call.func is not node or call.args:
+            return None
+        calls.append(model.replace(call, entry.always or ""))
+    assert not isinstance(statement.names, cst.ImportStar)
+    alone = len(statement.names) == 1
+    removed = model.remove_statement(statement) if alone else _without_name(model, statement, alias)
+    return model.fix(f"Write {entry.always}", removed, *calls)
+
+
 def _written_import(
     model: FileModel, statement: cst.ImportFrom, alias: cst.ImportAlias, written: str
 ) -> list[Edit] | None:
     """An import in place of one name of another: the whole statement, or a line behind it."""
-    names = statement.names
-    assert not isinstance(names, cst.ImportStar)
+    assert not isinstance(statement.names, cst.ImportStar)
     line = model.parent(statement)
-    if len(names) == 1:
+    if len(statement.names) == 1:
         edit = model.replace(statement, written)
         return [edit] if edit is not None else None
-    if line is None:
-        return None
+    removed = _without_name(model, statement, alias)
+    behind = insert_behind(model, line, written) if line is not None else None
+    return [removed, behind] if removed is not None and behind is not None else None
+
+
+def _without_name(
+    model: FileModel, statement: cst.ImportFrom, alias: cst.ImportAlias
+) -> Edit | None:
+    """One of several names of an import left out; None if a comment would go with it."""
+    names = statement.names
+    assert not isinstance(names, cst.ImportStar)
     at = names.index(alias)
     own, ranges = model.tree.range(alias), model.tree.range
     start, end = (
@@ -192,13 +220,11 @@ def _written_import(
         if at + 1 < len(names)
         else (ranges(names[at - 1]).end, own.end)
     )
-    removed = Edit("", Position(start.line, start.column + 1), Position(end.line, end.column + 1))
-    behind = insert_behind(model, line, written)
     rows = model.lines[start.line - 1 : end.line]
     between = rows[0][start.column : end.column if len(rows) == 1 else None]
-    if behind is None or any("#" in text for text in (between, *rows[1:-1])):
-        return None  # a comment would be lost
-    return [removed, behind]
+    if any("#" in text for text in (between, *rows[1:-1])):
+        return None
+    return Edit("", Position(start.line, start.column + 1), Position(end.line, end.column + 1))
 
 
 def _module_import_fix(

@@ -32,7 +32,8 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
         reported.add(dotted)
         if tolerated(model, alias):
             continue
-        fix = import_fix(model, alias, dotted, entry) if entry.replaced(model.target) else None
+        known = entry.replaced(model.target) or entry.always is not None
+        fix = import_fix(model, alias, dotted, entry) if known else None
         yield model.problem(
             alias, _message(dotted, entry), suggestion=_advice(dotted, entry), fix=fix
         )
