@@ -73,9 +73,9 @@ def look(frames: Iterable[FrameType], device: str = "xla") -> Seen:
                     seen.numbers[prefix + name] = value
                 continue
             for path, tensor in _tensors(name, value, torch.Tensor):
-                if tensor.device.type != device or len(seen.shapes) >= TENSORS:
-                    continue
                 try:
+                    if tensor.device.type != device or len(seen.shapes) >= TENSORS:
+                        continue
                     shape, history = _shape(tensor), _history(tensor.grad_fn)
                 except RuntimeError:
                     continue  # a launch that has failed, or hangs, leaves tensors without a value
