@@ -50,6 +50,8 @@ def switch(on):
     optim._global_optimizer_post_hooks.clear()
     if on:
         optim._global_optimizer_post_hooks.update(HOOKS)
+    if sys.argv[3] == "high":  # this level keeps it on; the others have turned it off by now
+        torch_xla._XLAC._set_ir_debug(on)
 
 def pairs_of(width, depth, pairs, count, read):
     layers = [torch.nn.Linear(width, width) for _ in range(depth)]
@@ -109,7 +111,13 @@ def main() -> None:
             out = folder / "out.json"
             words = [sys.executable, "-m", "xladoctor", "profile", "--detail", detail]
             words += ["-o", str(folder / "run"), "--output-file", str(folder / "report.txt"), "--"]
-            words += [sys.executable, str(folder / "program.py"), str(out), str(options.pairs)]
+            words += [
+                sys.executable,
+                str(folder / "program.py"),
+                str(out),
+                str(options.pairs),
+                detail,
+            ]
             subprocess.run(words, env=env, check=True, capture_output=True)
             found = json.loads(out.read_text())
         print(f"--detail {detail}, {options.pairs} pairs")
