@@ -207,6 +207,18 @@ def test_the_program_is_the_script_and_what_it_imports(tmp_path, monkeypatch):
     assert "other.py" not in names
 
 
+def test_a_copy_is_called_by_the_name_of_the_script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    beside = Path("train_treated_7.py")
+    said = f'File "{beside.absolute()}", line 3, in run; {beside}:4; data/train.txt'
+    expected = 'File "train.py", line 3, in run; train.py:4; data/train.txt'
+    assert trials._as_named(said, beside, "train.py") == expected
+    mirror = tmp_path.parent / ".train-treated-x" / "train.py"
+    said = f'File "{mirror}", line 3; File "{mirror.parent}/package/steps.py"'
+    expected = 'File "train.py", line 3; File "package/steps.py"'
+    assert trials._as_named(said, mirror, "train.py") == expected
+
+
 class FakeRunner:
     """Stands for runs: what the program would show is decided by its text."""
 

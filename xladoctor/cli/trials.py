@@ -209,9 +209,11 @@ def _span(seconds: float) -> str:
 
 
 def _as_named(text: str, path: Path, script: str) -> str:
-    """What a program says of the copy that was run, said of the script."""
-    for spelled in (str(path.absolute()), str(path)):
-        text = text.replace(spelled, script)
+    """What a program says of the copy that was run, said of the script and what lies beside it."""
+    for spelled in (path.absolute(), path):
+        text = text.replace(str(spelled), script)
+        if path.parent.resolve() != Path(script).parent.resolve():
+            text = text.replace(f"{spelled.parent}{os.sep}", "")
     return text
 
 

@@ -73,11 +73,15 @@ def look(frames: Iterable[FrameType], device: str = "xla") -> Seen:
                     seen.numbers[prefix + name] = value
                 continue
             for path, tensor in _tensors(name, value, torch.Tensor):
-                if tensor.device.type == device and len(seen.shapes) < TENSORS:
-                    seen.shapes[prefix + path] = _shape(tensor)
-                    history = _history(tensor.grad_fn)
-                    if history is not None:
-                        seen.histories[prefix + path] = history
+                try:
+                    if tensor.device.type != device or len(seen.shapes) >= TENSORS:
+                        continue
+                    shape, history = _shape(tensor), _history(tensor.grad_fn)
+                except RuntimeError:
+                    continue  # a launch that has failed, or hangs, leaves tensors without a value
+                seen.shapes[prefix + path] = shape
+                if history is not None:
+                    seen.histories[prefix + path] = history
     return seen
 
 

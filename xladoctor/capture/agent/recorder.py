@@ -111,8 +111,12 @@ class Recorder:
             elif kind == "not-compared":
                 self.process.hook_off("comparison of the cores' weights", facts["error"])
             else:
-                self._tell_unfinished(facts.pop("new_in", None))
+                core = facts.pop("new_in", None)
                 self._failures.told(kind, facts)
+                try:
+                    self._tell_unfinished(core)
+                except Exception as error:
+                    self.process.hook_off("a graph whose launch hangs", error)
 
     def _tell_unfinished(self, core: int | None) -> None:
         """A core may hang in the launch of a new graph: what it has compiled is told all the same.

@@ -88,12 +88,16 @@ def odd_ones(values: Mapping[int, Any]) -> tuple[list[int], list[int]] | None:
 Operation = tuple[str, str, str]
 
 
-def difference(odd: str, other: str) -> str:
+def difference(
+    odd: str, other: str, shows: Callable[[str, int], bool] = lambda _file, _row: True
+) -> str:
     """What differs between two graphs.
 
     Args:
         odd: Text of the one, as ``_get_xla_tensors_text`` gives it.
         other: Text of the other.
+        shows: Whether a line (the last part of its file's name, row) is to be shown: the innermost
+            line of an operation is often one of torch's own, which tells nobody anything.
 
     Returns:
         "it has aten::sin f32[4,4] (train.py:12); the others have ...", or "" if the operations
@@ -106,7 +110,11 @@ def difference(odd: str, other: str) -> str:
         ("the others have", theirs - mine, other),
     ):
         if extra:
-            places = _places(text)
+            places = {
+                operation: place
+                for operation, place in _places(text).items()
+                if shows(place.rpartition(":")[0], int(place.rpartition(":")[2]))
+            }
             shown = [
                 f"{name} {shape}"
                 + (f" {value}" if value else "")

@@ -116,7 +116,7 @@ def _describe_graphs(crew: Crew) -> tuple[str, str, dict[str, Any]] | None:
     if odd is None:
         return None
     texts = brought[odd[0][0]].text(), brought[odd[1][0]].text()
-    what = difference(*texts)
+    what = difference(*texts, lambda file, row: place_named(file, row) is not None)
     lines = (place_named(*line) for line in lines_of_difference(*texts))
     thread = crew.cores[odd[0][0]].thread
     message = (
