@@ -70,6 +70,10 @@ accuracy: $(VENV)/.installed-dev  ## precision and recall of lint: CASES=lint.js
 	PYTHONPATH=. $(BIN)/python tests/accuracy/lint.py --cases $(CASES) --files $(FILES)
 	PYTHONPATH=. $(BIN)/python tests/accuracy/plain.py
 
+.PHONY: accuracy-tutorials
+accuracy-tutorials: $(VENV)/.installed-dev  ## what the fixes make of public programs of 2019-2021: FILES=folder
+	PYTHONPATH=. $(BIN)/python tests/accuracy/tutorials.py --files $(FILES)
+
 .PHONY: accuracy-reports
 accuracy-reports: $(VENV)/.installed-dev  ## check report against labelled reports: REPORTS=folder
 	@test -n "$(REPORTS)" || { echo "say where the labelled reports are: make accuracy-reports REPORTS=folder" >&2; exit 2; }

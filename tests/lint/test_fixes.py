@@ -341,6 +341,13 @@ def test_the_real_fixes_end_parse_and_leave_nothing_fixable(data, newline, unsaf
         assert after == text
 
 
+def test_fixes_that_empty_a_block_together_are_made_one_after_the_other():
+    done = fixed("import torch_xla\nif x:\n    drop()\n    drop()\nold(1)\n")
+    wanted = "import torch_xla\nimport somewhere\nif x:\n    pass\nnew(1)\n"
+    assert done.data.decode() == wanted
+    assert (done.applied, done.stable) == (3, True)
+
+
 def test_what_needs_torch_is_imported_behind_it():
     text = "import os\n\nos.system('install torch')\n\nimport torch\nimport torch_xla\n\nprint(1)\n"
     model = FileModel(text)

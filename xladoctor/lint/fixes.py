@@ -96,6 +96,10 @@ def _pass(
         # One of the fixes spoils the file: make those that do no harm on their own.
         harmless = [item for item in findings if _try(data, source, [item]) is not None]
         made = _try(data, source, harmless)
+        while made is None and len(harmless) > 1:
+            # Two of them empty one block: some now, the others in the next pass.
+            harmless = harmless[: len(harmless) // 2]
+            made = _try(data, source, harmless)
     return made
 
 

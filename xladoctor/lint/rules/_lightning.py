@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.findings import Edit, Position
 from xladoctor.lint.model import walk
+from xladoctor.lint.rules._exact import made_by
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
@@ -41,12 +42,17 @@ def argument_fix(model: FileModel, call: CallSite, name: str) -> Fix | None:
     value = call.keywords[name]
     given = model.literal(value)
     argument = next(item for item in call.node.args if item.value is value)
-    if name == "tpu_cores":
+    if name in {"tpu_cores", "num_tpu_cores"}:
         return _cores(model, call, argument)
     if name in _RENAMED and (name != "checkpoint_callback" or isinstance(given, bool)):
         text = model.tree.text(value).strip()
         edit = model.replace(argument, f"{_RENAMED[name]}={text}")
         return model.fix(f"Call it {_RENAMED[name]}", edit)
+    if name == "checkpoint_callback":
+        made = made_by(model, value)
+        if made is None or not (made.name or "").endswith(".ModelCheckpoint"):
+            return None
+        return _into_callbacks(model, call, value, model.tree.text(value).strip())
     if given in _DEFAULTS.get(name, ()):
         return model.fix("Leave it out", model.remove_argument(call.node, value))
     if name == "progress_bar_refresh_rate" and given == 0:
@@ -70,6 +76,12 @@ def precision_fix(model: FileModel, value: cst.BaseExpression) -> Fix | None:
 def _cores(model: FileModel, call: CallSite, argument: cst.Arg) -> Fix | None:
     """``tpu_cores=8`` as accelerator and devices; a list named one core, counted from 1."""
     cores = model.literal(argument.value)
+    if isinstance(argument.value, cst.List) and len(argument.value.elements) == 1:
+        number = argument.value.elements[0].value
+        if isinstance(number, cst.Name) and "devices" not in call.keywords:
+            accelerator = "" if "accelerator" in call.keywords else 'accelerator="tpu", '
+            edit = model.replace(argument, f"{accelerator}devices=[{number.value} - 1]")
+            return model.fix("Write accelerator and devices", edit, safe=False)
     if isinstance(cores, str) and cores.isdigit():
         cores = int(cores)
     one = isinstance(cores, list) and len(cores) == 1 and isinstance(cores[0], int)
@@ -89,7 +101,12 @@ def _callback(model: FileModel, call: CallSite, value: cst.BaseExpression, made:
     home = model.tree.text(func.value).strip()
     if model.name(func.value) == "lightning":
         home += ".pytorch"
-    made = f"{home}.callbacks.{made}"
+    return _into_callbacks(model, call, value, f"{home}.callbacks.{made}")
+
+
+def _into_callbacks(
+    model: FileModel, call: CallSite, value: cst.BaseExpression, made: str
+) -> Fix | None:
     callbacks = call.keywords.get("callbacks")
     if callbacks is None:
         argument = next(item for item in call.node.args if item.value is value)
