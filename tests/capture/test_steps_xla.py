@@ -37,7 +37,7 @@ STEPS = {
     "evaluate_dynamo": 6,
     "evaluate_reads": 6,
     "evaluate_then_train": 6,
-    "train_and_evaluate": 12,
+    "train_and_evaluate": 18,
     "odd_loop": 6,
 }
 
@@ -129,7 +129,7 @@ def test_an_evaluation_by_a_device_loader(loops):
         and "model(x).abs()" in source[found["locations"][0]["row"] - 1]
     ]
     (found,) = reads
-    assert found["count"] == 2 * TURNS
+    assert found["count"] == 3 * TURNS
     assert f"{TURNS} times in a row between two steps" in found["message"]
     assert "after the loop" in found["suggestion"]
 
