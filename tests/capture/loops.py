@@ -180,11 +180,11 @@ def evaluate_then_train():
 
 
 def train_and_evaluate():
-    """Two epochs, and after each an evaluation that keeps its sum and one that reads in batches."""
+    """Three epochs; after each an evaluation that keeps its sum and one that reads each batch."""
     device = torch_xla.device()
     model = _model(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(2):
+    for _ in range(3):
         for x in _on_device(device):
             _learn(model, optimizer, x)
         _evaluate_lazily(model, device)

@@ -106,7 +106,8 @@ class _History:
         same = [one for one in here if one.row.piece == row.piece]
         old = min(reversed(same or here), key=lambda one: distance(one.tokens, new.tokens))
         found = difference(old.graph, graph)
-        if not same and found.likeness < ALIKE and row.trigger in _CUTTING:
+        other = bool(found.gone_work or found.added_work) and not found.changed_inputs()
+        if not same and row.trigger in _CUTTING and (other or found.likeness < ALIKE):
             return self._first(row)
         grown = len(graph.instructions) > max(len(one.graph.instructions) for one in same or here)
         return self._compared(old, new, found, grown=grown)
@@ -146,7 +147,10 @@ class _History:
         if results is not None:
             return results
         if found.likeness < ALIKE:
-            common = sum(1 for _ in found.pairs)
+            common = len(found.pairs)
+            if not found.gone_work:
+                more = f"it holds an earlier graph and {len(found.added_work)} more operations"
+                return Cause("op-changed", more, self._place(found.added_work, new.graph))
             return Cause(
                 "op-changed",
                 f"another program: it shares {common} of its {len(new.graph.instructions)} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
-from xladoctor.diagnosis.words import finding, plural
+from xladoctor.diagnosis.words import at, finding, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,8 +63,9 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         known = [item.seconds for item in grew if item.seconds is not None]
         yield finding(
             "XLA301",
-            "no step boundary: nothing ends the graph where a step ends, so the graph that this "
-            f"line ends holds the steps before it too; it grew {plural(len(grew), 'time')}{detail}",
+            "no step boundary: nothing ends the graph where a step ends, so the graph that ends at "
+            f"{at(last.location)} holds the steps before it too; it grew "
+            f"{plural(len(grew), 'time')}{detail}",
             _SUGGESTION,
             at=last.location,
             count=sum(len(item.cores) for item in grew),

@@ -155,11 +155,14 @@ def _outward(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _library_folders() -> tuple[str, tuple[str, ...]]:
-    """The standard library's folder, and those of torch, torch_xla and this package."""
+    """The standard library's folder, and what begins like a file of torch, torch_xla or us."""
     folders = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
     for name in ("torch", "torch_xla"):
         path = getattr(sys.modules.get(name), "__file__", None)
         if path:
             folders.append(os.path.dirname(os.path.abspath(path)))
     standard = os.path.dirname(os.path.abspath(os.__file__))
-    return standard + os.sep, tuple(folder + os.sep for folder in folders)
+    # What torch_xla marks as deprecated (xm.mark_step) is called through a wrapper of this module.
+    wrapper = getattr(sys.modules.get("typing_extensions"), "__file__", None)
+    files = () if wrapper is None else (os.path.abspath(wrapper),)
+    return standard + os.sep, (*(folder + os.sep for folder in folders), *files)

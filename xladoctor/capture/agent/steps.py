@@ -63,14 +63,11 @@ class Steps:
         """The program has ended its graph."""
         if account.pending:
             self.over(account)
-        elif (
-            account.ran_since_turn
-            and not account.in_rendezvous
-            and not xla.in_dynamo()
-            and (account.has_batch or not xla.before_first_batch())
-            and account.end_of_turn(at_marker=True)
-        ):
-            self._write_if_due(account)
+        elif account.ran_since_turn and not account.in_rendezvous and not xla.in_dynamo():
+            if not account.has_batch and xla.before_first_batch():
+                account.ran_since_turn = False
+            elif account.end_of_turn(at_marker=True):
+                self._write_if_due(account)
 
     def next_batch(self, account: Account) -> None:
         """A loader is asked for a batch."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import tensors, xla
 from ..agent.points import COLLECTIVE, RENDEZVOUS, Call
+from .gate import one_at_a_time
 from .places import user_frame
 from .standstill import Rendezvous
 
@@ -237,6 +238,7 @@ def _gather(
         mine = mine.to(value.device)
     # where() and not a product: 0 * inf would spread nan to all cores.
     spread = torch.where(mine, payload, torch.zeros_like(payload))
-    summed = xla.originals["all_reduce"]("sum", spread, groups=groups, pin_layout=pinned)
+    with one_at_a_time():
+        summed = xla.originals["all_reduce"]("sum", spread, groups=groups, pin_layout=pinned)
     gathered = torch.cat(list(summed.unbind(0)), dim)
     return gathered.to(torch.bool) if boolean else gathered

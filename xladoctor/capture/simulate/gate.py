@@ -15,6 +15,7 @@ Why each rule (torch_xla 2.9.0, native stacks and logs):
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from .places import user_frame
 from .reductions import COLLECTIVE_NODE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .cores import Core, Meeting
     from .running import Running
@@ -38,6 +39,19 @@ _WAIT_POSITION = 2
 #: others (``.item()``, ``bool(t)``, ``xm.save``, fallbacks) leave it pending: what the step still
 #: does with it is computed once more (torch_xla 2.9.0, seen by running).
 _ENDING = {"cpu", "to", "tolist", "copy_", "setitem", "repr"}
+
+
+_EAGER = threading.Lock()
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """In eager mode a reduction is launched where it is called: by one core after the other."""
+    if not xla.eager():
+        yield
+        return
+    with _EAGER:
+        yield
 
 
 class Gate:
@@ -223,9 +237,12 @@ class Gate:
         self._finish(core)
         purpose = f"eager {held.name} {held.detail}"
         meeting = core.crew.meet(core, purpose, held.name, Pending(None, str, collectives=(held,)))
-        with self._lock:
-            core.launches += 1
-            core.crew.progress = time.monotonic()
+        core.launches += 1
+        core.crew.progress = time.monotonic()
+        gathers = held.name == "all_gather" or held.detail.startswith(("'and'", "'or'"))
+        # What is built from several operations takes its turn at the reduction alone: the operation
+        # after it waits for the reduction, which waits for the other cores.
+        with contextlib.nullcontext() if gathers else one_at_a_time():
             result = proceed()
         core.crew.launched(core, meeting)
         return result
