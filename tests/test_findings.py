@@ -1,5 +1,7 @@
 """Findings: joining what was read with what was measured, and their order."""
 
+import dataclasses
+
 from xladoctor.findings import Finding, Location, Severity, by_cost, in_source_order, merge
 
 
@@ -54,6 +56,13 @@ def test_sizes_that_depend_on_the_data_join_under_the_linters_idiom() -> None:
 def test_a_statement_over_several_lines_holds_the_measured_line() -> None:
     (joined,) = merge([static("XLA101", 5, end_row=8)], [measured("XLA101", 7)])
     assert joined.count == 960
+
+
+def test_a_loop_without_step_end_is_one_problem_with_the_line_in_it_that_ended_a_graph() -> None:
+    loop = dataclasses.replace(static("XLA301", 5), related=at(9))
+    (joined,) = merge([loop], [measured("XLA301", 8)])
+    assert [place.row for place in joined.locations] == [5, 8]
+    assert len(merge([loop], [measured("XLA301", 12)])) == 2
 
 
 def test_other_line_or_other_family_stays_apart() -> None:

@@ -274,3 +274,55 @@ def test_every_rule_of_lint_belongs_to_a_subject():
     linted = {page.code for page in catalogue.pages().values() if "lint" in page.found_by}
     # XLA0xx are about files and suppressions, not about programs.
     assert {code for code in linted - named if not code.startswith("XLA0")} == set()
+
+
+OLD_CALLS = """
+import numpy as np
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.experimental.pjrt as pjrt
+import torch_xla.experimental.xla_sharding as xs
+import torch_xla.runtime as xr
+from torch_xla.core.xla_model import xrt_world_size
+from torch_xla.experimental.xla_sharding import Mesh
+from torch_xla.experimental.xla_sharded_tensor import XLAShardedTensor
+
+assert (xm.xrt_world_size(), xm.xrt_world_size(1), xrt_world_size(defval=1)) == (1, 1, 1)
+assert (xm.get_ordinal(), xm.get_ordinal(0), pjrt.global_ordinal()) == (0, 0, 0)
+devices = {xm.xla_device(), xm.xla_device(0), xm.xla_device(n=0), xr.xla_device(), xr.xla_device(0)}
+assert {str(device) for device in devices} == {"xla:0"}
+tensor = torch.ones(2, device=xm.xla_device())
+xm.mark_step()
+xm.mark_step(wait=True)
+xm.mark_step(reset_scope=False)
+assert xr.using_pjrt() and pjrt.device_type() == "CPU" and pjrt.world_size() == 1
+assert (pjrt.local_device_count(), pjrt.process_count(), pjrt.process_index()) == (1, 1, 0)
+double = torch_xla.experimental.compile(lambda x: x * 2)
+assert double(tensor).tolist() == [2.0, 2.0]
+with torch_xla.experimental.compile():
+    assert (tensor + 1).tolist() == [2.0, 2.0]
+mesh, other = Mesh(np.arange(1), (1, 1), ("a", "b")), xs.Mesh(np.arange(1), (1,))
+xr.use_spmd()
+xs.mark_sharding(torch.ones(2, 2, device=xm.xla_device()), mesh, ("a", None))
+assert XLAShardedTensor.__name__ == "XLAShardedTensor" and other.mesh_shape == (1,)
+print("all of them")
+"""
+
+
+@pytest.mark.xla
+def test_what_the_fixes_of_old_names_write_takes_the_old_arguments(tmp_path):
+    pytest.importorskip("torch_xla")
+    codes = engine.LintOptions(codes=frozenset({"XLA801", "XLA802"}))
+    done = fixes.fix(OLD_CALLS.encode(), "use.py", lambda source: engine.lint(source, codes))
+    assert done.result.findings == ()
+    rows = {row["old"] for row in catalogue.table("api")["name"] if not row.get("no_fix")}
+    assert [row for row in rows if row.rpartition(".")[2] not in OLD_CALLS] == []
+    (tmp_path / "use.py").write_bytes(done.data)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning:__main__", "use.py"],
+        cwd=tmp_path, env={**os.environ, "PJRT_DEVICE": "CPU"}, capture_output=True, text=True,
+        timeout=600, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert ran.stdout == "all of them\n"

@@ -192,6 +192,10 @@ def test_lightning_with_all_cores_fits_validates_logs_and_keeps_a_checkpoint(tmp
     assert len(losses) == 2
     assert losses[1] < losses[0]
     assert (tmp_path / "kept" / "best.ckpt").is_file()
+    # No line of the user's ends the step's graph: the report names Lightning's function that does.
+    hooks = {one["via"] for one in report["compilations"] if one["trigger"] == "step"}
+    assert hooks
+    assert all(via is not None and via.startswith("lightning.") for via in hooks), hooks
 
 
 @needs("lightning")

@@ -15,6 +15,7 @@ from xladoctor.cli import course as course_module
 from xladoctor.cli import trials
 from xladoctor.cli.app import main
 from xladoctor.cli.course import Course
+from xladoctor.diagnosis import printed
 from xladoctor.errors import UsageError
 from xladoctor.lint import fixes, together
 from xladoctor.lint.engine import LintOptions
@@ -338,12 +339,10 @@ def test_what_one_run_alone_held_against_a_fix_is_looked_at_again(tmp_path, monk
     class Busy(FakeRunner):
         def run(self, version, what):
             found = super().run(version, what)
-            if what.startswith("with "):
-                figures = dataclasses.replace(found.figures, syncs=9.0)
-                return dataclasses.replace(found, figures=figures)
-            return found
+            loss = "loss 9.0" if what.startswith("with ") else "loss 1.0"
+            return dataclasses.replace(found, losses=printed.losses(loss))
 
-    found = course(tmp_path, monkeypatch, TWO_FIXES, kind=Busy)
+    found = course(tmp_path, monkeypatch, TWO_FIXES.replace("xm.mark_step()", ""), kind=Busy)
     assert [step.kept for step in found.steps] == [True]
     assert found.runs.said[-1] == "the same again, before it is left out"
 
@@ -373,6 +372,34 @@ def test_errors_come_first_while_the_program_fails(tmp_path, monkeypatch):
     kinds = [set(step.counts) for step in found.steps]
     assert kinds[:2] == [{"XLA405"}, {"XLA401"}]
     assert found.last.ran
+
+
+SUMS = """\
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+
+def train(model, loader, optimizer, criterion):
+    device = torch_xla.device()
+    model.to(device)
+    total = 0.0
+    for step, (x, y) in enumerate(pl.MpDeviceLoader(loader, device)):
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+        print(f"step {step} mean {total / (step + 1):.4f}")
+"""
+
+
+def test_fixes_that_only_help_together_are_tried_together(tmp_path, monkeypatch):
+    """What is no longer read for the sum is read where it is shown, until that waits as well."""
+    found = course(tmp_path, monkeypatch, SUMS, unsafe=True, waits=["{total / (step"])
+    [first, *_] = found.steps
+    assert first.counts == {"XLA101": 1, "XLA103": 1}
+    assert first.kept
+    assert "add_step_closure" in found.version["train.py"].decode()
 
 
 def test_a_program_that_still_fails_is_not_written(tmp_path, monkeypatch, capsys):

@@ -103,3 +103,16 @@ def test_of_a_run_that_was_stopped_only_what_both_printed_is_compared():
 def test_a_failed_run_says_the_verdict_where_no_core_failed():
     found = trial.trial(Report(Summary("all is lost", "w", "n")), ran=False, output="")
     assert (found.ran, found.failed) == (False, "all is lost")
+
+
+def test_what_may_be_chance_is_told_from_counts_that_do_not_vary():
+    def doubtful(after, noise):
+        return trial.is_doubtful(trial.judge(GOOD, after, noise, keeps_numbers=True), noise)
+
+    steady = Noise(True, counts={"host_syncs": 0.0})
+    assert not doubtful(changed(), steady)
+    assert not doubtful(changed(syncs=3.0), steady)
+    assert doubtful(changed(syncs=3.0), Noise())
+    assert doubtful(changed(syncs=9.0), Noise(True, counts={"host_syncs": 1.0}))
+    assert doubtful(changed(step=Spread(1.0, 0.9, 1.1, 20)), steady)
+    assert doubtful(changed(printed.losses("epoch 0 loss 9.0")), steady)

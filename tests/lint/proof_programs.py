@@ -60,8 +60,21 @@ from torch.utils.data.distributed import DistributedSampler
 from tqdm import tqdm
 {_COMMON}
 
+class AverageMeter:
+    def __init__(self):
+        self.val = self.avg = self.sum = self.count = 0
+
+    def update(self, val, n=1):
+        self.val = val
+        self.sum += val * n
+        self.count += n
+        self.avg = self.sum / self.count
+
+
 def train_epoch(epoch, model, loader, optimizer, device):
     total, peak, hits, seen = 0.0, 0.0, 0, 0
+    meter = AverageMeter()
+    kept = []
     attached = 0
     counts = torch.zeros(3, dtype=torch.int64, device=device)
     bar = tqdm(loader)
@@ -79,14 +92,19 @@ def train_epoch(epoch, model, loader, optimizer, device):
         peak += float(loss)
         hits += (out.argmax(1) == labels).sum().item()
         seen += x.size(0)
+        meter.update(loss.item(), x.size(0))
+        kept.append(loss.item())
         attached += loss
+        if step % 3 == 2:
+            xm.master_print(f"due {{epoch}} {{loss.item():.4f}}")
         counts = counts + torch.bincount(labels, minlength=3)
         print(f"epoch {{epoch}} step {{step}} loss {{total / seen:.5f}} hits {{hits / seen:.3f}}")
         bar.set_postfix(loss=f"{{loss:.4f}}")
         gc.collect()
     xm.master_print(
         "epoch", epoch, round(total / seen, 5), round(peak, 5), round(float(attached), 5),
-        hits, counts.tolist(),
+        hits, counts.tolist(), round(meter.val, 5), round(meter.avg, 5),
+        [round(value, 5) for value in kept],
     )
     return total / seen
 
@@ -242,7 +260,7 @@ def main():
     model = torch.nn.Linear(8, 3)
     model = torch.nn.DataParallel(model)
     model = model.cuda()
-    loader = DataLoader(TensorDataset(x, y), batch_size=8, drop_last=True)
+    loader = DataLoader(TensorDataset(x, y), batch_size=8, drop_last=True, pin_memory=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = torch.cuda.amp.GradScaler()
     for epoch in range(2):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.together import Place, Program, Version
 
 #: Fixes without which the program may not run at all: made and measured together, before others.
-_TO_RUN = ("XLA404", "XLA417", "XLA7", "XLA8", "XLA9")
+_TO_RUN = ("XLA404", "XLA417", "XLA424", "XLA7", "XLA8", "XLA9")
 #: Fixes that are meant to change what is trained on or how: other losses are what they are for.
 _CHANGES_NUMBERS = ("XLA2", "XLA3", "XLA402", "XLA403", "XLA405", "XLA701")
 _AGAIN = "the same again, to see what differs by itself"
@@ -140,9 +140,7 @@ class Course:
 
     def _try(self, codes: frozenset[str], places: Sequence[Place] | None = None) -> bool | None:
         """Whether fixes were kept; None if there were none to make."""
-        fixed, made = self.runs.program.fixed(
-            self.version, codes, unsafe=self.unsafe, places=places
-        )
+        fixed, made, codes = self._fixed(codes, places)
         if fixed == self.version:
             return None
         what = _describe(made)
@@ -152,7 +150,7 @@ class Course:
             what += f" ({', '.join(where)})"
         now = self._run(fixed, f"with {what}")
         judged = self._judge(codes, now)
-        if judged.problem is not None and now.ran and self.repeat:
+        if self.repeat and now.ran and trial.is_doubtful(judged, self.apart):
             # A fix is not left out for what one run of a busy machine showed.
             again = self._run(fixed, "the same again, before it is left out")
             second = self._judge(codes, again)
@@ -163,6 +161,23 @@ class Course:
         if judged.problem is None:
             self.version, self.last = fixed, now
         return judged.problem is None
+
+    def _fixed(
+        self, codes: frozenset[str], places: Sequence[Place] | None
+    ) -> tuple[Version, list[Finding], frozenset[str]]:
+        """The version with fixes, and with those of kinds of which they make the first finding.
+
+        A sum that is kept on the device is read where it is shown until that line is mended too.
+        """
+        program = self.runs.program
+        fixed, made = program.fixed(self.version, codes, unsafe=self.unsafe, places=places)
+        before = {item.code for item in program.findings(self.version)}
+        after = {item.code for item in program.findings(fixed) if self._may_try(item)}
+        follow = frozenset(after - before - codes)
+        if follow and made:
+            fixed, more = program.fixed(fixed, follow, unsafe=self.unsafe)
+            made = [*made, *more]
+        return fixed, made, codes | follow
 
     def _judge(self, codes: frozenset[str], now: Trial) -> Judgement:
         keeps = not any(code.startswith(_CHANGES_NUMBERS) for code in codes)

@@ -55,6 +55,18 @@ def judge(before: Trial, after: Trial, apart: Noise, *, keeps_numbers: bool) -> 
     return Judgement(changes, losses, _problem(changes, losses, apart, keeps_numbers))
 
 
+def is_doubtful(judged: Judgement, apart: Noise) -> bool:
+    """Whether a problem may not be there in another run: seconds, losses, counts that vary."""
+    if judged.problem is None:
+        return False
+    return not any(
+        change.verdict == "worse"
+        and change.name not in ("step_seconds", "compilations")
+        and apart.counts.get(change.name) == 0
+        for change in judged.changes
+    )
+
+
 def _failed(before: Trial, after: Trial) -> str | None:
     if before.ran and not after.ran:
         return f"the program fails with it ({after.failed})"

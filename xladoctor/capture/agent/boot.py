@@ -44,6 +44,7 @@ def boot() -> Recorder | None:
         simulated=cores is not None, note=recorder.process.note, dumps=_dumps(writer)
     )
     meter.install(points)
+    recorder.left_over = meter.left_over
     if cores is not None:
         _simulate(points, cores, recorder)
     started[os.getpid()] = recorder

@@ -79,6 +79,14 @@ class Graphs:
             account.add_launch(site, trigger, seconds)  # no counter of torch_xla shows these
         return new, by_others
 
+    def unfinished(self, account: Account, hlo: str, trigger: str, site: int) -> None:
+        """Write a graph that a core has compiled and whose launch does not come back."""
+        graph = {
+            "graph": None, "compiled": True, "seconds": None, "inputs": None, "outputs": None,
+            "hlo": hlo,
+        }  # fmt: skip
+        self._compilation(account, graph, trigger, site, account.runs.get(site, 0))
+
     def eager(self, account: Account, call: Call, site: int) -> None:
         """Write what eager mode has compiled for a step; all of it has one cause."""
         before = account.add_launch(site, "eager", 0.0)

@@ -123,6 +123,12 @@ class Dumps:
             names = [self._keep(modules[number]) for number in sorted(modules)]
         return names
 
+    def left_over(self) -> list[str]:
+        """Keep what a launch has made XLA write that does not come back; returns the names."""
+        modules = {} if self._folder is None else self._modules()
+        names = [self._keep(modules[number]) for number in sorted(modules)]
+        return [name for name in names if name is not None]
+
     def _note_lines(self, *, on: bool) -> None:
         if on == self._noting:
             return

@@ -221,6 +221,10 @@ class Meter:
                 waited = took - worked - call.facts["compile_seconds"]
                 call.facts["execute_seconds"] = max(0.0, waited)
 
+    def left_over(self) -> list[str]:
+        """The names of graphs that were compiled in a launch that has not come back; once."""
+        return [] if self._dumps is None else self._dumps.left_over()
+
     def _put(self, facts: dict[str, Any], compiled: int, cached: int) -> None:
         facts["compiled"] = compiled
         facts["executed"] = compiled + cached

@@ -58,6 +58,8 @@ class Recorder:
 
     def __init__(self, writer: Writer, *, simulated_cores: int | None) -> None:
         self.process = Process(writer, simulated_cores)
+        #: Gives the names of graphs that were compiled in a launch that has not come back.
+        self.left_over: Callable[[], list[str]] = list
         self._simulated_cores = simulated_cores
         self._begin()
         atexit.register(self.close)
@@ -109,7 +111,21 @@ class Recorder:
             elif kind == "not-compared":
                 self.process.hook_off("comparison of the cores' weights", facts["error"])
             else:
+                self._tell_unfinished(facts.pop("new_in", None))
                 self._failures.told(kind, facts)
+
+    def _tell_unfinished(self, core: int | None) -> None:
+        """A core may hang in the launch of a new graph: what it has compiled is told all the same.
+
+        Its launch is the end of a step, where the cores meet.
+        """
+        account = self._accounts.by_core.get(-1 if core is None else core)
+        frame = None if account is None else sys._current_frames().get(account.owner)
+        if account is None or frame is None:
+            return
+        trigger = _trigger(account, Call(LAUNCH, "_xla_step_marker", core))
+        for name in self.left_over():
+            self._graphs.unfinished(account, name, trigger, self._sites.here(frame))
 
     def _start(self) -> None:
         if self.process.start():

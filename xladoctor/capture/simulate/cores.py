@@ -322,7 +322,8 @@ class Crew:
         Args:
             core: The one that has come to the launch last.
             meeting: What they met for.
-            other: The one with the new graph.
+            other: The one with the new graph; if it is the one that came last, it may hang in the
+                launch of it.
         """
         odd = odd_ones({number: brought.reads for number, brought in meeting.brought.items()})
         why, cause = "", None
@@ -335,14 +336,19 @@ class Crew:
             else:
                 why = f": {who} did not read the values before it that the others read"
             cause = next(iter(mine.read_at or theirs.read_at), None)
+        who = "the cores build different graphs"
+        first = meeting.first
+        if not odd and first is not None and first != core.number:
+            who = f"{names(sorted((core.number, first)))} build different graphs"
         message = (
-            "xladoctor: the cores build different graphs for the same launch"
+            f"xladoctor: {who} for the same launch"
             f"{user_place(core.thread)}, and they hold a collective{why}. {ON_A_TPU}"
         )
         with self._changed:
             self.grace, self.stuck = GRACE_IN_COLLECTIVE_SECONDS, True
             facts = {
                 "cores": odd[0] if odd else [other],
+                "new_in": other,
                 "place": user_frame(core.thread),
                 "cause_place": cause,
             }

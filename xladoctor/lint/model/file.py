@@ -194,7 +194,7 @@ class FileModel:
 
     def spelled(self, dotted: str, node: cst.CSTNode) -> str | None:
         """How a dotted name can be written at a node with the imports the file has, or None."""
-        return self.names.spelled(dotted, self.tree.scopes[node])
+        return self.names.spelled(dotted, node)
 
     def value(self, node: cst.BaseExpression) -> Value:
         """What an expression evaluates to, as far as the model knows."""

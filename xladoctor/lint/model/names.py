@@ -164,16 +164,23 @@ class Names:
         """The scope of the module."""
         return self._tree.top
 
-    def spelled(self, dotted: str, scope: Scope) -> str | None:
-        """How a module or object can be written at a scope ("xm"), None if it is not imported."""
+    def spelled(self, dotted: str, node: cst.CSTNode) -> str | None:
+        """How a module or object can be written at a node ("xm"), None if it is not imported.
+
+        What runs in the order of its lines does not know what is imported below it.
+        """
         best: str | None = None
+        scope = self._tree.scopes[node]
         current: Scope | None = scope
+        order = self._tree.order
         while current is not None:
             for name, bindings in current.bindings.items():
                 for binding in bindings:
                     if binding.kind != "import" or not binding.dotted:
                         continue
                     if self.lookup(name, scope) is not bindings:
+                        continue
+                    if current is scope and order[binding.node] > order[node]:
                         continue
                     if dotted == binding.dotted:
                         return name

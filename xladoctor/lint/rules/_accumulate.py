@@ -58,11 +58,11 @@ def accumulate_fix(
     others = [part for part in uses if part is not target and part.value == target.value]
     if not all(shown_as_number(model, part, loop) for part in others):
         return None
-    if number == "int" and _number(model, tensor) != "int":
+    if number == "int" and number_of(model, tensor) != "int":
         return None  # int() cuts off what follows the point, in every iteration
-    kind = number or _number(model, tensor)
+    kind = number or number_of(model, tensor)
     behind = insert_behind(model, outer, f"{target.value} = {kind}({target.value})")
-    written = model.replace(read, _detached(model, tensor))
+    written = model.replace(read, detached(model, tensor))
     start = _start(model, outer, target, kind)
     return model.fix(
         "Add up on the device, read once after the loop", written, behind, start, safe=False
@@ -76,7 +76,7 @@ def _start(model: FileModel, loop: cst.For, target: cst.Name, number: str) -> li
     """
     zero = _zero_before(model, loop, target.value)
     torch = model.spelled("torch", loop)
-    device = _device_at(model, zero) if zero is not None else None
+    device = device_at(model, zero) if zero is not None else None
     if zero is None or torch is None or device is None:
         return []
     dtype = f"dtype={torch}.int64, " if number == "int" else ""
@@ -107,7 +107,7 @@ def _zero_before(model: FileModel, loop: cst.For, name: str) -> cst.BaseExpressi
     return found if plain else None
 
 
-def _device_at(model: FileModel, node: cst.CSTNode) -> str | None:
+def device_at(model: FileModel, node: cst.CSTNode) -> str | None:
     """A name for the device that is bound once, before a node of the same function."""
     function = model.function_of(node)
     for name in model.names_in(function):
@@ -135,8 +135,8 @@ def _is_factor(value: cst.BaseExpression, read: cst.Call) -> bool:
     return isinstance(value.operator, cst.Divide) and value.left is read
 
 
-def _number(model: FileModel, tensor: cst.BaseExpression) -> str:
-    """What Python number ``item()`` gave: an int for the number of hits, else a float."""
+def number_of(model: FileModel, tensor: cst.BaseExpression) -> str:
+    """What Python number ``item()`` gives: an int for the number of hits, else a float."""
     call = model.call(tensor) if isinstance(tensor, cst.Call) else None
     if call is None or call.method != "sum" or call.receiver is None:
         return "float"
@@ -146,7 +146,8 @@ def _number(model: FileModel, tensor: cst.BaseExpression) -> str:
     return "int" if isinstance(counted, cst.Comparison) else "float"
 
 
-def _detached(model: FileModel, tensor: cst.BaseExpression) -> str:
+def detached(model: FileModel, tensor: cst.BaseExpression) -> str:
+    """The text of a tensor without its history."""
     text = model.tree.text(tensor).strip()
     if isinstance(tensor, cst.Call) and model.call(tensor).method == "detach":
         return text

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import catalogue
+from xladoctor.findings import Edit, Position
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules._imports import spell
+from xladoctor.lint.rules._moves import insert_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,13 +161,44 @@ def import_fix(model: FileModel, alias: cst.ImportAlias, dotted: str, entry: Ent
     name = model.tree.text(bound).strip()
     if entry.kind == "module":
         return _module_import_fix(model, statement, alias, dotted, entry)
-    if not isinstance(statement, cst.ImportFrom) or len(statement.names) != 1:  # type: ignore[arg-type]
+    if not isinstance(statement, cst.ImportFrom):
         return None
-    if entry.arguments not in {"same", "drop"} or not _called_plainly(model, name, entry):
+    calls = _calls_of(model, name, entry)
+    if calls is None:
         return None
     module, _, new = entry.new.rpartition(".")
     written = f"from {module} import {new}" + (f" as {name}" if new != name else "")
-    return model.fix(f"Import {entry.new}", model.replace(statement, written))
+    return model.fix(
+        f"Import {entry.new}", _written_import(model, statement, alias, written), calls
+    )
+
+
+def _written_import(
+    model: FileModel, statement: cst.ImportFrom, alias: cst.ImportAlias, written: str
+) -> list[Edit] | None:
+    """An import in place of one name of another: the whole statement, or a line behind it."""
+    names = statement.names
+    assert not isinstance(names, cst.ImportStar)
+    line = model.parent(statement)
+    if len(names) == 1:
+        edit = model.replace(statement, written)
+        return [edit] if edit is not None else None
+    if line is None:
+        return None
+    at = names.index(alias)
+    own, ranges = model.tree.range(alias), model.tree.range
+    start, end = (
+        (own.start, ranges(names[at + 1]).start)
+        if at + 1 < len(names)
+        else (ranges(names[at - 1]).end, own.end)
+    )
+    removed = Edit("", Position(start.line, start.column + 1), Position(end.line, end.column + 1))
+    behind = insert_behind(model, line, written)
+    rows = model.lines[start.line - 1 : end.line]
+    between = rows[0][start.column : end.column if len(rows) == 1 else None]
+    if behind is None or any("#" in text for text in (between, *rows[1:-1])):
+        return None  # a comment would be lost
+    return [removed, behind]
 
 
 def _module_import_fix(
@@ -195,17 +228,26 @@ def _module_import_fix(
     return model.fix(f"Import from {entry.new}", model.replace(statement.module, entry.new))
 
 
-def _called_plainly(model: FileModel, name: str, entry: Entry) -> bool:
-    """Whether every use of an imported function is a call that the new one understands."""
+def _calls_of(model: FileModel, name: str, entry: Entry) -> list[Edit] | None:
+    """What has to change where an imported function is called, so that the new one understands.
+
+    None if it is used in any other way.
+    """
+    edits: list[Edit] = []
     for node, dotted, found in uses(model):
         if found is not entry or dotted != entry.old or not isinstance(node, cst.Name):
             continue
         call = model.parent(node)
         if node.value != name or not isinstance(call, cst.Call) or call.func is not node:
-            return False
-        if entry.arguments == "drop" and call.args:
-            return False
-    return True
+            return None
+        if entry.arguments == "same" or not call.args:
+            continue
+        arguments = _arguments(model, call, entry.arguments)
+        edit = model.replace(call, f"{name}({arguments})") if arguments is not None else None
+        if edit is None:
+            return None
+        edits.append(edit)
+    return edits if entry.arguments != "none" else None
 
 
 def _arguments(model: FileModel, call: cst.Call, how: str) -> str | None:

@@ -130,7 +130,8 @@ def _captured(model: FileModel, call: cst.Call, loop: Loop) -> dict[str, cst.Nam
     function = model.function_of(call)
     in_loop = set(walk(loop.node))
     for read in inside:
-        if isinstance(read, cst.Attribute | cst.Subscript) and _is_device(model, read):
+        computed = isinstance(read, cst.Attribute | cst.Subscript | cst.Call)
+        if computed and _is_device(model, read) and not _detaches(model, read):
             return None
     for part in walk(call):
         if not isinstance(part, cst.Name) or not _is_load(model, part):
@@ -144,6 +145,12 @@ def _captured(model: FileModel, call: cst.Call, loop: Loop) -> dict[str, cst.Nam
         if (anew or _is_device(model, part)) and not _is_receiver(model, call, part):
             found.setdefault(part.value, part)
     return found if any(_is_device(model, name) for name in found.values()) else None
+
+
+def _detaches(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``loss.detach()``, which computes nothing."""
+    call = model.call(node) if isinstance(node, cst.Call) else None
+    return call is not None and call.method == "detach" and isinstance(call.receiver, cst.Name)
 
 
 def _is_receiver(model: FileModel, call: cst.Call, name: cst.Name) -> bool:

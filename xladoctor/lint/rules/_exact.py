@@ -100,6 +100,12 @@ def assigned(model: FileModel, name: cst.Name) -> list[cst.BaseExpression]:
     return values if len(values) == len(bindings) else []
 
 
+def has_one_name(model: FileModel, made: cst.CSTNode) -> bool:
+    """Whether a value is assigned to one target alone: ``a = b = []`` gives a list two names."""
+    parent = model.parent(made)
+    return isinstance(parent, cst.Assign) and len(parent.targets) == 1
+
+
 def same_name(one: cst.BaseExpression | None, other: cst.BaseExpression | None) -> bool:
     """Whether both are the same plain name or chain of attributes."""
     if isinstance(one, cst.Name) and isinstance(other, cst.Name):

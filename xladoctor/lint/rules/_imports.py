@@ -71,7 +71,8 @@ def spell(
     if module not in IMPORTS:
         return None
     statement, bound = IMPORTS[module]
-    if model.bindings(bound, node):
+    others = (x for x in model.bindings(bound, node) if x.kind != "import" or x.dotted != module)
+    if next(others, None) is not None:
         return None
     added = import_edit(model, statement, beside)
     return None if added is None else (f"{bound}.{last}", [added])

@@ -10,13 +10,16 @@ from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._accumulate import accumulate_fix
 from xladoctor.lint.rules._closures import closure_fix
+from xladoctor.lint.rules._kept import kept_fix
 from xladoctor.lint.rules._lightning import logged_fix
+from xladoctor.lint.rules._meters import meter_fix
 from xladoctor.lint.rules._reads import accumulate_advice, costly_loop, read_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 #: Functions that read device tensors given to them, directly or in a list or dictionary. Measured
 #: for torch (tables/ops.toml); the loggers convert what they are given to Python numbers.
@@ -42,15 +45,25 @@ def host_sync_in_step(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, call.node)
         if loop is not None:
             spelled = '.to("cpu")' if call.method == "to" else f".{call.method}()"
-            fix = accumulate_fix(model, call.node, tensor, loop) if call.method == "item" else None
-            if call.method == "item":
-                fix = fix or logged_fix(model, call)
+            fix = _item_fix(model, call, tensor, loop) if call.method == "item" else None
             fix = fix or closure_fix(model, call.node, loop)
             yield read_problem(
                 model, call.node, tensor, loop, f"`{spelled}` reads", accumulate_advice(loop), fix
             )
     yield from _reads_in_libraries(model)
     yield from _stores_into_cpu_tensors(model)
+
+
+def _item_fix(
+    model: FileModel, call: CallSite, tensor: cst.BaseExpression, loop: Loop
+) -> Fix | None:
+    """Leave the value on the device, where a sum, a meter or a list takes it."""
+    return (
+        accumulate_fix(model, call.node, tensor, loop)
+        or meter_fix(model, call.node, tensor, loop)
+        or kept_fix(model, call.node, tensor, loop)
+        or logged_fix(model, call)
+    )
 
 
 def _to_cpu(model: FileModel, call: CallSite) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._api import (
     import_fix,
@@ -37,8 +39,10 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
     for node, dotted, entry in uses(model):
         if not entry.removed(model.target) or tolerated(model, node):
             continue
-        if any(dotted == name or dotted.startswith(name + ".") for name in reported):
+        if any(dotted.startswith(name + ".") for name in reported):
             continue
+        if dotted in reported and isinstance(node, cst.Name):
+            continue  # by the name that the import brings; ``xm.get_ordinal`` is another way
         known = entry.replaced(model.target) or entry.always is not None
         fix = replacement_fix(model, node, entry) if known else None
         yield model.problem(

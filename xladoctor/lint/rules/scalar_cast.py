@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._accumulate import accumulate_fix
+from xladoctor.lint.rules._kept import kept_fix
+from xladoctor.lint.rules._meters import meter_fix
 from xladoctor.lint.rules._reads import accumulate_advice, costly_loop, read_problem
 
 if TYPE_CHECKING:
@@ -40,5 +42,11 @@ def scalar_cast_in_step(model: FileModel) -> Iterator[Problem]:
                 "graph for each value"
             )
         plain = spelled in {"float", "int"} and len(call.node.args) == 1
-        fix = accumulate_fix(model, call.node, tensor, loop, spelled) if plain else None
+        fix = (
+            accumulate_fix(model, call.node, tensor, loop, spelled)
+            or (meter_fix(model, call.node, tensor, loop) if spelled == "float" else None)
+            or kept_fix(model, call.node, tensor, loop, spelled)
+            if plain
+            else None
+        )
         yield read_problem(model, call.node, tensor, loop, f"`{spelled}()` reads", advice, fix)

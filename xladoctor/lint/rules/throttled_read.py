@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._closures import closure_fix
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._formatting import formats, only_on_failure
 from xladoctor.lint.rules._protocol import syncs
@@ -47,6 +48,7 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
             suggestion="xm.add_step_closure(log, args=(loss.detach(),)), which reads when the "
             "step has run",
             related=[model.place(guard.test, "once in a while"), loop_place(model, loop)],
+            fix=closure_fix(model, node, loop),
         )
 
 

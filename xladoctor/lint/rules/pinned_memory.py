@@ -1,0 +1,41 @@
+"""XLA718: a loader pins the memory of batches that go to an XLA device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.model import LoopKind
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import for_another_device, given_true
+from xladoctor.lint.rules._loaders import DATA_LOADER, loops_over
+from xladoctor.lint.rules._reads import loop_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+
+@rule("XLA718")
+def pinned_memory(model: FileModel) -> Iterator[Problem]:
+    """Find ``DataLoader(..., pin_memory=True)`` that feeds a loop on an XLA device."""
+    if not model.is_xla:
+        return
+    for call in model.calls(DATA_LOADER):
+        pinned = given_true(model, call, "pin_memory")
+        if pinned is None or for_another_device(model, call.node):
+            continue
+        loops = loops_over(model, call)
+        loop = next((x for x in loops if x.kind in {LoopKind.STEP, LoopKind.EVAL}), None)
+        if loop is None:
+            continue
+        yield model.problem(
+            pinned,
+            "pinned memory is for copies to a GPU: without one torch warns and does not pin, and "
+            "an XLA device has no use for it",
+            suggestion="leave pin_memory out",
+            related=[loop_place(model, loop)],
+            fix=model.fix(
+                "Leave pin_memory out", model.remove_argument(call.node, pinned), safe=False
+            ),
+        )
