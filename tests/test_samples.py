@@ -156,6 +156,7 @@ READINGS = {
             *must("XLA802", "torch_xla.distributed.data_parallel"),
             # Old style; a new one is made in every epoch, as it should be.
             *must("XLA810", "pl.ParallelLoader(train_dl", "pl.ParallelLoader(valid_dl"),
+            *must("XLA718", "num_workers=CFG.num_workers, pin_memory=True)"),
         ],
     ),
     "lightning_tpu/as_found.py": Reading(
