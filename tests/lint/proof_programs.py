@@ -174,7 +174,7 @@ def run(index):
     model = WRAPPED.to(device)
     criterion = torch.nn.MSELoss()
     loader = DataLoader(Samples(), batch_size=6, shuffle=True)
-    checked = DistributedSampler(Samples(), num_replicas=xm.xrt_world_size(), rank=xm.get_ordinal())
+    checked = DistributedSampler(Samples(), num_replicas=8, rank=xm.get_ordinal())
     other = DistributedSampler(Samples())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, fused=True)
     batches = pl.ParallelLoader(loader, [device]).per_device_loader(device)

@@ -26,7 +26,8 @@ PROOFS = {
     ),
     **dict.fromkeys(
         ["XLA105", "XLA203", "XLA302", "XLA311", "XLA402", "XLA403", "XLA404", "XLA405", "XLA407",
-         "XLA409", "XLA415", "XLA417", "XLA420", "XLA424", "XLA720", "XLA801", "XLA803"], "OLD",
+         "XLA409", "XLA415", "XLA417", "XLA420", "XLA424", "XLA432", "XLA720",
+         "XLA801", "XLA803"], "OLD",
     ),
     **dict.fromkeys(["XLA603", "XLA703", "XLA704", "XLA706", "XLA707", "XLA709", "XLA718"], "CUDA"),
     "XLA301": "ENDLESS",

@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cores import entry_places
+from xladoctor.lint.rules._imports import spell
 from xladoctor.lint.rules._loaders import SAMPLER
 from xladoctor.lint.rules._reads import snippet
 
@@ -51,12 +52,18 @@ def _problem(
     model: FileModel, node: cst.CSTNode, what: str, around: cst.CSTNode | None = None
 ) -> Problem:
     entry = model.on_every_core(around if around is not None else node)
+    written = spell(model, node, "torch_xla.runtime.world_size") if entry is not None else None
+    fix = None
+    if written is not None:
+        asked = model.replace(node, f"{written[0]}()")
+        fix = model.fix("Ask for the number of cores", asked, written[1], safe=False)
     return model.problem(
         node,
         f"{snippet(model, node)} is 8 on a v2-8 or v3-8 alone (4 on a v4-8, 1 to 8 on v5e and "
         f"v6e): elsewhere {what}",
         suggestion="xr.world_size()",
         related=entry_places(model, entry) if entry is not None else [],
+        fix=fix,
     )
 
 

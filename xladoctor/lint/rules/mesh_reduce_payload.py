@@ -9,17 +9,21 @@ import libcst as cst
 from xladoctor.lint.model import Class, Function, Kind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, made_by, same_name
+from xladoctor.lint.rules._imports import spell
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _MESH_REDUCE = "torch_xla.core.xla_model.mesh_reduce"
 #: The release whose ``torch.load`` reads weights only, unless asked otherwise.
 _SINCE = (2, 6)
 _DEEPEST = 4
+_JOINS = frozenset(f"numpy.{name}" for name in ("concatenate", "vstack", "hstack", "stack"))
+_ARRAYS = _JOINS | {"numpy.append"}
 #: What programs call the mean of a meter, and its last value and sum.
 _OF_METERS = frozenset({"avg", "average", "mean", "sum", "total", "val"})
 _SCALARS = frozenset(
@@ -39,9 +43,10 @@ def mesh_reduce_payload(model: FileModel) -> Iterator[Problem]:
         made = made_by(model, data)
         scalar = _always_scalar(model, data)
         array = made is not None and made.method == "numpy" and model.value(data).kind is Kind.ARRAY
+        array = array or (not scalar and _always_array(model, data))
         if not scalar and not array:
             continue
-        fix = None
+        fix = _as_tensor(model, call, data) if array else None
         if scalar and isinstance(data, cst.Name | cst.Call):
             written = f"float({model.tree.text(data).strip()})"
             fix = model.fix("Make it a Python number", model.replace(data, written))
@@ -52,6 +57,30 @@ def mesh_reduce_payload(model: FileModel) -> Iterator[Problem]:
             suggestion="give float(value), or torch.from_numpy(array)",
             fix=fix,
         )
+
+
+def _as_tensor(model: FileModel, call: CallSite, data: cst.BaseExpression) -> Fix | None:
+    """Send a tensor where NumPy joins what comes back: that makes an array of tensors again."""
+    function = call.argument(2, "reduce_fn")
+    written = spell(model, call.node, "torch.from_numpy")
+    if function is None or model.name(function) not in _JOINS or written is None:
+        return None
+    text = f"{written[0]}({model.tree.text(data).strip()})"
+    return model.fix("Send it as a tensor", model.replace(data, text), written[1], safe=False)
+
+
+def _always_array(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a name holds what ``.numpy()`` or NumPy's joining of arrays gave, or None."""
+    if not isinstance(node, cst.Name):
+        return False
+    values = [x for x in assigned(model, node) if not _reduces(model, x, node)]
+    calls = [model.call(value) for value in values if isinstance(value, cst.Call)]
+    others = [value for value in values if not isinstance(value, cst.Call)]
+    return (
+        bool(calls)
+        and all(model.literal(value) is None for value in others)
+        and all(call.method == "numpy" or call.name in _ARRAYS for call in calls)
+    )
 
 
 def _always_scalar(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> bool:
