@@ -35,9 +35,9 @@ def load_agent():
     )
     sys.modules["_xladoctor"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["_xladoctor"])
-    from _xladoctor.agent import boot, tensors, xla
+    from _xladoctor.agent import boot, tensors, wrapping, xla
 
-    return boot, tensors, xla
+    return boot, tensors, wrapping, xla
 
 
 def train() -> str:
@@ -58,9 +58,9 @@ def train() -> str:
 
 def probe(hidden: str | None, folder: Path) -> dict:
     """Train with one name hidden; with None also say which names were asked for."""
-    boot, tensors, xla = load_agent()
+    boot, tensors, wrapping, xla = load_agent()
     asked: set[str] = set()
-    binding, replace = xla.binding, xla._Wrapper.replace
+    binding, replace = xla.binding, wrapping._Wrapper.replace
 
     def seen(name):
         asked.add(name)
@@ -79,7 +79,7 @@ def probe(hidden: str | None, folder: Path) -> dict:
             raise AttributeError(name)
         setattr(owner, name, value)
 
-    xla.binding, xla._Wrapper.replace, tensors.setattr = seen, replaced, put
+    xla.binding, wrapping._Wrapper.replace, tensors.setattr = seen, replaced, put
     asked.update(HOOKS)
     if hidden in HOOKS:
         delattr(*HOOKS[hidden])

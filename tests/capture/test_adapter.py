@@ -9,7 +9,7 @@ from xladoctor.capture.agent import xla
 
 AGENT = Path(xla.__file__).parent
 #: The modules that may lay hands on torch_xla and its bindings, always through a probe.
-ADAPTER = {"xla.py", "tensors.py"}
+ADAPTER = {"xla.py", "wrapping.py", "tensors.py"}
 
 
 def trees() -> dict[str, ast.Module]:

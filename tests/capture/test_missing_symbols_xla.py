@@ -12,7 +12,7 @@ import pytest
 from test_adapter import bindings_asked_for
 
 from xladoctor.capture import rundir
-from xladoctor.capture.agent import tensors, xla
+from xladoctor.capture.agent import tensors, wrapping
 
 pytest.importorskip("torch_xla")
 pytestmark = pytest.mark.xla
@@ -46,7 +46,7 @@ def test_the_run_goes_on_without_any_of_them_and_says_so(tmp_path):
         "register_optimizer_step_post_hook", "aten::_to_cpu",
     }  # fmt: skip
     # All that the agent calls, and the methods and collectives that it wraps.
-    assert hidden >= {*bindings_asked_for(), *tensors.READS, *xla.COLLECTIVES}
+    assert hidden >= {*bindings_asked_for(), *tensors.READS, *wrapping.COLLECTIVES}
     assert len(hidden) == len(others) > 35
     for one in others:
         name = one["hidden"]

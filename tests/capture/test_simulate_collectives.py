@@ -11,7 +11,7 @@ import simulated
 import torch
 
 from xladoctor.capture import simulate
-from xladoctor.capture.agent.xla import COLLECTIVES
+from xladoctor.capture.agent.wrapping import COLLECTIVES
 from xladoctor.capture.simulate import exchange
 
 pytestmark = pytest.mark.xla

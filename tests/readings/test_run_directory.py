@@ -8,7 +8,8 @@ import pytest
 from tests.invented import FILE, InventedRun
 from xladoctor.errors import SourceError
 from xladoctor.readings import load
-from xladoctor.readings.run import location, read_run
+from xladoctor.readings.places import location
+from xladoctor.readings.run import read_run
 
 if TYPE_CHECKING:
     from pathlib import Path

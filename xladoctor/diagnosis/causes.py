@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from xladoctor.diagnosis import cause_words as words
 from xladoctor.diagnosis.difference import difference, distance, elements, tokens
 from xladoctor.readings.hlo import Graph
-from xladoctor.readings.run import location
+from xladoctor.readings.places import location
 from xladoctor.results import Cause
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.fallback_advice import advice
 from xladoctor.diagnosis.pasted import SCALAR_READ
 from xladoctor.diagnosis.words import finding, plural
-from xladoctor.readings.run import location
+from xladoctor.readings.places import location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

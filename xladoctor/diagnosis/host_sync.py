@@ -14,7 +14,7 @@ from xladoctor.diagnosis.words import (
     rate,
     size,
 )
-from xladoctor.readings.run import location
+from xladoctor.readings.places import location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

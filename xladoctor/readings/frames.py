@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xladoctor.errors import MissingExtra
 from xladoctor.readings import tables
-from xladoctor.readings.run import location
+from xladoctor.readings.places import location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,39 +7,18 @@ normal and become notes. Rows and keys that are not known are left alone.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xladoctor.errors import SourceError
-from xladoctor.findings import Location
 from xladoctor.readings import tables
-from xladoctor.readings.fields import (
-    by_name,
-    integer,
-    integers,
-    kinds,
-    number,
-    ranges,
-    required,
-    text,
-)
+from xladoctor.readings.events import VERSION, EventReader
+from xladoctor.readings.fields import integer, number, text
 from xladoctor.readings.metrics_text import parse_reports
-from xladoctor.readings.turns import NO_OPTIMIZER, Turns
 from xladoctor.readings.unwatched import unwatched
-from xladoctor.results import CAUSE_KINDS, Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-#: More steps than any row covers: the recorder writes one at least every few seconds.
-_STEPS_OF_A_ROW = 1_000_000
-#: More new graphs than any row stands for.
-_GRAPHS_OF_A_ROW = 100_000
-
-#: The version of the run directory that this reader knows.
-VERSION = 1
+    from pathlib import Path
 
 
 def is_run(path: Path) -> bool:
@@ -84,30 +63,6 @@ def read_run(path: Path) -> tables.Run:
     )
 
 
-def location(frames: tuple[tables.Frame, ...], cwd: str | None = None) -> Location | None:
-    """The first frame of the user's own code, with a path relative to where the command ran.
-
-    Args:
-        frames: Innermost first.
-        cwd: The command's working directory.
-
-    Returns:
-        None without frames; the innermost frame if all of them are in installed packages.
-    """
-    if not frames:
-        return None
-    own = (frame for frame in frames if "-packages/" not in frame[0])
-    file, row, function = next(own, frames[0])
-    return Location(_relative(file, cwd), row, function=function)
-
-
-def _relative(file: str, cwd: str | None) -> str:
-    path = Path(file)
-    if cwd is not None and path.is_absolute() and path.is_relative_to(cwd):
-        return str(path.relative_to(cwd))
-    return file
-
-
 def _manifest(path: Path, notes: list[str]) -> tables.Manifest:
     file = path / "manifest.json"
     try:
@@ -147,7 +102,7 @@ def _manifest(path: Path, notes: list[str]) -> tables.Manifest:
 def _read_process(
     folder: Path, manifest: tables.Manifest, rows: dict[str, list[Any]], notes: list[str]
 ) -> None:
-    reader = _EventReader(folder.name, manifest.cwd, rows, notes)
+    reader = EventReader(folder.name, manifest.cwd, rows, notes)
     events = folder / "events.jsonl"
     if events.is_file():
         with events.open(encoding="utf-8", errors="replace") as lines:
@@ -160,292 +115,3 @@ def _read_process(
         core = next(iter(cores)) if len(cores) == 1 else None
         with metrics.open(encoding="utf-8", errors="replace") as lines:
             rows["metrics"] += parse_reports(lines, f"{folder.name}/metrics.txt", core)
-
-
-class _EventReader:
-    """Turns the events of one process into rows."""
-
-    def __init__(
-        self, process: str, cwd: str | None, rows: dict[str, list[Any]], notes: list[str]
-    ) -> None:
-        self._process = process
-        self._cwd = cwd
-        self._rows = rows
-        self._notes = notes
-        self._sites: dict[Any, tuple[tables.Frame, ...]] = {}
-        self._facts: dict[str, Any] = {}
-        self._cores: dict[int, dict[str, Any]] = {}
-        self._turns = Turns()
-        self._compiled_in_turn: dict[int, int] = {}
-        self._ended = False
-        self._until: float | None = None
-
-    @property
-    def core_numbers(self) -> list[int]:
-        """The cores that this process ran."""
-        return sorted(self._cores)
-
-    def feed(self, line: str, where: str) -> None:
-        """Take one line; a line that is no row (cut by a kill) becomes a note."""
-        try:
-            event = json.loads(line)
-            handler = getattr(self, f"_on_{str(event['e']).replace('-', '_')}", None)
-        except (ValueError, KeyError, TypeError):
-            if line.endswith("\n"):
-                self._notes.append(f"{where}: this line could not be read and was left out")
-            return
-        if handler is not None:
-            self._feed(handler, event, where)
-
-    def _feed(self, handler: Callable[[Any], None], event: dict[str, Any], where: str) -> None:
-        try:
-            handler(event)
-        except SourceError as error:
-            raise SourceError(f"{where}: {error}") from None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            self._notes.append(f"{where}: this line could not be read and was left out")
-
-    def finish(self) -> None:
-        """Write the rows that are gathered from several events."""
-        if self._facts:
-            self._rows["process"].append(
-                tables.ProcessRow(
-                    process=self._process,
-                    pid=integer(self._facts.get("pid")),
-                    argv=tuple(str(word) for word in self._facts.get("argv") or ()),
-                    python=text(self._facts.get("python")),
-                    torch=text(self._facts.get("torch")),
-                    torch_xla=text(self._facts.get("torch_xla")),
-                    device=text(self._facts.get("device")),
-                    simulated_cores=integer(self._facts.get("simulated_cores")),
-                    ended=self._ended,
-                    since=number(self._facts.get("since")),
-                    until=self._until,
-                    parent=integer(self._facts.get("ppid")),
-                )
-            )
-            if not self._ended:
-                self._notes.append(
-                    f"process {self._facts.get('pid')} ended without its last record: it was killed"
-                    " or left by os._exit"
-                )
-        for core, turns, events in self._turns.at_end():
-            if turns:
-                self._cores[core].update(steps=turns, turns=True)
-                self._notes.append(NO_OPTIMIZER)
-                self._number_compilations(core)
-            for event in events:
-                self._feed(self._add_step, event, self._process)
-        for core, facts in sorted(self._cores.items()):
-            self._rows["core"].append(tables.CoreRow(self._process, core, **facts))
-
-    def _number_compilations(self, core: int) -> None:
-        """Give the compilations of a core whose steps are turns the numbers of these."""
-        rows = self._rows["compilation"]
-        for at, turn in self._compiled_in_turn.items():
-            if rows[at].core == core:
-                rows[at] = dataclasses.replace(rows[at], step=turn)
-
-    def _core(self, event: dict[str, Any]) -> int:
-        """The row's core; a process that says none is the one core of itself."""
-        told = event.get("core")
-        core = told if isinstance(told, int) else 0
-        self._cores.setdefault(core, {})
-        return core
-
-    def _site(self, identity: Any) -> tuple[tables.Frame, ...]:
-        return self._sites.get(identity, ())
-
-    def _on_process(self, event: dict[str, Any]) -> None:
-        if event.get("version") != VERSION:
-            raise SourceError(
-                f"this record has form {event.get('version')!r} and this version of xladoctor "
-                f"reads form {VERSION}: read it with the version that wrote it"
-            )
-        self._facts = event
-
-    def _on_site(self, event: dict[str, Any]) -> None:
-        self._sites[event["id"]] = tuple(
-            (str(file), int(row), str(function)) for file, row, function in event["frames"]
-        )
-
-    def _on_core_start(self, event: dict[str, Any]) -> None:
-        self._cores.setdefault(self._core(event), {})["started"] = number(event.get("t"))
-
-    def _on_core_end(self, event: dict[str, Any]) -> None:
-        self._cores[self._core(event)].update(
-            ended=number(event.get("t")),
-            steps=integer(event.get("steps")),
-            failed=event.get("failed") is True,
-        )
-
-    def _on_step(self, event: dict[str, Any]) -> None:
-        for settled in self._turns.settled(self._core(event), event):
-            self._add_step(settled)
-
-    def _on_marked(self, event: dict[str, Any]) -> None:
-        """The program says itself when a step is over: what came before are no steps."""
-        core = self._core(event)
-        for kind in ("step", "sync", "fallback", "launch"):
-            rows = self._rows[kind]
-            for at, row in enumerate(rows):
-                if row.core == core and row.process == self._process:
-                    rows[at] = dataclasses.replace(row, first=None, last=None)
-
-    def _add_step(self, event: dict[str, Any]) -> None:
-        core = self._core(event)
-        first, last = integer(event.get("first")), integer(event.get("last"))
-        if first is not None and last is not None and not 0 <= last - first < _STEPS_OF_A_ROW:
-            raise ValueError(f"steps {first} to {last} are no stretch of steps")
-        place = (self._process, core, first, last)
-        transfers = event.get("transfers") or {}
-        parts = (event.get("parts") or {}).items()
-        step = tables.StepRow(
-            *place,
-            t0=required(event["t0"]),
-            t1=required(event["t1"]),
-            parts={str(part): required(value) for part, value in parts if value is not None},
-            to_device=integer(transfers.get("to_device")),
-            from_device=integer(transfers.get("from_device")),
-        )
-        syncs = [
-            tables.SyncRow(
-                *place, self._site(site), str(what), round(required(count)), number(seconds),
-                integer(compiled), kinds(more),
-            )
-            for site, what, count, seconds, compiled, *more in event.get("syncs") or ()
-        ]  # fmt: skip
-        fallbacks = [
-            tables.FallbackRow(
-                *place, self._site(site), str(what), round(required(count)), number(seconds),
-                number(more[0]) if more else None,
-            )
-            for site, what, count, seconds, *more in event.get("fallbacks") or ()
-        ]  # fmt: skip
-        launches = [
-            tables.LaunchRow(
-                *place, self._site(site), str(what), round(required(count)), number(seconds)
-            )
-            for site, what, count, seconds in event.get("launches") or ()
-        ]
-        # Only now: a damaged row is left out as a whole.
-        self._rows["step"].append(step)
-        self._rows["sync"] += syncs
-        self._rows["fallback"] += fallbacks
-        self._rows["launch"] += launches
-
-    def _on_compilation(self, event: dict[str, Any]) -> None:
-        turn = integer(event.get("turn"))
-        if turn is not None:
-            self._compiled_in_turn[len(self._rows["compilation"])] = turn
-        self._rows["compilation"].append(
-            tables.CompilationRow(
-                process=self._process,
-                core=self._core(event),
-                step=integer(event.get("step")),
-                frames=self._site(event.get("site")),
-                trigger=text(event.get("trigger")),
-                seconds=number(event.get("seconds")),
-                graph=text(event.get("graph")),
-                reused=event.get("reused") is True,
-                modelled=event.get("modelled") is True,
-                executions=integer(event.get("executions")),
-                inputs=integer(event.get("inputs")),
-                outputs=integer(event.get("outputs")),
-                cause=self._cause(event.get("cause")),
-                hlo=text(event.get("hlo")),
-                named=event["named"] if isinstance(event.get("named"), dict) else None,
-                numbers=by_name(event.get("numbers")),
-                histories=ranges(event.get("histories")),
-                cuts=tuple(self._site(site) for site in event.get("cuts") or ()),
-                piece=integer(event.get("piece")),
-            )
-        )
-
-    def _on_compilations(self, event: dict[str, Any]) -> None:
-        """New graphs beyond those that have a row each: as many rows, all alike."""
-        count = round(required(event["count"]))
-        if not 0 < count <= _GRAPHS_OF_A_ROW:
-            raise ValueError(f"{count} is no number of graphs")
-        seconds = number(event.get("seconds"))
-        row = tables.CompilationRow(
-            process=self._process,
-            core=self._core(event),
-            step=integer(event.get("step")),
-            frames=self._site(event.get("site")),
-            trigger=text(event.get("trigger")),
-            seconds=None if seconds is None else seconds / count,
-            graph=None,
-            executions=integer(event.get("executions")),
-            cause=Cause("unknown", "after so many new graphs this one was only counted"),
-        )
-        self._rows["compilation"] += [row] * count
-
-    def _cause(self, data: Any) -> Cause | None:
-        if not isinstance(data, dict):
-            return None
-        kind = data.get("kind")
-        return Cause(
-            kind if kind in CAUSE_KINDS else "unknown",
-            text(data.get("detail")) or "",
-            location(self._site(data.get("site")), self._cwd),
-        )
-
-    def _on_error(self, event: dict[str, Any]) -> None:
-        self._rows["error"].append(
-            tables.ErrorRow(
-                self._process, integer(event.get("core")), integer(event.get("step")),
-                text(event.get("type")) or "exception", text(event.get("message")) or "",
-                text(event.get("traceback")) or "", self._site(event.get("site")),
-                event.get("feeding") is True,
-            )
-        )  # fmt: skip
-
-    def _on_hang(self, event: dict[str, Any]) -> None:
-        self._rows["hang"].append(
-            tables.HangRow(
-                self._process, integer(event.get("core")), number(event.get("t")),
-                self._site(event.get("site")), text(event.get("state")),
-                text(event.get("waits_for")), integers(event.get("for_cores")),
-                integer(event.get("steps")),
-            )
-        )  # fmt: skip
-
-    def _on_divergence(self, event: dict[str, Any]) -> None:
-        self._rows["divergence"].append(
-            tables.DivergenceRow(
-                self._process,
-                integer(event.get("core")),
-                text(event.get("message")) or "",
-                integers(event.get("cores")),
-                integer(event.get("step")),
-                self._site(event.get("site")),
-                self._site(event.get("cause_site")),
-                text(event.get("kind")) or "graphs",
-            )
-        )
-
-    def _on_parting(self, event: dict[str, Any]) -> None:
-        self._rows["parting"].append(
-            tables.PartingRow(
-                self._process,
-                text(event.get("message")) or "",
-                text(event.get("suggestion")) or "",
-                integers(event.get("cores")),
-                integer(event.get("step")),
-                self._site(event.get("site")),
-                self._site(event.get("cause_site")),
-            )
-        )
-
-    def _on_hook_off(self, event: dict[str, Any]) -> None:
-        self._notes.append(
-            f"not measured from there on: {event.get('hook')} ({event.get('error')})"
-        )
-
-    def _on_note(self, event: dict[str, Any]) -> None:
-        self._notes.append(str(event["text"]))
-
-    def _on_end(self, event: dict[str, Any]) -> None:
-        self._ended = True
-        self._until = number(event.get("t"))

@@ -26,7 +26,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def _install(cores):
     from xladoctor.capture import simulate
-    from xladoctor.capture.agent import points, xla
+    from xladoctor.capture.agent import points, wrapping
 
     def failed(name, error):
         sys.stderr.write(f"hook off: {name}: {error!r}\n")
@@ -36,7 +36,7 @@ def _install(cores):
             file.write(json.dumps([kind, facts], default=repr) + "\n")
 
     chains = points.Points(failed)
-    missing = xla.install(chains) + simulate.install(chains, cores, on_event)
+    missing = wrapping.install(chains) + simulate.install(chains, cores, on_event)
     if missing:
         sys.stderr.write(f"missing: {missing}\n")
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import Any
 
-from . import measure, xla
+from . import measure, wrapping
 from .hlo import Dumps
 from .points import Points
 from .recorder import Recorder
@@ -37,7 +37,7 @@ def boot() -> Recorder | None:
     writer = Writer(run_dir)
     recorder = Recorder(writer, simulated_cores=cores)
     points = Points(on_failure=recorder.process.hook_off)
-    for missing in xla.install(points):
+    for missing in wrapping.install(points):
         recorder.process.hook_off(missing, None)
     recorder.install(points)
     meter = measure.Meter(

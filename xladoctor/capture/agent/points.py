@@ -1,7 +1,7 @@
 """The places in torch_xla where xladoctor listens in, as chains of small functions.
 
-Each internal of torch_xla is wrapped once, by ``xla.py``, into a *point*. Whoever wants to know or
-to change something puts a function *around* a point. The order is fixed, outermost first::
+Each internal of torch_xla is wrapped once, by ``wrapping.py``, into a *point*. Whoever wants to
+know or to change something puts a function *around* a point. The order is fixed, outermost first::
 
     RECORD    the recorder: times the whole, notes the user's line
     SIMULATE  the simulated cores: barrier, wait, launch lock, in-memory exchange

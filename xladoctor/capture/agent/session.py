@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from . import boot, measure, xla
+from . import boot, measure, wrapping, xla
 from .points import Points
 from .recorder import Recorder
 from .writer import Writer
@@ -31,7 +31,7 @@ def begin(run_dir: str) -> Recorder:
     recorder = Recorder(Writer(run_dir), simulated_cores=None)
     if not _installed:
         points = Points(on_failure=_hook_off)
-        missing = xla.install(points)
+        missing = wrapping.install(points)
         _installed.append((points, measure.Meter(simulated=False, note=_note), missing))
     points, meter, missing = _installed[0]
     for name in missing:

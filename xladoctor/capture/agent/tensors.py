@@ -1,6 +1,6 @@
 """Where values cross between host and device: the methods of ``torch.Tensor`` and the fallbacks.
 
-Part of the adapter ``xla.py``. Written against torch 2.9.0 and torch_xla 2.9.0.
+Part of the adapter, with ``wrapping.py`` and ``xla.py``, written against torch and torch_xla 2.9.0.
 
 Facts used (seen by running):
 

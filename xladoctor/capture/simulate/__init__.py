@@ -41,7 +41,7 @@ def install(
     cores: int,
     on_event: Callable[[str, dict[str, Any]], None] | None = None,
 ) -> list[str]:
-    """Simulate the cores of this process; call it once, after ``agent.xla.install``.
+    """Simulate the cores of this process; call it once, after ``agent.wrapping.install``.
 
     Args:
         points: The process's points.

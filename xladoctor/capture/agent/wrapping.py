@@ -1,0 +1,310 @@
+"""Wraps every internal of torch_xla that xladoctor listens to into its point.
+
+Written against torch_xla 2.9.0. Each name is probed before it is wrapped; :func:`install` says
+which are missing, so that another version loses a measurement and not the program. ``tensors.py``
+does the same for the methods of ``torch.Tensor`` that move values between host and device;
+``xla.py`` has what is only called.
+
+Facts used (torch_xla 2.9.0, seen by running):
+
+* torch_xla calls its C++ bindings as ``torch_xla._XLAC.<name>`` at call time, so replacing the
+  attribute reaches every caller. ``torch_xla.sync``, ``xm.mark_step``, ``torch_xla.compile`` and
+  the device loaders all end in ``_xla_step_marker``; ``xm.save``, ``xm.unlazy`` and dynamo in
+  ``_xla_sync_multi``; what dynamo compiles goes through ``_xla_warm_up_cache`` and runs by
+  ``_run_cached_graph``.
+* A core's main function is called by ``torch_xla._internal.pjrt._run_thread_per_device``, one
+  thread per device of the process (or by ``_run_singleprocess`` for ``nprocs=1``).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import tensors, xla
+from .points import (
+    COLLECTIVE,
+    CORE,
+    FEED,
+    LAUNCH,
+    LOADER,
+    RENDEZVOUS,
+    STEP,
+    WAIT,
+    Call,
+    Points,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Collectives of ``torch_xla.core.xla_model`` that put an exchange between cores into the graph.
+COLLECTIVES = (
+    "all_reduce",
+    "all_gather",
+    "all_to_all",
+    "collective_broadcast",
+    "collective_permute",
+    "reduce_scatter",
+    "send",
+    "recv",
+)
+
+_thread = threading.local()
+
+
+def install(points: Points) -> list[str]:
+    """Wrap every internal into its point.
+
+    Args:
+        points: Where the calls go.
+
+    Returns:
+        The names that this torch (or torch_xla) does not have: not measured.
+    """
+    wrap = _Wrapper(points)
+    _install_bindings(wrap)
+    _install_model(wrap)
+    _install_cores(wrap)
+    _install_loaders(wrap)
+    _install_steps(wrap)
+    wrap.missing += tensors.install(points, xla.core_of_device, xla.binding)
+    wrap.missing += [
+        f"torch_xla._XLAC.{name} ({what})"
+        for name, what in xla.CALLED.items()
+        if xla.binding(name) is None
+    ]
+    return wrap.missing
+
+
+class _Wrapper:
+    """Replaces attributes of modules and classes, and remembers what was not there."""
+
+    def __init__(self, points: Points) -> None:
+        self.points = points
+        self.missing: list[str] = []
+
+    def replace(self, owner_name: str, name: str, make: Callable[[Any], Any]) -> None:
+        """Put ``make(original)`` in the place of ``owner.name``.
+
+        Args:
+            owner_name: Module, or "module:attribute" for a class or an extension module in it.
+            name: The attribute.
+            make: Gets the original and gives what is to stand there.
+        """
+        module, _, cls = owner_name.partition(":")
+        try:
+            owner: Any = importlib.import_module(module)
+            if cls:
+                owner = getattr(owner, cls)
+            original = getattr(owner, name)
+            # functools.wraps keeps __module__ and __qualname__, so that torch_xla can still pickle
+            # the function by name when it starts its processes.
+            replacement = functools.wraps(original)(make(original))
+        except Exception:
+            self.missing.append(f"{owner_name}.{name}")
+            return
+        setattr(owner, name, replacement)
+        xla.originals.setdefault(name, original)
+
+
+def _install_bindings(wrap: _Wrapper) -> None:
+    points = wrap.points
+
+    def step_marker(original: Any) -> Any:
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            core = xla.core_of_device(args[0]) if args else xla.current_core()
+            call = Call(LAUNCH, "_xla_step_marker", core, args, kwargs, {"kind": "sync"})
+            return points.run(call, original)
+
+        return launch
+
+    def sync_multi(original: Any) -> Any:
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            first: Any = (args[0] if args else kwargs.get("tensors")) or ()
+            core = xla.core_of_device(first[0].device) if len(first) else xla.current_core()
+            call = Call(LAUNCH, "_xla_sync_multi", core, args, kwargs, {"kind": "library"})
+            return points.run(call, original)
+
+        return launch
+
+    def wait_device_ops(original: Any) -> Any:
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            call = Call(WAIT, "_xla_wait_device_ops", xla.current_core(), args, kwargs)
+            return points.run(call, original)
+
+        return wait
+
+    def of_dynamo(name: str) -> Callable[[Any], Any]:
+        def make(original: Any) -> Any:
+            def launch(*args: Any, **kwargs: Any) -> Any:
+                call = Call(LAUNCH, name, xla.current_core(), args, kwargs, {"kind": "library"})
+                return points.run(call, original)
+
+            return launch
+
+        return make
+
+    xlac = "torch_xla:_XLAC"
+    for name in ("_xla_warm_up_cache", "_run_cached_graph"):
+        wrap.replace(xlac, name, of_dynamo(name))
+    wrap.replace(xlac, "_xla_step_marker", step_marker)
+    wrap.replace(xlac, "_xla_sync_multi", sync_multi)
+    wrap.replace(xlac, "_xla_wait_device_ops", wait_device_ops)
+
+
+def _install_model(wrap: _Wrapper) -> None:
+    points = wrap.points
+
+    def collective(name: str) -> Callable[[Any], Any]:
+        def make(original: Any) -> Any:
+            def trace(*args: Any, **kwargs: Any) -> Any:
+                # Several collectives are built from others: the one the program called counts.
+                if getattr(_thread, "in_collective", False) or _compiling():
+                    return original(*args, **kwargs)
+                _thread.in_collective = True
+                try:
+                    core = _core_of_tensors(args)
+                    core = xla.current_core() if core is None else core
+                    return points.run(Call(COLLECTIVE, name, core, args, kwargs), original)
+                finally:
+                    _thread.in_collective = False
+
+            return trace
+
+        return make
+
+    def rendezvous(original: Any) -> Any:
+        def meet(*args: Any, **kwargs: Any) -> Any:
+            call = Call(RENDEZVOUS, "xla_rendezvous", xla.current_core(), args, kwargs)
+            return points.run(call, original)
+
+        return meet
+
+    for name in COLLECTIVES:
+        wrap.replace("torch_xla.core.xla_model", name, collective(name))
+    wrap.replace("torch_xla.core.xla_model", "xla_rendezvous", rendezvous)
+
+
+def _core_of_tensors(values: tuple[Any, ...]) -> int | None:
+    """The core of the first device tensor; a backward pass may run in a thread of its own."""
+    for value in values:
+        for one in value[:1] if isinstance(value, (list, tuple)) else (value,):
+            if getattr(one, "is_xla", False):
+                return xla.core_of_device(one.device)
+    return None
+
+
+def _compiling() -> bool:
+    """Whether dynamo is tracing: it must see torch_xla's own function, not our wrapper."""
+    import torch
+
+    return bool(torch.compiler.is_compiling())
+
+
+class _CoreMain:
+    """A core's main function; notes in its thread which core it is."""
+
+    def __init__(self, points: Points, function: Callable[[], Any]) -> None:
+        self._points = points
+        self._function = function
+
+    def __call__(self) -> Any:
+        core = xla.core_of_device(xla.binding("_xla_get_default_device")())
+        with xla.as_core(core):
+            name = getattr(self._function, "__name__", "core")
+            return self._points.run(Call(CORE, name, core), self._function)
+
+
+def _install_cores(wrap: _Wrapper) -> None:
+    points = wrap.points
+
+    def thread_per_device(original: Any) -> Any:
+        def run(
+            local_rank: int, local_world_size: int, fn: Callable[[], Any], initializer_fn: Any
+        ) -> Any:
+            return original(
+                local_rank=local_rank,
+                local_world_size=local_world_size,
+                fn=_CoreMain(points, fn),
+                initializer_fn=initializer_fn,
+            )
+
+        return run
+
+    def single_process(original: Any) -> Any:
+        def run(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            return original(_CoreMain(points, functools.partial(fn, *args, **kwargs)))
+
+        return run
+
+    wrap.replace("torch_xla._internal.pjrt", "_run_thread_per_device", thread_per_device)
+    wrap.replace("torch_xla._internal.pjrt", "_run_singleprocess", single_process)
+
+
+def _install_loaders(wrap: _Wrapper) -> None:
+    points = wrap.points
+
+    def loader(what: str, of_device: bool) -> Callable[[Any], Any]:
+        def make(original: Any) -> Any:
+            def next_batch(*args: Any, **kwargs: Any) -> Any:
+                named = of_device and len(args) > 1
+                core = xla.core_of_device(args[1]) if named else xla.current_core()
+                return points.run(Call(LOADER, what, core, args, kwargs), original)
+
+            return next_batch
+
+        return make
+
+    wrap.replace(
+        "torch.utils.data.dataloader:_BaseDataLoaderIter", "__next__", loader("DataLoader", False)
+    )
+    wrap.replace(
+        "torch_xla.distributed.parallel_loader:ParallelLoader",
+        "next_item",
+        loader("ParallelLoader", True),
+    )
+
+    def feed(original: Any) -> Any:
+        def run(loader: Any) -> Any:
+            devices = getattr(loader, "_devices", None) or [None]
+            core = None if devices[0] is None else xla.core_of_device(devices[0])
+            return points.run(Call(FEED, "ParallelLoader", core, (loader,)), original)
+
+        return run
+
+    wrap.replace("torch_xla.distributed.parallel_loader:ParallelLoader", "_loader_worker", feed)
+
+
+def _install_steps(wrap: _Wrapper) -> None:
+    points = wrap.points
+
+    def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
+        core = xla.core_of_thread()
+        if core is None:
+            device = _device_of(optimizer)
+            if device is None:
+                return  # an optimizer of CPU parameters is no step of a core
+            core = xla.core_of_device(device)
+        points.run(Call(STEP, type(optimizer).__name__, core, (optimizer,)), _nothing)
+
+    try:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        register_optimizer_step_post_hook(stepped)
+    except Exception:
+        wrap.missing.append("torch.optim.optimizer.register_optimizer_step_post_hook")
+
+
+def _device_of(optimizer: Any) -> object | None:
+    for group in getattr(optimizer, "param_groups", ()):
+        for parameter in group.get("params", ()):
+            device = parameter.device
+            return device if device.type == "xla" else None
+    return None
+
+
+def _nothing(*args: Any) -> None:
+    """The original of a point that only tells that something has happened."""

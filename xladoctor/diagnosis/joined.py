@@ -1,0 +1,204 @@
+"""Several run directories as the rows of one run: which cores are the same, which steps follow."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, TypeVar, overload
+
+from xladoctor.diagnosis.succession import followers, shifted
+from xladoctor.readings.places import location
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from xladoctor.findings import Location
+    from xladoctor.readings.tables import (
+        CompilationRow,
+        DivergenceRow,
+        ErrorRow,
+        FallbackRow,
+        Frame,
+        HangRow,
+        LaunchRow,
+        PartingRow,
+        Run,
+        StepRow,
+        SyncRow,
+    )
+
+_Row = TypeVar(
+    "_Row", "CompilationRow", "ErrorRow", "FallbackRow", "LaunchRow", "StepRow", "SyncRow"
+)
+_Any = TypeVar("_Any")
+
+
+class JoinedRuns:
+    """One or several run directories as the cores of one run.
+
+    Rows are re-numbered where two processes name their cores alike (several hosts, or several
+    single-core programs); a process that never took a step (the parent of the cores) is the same
+    core as its namesake. A process whose cores began when those of another had ended continues
+    them: the same cores, and its steps come after theirs.
+    """
+
+    def __init__(self, runs: tuple[Run, ...]) -> None:
+        self.runs = runs
+        self._stepping = {
+            (index, row.process, row.core)
+            for index, run in enumerate(runs)
+            for row in run.steps
+            if row.last is not None
+        }
+        self._numbers: dict[tuple[int, str, int], int] = {}
+        self._steps_before: dict[tuple[int, str, int], int] = {}
+        taken: set[int] = set()
+        for index, run in enumerate(runs):
+            self._number_cores(index, run, taken)
+        self._places: dict[tuple[Frame, ...], Location | None] = {}
+        self.cores: tuple[int, ...] = tuple(sorted(set(self._numbers.values())))
+
+    def _number_cores(self, index: int, run: Run, taken: set[int]) -> None:
+        stepping = [r for r in run.cores if (index, r.process, r.core) in self._stepping]
+        follows = followers(stepping, run.processes)
+        steps = {(row.process, row.core): row.steps or 0 for row in stepping}
+        order = list(follows)
+        rows = sorted(run.cores, key=lambda row: (row.core, row.process))
+        # Who continues another comes after it, in the order of time.
+        rows.sort(key=lambda row: order.index(row.process) + 1 if row.process in follows else 0)
+        for row in rows:
+            key = (index, row.process, row.core)
+            before = (index, follows.get(row.process, ""), row.core)
+            number = row.core
+            if key in self._stepping and before in self._stepping:
+                number = self._numbers[before]
+                earlier = self._steps_before.get(before, 0)
+                self._steps_before[key] = earlier + steps[before[1:]]
+            elif key in self._stepping:
+                while number in taken:
+                    number += 1
+                taken.add(number)
+            self._numbers[key] = number
+
+    def _shifted(self, index: int, process: str, core: int | None, row: _Any) -> _Any:
+        steps = 0 if core is None else self._steps_before.get((index, process, core), 0)
+        return shifted(row, steps)
+
+    @overload
+    def _number(self, index: int, process: str, core: int) -> int: ...
+    @overload
+    def _number(self, index: int, process: str, core: None) -> None: ...
+    def _number(self, index: int, process: str, core: int | None) -> int | None:
+        return None if core is None else self._numbers.get((index, process, core), core)
+
+    def _numbered(self, rows: Callable[[Run], Iterable[_Row]]) -> list[_Row]:
+        """Rows of one kind of all runs, with the numbers that their cores have here."""
+        return [self._here(i, row) for i, run in enumerate(self.runs) for row in rows(run)]
+
+    def _here(self, index: int, row: _Row) -> _Row:
+        """A row with the number that its core has here, and its steps counted from the first."""
+        moved = dataclasses.replace(row, core=self._number(index, row.process, row.core))
+        shifted_row: _Row = self._shifted(index, row.process, row.core, moved)
+        return shifted_row
+
+    def place(self, frames: tuple[Frame, ...]) -> Location | None:
+        """The user's line of some frames, relative to where the command ran."""
+        if frames not in self._places:
+            self._places[frames] = location(frames, self.runs[0].manifest.cwd)
+        return self._places[frames]
+
+    @functools.cached_property
+    def steps(self) -> list[StepRow]:
+        """Step rows of all cores; the parent that only waits for its cores is left out."""
+        return [
+            self._here(i, row)
+            for i, run in enumerate(self.runs)
+            for row in run.steps
+            if not self._stepping or (i, row.process, row.core) in self._stepping
+        ]
+
+    @functools.cached_property
+    def syncs(self) -> list[SyncRow]:
+        """Reads of all cores."""
+        return self._numbered(lambda run: run.syncs)
+
+    @functools.cached_property
+    def fallbacks(self) -> list[FallbackRow]:
+        """Fallbacks of all cores."""
+        return self._numbered(lambda run: run.fallbacks)
+
+    @functools.cached_property
+    def fallbacks_at(self) -> dict[Location | None, tuple[str, ...]]:
+        """The operations that ran on the CPU, by their line."""
+        found: dict[Location | None, dict[str, None]] = {}
+        for row in self.fallbacks:
+            found.setdefault(self.place(row.frames), {})[row.operation] = None
+        return {place: tuple(operations) for place, operations in found.items()}
+
+    @functools.cached_property
+    def launches(self) -> list[LaunchRow]:
+        """Launches of all cores."""
+        return self._numbered(lambda run: run.launches)
+
+    @property
+    def launches_recorded(self) -> bool:
+        """Whether launches were measured at all: then none means that nothing was executed."""
+        return any(row.parts.get("execute") is not None for row in self.steps)
+
+    @functools.cached_property
+    def compilation_rows(self) -> list[CompilationRow]:
+        """New graphs, one row a core."""
+        return self._numbered(lambda run: run.compilations)
+
+    @functools.cached_property
+    def errors(self) -> list[ErrorRow]:
+        """Exceptions that ended cores, in the order in which they were recorded."""
+        return self._numbered(lambda run: run.errors)
+
+    @functools.cached_property
+    def hangs(self) -> list[HangRow]:
+        """Where the cores stood when none made progress."""
+        return [
+            dataclasses.replace(
+                row,
+                core=self._number(i, row.process, row.core),
+                waits_for=row.waits_for and self._said(i, row.process, [row.core], row.waits_for),
+                for_cores=tuple(self._number(i, row.process, core) for core in row.for_cores),
+            )
+            for i, run in enumerate(self.runs)
+            for row in run.hangs
+        ]
+
+    @functools.cached_property
+    def divergences(self) -> list[DivergenceRow]:
+        """Cores that were about to run another graph than the others."""
+        return [
+            dataclasses.replace(
+                self._shifted(i, row.process, next(iter(row.cores), row.core), row),
+                core=self._number(i, row.process, row.core),
+                cores=tuple(self._number(i, row.process, core) for core in row.cores),
+                message=self._said(i, row.process, [row.core, *row.cores], row.message),
+            )
+            for i, run in enumerate(self.runs)
+            for row in run.divergences
+        ]
+
+    @functools.cached_property
+    def partings(self) -> list[PartingRow]:
+        """Cores whose weights part."""
+        return [
+            dataclasses.replace(
+                self._shifted(i, row.process, next(iter(row.cores), None), row),
+                cores=tuple(self._number(i, row.process, core) for core in row.cores),
+                message=self._said(i, row.process, row.cores, row.message),
+            )
+            for i, run in enumerate(self.runs)
+            for row in run.partings
+        ]
+
+    def _said(self, index: int, process: str, cores: Sequence[int | None], text: str) -> str:
+        """What a run has said about its cores, with a word on their numbers if they are others."""
+        if all(self._number(index, process, core) == core for core in cores):
+            return text
+        head, end, tail = text.partition("\n")
+        return f"{head} (as numbered in {self.runs[index].manifest.path}){end}{tail}"
