@@ -46,8 +46,8 @@ def test_two_recorded_runs(here, capsys):
     counts = {name: item["verdict"] for name, item in figures.items() if name != "step_seconds"}
     assert counts == dict.fromkeys(counts, "better")
     assert "step_seconds" in figures
-    # 25 graphs and 336 syncs in 14 steps of 8 cores; treated: 8 graphs (two of them of a rendezvous)
-    # and 48 syncs in 16.
+    # 25 graphs and 336 syncs in 14 steps of 8 cores; treated: 8 graphs (two of a rendezvous) and 48
+    # syncs in 16.
     assert (figures["compilations"]["before"], figures["compilations"]["after"]) == (25, 8)
     assert (figures["host_syncs"]["before"], figures["host_syncs"]["after"]) == (3.0, 0.375)
     assert figures["compilations"]["percent"] == pytest.approx(-68)
