@@ -57,7 +57,7 @@ def test_a_loop_that_ends_for_want_of_batches_is_told(tmp_path):
     for finding in told:
         assert "got no more batches" in finding["message"]
         assert finding["message"].endswith("KeyError: 'no such image'")
-    assert report["summary"]["verdict"].startswith("The run failed")
+    assert report["summary"]["verdict"].startswith("The loop ended early")
     # With worker processes the line is in another process; without, it is the data set's own.
     row = PROGRAM[: PROGRAM.index("# line missing")].count("\n") + 1
     rows = [place["row"] for finding in told for place in finding["locations"]]

@@ -130,7 +130,10 @@ def _problem(
     case: Case, worst: Finding, findings: Sequence[Finding], early: Answer | None
 ) -> Answer:
     meaning = _MEANING.get(worst.code)
-    if meaning is None and not worst.code.startswith("XLA1"):
+    errors = case.run.errors if case.run is not None else []
+    if worst.code == "XLA411" and errors and all(row.feeding for row in errors):
+        meaning = "The loop ended early: a batch could not be loaded, and torch_xla says nothing"
+    elif meaning is None and not worst.code.startswith("XLA1"):
         meaning = f"{worst.name.replace('-', ' ').capitalize()} ({worst.code})"
     elif meaning is None and case.run is None and (worst.count or 0) < FEWEST_SAMPLES:
         meaning = "The host reads device values before the step's end"
