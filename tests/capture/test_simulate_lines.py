@@ -3,6 +3,7 @@
 import io
 import sys
 import threading
+import types
 
 from xladoctor.capture.simulate.lines import WholeLines, flush_all, whole_lines
 
@@ -95,3 +96,22 @@ def test_all_else_is_asked_of_the_stream():
     assert lines.encoding == "latin-1"
     assert lines.isatty() is False
     assert lines.buffer is stream.buffer
+
+
+def test_what_only_the_first_core_prints_is_not_cut_by_others(monkeypatch):
+    """``xm.master_print`` has settled where it writes to when it was defined."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+
+    def master_print(*args, fd=stream):
+        print(*args, file=fd)
+
+    module = types.SimpleNamespace(master_print=master_print)
+    monkeypatch.setitem(sys.modules, "torch_xla.core.xla_model", module)
+    with whole_lines():
+        sys.stdout.write("another's ")
+        in_a_thread(master_print, "loss", 0.5)
+        assert stream.getvalue() == "loss 0.5\n"
+        in_a_thread(master_print.__kwdefaults__["fd"].write, "begun")
+        assert stream.getvalue() == "loss 0.5\n"
+    assert master_print.__kwdefaults__ == {"fd": stream}

@@ -178,7 +178,9 @@ class Launcher:
             launching = self._gate.launching
             if launching is not None:
                 core, meeting, before = launching
-                if meeting.launched and xla.counter("UncachedCompile") > before:
+                compiled = xla.counter("UncachedCompile") > before
+                # Still the same launch: what was compiled is not the next one's.
+                if compiled and meeting.launched and self._gate.launching is launching:
                     crew.differ(core, meeting, core.number)
             if self._gate.busy:
                 crew.progress = time.monotonic()  # a long compilation is no hang

@@ -71,13 +71,24 @@ def whole_lines() -> Iterator[None]:
         if stream is not None:
             ours[name] = WholeLines(stream)
             setattr(sys, name, ours[name])
+    # The output that xm.master_print writes to was settled when it was defined.
+    settled = getattr(_master_print(), "__kwdefaults__", None) or {}
+    before = settled.get("fd")
+    if "stdout" in ours and before is ours["stdout"]._stream:
+        settled["fd"] = ours["stdout"]
     try:
         yield
     finally:
+        if before is not None:
+            settled["fd"] = before
         for name, stream in ours.items():
             stream.flush_all()
             if getattr(sys, name) is stream:  # else the program has put its own around it
                 setattr(sys, name, stream._stream)
+
+
+def _master_print() -> Any:
+    return getattr(sys.modules.get("torch_xla.core.xla_model"), "master_print", None)
 
 
 def flush_all() -> None:
