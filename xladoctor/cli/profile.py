@@ -215,8 +215,7 @@ def record(
     )
     rundir.write_manifest(run_dir, manifest)
     if printed is None:
-        on = f" on {cores} simulated core{'s' if cores > 1 else ''}" if cores is not None else ""
-        console.print(f"xladoctor: profiling{on}; the run is kept in {shown}", soft_wrap=True)
+        _announce(console, cores, shown)
     shared = while_running is not None if printed is not None else sys.stdout.isatty()
     progress = Progress(console, run_dir, shared=shared)
 
@@ -247,6 +246,12 @@ def record(
             progress.stop()
     _close(run_dir, manifest, code)
     return run_dir, code
+
+
+def _announce(console: Console, cores: int | None, shown: Path) -> None:
+    """Say what begins, and where it is kept."""
+    on = f" on {cores} simulated core{'s' if cores > 1 else ''}" if cores is not None else ""
+    console.print(f"xladoctor: profiling{on}; the run is kept in {shown}", soft_wrap=True)
 
 
 def _close(run_dir: Path, manifest: rundir.Manifest, code: int) -> None:

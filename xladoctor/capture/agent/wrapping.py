@@ -110,6 +110,19 @@ class _Wrapper:
         xla.originals.setdefault(name, original)
 
 
+def _of_this_core(points: Points, point: str, what: str, **facts: Any) -> Callable[[Any], Any]:
+    """Pass a function's calls through a point, as those of the core of the calling thread."""
+
+    def make(original: Any) -> Any:
+        def through(*args: Any, **kwargs: Any) -> Any:
+            call = Call(point, what, xla.current_core(), args, kwargs, dict(facts))
+            return points.run(call, original)
+
+        return through
+
+    return make
+
+
 def _install_bindings(wrap: _Wrapper) -> None:
     points = wrap.points
 
@@ -130,29 +143,13 @@ def _install_bindings(wrap: _Wrapper) -> None:
 
         return launch
 
-    def wait_device_ops(original: Any) -> Any:
-        def wait(*args: Any, **kwargs: Any) -> Any:
-            call = Call(WAIT, "_xla_wait_device_ops", xla.current_core(), args, kwargs)
-            return points.run(call, original)
-
-        return wait
-
-    def of_dynamo(name: str) -> Callable[[Any], Any]:
-        def make(original: Any) -> Any:
-            def launch(*args: Any, **kwargs: Any) -> Any:
-                call = Call(LAUNCH, name, xla.current_core(), args, kwargs, {"kind": "library"})
-                return points.run(call, original)
-
-            return launch
-
-        return make
-
     xlac = "torch_xla:_XLAC"
     for name in ("_xla_warm_up_cache", "_run_cached_graph"):
-        wrap.replace(xlac, name, of_dynamo(name))
+        wrap.replace(xlac, name, _of_this_core(points, LAUNCH, name, kind="library"))
     wrap.replace(xlac, "_xla_step_marker", step_marker)
     wrap.replace(xlac, "_xla_sync_multi", sync_multi)
-    wrap.replace(xlac, "_xla_wait_device_ops", wait_device_ops)
+    wait = "_xla_wait_device_ops"
+    wrap.replace(xlac, wait, _of_this_core(points, WAIT, wait))
 
 
 def _install_model(wrap: _Wrapper) -> None:
@@ -176,16 +173,10 @@ def _install_model(wrap: _Wrapper) -> None:
 
         return make
 
-    def rendezvous(original: Any) -> Any:
-        def meet(*args: Any, **kwargs: Any) -> Any:
-            call = Call(RENDEZVOUS, "xla_rendezvous", xla.current_core(), args, kwargs)
-            return points.run(call, original)
-
-        return meet
-
     for name in COLLECTIVES:
         wrap.replace("torch_xla.core.xla_model", name, collective(name))
-    wrap.replace("torch_xla.core.xla_model", "xla_rendezvous", rendezvous)
+    meet = "xla_rendezvous"
+    wrap.replace("torch_xla.core.xla_model", meet, _of_this_core(points, RENDEZVOUS, meet))
 
 
 def _core_of_tensors(values: tuple[Any, ...]) -> int | None:

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules._closures import shown_as_number
 from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._moves import insert_behind, line_of
+from xladoctor.lint.rules._moves import insert_behind, statement_in
 
 if TYPE_CHECKING:
     from xladoctor.findings import Edit, Fix
@@ -40,13 +40,10 @@ def accumulate_fix(
         None unless the read is a term or factor of ``total += ...`` directly in the loop, and the
         loop uses ``total`` only to show it, which a step closure can do next.
     """
-    line = line_of(model, read)
-    found = model.loop(read)
-    if line is None or found is None or found.node is not loop.node:
+    where = statement_in(model, read, loop)
+    if where is None:
         return None
-    statement, outer = line.body[0], loop.node
-    if not isinstance(outer, cst.For) or outer.orelse is not None:
-        return None
+    statement, outer = where
     if not isinstance(statement, cst.AugAssign) or not isinstance(
         statement.operator, cst.AddAssign
     ):

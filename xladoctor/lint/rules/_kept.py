@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules._accumulate import detached, number_of
 from xladoctor.lint.rules._exact import has_one_name, in_order
-from xladoctor.lint.rules._moves import insert_behind, line_of
+from xladoctor.lint.rules._moves import insert_behind, statement_in
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
@@ -36,12 +36,10 @@ def kept_fix(
         None unless the list is empty when the loop begins, and the loop does nothing with it but
         append this one value.
     """
-    line, around = line_of(model, read), model.loop(read)
-    if line is None or around is None or around.node is not loop.node:
+    where = statement_in(model, read, loop)
+    if where is None:
         return None
-    outer, statement = loop.node, line.body[0]
-    if not isinstance(outer, cst.For) or outer.orelse is not None:
-        return None
+    statement, outer = where
     if number is not None and number != number_of(model, tensor):
         return None  # float() of a count and int() of a mean are other numbers than the tensor's
     call = statement.value if isinstance(statement, cst.Expr) else None

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.findings import Edit, Position
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import FileModel, Function
+    from xladoctor.lint.model import FileModel, Function, Loop
 
 _LINE = cst.SimpleStatementLine
 
@@ -22,6 +22,21 @@ def line_of(model: FileModel, node: cst.CSTNode) -> cst.SimpleStatementLine | No
             return found if len(found.body) == 1 else None
         found = model.parent(found)
     return None
+
+
+def statement_in(
+    model: FileModel, node: cst.CSTNode, loop: Loop
+) -> tuple[cst.BaseSmallStatement, cst.For] | None:
+    """The statement that a node is part of and the ``for`` loop, if no other loop is between them.
+
+    None for a ``while`` and for a loop with ``else``, behind which it is not known how it ended.
+    """
+    line, around, outer = line_of(model, node), model.loop(node), loop.node
+    if line is None or around is None or around.node is not outer:
+        return None
+    if not isinstance(outer, cst.For) or outer.orelse is not None:
+        return None
+    return line.body[0], outer
 
 
 def out_of_condition(model: FileModel, node: cst.CSTNode, condition: cst.CSTNode) -> list[Edit]:
