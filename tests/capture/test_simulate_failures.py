@@ -10,14 +10,30 @@ from xladoctor.capture.simulate.divergence import difference, odd_ones
 from xladoctor.capture.simulate.wording import names
 
 PROGRAM = """
-import os, time
+import concurrent.futures, os, time
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
 
 MODEL = torch.nn.Linear(4, 4)
 
 
+def start(fault):
+    pool = concurrent.futures.ThreadPoolExecutor
+    if fault == "raise-at-once":  # as if the machine were slow to start the others' threads
+        concurrent.futures.ThreadPoolExecutor = lambda max_workers: pool(1)
+    try:
+        xmp.spawn(main, args=(fault,), start_method="fork")
+    finally:
+        concurrent.futures.ThreadPoolExecutor = pool
+
+
 def main(index, fault):
+    if fault == "raise-at-once":
+        if index == 0:
+            raise ValueError("no such image")
+        time.sleep(0.5)
+        return
     device = torch_xla.device()
     torch.manual_seed(0)
     model = (MODEL if fault == "shared" else torch.nn.Linear(4, 4)).to(device)
@@ -63,7 +79,7 @@ def main(index, fault):
 
 CASES = (
     "raise", "raise-and-hang", "end", "rendezvous", "shape", "stand-still", "reduce", "tags",
-    "master-item", "master-cpu", "master-rendezvous", "shared", "cuda",
+    "master-item", "master-cpu", "master-rendezvous", "shared", "cuda", "raise-at-once",
 )  # fmt: skip
 
 
@@ -100,6 +116,15 @@ def test_a_core_that_does_not_answer_is_ended_with_the_process(runs):
     assert done.events[1][1]["left"] == [3]
     assert done.stderr.startswith("xladoctor: core 1 of 4 failed:\nTraceback")
     assert "xladoctor: core 3 did not stop within 5 s; ending the process" in done.stderr
+
+
+@pytest.mark.xla
+def test_a_core_that_fails_before_the_others_have_begun_ends_the_run(runs):
+    """torch_xla lets them not begin then, and nobody waits for them."""
+    done = runs["raise-at-once"]
+    assert done.error == "ValueError: no such image"
+    assert done.kinds == ["core-failed"]
+    assert "did not stop" not in done.stderr
 
 
 @pytest.mark.xla

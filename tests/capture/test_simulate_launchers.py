@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import simulated
 
 from xladoctor.capture import rundir
 
@@ -171,6 +172,29 @@ def test_several_launches_of_a_packages_function_by_python_m_on_16_cores(folder)
     assert report["summary"]["cores"] == 16
     steps = {core["core"]: core["steps"] for core in report["cores"]}
     assert steps == {core: 6 + 4 * (core == 0) for core in range(16)}
+
+
+def test_autograd_is_renewed_after_a_fork_by_one_thread_before_the_cores_begin(tmp_path):
+    """Two cores that do so at their first ``backward()`` end the run about once in 60 times."""
+    program = """
+        import threading
+        import torch
+
+        renewed = []
+        original = torch.autograd._is_checkpoint_valid
+
+        def noted():
+            renewed.append(threading.current_thread() is threading.main_thread())
+            return original()
+
+        torch.autograd._is_checkpoint_valid = noted
+
+        def main(index, case):
+            if renewed != [True]:
+                raise RuntimeError(f"renewed by the main thread: {renewed}")
+    """
+    done = simulated.run_cases(tmp_path, 2, program, ["forked"])["forked"]
+    assert done.code == 0, done.error
 
 
 def test_a_program_on_one_device_started_by_a_console_script(folder):

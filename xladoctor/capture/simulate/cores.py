@@ -131,6 +131,7 @@ class Crew:
             collections.deque
         )
         self._shown = False
+        self._closed = False
         self._on_event = on_event
         self._changed = threading.Condition()
         #: Set when every core has returned.
@@ -159,6 +160,11 @@ class Crew:
             self._check_meeting()
             if self.over:
                 self.all_left.set()
+
+    def close(self) -> None:
+        """The launch is through: torch_xla lets no core begin once another has failed."""
+        self._closed = True
+        self.all_left.set()
 
     def fail(self, number: int | None, error: BaseException) -> bool:
         """The run cannot go on; the first failure counts.
@@ -195,8 +201,9 @@ class Crew:
 
     @property
     def over(self) -> bool:
-        """Whether every core has returned."""
-        return len(self.cores) == self.size and all(core.ended for core in self.cores.values())
+        """Whether every core has returned, or never began and never will."""
+        begun = self._closed or len(self.cores) == self.size
+        return begun and all(core.ended for core in self.cores.values())
 
     @property
     def waits(self) -> dict[int, str]:

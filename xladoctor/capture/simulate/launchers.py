@@ -74,6 +74,7 @@ class Launcher:
         @functools.wraps(original)
         def run(*args: Any, **kwargs: Any) -> Any:
             self._parent = os.getppid()  # a forked process has another than the one we began in
+            _renew_autograd()
             with self._interruptible(), whole_lines():
                 try:
                     return original(*args, **kwargs)
@@ -106,7 +107,9 @@ class Launcher:
 
     def _end(self) -> None:
         """The cores are through; nothing of ours may still run when the process is taken apart."""
-        self._running.crew = None
+        crew, self._running.crew = self._running.crew, None
+        if crew is not None:
+            crew.close()
         for watch in self._watches:
             watch.join(GRACE_SECONDS)
         self._watches.clear()
@@ -209,6 +212,18 @@ class Launcher:
         crew.tell("process-ended", core=number, error=error, left=left)
         flush_all()
         os._exit(1)
+
+
+def _renew_autograd() -> None:
+    """Let autograd take notice of a fork before the cores begin.
+
+    The first use of its engine in a forked process destroys it and makes another, without any lock
+    (torch 2.9.0, ``PythonEngine::get_python_engine``). Two cores that come to their first
+    ``backward()`` at once would both do so, and one would run into the other's ruins.
+    """
+    import torch
+
+    torch.autograd._is_checkpoint_valid()
 
 
 def _say_why(crew: Crew) -> None:
