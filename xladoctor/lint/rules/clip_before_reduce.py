@@ -54,8 +54,8 @@ def _message(model: FileModel, clip: CallSite) -> str:
             "the mean that is applied was clipped by none of them"
         )
     return (
-        "xm.optimizer_step reduces gradients that the optimizer no longer reads after torch_xla's "
-        "clip_grad_norm_ (measured on 2.9): each core applies its own, and the models drift apart"
+        "after clip_grad_norm_, which torch_xla replaces, xm.optimizer_step's all-reduce is lost "
+        "(measured on 2.9): each core applies its own gradients, and the models drift apart"
     )
 
 
