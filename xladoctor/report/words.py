@@ -130,8 +130,10 @@ def cause(compilation: Compilation, *, short: bool = False) -> str:
         # What cut the graph says more than that something did.
         text = detail if cause.kind == "host-sync-split" else f"{text}: {detail}"
     made = cause.location
-    if made is not None and made != compilation.location and place(made) not in text:
-        text += f" ({place(made)})"
+    here = compilation.location
+    if made is not None and made != here and place(made) not in text:
+        near = here is not None and (made.filename, made.cell) == (here.filename, here.cell)
+        text += f" (line {made.row})" if near else f" ({place(made)})"
     return text
 
 
