@@ -98,6 +98,8 @@ SPAWNERS = {
     "accelerate.launchers.notebook_launcher": "function",
     "torch_xla.experimental.pjrt.spawn": "fn",
 }
+#: Runs a function for each core in a thread of its own (2019, no longer maintained).
+DATA_PARALLEL = "torch_xla.distributed.data_parallel.DataParallel"
 STEP_CLOSURES = frozenset({f"{XM}.add_step_closure"})
 #: Calls after which a model lives on the device, or that hand on their first argument.
 WRAPPERS = frozenset(
@@ -141,6 +143,8 @@ NUMBER_NAME = re.compile(
     r"ratio|rate|scale_factor|eps|dtype|device|mode|name|training|flag|config|cfg|kwargs|stage|level)$"
     r"|^(return|use|is|num|n|output|do|apply|with|has)_"
 )
+#: The counter of a loop by its name.
+COUNTER_NAME = re.compile(r"^_?(global_|local_|train_|batch_?)?(i|bi|ii|step|idx|i?ter(ation)?)$")
 DEVICE_NAME = re.compile(r"^(xla_|tpu_|_)?(device|dev)$")
 OPTIMIZER_NAME = re.compile(r"(^|_)(optimi[sz]ers?|optim|opt)(_?[a-z0-9]{1,2})?$", re.IGNORECASE)
 LOSS_NAME = re.compile(

@@ -18,16 +18,17 @@ _XM = "torch_xla.core.xla_model."
 
 @rule("XLA423")
 def collective_in_step(model: FileModel) -> Iterator[Problem]:
-    """Find ``mesh_reduce`` and ``rendezvous`` in step loops."""
+    """Find ``mesh_reduce`` and ``rendezvous`` in step and evaluation loops."""
     for call in model.calls(f"{_XM}mesh_reduce", f"{_XM}rendezvous"):
         loop = costly_loop(model, call.node)
-        if loop is None or loop.kind is not LoopKind.STEP or model.guards(call.node):
+        if loop is None or model.guards(call.node):
             continue
+        each = "in every step" if loop.kind is LoopKind.STEP else "for every evaluation batch"
         name = (call.name or "").rpartition(".")[2]
         yield model.problem(
             call.node,
             f"xm.{name} ends the graph, gathers pickled data of all cores and reads it here, "
-            "in every step",
+            f"{each}",
             suggestion="xm.all_reduce(xm.REDUCE_SUM, tensor) stays in the graph; or reduce once "
             "after the loop",
             related=[loop_place(model, loop)],

@@ -62,8 +62,18 @@ def _wraps(model: FileModel) -> bool:
 def _makes_model(model: FileModel, call: CallSite) -> bool:
     if not isinstance(call.target, Class):
         return False
-    bases = {(model.name(base) or "") for base in call.target.bases}
-    return "torch.nn.Module" in bases and bool(call.target.methods)
+    if (
+        call.function is not None
+        and call.function.owner is not None
+        and _is_model(model, call.function.owner)
+    ):
+        return False  # a part of another model: that one is told, where it is made
+    return _is_model(model, call.target)
+
+
+def _is_model(model: FileModel, cls: Class) -> bool:
+    bases = {(model.name(base) or "") for base in cls.bases}
+    return "torch.nn.Module" in bases and bool(cls.methods)
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:
