@@ -74,6 +74,8 @@ MASTER_ATTRIBUTES = frozenset(
 MASTER_NAME = re.compile(
     r"^(is_)?(master|(global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
 )
+#: The number of this core by its name.
+CORE_NAME = re.compile(r"^_?((global|local|ddp|dist|world|process|core|xla|tpu)_)?(rank|ordinal)$")
 CORE_NUMBER_ATTRIBUTES = frozenset({"global_rank", "local_rank", "process_index"})
 #: Functions whose result is the same on every core.
 REDUCES = frozenset(
