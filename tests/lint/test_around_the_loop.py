@@ -282,3 +282,167 @@ def test_cores_that_meet_for_every_evaluation_batch():
             return xm.mesh_reduce("all", mean, sum)
     """
     assert rows(program, "XLA423") == marked(program)
+
+
+def test_the_modules_are_known_by_their_names_where_they_are_handed_on():
+    program = """
+        import torch
+
+        def load():
+            import torch_xla.core.xla_model as xm
+            import torch_xla.distributed.xla_multiprocessing as xmp
+            return xm, xmp
+
+        def report(xm, loss):
+            return xm.all_reduce("sum", loss).item(), xm.get_ordinal()  # here
+
+        def main(worker):
+            xm, xmp = load()
+            xmp.spawn(worker, nprocs=8)  # here
+    """
+    assert [row for row, code in found(program) if code in {"XLA801", "XLA404"}] == marked(program)
+    other = "def report(xm):\n    return xm.get_ordinal()\n"
+    assert codes(other) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["master", "is_master", "is_main_process", "rank == 0", "ordinal == 0"]
+)
+def test_what_the_master_prints_is_no_output_of_every_core(name):
+    program = f"""
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.xla_multiprocessing as xmp
+        import helpers
+
+        def worker(index):
+            rank, master = helpers.rank(), helpers.is_master()
+            ordinal = is_master = is_main_process = helpers.whatever()
+            if {name}:
+                print("start")
+
+        xmp.spawn(worker)
+    """
+    assert "XLA401" not in codes(program)
+
+
+def test_nothing_is_written_to_the_null_device():
+    program = """
+        import os
+        import torch_xla.distributed.xla_multiprocessing as xmp
+
+        def worker(index):
+            quiet = open(os.devnull, "w")
+            other = open("/dev/null", "w")
+
+        xmp.spawn(worker)
+    """
+    assert codes(program) == []
+
+
+def test_an_epoch_that_ends_with_a_step_of_its_own_is_no_step_loop():
+    program = """
+        import torch
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+
+        device = xm.xla_device()
+        model = torch.nn.Linear(4, 4).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batches = pl.MpDeviceLoader(torch.utils.data.DataLoader([], 4, drop_last=True), device)
+        for epoch in range(10):
+            for i, (x, y) in enumerate(batches):
+                loss = model(x).mean()
+                loss.backward()
+                if i % 4 == 3:
+                    xm.optimizer_step(optimizer)
+            xm.optimizer_step(optimizer)
+            torch_xla.sync()
+            print(loss.item())
+            xm.rendezvous("epoch")
+    """
+    assert codes(program) == ["XLA802"]
+
+
+def test_cores_that_meet_for_every_batch_whatever_is_done_with_it():
+    program = """
+        import torch
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+        from steps import make_step
+
+        def run(loader, device, steps):
+            step = make_step()
+            while steps < 1000:
+                for x, y in pl.ParallelLoader(loader, [device]).per_device_loader(device):
+                    steps += 1
+                    xm.rendezvous("batch")  # here
+                    step(x, y)
+                    if steps % 100 == 0:
+                        xm.rendezvous("now and then")
+    """
+    assert rows(program, "XLA423") == marked(program)
+
+
+SEEDED = """
+    import torch
+    import torch_xla.core.xla_model as xm
+    import torch_xla.distributed.xla_multiprocessing as xmp
+    from models import build_model
+
+    def worker(index, config, loader):
+        device = xm.xla_device()
+        SEED
+        model = build_model(config).to(device)  # here
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            model(x).mean().backward()
+            xm.optimizer_step(optimizer, barrier=True)
+
+    xmp.spawn(worker, args=(None, None))
+"""
+
+
+@pytest.mark.parametrize("seed", ["torch.manual_seed(42 + index)", "torch.manual_seed(index)"])
+def test_a_seed_of_each_core_draws_different_weights(seed):
+    program = SEEDED.replace("SEED", seed)
+    assert rows(program, "XLA426") == marked(program)
+
+
+@pytest.mark.parametrize("seed", ["torch.manual_seed(42)", "pass", "set_seed(config.seed)"])
+def test_without_one_a_model_from_elsewhere_may_be_equal_on_all_cores(seed):
+    assert rows(SEEDED.replace("SEED", seed), "XLA426") == []
+
+
+def test_gradients_that_are_clipped_on_gpus_alone():
+    program = """
+        import torch
+        import torch_xla.core.xla_model as xm
+
+        def step(model, optimizer, accelerator):
+            if accelerator == "GPU":
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1)
+            if accelerator == "TPU":
+                xm.optimizer_step(optimizer)
+    """
+    assert codes(program) == []
+
+
+def test_the_names_of_parameters_are_no_tensors():
+    program = """
+        import torch
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+
+        def train(kinds, loader, device, shown):
+            model = kinds["a"].from_pretrained("b").to(device)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for i, x in enumerate(pl.MpDeviceLoader(loader, device)):
+                loss = model(x)[0]
+                loss.backward()
+                xm.optimizer_step(optimizer, barrier=True)
+                if i % 100 == 0:
+                    for name, parameter in model.named_parameters():
+                        shown[f"gradients/{name}"] = parameter.grad.cpu()
+    """
+    assert not set(codes(program)) & {"XLA101", "XLA103"}

@@ -201,7 +201,12 @@ class CallEvaluator:
         if name.endswith(".mesh_reduce"):
             return NUMBER
         tensors = [value for value in values if value.holds_device_tensor]
-        return dataclasses.replace(tensors[0], local=False) if tensors else UNKNOWN
+        if tensors:
+            return dataclasses.replace(tensors[0], local=False)
+        # They are given a device tensor, wherever it is from, and give back a new one.
+        place = {f"{know.XM}.all_reduce": 1, f"{know.XM}.all_gather": 0}.get(name, len(values))
+        one = place < len(values) and values[place].kind is Kind.UNKNOWN
+        return Value(Kind.DEVICE_TENSOR, origin=node) if one else UNKNOWN
 
     def _torch_xla(self, node: cst.Call, name: str, arguments: Arguments, first: Value) -> Value:
         if name in know.DEVICES:

@@ -46,6 +46,11 @@ _SAME = {
     "tqdm.notebook": "tqdm",
     "tqdm.autonotebook": "tqdm",
 }
+#: What everybody calls these modules, and calls nothing else.
+_KNOWN_AS = {
+    "xm": "torch_xla.core.xla_model",
+    "xmp": "torch_xla.distributed.xla_multiprocessing",
+}
 _LONGEST_FIRST = sorted(_SAME.items(), key=lambda item: -len(item[0]))
 
 
@@ -262,7 +267,13 @@ class Names:
         bindings = self.lookup(node.value, self._tree.scopes[node])
         if bindings is None:
             return f"builtins.{node.value}" if node.value in _BUILTINS else None
-        return self._from_bindings(bindings)
+        return self._from_bindings(bindings) or self._handed_on(node.value, bindings)
+
+    def _handed_on(self, name: str, bindings: Sequence[Binding]) -> str | None:
+        """``def save(xm, path)`` and ``xm, pl = load_torch_xla()`` in a file that imports it."""
+        if name not in _KNOWN_AS or any(item.kind not in {"param", "other"} for item in bindings):
+            return None
+        return _KNOWN_AS[name] if any(x.startswith("torch_xla.") for x in self.imported()) else None
 
     def _kept(self, node: cst.Attribute) -> str | None:
         """``self.xm`` of a class that only ever keeps this one module of torch_xla under it."""
