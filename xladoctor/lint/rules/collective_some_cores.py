@@ -69,7 +69,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
         if call.name == _SAVE and (
             _own_file(model, call)
             or _called_from_elsewhere(model, call)
-            or _after_sync(model, call)
+            or _nobody_hangs(model, call, guard)
         ):
             continue
         if _all_cores_meet(model, call, guard):
@@ -94,13 +94,23 @@ def _called_from_elsewhere(model: FileModel, call: CallSite) -> bool:
     return model.on_every_core(call.node) is None and model.step_loop(call.node) is None
 
 
-def _after_sync(model: FileModel, call: CallSite) -> bool:
+def _nobody_hangs(model: FileModel, call: CallSite, guard: Guard) -> bool:
     """Whether the graph has ended before, on all cores: then no collective is pending.
 
     The usual forms: a rendezvous first, then the master's part; or the end of an epoch, after a
-    loop over a device loader, which ends the last graph too.
+    loop over a device loader, which ends the last graph too. Where each core decides by a number
+    of its own, that what the master's says is written is still told, unless they have met for it.
     """
-    return _nothing_pending(model, call.node, call.function, _DEPTH)
+    if not _nothing_pending(model, call.node, call.function, _DEPTH):
+        return False
+    return guard.master is not None or any(
+        other.function is call.function
+        and syncs(model, other)
+        and other.node is not call.node
+        and in_order(model, other.node, call.node)
+        and model.loop(other.node) is model.loop(call.node)
+        for other in model.calls()
+    )
 
 
 def _nothing_pending(
@@ -209,8 +219,8 @@ def _message(model: FileModel, call: CallSite, guard: Guard) -> str:
             f"{who} calls xm.save: it materializes tensors, and where a collective is pending "
             "the run hangs"
             if guard.master
-            else f"{who} call xm.save: the cores decide differently, and where a collective is "
-            "pending the run hangs"
+            else f"{who} call xm.save: each core decides by itself, the master's number says what "
+            "is written, and where a collective is pending the run hangs"
         )
     verb = "reaches" if guard.master else "reach"
     return f"{who} {verb} {name}: it waits for all cores, so the run hangs or aborts"
