@@ -79,10 +79,12 @@ def _problem(
     apart: Noise,
     keeps_numbers: bool,
 ) -> str | None:
-    fewer = any(change.verdict == "better" for change in changes if change.unit == "")
+    fewer = {change.name for change in changes if change.unit == "" and change.verdict == "better"}
     for change in changes:
         if change.verdict != "worse" or change.before is None or change.after is None:
             continue
+        if change.name == "compilations_after_warmup" and "compilations" in fewer:
+            continue  # all in all there are fewer: where warm-up ends has moved
         if change.name == "step_seconds":
             ratio = change.after / change.before if change.before else 0.0
             longer = change.after - change.before
