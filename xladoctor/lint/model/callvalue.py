@@ -199,6 +199,10 @@ class CallEvaluator:
         if name.endswith(".mesh_reduce"):
             return NUMBER
         tensors = [value for value in values if value.holds_device_tensor]
+        if not tensors and name == f"{know.XM}.all_reduce" and len(node.args) > 1:
+            # Of one tensor it gives a tensor; a list is reduced in place.
+            whole = not isinstance(node.args[1].value, cst.List) and values[1] == UNKNOWN
+            return Value(Kind.DEVICE_TENSOR, origin=node) if whole else UNKNOWN
         return dataclasses.replace(tensors[0], local=False) if tensors else UNKNOWN
 
     def _torch_xla(self, node: cst.Call, name: str, arguments: Arguments, first: Value) -> Value:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.loops import Guard
+from xladoctor.lint.model.names import dotted_text
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind
 
@@ -142,7 +144,7 @@ class Guards:
             equal = isinstance(operator, cst.Equal)
             if equal or isinstance(operator, cst.NotEqual):
                 return equal is when and self._counts(test)
-            return False
+            return when and self._wraps(test)
         if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
             return not when
         if isinstance(test, cst.Name) and depth:
@@ -155,16 +157,49 @@ class Guards:
             )
         return False
 
+    def _wraps(self, test: cst.Comparison) -> bool:
+        """Whether a count has come round: ``step * cores % 500 < cores``, ``a % n > b % n``."""
+        sides = (test.left, test.comparisons[0].comparator)
+        modulos = [
+            side
+            for side in sides
+            if isinstance(side, cst.BinaryOperation) and isinstance(side.operator, cst.Modulo)
+        ]
+        if len(modulos) == 2:
+            one, other = (self._tree.text(side.right) for side in modulos)
+            return one == other
+        less = isinstance(test.comparisons[0].operator, cst.LessThan)
+        if not modulos or modulos[0] is not (sides[0] if less else sides[1]):
+            return False
+        stride = sides[1] if less else sides[0]
+        text = self._tree.text(stride)
+        return any(
+            isinstance(part, cst.BaseExpression) and self._tree.text(part) == text
+            for part in walk(modulos[0].left)
+        )
+
     def _counts(self, test: cst.Comparison) -> bool:
         if any(isinstance(node, cst.Modulo) for node in walk(test)):
             return True
         sides = (test.left, test.comparisons[0].comparator)
+        if any(self._length_of_loader(part) for side in sides for part in walk(side)):
+            return True  # the last batch
         cores = {Kind.CORE_NUMBER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.CONTAINER}
         return (
             any(isinstance(side, cst.Integer | cst.BinaryOperation) for side in sides)
             and any(isinstance(side, cst.Name | cst.Attribute) for side in sides)
             and not any(self._flow.value(side).kind in cores for side in sides)
         )
+
+    def _length_of_loader(self, node: cst.CSTNode) -> bool:
+        if not isinstance(node, cst.Call) or len(node.args) != 1:
+            return False
+        over = node.args[0].value
+        if self._names.resolve(node.func) != "builtins.len":
+            return False
+        text = dotted_text(over) or ""
+        named = know.LOADER_NAME.search(text.rpartition(".")[2])
+        return self._flow.value(over).is_loader or named is not None
 
 
 def true_on_xla(test: cst.BaseExpression) -> bool | None:

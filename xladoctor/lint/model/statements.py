@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.names import dotted_text
 from xladoctor.lint.model.values import (
     NUMBER,
+    UNKNOWN,
     Instance,
     Kind,
     Value,
@@ -73,7 +75,7 @@ class Statements:
             self._if(node, frame)
         elif isinstance(node, cst.For):
             iterated = self._evaluator.evaluate(node.iter, frame)
-            self._loop(node, frame, lambda: self.assign(node.target, element_of(iterated), frame))
+            self._loop(node, frame, lambda: self._next(node.target, iterated, frame))
         elif isinstance(node, cst.While):
             self._loop(node, frame, lambda: self._evaluator.evaluate(node.test, frame))
         elif isinstance(node, cst.With):
@@ -84,6 +86,20 @@ class Statements:
             self._match(node, frame)
         elif isinstance(node, cst.FunctionDef | cst.ClassDef):
             self._definition(node, frame)
+
+    def _next(self, target: cst.CSTNode, iterated: Value, frame: Frame) -> None:
+        """Bind the target of a loop to what comes next.
+
+        ``for step, batch in loader``: loaders of before torch_xla 1.0 gave the number with it, and
+        those of some projects do; no part of a batch is called so.
+        """
+        value = element_of(iterated)
+        if iterated.is_loader and isinstance(target, cst.Tuple) and len(target.elements) > 1:
+            first = target.elements[0].value
+            if isinstance(first, cst.Name) and know.STEP_NAME.match(first.value):
+                rest = unpack(value, len(target.elements))[1:]
+                value = container(None, (UNKNOWN, *rest))
+        self.assign(target, value, frame)
 
     def _with(self, node: cst.With, frame: Frame) -> None:
         for item in node.items:
@@ -210,6 +226,7 @@ class Statements:
                 self.assign(element.value, part, frame)
             return
         if isinstance(target, cst.Name):
+            value = self._flow.believed(target.value, value, frame)
             frame.env[target.value] = value
             stale = [key for key in frame.env if key.startswith(target.value + ".")]
             for key in stale:
