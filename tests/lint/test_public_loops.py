@@ -229,3 +229,133 @@ def train(config):
 """
     assert rows(text, "XLA101") == marked(text)
     assert "XLA104" not in codes(text)
+
+
+ACCUMULATING = """\
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+
+device = xm.xla_device()
+net = torch.nn.Linear(4, 4).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+
+def several(x, y):
+    for part in range(4):
+        loss = (net(x) - y).sum()
+        loss.backward()
+        xm.optimizer_step(opt)
+"""
+
+
+def test_steps_on_one_batch_may_be_ended_by_the_loop_that_hands_it_over():
+    assert "XLA301" not in codes(ACCUMULATING)
+    loader = "pl.MpDeviceLoader(data, device)"
+    handed = ACCUMULATING + f"\nfor x, y in {loader}:\n    several(x, y)\n"
+    assert "XLA301" not in codes(handed)
+    never = ACCUMULATING + "\nfor _ in range(10):\n    several(torch.ones(4), torch.ones(4))\n"
+    assert "XLA301" in codes(never)
+
+
+def test_meeting_in_every_step_is_told_in_a_while_loop_too():
+    text = program(
+        """
+        done = 0
+        while done < 1000:
+            for x in pl.MpDeviceLoader(loader, device):
+                done += 1
+                xm.rendezvous("batch")  # here
+                loss = model(x).sum()
+                loss.backward()
+                xm.optimizer_step(optimizer)
+                if done % 100 == 0:
+                    xm.rendezvous("logged")
+        """
+    )
+    assert rows(text, "XLA423") == marked(text)
+
+
+ELSEWHERE = """\
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from project import accuracy, focal_loss, device_batches, score, net
+
+device = xm.xla_device()
+criterion = focal_loss
+"""
+
+
+def test_who_brings_it_to_the_host_thinks_that_it_is_on_the_device():
+    text = (
+        ELSEWHERE
+        + """
+for x, y in pl.MpDeviceLoader(device_batches, device):
+    first, fifth = accuracy(net(x), y, topk=(1, 5))
+    top = first[0].item()  # here
+    logits = score(net, x)
+    kept = logits["all"].detach().cpu().numpy()  # here
+    plain = score(net, x).argmax(-1).cpu()  # here
+    shown = float(criterion(net(x), y))  # here
+    (net(x) - y).sum().backward()
+    xm.optimizer_step(opt)
+"""
+    )
+    assert sorted(rows(text, "XLA101") + rows(text, "XLA102")) == marked(text)
+
+
+def test_what_a_foreign_function_gives_may_be_a_number():
+    text = (
+        ELSEWHERE
+        + """
+for x, y in pl.MpDeviceLoader(device_batches, device):
+    hits = accuracy(net(x), y)
+    if hits > 0.5 and score(net, x).best:
+        print(f"{hits:.3f}", float(hits))
+    (net(x) - y).sum().backward()
+    xm.optimizer_step(opt)
+"""
+    )
+    assert not {"XLA101", "XLA102", "XLA103", "XLA104"} & set(codes(text))
+
+
+def test_loops_of_cores_that_were_threads_are_loops_over_the_device():
+    text = """\
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.data_parallel as dp
+from project import Net, data
+
+def train_loop(net, batches, device, context):
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for i, (x, y) in enumerate(batches):
+        loss = torch.nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        xm.optimizer_step(opt)
+        print(f"{loss:.3f}")  # here
+
+def test_loop(net, batches, device, context):
+    net.eval()
+    for x, y in batches:
+        hits = net(x).argmax(1).eq(y).sum().item()  # here
+
+loader = torch.utils.data.DataLoader(data, batch_size=8, drop_last=True)
+parallel = dp.DataParallel(Net, device_ids=xm.get_xla_supported_devices())
+for epoch in range(10):
+    parallel(train_loop, loader)
+    parallel(test_loop, loader)
+"""
+    assert sorted(rows(text, "XLA101") + rows(text, "XLA103")) == marked(text)
+
+
+def test_a_causal_mask_is_made_on_the_cpu_too():
+    text = program(
+        """
+        for x in pl.MpDeviceLoader(loader, device):
+            mask = torch.triu(torch.ones(64, 64), diagonal=1).unsqueeze(0).to(device)  # here
+            loss = (model(x) * mask).sum()
+            loss.backward()
+            xm.optimizer_step(optimizer)
+        """
+    )
+    assert rows(text, "XLA604") == marked(text)

@@ -108,6 +108,9 @@ class CallEvaluator:
     def object_called(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
         """``model(x)``, ``criterion(a, b)``, ``meter(x)``."""
         result = UNKNOWN
+        if called.type_name in know.THREADED:
+            self._threaded(node, arguments)
+            return result
         if called.instance is not None:
             name = "forward" if called.kind is Kind.MODEL else "__call__"
             method = self._flow.method(called.instance.cls, name)
@@ -125,7 +128,7 @@ class CallEvaluator:
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values) or node, local=local)
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
-        return Value(local=local)
+        return Value(local=local, made_of_device=self._flow.steps())
 
     # Functions of libraries
 
@@ -220,6 +223,8 @@ class CallEvaluator:
             return dataclasses.replace(first, on_device=first.on_device or "Fully" in name)
         if name.startswith("torch_xla.amp.syncfree") or ".optim." in name:
             return Value(Kind.OPTIMIZER, certain=True, origin=node)
+        if name in know.THREADED:
+            return Value(Kind.OBJECT, certain=True, origin=node, type_name=name)
         if name in know.SPAWNERS:
             self._spawned(name, arguments)
             return UNKNOWN
@@ -243,6 +248,18 @@ class CallEvaluator:
             given = []
         given.extend((None, item) for item in extra.items or ())
         self.enter(None, function.function, function, given)
+
+    def _threaded(self, node: cst.Call, arguments: Arguments) -> None:
+        """``DataParallel(net)(loop, loader)``: the loop gets model, loader, device, context."""
+        values = [value for _, value in arguments]
+        if len(values) < 2 or values[0].function is None:
+            return
+        given = [
+            Value(Kind.MODEL, origin=node, on_device=True),
+            Value(Kind.DEVICE_LOADER, origin=node, element=values[1]),
+            Value(Kind.DEVICE, certain=True, origin=node),
+        ]
+        self.enter(None, values[0].function, values[0], [(None, value) for value in given])
 
     def _closure(self, arguments: Arguments) -> None:
         positional = [value for key, value in arguments if key is None]
@@ -319,7 +336,11 @@ class CallEvaluator:
             return Value(Kind.OPTIMIZER, certain=True, origin=node)
         if last[:1].isupper():
             return Value(Kind.OBJECT, certain=True, origin=node, type_name=name)
-        return Value(local=any(value.local for value in values))
+        local = any(value.local for value in values)
+        given = any(value.holds_device_tensor for value in values)
+        if given and know.LOSS_FUNCTION.search(last):
+            return Value(Kind.DEVICE_TENSOR, origin=_origin(values), local=local)
+        return Value(local=local, made_of_device=given)
 
 
 def _origin(values: Sequence[Value]) -> cst.CSTNode | None:

@@ -63,6 +63,10 @@ class Evidence:
         """Whether a function asks a name (or dotted text) for what only modules have."""
         return text in self._asked.get(home, ())
 
+    def takes_steps(self, module: cst.Module) -> bool:
+        """Whether a module takes steps on the device itself."""
+        return module in self._with_steps
+
     def _home(self, node: cst.CSTNode) -> Home:
         return self._tree.function_of(node) or self._tree.module_of(node)
 
@@ -76,6 +80,10 @@ class Evidence:
                 if isinstance(home, Function) and home.owner is not None:
                     found.setdefault(home.owner, call)
         return found
+
+    @functools.cached_property
+    def _with_steps(self) -> frozenset[cst.Module]:
+        return frozenset(self._tree.module_of(call) for call in self._takes_steps.values())
 
     def _step(self, home: Home) -> cst.Call | None:
         step = self._takes_steps.get(home)

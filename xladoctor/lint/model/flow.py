@@ -120,6 +120,10 @@ class Flow:
         module = self._module if node is None else self.tree.module_of(node)
         return module in self._xla
 
+    def steps(self) -> bool:
+        """Whether the code that runs now is of a module that takes steps on the device."""
+        return self.believes() and self._evidence.takes_steps(self._module)
+
     def believed(self, name: str, value: Value, frame: Frame) -> Value:
         """What a name holds that is bound to a value, by what its function does with it."""
         if value.kind not in {Kind.UNKNOWN, Kind.DEVICE_TENSOR} or not self.believes():

@@ -98,6 +98,10 @@ SPAWNERS = {
     "accelerate.launchers.notebook_launcher": "function",
     "torch_xla.experimental.pjrt.spawn": "fn",
 }
+#: The cores as threads of one process, before ``spawn``.
+THREADED = frozenset(
+    {"torch_xla.distributed.data_parallel.DataParallel", "torch_xla_py.data_parallel.DataParallel"}
+)
 STEP_CLOSURES = frozenset({f"{XM}.add_step_closure"})
 #: Calls after which a model lives on the device, or that hand on their first argument.
 WRAPPERS = frozenset(
@@ -141,6 +145,8 @@ NUMBER_NAME = re.compile(
     r"ratio|rate|scale_factor|eps|dtype|device|mode|name|training|flag|config|cfg|kwargs|stage|level)$"
     r"|^(return|use|is|num|n|output|do|apply|with|has)_"
 )
+#: Functions of other packages that make tensors of the tensors they are given: losses.
+LOSS_FUNCTION = re.compile(r"(^|_)(loss|criterion|cross_entropy|bce)(_fn|_func)?$", re.IGNORECASE)
 #: What a loop counts with.
 STEP_NAME = re.compile(
     r"^(i|j|k|n|b?idx|bi|it|itr|index"

@@ -21,7 +21,10 @@ def collective_in_step(model: FileModel) -> Iterator[Problem]:
     """Find ``mesh_reduce`` and ``rendezvous`` in step loops."""
     for call in model.calls(f"{_XM}mesh_reduce", f"{_XM}rendezvous"):
         loop = costly_loop(model, call.node)
-        if loop is None or loop.kind is not LoopKind.STEP or model.guards(call.node):
+        if loop is None or loop.kind is not LoopKind.STEP:
+            continue
+        outside = {guard.node for guard in model.guards(loop.node)}
+        if any(guard.node not in outside for guard in model.guards(call.node)):
             continue
         name = (call.name or "").rpartition(".")[2]
         yield model.problem(
