@@ -108,9 +108,8 @@ class CallEvaluator:
     def object_called(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
         """``model(x)``, ``criterion(a, b)``, ``meter(x)``."""
         result = UNKNOWN
-        if called.type_name in know.THREADED:
-            self._threaded(node, arguments)
-            return result
+        if called.type_name == know.DATA_PARALLEL:
+            return self._data_parallel(arguments)
         if called.instance is not None:
             name = "forward" if called.kind is Kind.MODEL else "__call__"
             method = self._flow.method(called.instance.cls, name)
@@ -202,11 +201,12 @@ class CallEvaluator:
         if name.endswith(".mesh_reduce"):
             return NUMBER
         tensors = [value for value in values if value.holds_device_tensor]
-        if not tensors and name == f"{know.XM}.all_reduce" and len(node.args) > 1:
-            # Of one tensor it gives a tensor; a list is reduced in place.
-            whole = not isinstance(node.args[1].value, cst.List) and values[1] == UNKNOWN
-            return Value(Kind.DEVICE_TENSOR, origin=node) if whole else UNKNOWN
-        return dataclasses.replace(tensors[0], local=False) if tensors else UNKNOWN
+        if tensors:
+            return dataclasses.replace(tensors[0], local=False)
+        # They are given a device tensor, wherever it is from, and give back a new one.
+        place = {f"{know.XM}.all_reduce": 1, f"{know.XM}.all_gather": 0}.get(name, len(values))
+        one = place < len(values) and values[place].kind is Kind.UNKNOWN
+        return Value(Kind.DEVICE_TENSOR, origin=node) if one else UNKNOWN
 
     def _torch_xla(self, node: cst.Call, name: str, arguments: Arguments, first: Value) -> Value:
         if name in know.DEVICES:
@@ -219,12 +219,12 @@ class CallEvaluator:
             return Value(Kind.DEVICE_LOADER, certain=True, origin=node, element=first)
         if name == f"{know.PL}.ParallelLoader":
             return Value(Kind.PARALLEL_LOADER, certain=True, origin=node, element=first)
+        if name == know.DATA_PARALLEL:
+            return Value(Kind.OBJECT, certain=True, origin=node, type_name=name)
         if name in know.WRAPPERS or "FullySharded" in name:
             return dataclasses.replace(first, on_device=first.on_device or "Fully" in name)
         if name.startswith("torch_xla.amp.syncfree") or ".optim." in name:
             return Value(Kind.OPTIMIZER, certain=True, origin=node)
-        if name in know.THREADED:
-            return Value(Kind.OBJECT, certain=True, origin=node, type_name=name)
         if name in know.SPAWNERS:
             self._spawned(name, arguments)
             return UNKNOWN
@@ -249,17 +249,22 @@ class CallEvaluator:
         given.extend((None, item) for item in extra.items or ())
         self.enter(None, function.function, function, given)
 
-    def _threaded(self, node: cst.Call, arguments: Arguments) -> None:
-        """``DataParallel(net)(loop, loader)``: the loop gets model, loader, device, context."""
-        values = [value for _, value in arguments]
-        if len(values) < 2 or values[0].function is None:
-            return
-        given = [
-            Value(Kind.MODEL, origin=node, on_device=True),
-            Value(Kind.DEVICE_LOADER, origin=node, element=values[1]),
-            Value(Kind.DEVICE, certain=True, origin=node),
-        ]
-        self.enter(None, values[0].function, values[0], [(None, value) for value in given])
+    def _data_parallel(self, arguments: Arguments) -> Value:
+        """``model_parallel(train_loop_fn, loader)``: the function gets what belongs to its core.
+
+        Its model, a device loader, its device, and an object that keeps what the core had before.
+        """
+        positional = [value for key, value in arguments if key is None]
+        if len(positional) < 2 or positional[0].function is None:
+            return UNKNOWN
+        given = (
+            Value(Kind.MODEL, on_device=True),
+            Value(Kind.DEVICE_LOADER, element=positional[1], type_name=know.DATA_PARALLEL),
+            Value(Kind.DEVICE, certain=True),
+            UNKNOWN,
+        )
+        bound = [(None, value) for value in given]
+        return container(self.enter(None, positional[0].function, positional[0], bound))
 
     def _closure(self, arguments: Arguments) -> None:
         positional = [value for key, value in arguments if key is None]
@@ -334,6 +339,8 @@ class CallEvaluator:
             last.startswith(("Adam", "Adafactor", "Lamb", "create_optimizer", "SGD"))
         ):
             return Value(Kind.OPTIMIZER, certain=True, origin=node)
+        if last[:1].isupper() and _trains_parameters(node):
+            return Value(Kind.OPTIMIZER, origin=node)
         if last[:1].isupper():
             return Value(Kind.OBJECT, certain=True, origin=node, type_name=name)
         local = any(value.local for value in values)
@@ -341,6 +348,20 @@ class CallEvaluator:
         if given and know.LOSS_FUNCTION.search(last):
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values), local=local)
         return Value(local=local, made_of_device=given)
+
+
+def _trains_parameters(node: cst.Call) -> bool:
+    """``Lion(model.parameters(), lr=1e-4)``: an optimizer, whoever's it is."""
+    rate = any(
+        x.keyword is not None and x.keyword.value in {"lr", "learning_rate"} for x in node.args
+    )
+    if not rate or not node.args:
+        return False
+    first = node.args[0].value
+    method = first.func if isinstance(first, cst.Call) else None
+    if isinstance(method, cst.Attribute):
+        return method.attr.value == "parameters"
+    return isinstance(first, cst.Name) and "param" in first.value.lower()
 
 
 def _origin(values: Sequence[Value]) -> cst.CSTNode | None:

@@ -97,6 +97,8 @@ class Evaluator:
             return Value(Kind.DEVICE_LOADER)
         if know.MODEL_NAME.search(last):
             return Value(Kind.MODEL)
+        if know.MASTER_NAME.match(last):
+            return Value(Kind.IS_MASTER, local=True)
         return UNKNOWN
 
     def _inner(self, node: cst.Await, frame: Frame) -> Value:
@@ -253,12 +255,21 @@ class Evaluator:
         if isinstance(operator, cst.Is | cst.IsNot | cst.In | cst.NotIn):
             return dataclasses.replace(NUMBER, local=local and left.kind is not Kind.DEVICE_TENSOR)
         for number, other in ((left, node.comparisons[0].comparator), (rest[0], node.left)):
-            if number.kind is Kind.CORE_NUMBER and isinstance(other, cst.Integer):
+            if isinstance(other, cst.Integer) and (
+                number.kind is Kind.CORE_NUMBER or self._says_core(node, number, other)
+            ):
                 return _asks_for_master(number, operator, other.value)
         tensor = functools.reduce(combine, rest, left)
         if tensor.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY}:
             return tensor
         return dataclasses.replace(NUMBER, local=local)
+
+    def _says_core(self, node: cst.Comparison, number: Value, other: cst.Integer) -> bool:
+        """``rank == 0`` of a rank that comes from elsewhere: the environment, a helper's module."""
+        if other.value != "0" or number.kind not in {Kind.UNKNOWN, Kind.NUMBER}:
+            return False
+        text = dotted_text(node.left) or ""
+        return self.flow.believes() and bool(know.CORE_NAME.search(text.rpartition(".")[2]))
 
     def _if_expression(self, node: cst.IfExp, frame: Frame) -> Value:
         self.evaluate(node.test, frame)
@@ -363,4 +374,4 @@ def _asks_for_master(number: Value, operator: cst.BaseCompOp, literal: str) -> V
         kind = Kind.IS_MASTER
     elif literal == "0" and isinstance(operator, cst.NotEqual | cst.GreaterThan | cst.LessThan):
         kind = Kind.NOT_MASTER
-    return dataclasses.replace(number, kind=kind)
+    return dataclasses.replace(number, kind=kind, local=True)

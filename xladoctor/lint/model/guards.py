@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.loops import Guard
-from xladoctor.lint.model.names import dotted_text
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind
 
@@ -88,8 +86,16 @@ class Guards:
         return any(
             self._every_so_often(guard.test, guard.when)
             for guard in self.around(node)
-            if self._same_loop(guard, node)
+            if self._same_loop(guard, node) and not self._only_of_epoch(guard)
         )
+
+    def _only_of_epoch(self, guard: Guard) -> bool:
+        """``if epoch % 10 == 0:`` within the step loop: true on each step of such an epoch."""
+        asked = {part.value for part in walk(guard.test) if isinstance(part, cst.Name)}
+        loops = [x for x in self._tree.ancestors(guard.node) if isinstance(x, cst.For | cst.While)]
+        if len(loops) < 2 or asked & _bound_in(loops[0]):
+            return False
+        return any(isinstance(x, cst.For) and asked & _names_in(x.target) for x in loops[1:])
 
     def _same_loop(self, guard: Guard, node: cst.CSTNode) -> bool:
         """``if epoch % 10 == 0:`` around the whole step loop does not make its steps rare."""
@@ -182,8 +188,8 @@ class Guards:
         if any(isinstance(node, cst.Modulo) for node in walk(test)):
             return True
         sides = (test.left, test.comparisons[0].comparator)
-        if any(self._length_of_loader(part) for side in sides for part in walk(side)):
-            return True  # the last batch
+        if any(self._is_length(side) for side in sides):  # the last step: i + 1 == len(loader)
+            return any(isinstance(side, cst.Name | cst.BinaryOperation) for side in sides)
         cores = {Kind.CORE_NUMBER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.CONTAINER}
         return (
             any(isinstance(side, cst.Integer | cst.BinaryOperation) for side in sides)
@@ -191,15 +197,23 @@ class Guards:
             and not any(self._flow.value(side).kind in cores for side in sides)
         )
 
-    def _length_of_loader(self, node: cst.CSTNode) -> bool:
-        if not isinstance(node, cst.Call) or len(node.args) != 1:
-            return False
-        over = node.args[0].value
-        if self._names.resolve(node.func) != "builtins.len":
-            return False
-        text = dotted_text(over) or ""
-        named = know.LOADER_NAME.search(text.rpartition(".")[2])
-        return self._flow.value(over).is_loader or named is not None
+    def _is_length(self, node: cst.BaseExpression) -> bool:
+        while isinstance(node, cst.BinaryOperation):
+            node = node.left
+        return isinstance(node, cst.Call) and self._names.resolve(node.func) == "builtins.len"
+
+
+def _bound_in(loop: cst.For | cst.While) -> set[str]:
+    """The names that a loop gives a meaning to, as its target or in its body."""
+    found = _names_in(loop.target) if isinstance(loop, cst.For) else set()
+    for part in walk(loop.body, into_functions=False):
+        if isinstance(part, cst.AssignTarget | cst.AugAssign | cst.NamedExpr | cst.AnnAssign):
+            found |= _names_in(part.target)
+    return found
+
+
+def _names_in(node: cst.CSTNode) -> set[str]:
+    return {part.value for part in walk(node) if isinstance(part, cst.Name)}
 
 
 def true_on_xla(test: cst.BaseExpression) -> bool | None:

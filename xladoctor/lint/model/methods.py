@@ -87,6 +87,8 @@ class MethodEvaluator:
             function = arguments[0][1]  # MpSerialExecutor().run(make_dataset)
             assert function.function is not None
             return self._calls.enter(None, function.function, function, ())
+        if name == "from_pretrained" and know.MODEL_NAME.search(_last(node.func)):
+            return Value(Kind.MODEL, origin=node)  # ``model = CLASSES[kind]``
         guessed = self._evaluator.guess(name)
         if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
             return self._calls.object_called(node, guessed, arguments)
@@ -111,6 +113,8 @@ class MethodEvaluator:
             return Value(local=receiver.local)
         if name in know.HOST_METHODS:
             return NUMBER
+        if name in {"named_parameters", "named_buffers"}:  # a model after all
+            return container(container(None, (NUMBER, likely(receiver))))
         if name in {"keys", "values", "items"}:
             inner = likely(receiver)
             pair = container(None, (NUMBER, inner)) if name == "items" else inner
@@ -207,6 +211,12 @@ def _prepared(arguments: Arguments) -> Value:
             value = dataclasses.replace(value, on_device=True)
         items.append(value)
     return items[0] if len(items) == 1 else container(None, tuple(items))
+
+
+def _last(func: cst.BaseExpression) -> str:
+    """The last name before the method: "model" in ``args.model.from_pretrained``."""
+    text = dotted_text(func.value) if isinstance(func, cst.Attribute) else None
+    return (text or "").rpartition(".")[2]
 
 
 def _makes_model(node: cst.BaseExpression) -> bool:

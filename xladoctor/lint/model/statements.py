@@ -11,7 +11,6 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.names import dotted_text
 from xladoctor.lint.model.values import (
     NUMBER,
-    UNKNOWN,
     Instance,
     Kind,
     Value,
@@ -75,7 +74,8 @@ class Statements:
             self._if(node, frame)
         elif isinstance(node, cst.For):
             iterated = self._evaluator.evaluate(node.iter, frame)
-            self._loop(node, frame, lambda: self._next(node.target, iterated, frame))
+            each = _element(node.target, iterated)
+            self._loop(node, frame, lambda: self.assign(node.target, each, frame))
         elif isinstance(node, cst.While):
             self._loop(node, frame, lambda: self._evaluator.evaluate(node.test, frame))
         elif isinstance(node, cst.With):
@@ -86,20 +86,6 @@ class Statements:
             self._match(node, frame)
         elif isinstance(node, cst.FunctionDef | cst.ClassDef):
             self._definition(node, frame)
-
-    def _next(self, target: cst.CSTNode, iterated: Value, frame: Frame) -> None:
-        """Bind the target of a loop to what comes next.
-
-        ``for step, batch in loader``: loaders of before torch_xla 1.0 gave the number with it, and
-        those of some projects do; no part of a batch is called so.
-        """
-        value = element_of(iterated)
-        if iterated.is_loader and isinstance(target, cst.Tuple) and len(target.elements) > 1:
-            first = target.elements[0].value
-            if isinstance(first, cst.Name) and know.STEP_NAME.match(first.value):
-                rest = unpack(value, len(target.elements))[1:]
-                value = container(None, (UNKNOWN, *rest))
-        self.assign(target, value, frame)
 
     def _with(self, node: cst.With, frame: Frame) -> None:
         for item in node.items:
@@ -266,3 +252,20 @@ def join_env(one: Env, other: Env) -> Env:
     for name, value in other.items():
         joined[name] = join(joined[name], value) if name in joined else value
     return joined
+
+
+def _element(target: cst.BaseAssignTargetExpression, iterated: Value) -> Value:
+    """What each turn of a loop gets, where a device loader may count its batches.
+
+    The loaders of ``DataParallel`` did: ``for step, (x, y) in loader``. Elsewhere ``step`` as the
+    first of two says that the loader is one of the user's own, or that ``enumerate`` was forgotten.
+    """
+    each = element_of(iterated)
+    if iterated.kind is not Kind.DEVICE_LOADER or not isinstance(target, cst.Tuple):
+        return each
+    if len(target.elements) != 2:
+        return each
+    first, second = (element.value for element in target.elements)
+    counted = isinstance(first, cst.Name) and know.COUNTER_NAME.search(first.value)
+    nested = isinstance(second, cst.Tuple) and iterated.type_name == know.DATA_PARALLEL
+    return container(None, (NUMBER, each)) if counted or nested else each

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Class, LoopKind
+from xladoctor.lint.model import Class, Kind, LoopKind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import entry_places, every_core
+from xladoctor.lint.rules._cores import differs, entry_places, every_core
+from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._imports import spell
 from xladoctor.lint.rules._moves import insert_behind, line_of
 
@@ -24,6 +25,9 @@ _EQUAL = re.compile(
     r"seed|broadcast|load(?!er)|pretrained|restore|resume|checkpoint|sync_module", re.IGNORECASE
 )
 
+#: What torch draws initial weights from.
+_SEEDS = ("torch.manual_seed", "torch.random.manual_seed")
+
 
 @rule("XLA426")
 def initial_weights(model: FileModel) -> Iterator[Problem]:
@@ -32,10 +36,11 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         return
     if not any(loop.kind is LoopKind.STEP for loop in model.loops):
         return
-    if any(_makes_equal(call) for call in model.calls()) or _wraps(model):
+    if any(_makes_equal(model, call) for call in model.calls()) or _wraps(model):
         return
     for call in model.calls():
-        entry = every_core(model, call.node) if _makes_model(model, call) else None
+        made = _makes_model(model, call) or _drawn_apart(model, call)
+        entry = every_core(model, call.node) if made else None
         if entry is not None:
             yield model.problem(
                 call.node,
@@ -48,9 +53,35 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             )
 
 
-def _makes_equal(call: CallSite) -> bool:
+def _makes_equal(model: FileModel, call: CallSite) -> bool:
+    if _seeds_apart(model, call):
+        return False
     target = call.target.name if call.target is not None else ""
     return _EQUAL.search(f"{call.name or ''} {call.method or ''} {target}") is not None
+
+
+def _seeds_apart(model: FileModel, call: CallSite) -> bool:
+    """``torch.manual_seed(42 + rank)``: each core draws other numbers, on purpose."""
+    return call.name in _SEEDS and any(
+        differs(model, argument.value) for argument in call.node.args
+    )
+
+
+def _drawn_apart(model: FileModel, call: CallSite) -> bool:
+    """``build_model(config).to(device)`` behind such a seed, wherever the model's class is."""
+    if call.method != "to" or not isinstance(call.receiver, cst.Call):
+        return False
+    value = model.value(call.node)
+    return (
+        value.kind is Kind.MODEL
+        and value.on_device
+        and not isinstance(model.call(call.receiver).target, Class)
+        and any(
+            seed.function is call.function and in_order(model, seed.node, call.node)
+            for seed in model.calls(*_SEEDS)
+            if _seeds_apart(model, seed)
+        )
+    )
 
 
 def _wraps(model: FileModel) -> bool:
@@ -62,8 +93,18 @@ def _wraps(model: FileModel) -> bool:
 def _makes_model(model: FileModel, call: CallSite) -> bool:
     if not isinstance(call.target, Class):
         return False
-    bases = {(model.name(base) or "") for base in call.target.bases}
-    return "torch.nn.Module" in bases and bool(call.target.methods)
+    if (
+        call.function is not None
+        and call.function.owner is not None
+        and _is_model(model, call.function.owner)
+    ):
+        return False  # a part of another model: that one is told, where it is made
+    return _is_model(model, call.target)
+
+
+def _is_model(model: FileModel, cls: Class) -> bool:
+    bases = {(model.name(base) or "") for base in cls.bases}
+    return "torch.nn.Module" in bases and bool(cls.methods)
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:
