@@ -127,7 +127,7 @@ class CallEvaluator:
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values) or node, local=local)
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
-        return Value(local=local)
+        return Value(local=local, made_of_device=self._flow.steps())
 
     # Functions of libraries
 
@@ -343,7 +343,11 @@ class CallEvaluator:
             return Value(Kind.OPTIMIZER, origin=node)
         if last[:1].isupper():
             return Value(Kind.OBJECT, certain=True, origin=node, type_name=name)
-        return Value(local=any(value.local for value in values))
+        local = any(value.local for value in values)
+        given = any(value.holds_device_tensor for value in values)
+        if given and know.LOSS_FUNCTION.search(last):
+            return Value(Kind.DEVICE_TENSOR, origin=_origin(values), local=local)
+        return Value(local=local, made_of_device=given)
 
 
 def _trains_parameters(node: cst.Call) -> bool:

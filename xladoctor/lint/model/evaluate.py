@@ -143,11 +143,11 @@ class Evaluator:
         if imported is not None:
             return imported
         guessed = self.guess(node.value)
-        return (
-            guessed
-            if value is None or not value.local
-            else dataclasses.replace(guessed, local=True)
-        )
+        if value is None:
+            return guessed
+        if guessed.kind is Kind.UNKNOWN:
+            return value
+        return dataclasses.replace(guessed, local=True) if value.local else guessed
 
     def _attribute(self, node: cst.Attribute, frame: Frame) -> Value:
         if self.flow.names.resolve(node) is not None:
@@ -173,11 +173,17 @@ class Evaluator:
             return Value(Kind.CORE_NUMBER, certain=True, origin=node, local=True)
         if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}:
             return self._tensor_attribute(holder, name)
-        if holder.kind is Kind.DEVICE_LOADER or holder.kind is Kind.LOADER:
+        return self._other_attribute(node, holder)
+
+    def _other_attribute(self, node: cst.Attribute, holder: Value) -> Value:
+        name = node.attr.value
+        if holder.is_loader:
             return UNKNOWN
         if holder.kind is Kind.OBJECT and holder.type_name == "accelerate.Accelerator":
             return Value(Kind.DEVICE, origin=node) if name == "device" else UNKNOWN
-        return self.guess(name) if text is not None else UNKNOWN
+        if holder.made_of_device and name not in know.HOST_ATTRIBUTES:
+            return holder
+        return self.guess(name) if dotted_text(node) is not None else UNKNOWN
 
     def _tensor_attribute(self, holder: Value, name: str) -> Value:
         if name in know.HOST_ATTRIBUTES:
@@ -288,7 +294,7 @@ class Evaluator:
             return element_of(holder)
         if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
             return holder
-        return Value(local=holder.local)
+        return Value(local=holder.local, made_of_device=holder.made_of_device)
 
     def _sequence(self, node: cst.Tuple | cst.List | cst.Set, frame: Frame) -> Value:
         items = [self.evaluate(element.value, frame) for element in node.elements]

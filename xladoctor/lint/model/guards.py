@@ -150,7 +150,7 @@ class Guards:
             equal = isinstance(operator, cst.Equal)
             if equal or isinstance(operator, cst.NotEqual):
                 return equal is when and self._counts(test)
-            return when and _wraps_round(test)
+            return when and self._wraps(test)
         if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
             return not when
         if isinstance(test, cst.Name) and depth:
@@ -162,6 +162,27 @@ class Guards:
                 for item in bindings
             )
         return False
+
+    def _wraps(self, test: cst.Comparison) -> bool:
+        """Whether a count has come round: ``step * cores % 500 < cores``, ``a % n > b % n``."""
+        sides = (test.left, test.comparisons[0].comparator)
+        modulos = [
+            side
+            for side in sides
+            if isinstance(side, cst.BinaryOperation) and isinstance(side.operator, cst.Modulo)
+        ]
+        if len(modulos) == 2:
+            one, other = (self._tree.text(side.right) for side in modulos)
+            return one == other
+        less = isinstance(test.comparisons[0].operator, cst.LessThan)
+        if not modulos or modulos[0] is not (sides[0] if less else sides[1]):
+            return False
+        stride = sides[1] if less else sides[0]
+        text = self._tree.text(stride)
+        return any(
+            isinstance(part, cst.BaseExpression) and self._tree.text(part) == text
+            for part in walk(modulos[0].left)
+        )
 
     def _counts(self, test: cst.Comparison) -> bool:
         if any(isinstance(node, cst.Modulo) for node in walk(test)):
@@ -180,20 +201,6 @@ class Guards:
         while isinstance(node, cst.BinaryOperation):
             node = node.left
         return isinstance(node, cst.Call) and self._names.resolve(node.func) == "builtins.len"
-
-
-def _wraps_round(test: cst.Comparison) -> bool:
-    """``step * n % 100 < n`` and ``a % 100 > (a + n) % 100``: a counter has just passed a limit."""
-    part = test.comparisons[0]
-    left, right = (_has_modulo(side) for side in (test.left, part.comparator))
-    if left and right:
-        return True
-    few = isinstance(part.comparator, cst.Name | cst.Attribute | cst.Integer)
-    return left and few and isinstance(part.operator, cst.LessThan)
-
-
-def _has_modulo(node: cst.BaseExpression) -> bool:
-    return any(isinstance(part, cst.Modulo) for part in walk(node))
 
 
 def _bound_in(loop: cst.For | cst.While) -> set[str]:

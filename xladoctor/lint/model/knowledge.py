@@ -145,8 +145,15 @@ NUMBER_NAME = re.compile(
     r"ratio|rate|scale_factor|eps|dtype|device|mode|name|training|flag|config|cfg|kwargs|stage|level)$"
     r"|^(return|use|is|num|n|output|do|apply|with|has)_"
 )
+#: Functions of other packages that make tensors of the tensors they are given: losses.
+LOSS_FUNCTION = re.compile(r"(^|_)(loss|criterion|cross_entropy|bce)(_fn|_func)?$", re.IGNORECASE)
 #: The counter of a loop by its name.
-COUNTER_NAME = re.compile(r"^_?(global_|local_|train_|batch_?)?(i|bi|ii|step|idx|i?ter(ation)?)$")
+COUNTER_NAME = re.compile(
+    r"^(i|j|k|n|b?idx|bi|it|itr|index"
+    r"|(((train|val|valid|test|eval|global|local)_)?(step|iter|iteration)|batch)"
+    r"_?(i|id|idx|ix|index|n|nb|no|num|number|count)"
+    r"|((train|val|valid|test|eval|global|local)_)?(step|iter|iteration))$"
+)
 DEVICE_NAME = re.compile(r"^(xla_|tpu_|_)?(device|dev)$")
 OPTIMIZER_NAME = re.compile(r"(^|_)(optimi[sz]ers?|optim|opt)(_?[a-z0-9]{1,2})?$", re.IGNORECASE)
 LOSS_NAME = re.compile(

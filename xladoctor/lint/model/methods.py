@@ -53,6 +53,9 @@ class MethodEvaluator:
     ) -> Value:
         """What ``receiver.method(...)`` gives back."""
         name = func.attr.value
+        if receiver.made_of_device and name in {"cpu", "detach", "item"}:
+            receiver = Value(Kind.DEVICE_TENSOR, local=receiver.local)
+            self._flow.record(func.value, receiver)
         held = self._evaluator.evaluate(func, frame) if receiver.instance is not None else UNKNOWN
         if held.kind is Kind.FUNCTION and held.function is not None:
             return self._calls.enter(node, held.function, held, arguments)
@@ -90,7 +93,8 @@ class MethodEvaluator:
         if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
             return self._calls.object_called(node, guessed, arguments)
         local = receiver.local or any(value.local for _, value in arguments)
-        return Value(local=local)
+        given = any(value.holds_device_tensor for _, value in arguments)
+        return Value(local=local, made_of_device=given or receiver.made_of_device)
 
     def _tensor_method(
         self, node: cst.Call, name: str, receiver: Value, arguments: Arguments

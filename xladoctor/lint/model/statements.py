@@ -212,6 +212,7 @@ class Statements:
                 self.assign(element.value, part, frame)
             return
         if isinstance(target, cst.Name):
+            value = self._flow.believed(target.value, value, frame)
             frame.env[target.value] = value
             stale = [key for key in frame.env if key.startswith(target.value + ".")]
             for key in stale:

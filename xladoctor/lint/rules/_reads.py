@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model.evidence import STEPS
 from xladoctor.lint.model.guards import true_on_xla
 
 if TYPE_CHECKING:
-    import libcst as cst
-
     from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel, Loop, Problem, Value
     from xladoctor.lint.model.file import Place
@@ -83,7 +84,10 @@ def why_on_device(model: FileModel, value: Value, loop: Loop) -> list[Place]:
     """Why the rule believes that a value is on the device, if that says more than the loop does."""
     if value.origin is None or value.origin is loop.node:
         return []
-    return [model.place(value.origin, "this puts it on the device")]
+    note = "this puts it on the device"
+    if isinstance(value.origin, cst.Call) and model.name(value.origin.func) in STEPS:
+        note = "its backward pass belongs to this step on the device"
+    return [model.place(value.origin, note)]
 
 
 def read_problem(
