@@ -458,6 +458,26 @@ def test_the_names_of_parameters_are_no_tensors():
     assert not set(codes(program)) & {"XLA101", "XLA103"}
 
 
+@pytest.mark.parametrize(
+    ("lines", "twice"),
+    [
+        ("opt.step()\nxm.optimizer_step(opt)", True),
+        ("xm.optimizer_step(opt, barrier=True)\nscheduler.step()\nopt.step()", True),
+        ("opt.step()\nopt.zero_grad()\nxm.optimizer_step(opt)", False),
+        ("optimizer_g.step()\nxm.optimizer_step(opt)", False),
+        ("if tpu: xm.optimizer_step(opt)\nelse: opt.step()", False),
+        ("xm.reduce_gradients(opt)\nopt.step()", False),
+    ],
+)
+def test_an_optimizer_that_steps_twice(lines, twice):
+    body = lines.replace("\n", "\n    ")
+    program = "import torch_xla.core.xla_model as xm\n\n\n"
+    program += (
+        f"def step(loss, opt, optimizer_g, scheduler, tpu):\n    loss.backward()\n    {body}\n"
+    )
+    assert ("XLA302" in codes(program)) is twice
+
+
 LOADED = """
     import torch
     import torch_xla.core.xla_model as xm

@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import (
+    KNOWN_AS,
+    canonical,
+    dotted_text,
+    from_names,
+    imports_module,
+)
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["LinkedNames", "Names", "canonical", "dotted_text"]
 
 _BUILTINS = frozenset(dir(builtins))
 
@@ -22,56 +31,6 @@ _BINDING = frozenset(
         cst.AnnAssign, cst.NamedExpr, cst.AugAssign, cst.For, cst.CompFor, cst.AsName,
     ]
 )  # fmt: skip
-
-#: The same thing under several public addresses: the left is rewritten to the right. Only whole
-#: dotted parts at the beginning match.
-_SAME = {
-    "torch.utils.data.dataloader": "torch.utils.data",
-    "torch.utils.data.sampler": "torch.utils.data",
-    "torch.utils.data.distributed": "torch.utils.data",
-    "torch.nn.modules.loss": "torch.nn",
-    "torch.optim.adamw": "torch.optim",
-    "torch.optim.adam": "torch.optim",
-    "torch.optim.sgd": "torch.optim",
-    "torch.autograd.grad_mode": "torch",
-    "pytorch_lightning": "lightning.pytorch",
-    "lightning.Trainer": "lightning.pytorch.Trainer",
-    "lightning.LightningModule": "lightning.pytorch.LightningModule",
-    "lightning.LightningDataModule": "lightning.pytorch.LightningDataModule",
-    "lightning.Callback": "lightning.pytorch.Callback",
-    "lightning.seed_everything": "lightning.pytorch.seed_everything",
-    "torch_xla_py.xla_model": "torch_xla.core.xla_model",
-    "torch_xla_py.data_parallel": "torch_xla.distributed.data_parallel",
-    "tqdm.auto": "tqdm",
-    "tqdm.notebook": "tqdm",
-    "tqdm.autonotebook": "tqdm",
-}
-#: What everybody calls these modules, and calls nothing else.
-_KNOWN_AS = {
-    "xm": "torch_xla.core.xla_model",
-    "xmp": "torch_xla.distributed.xla_multiprocessing",
-}
-_LONGEST_FIRST = sorted(_SAME.items(), key=lambda item: -len(item[0]))
-
-
-def canonical(dotted: str) -> str:
-    """One address for things that have several (see ``_SAME``)."""
-    for old, new in _LONGEST_FIRST:
-        if dotted == old or dotted.startswith(old + "."):
-            return new + dotted[len(old) :]
-    return dotted
-
-
-def dotted_text(node: cst.BaseExpression) -> str | None:
-    """``a.b.c`` as text if the expression is a plain chain of names, else None."""
-    parts: list[str] = []
-    while isinstance(node, cst.Attribute):
-        parts.append(node.attr.value)
-        node = node.value
-    if not isinstance(node, cst.Name):
-        return None
-    parts.append(node.value)
-    return ".".join(reversed(parts))
 
 
 class Names:
@@ -253,9 +212,9 @@ class Names:
             if isinstance(node, cst.Import):
                 found.update(dotted_text(alias.name) or "" for alias in node.names)
             else:
-                found.update(dotted for _, dotted in _from_names(node))
+                found.update(dotted for _, dotted in from_names(node))
                 found.add((dotted_text(node.module) or "") if node.module else "")
-        found.update(_imports_module(call) or "" for call in self._tree.calls)
+        found.update(imports_module(call) or "" for call in self._tree.calls)
         return frozenset(found - {""})
 
     def _reaches(self, binding: Binding, name: str, dotted: str) -> bool:
@@ -289,9 +248,9 @@ class Names:
 
     def _handed_on(self, name: str, bindings: Sequence[Binding]) -> str | None:
         """``def save(xm, path)`` and ``xm, pl = load_torch_xla()`` in a file that imports it."""
-        if name not in _KNOWN_AS or any(item.kind not in {"param", "other"} for item in bindings):
+        if name not in KNOWN_AS or any(item.kind not in {"param", "other"} for item in bindings):
             return None
-        return _KNOWN_AS[name] if any(x.startswith("torch_xla.") for x in self.imported()) else None
+        return KNOWN_AS[name] if any(x.startswith("torch_xla.") for x in self.imported()) else None
 
     def _kept(self, node: cst.Attribute) -> str | None:
         """``self.xm`` of a class that only ever keeps this one module of torch_xla under it."""
@@ -351,7 +310,7 @@ class Names:
                     first = dotted.partition(".")[0]
                     self._add(scope, first, Binding("import", node, first))
         elif isinstance(node, cst.ImportFrom):
-            for name, dotted in _from_names(node):
+            for name, dotted in from_names(node):
                 self._add(scope, name, Binding("import", node, dotted))
         elif isinstance(node, cst.FunctionDef):
             outer = scope.parent if scope.node is node else scope
@@ -386,7 +345,7 @@ class Names:
         self, target: cst.BaseExpression, value: cst.BaseExpression | None, scope: Scope
     ) -> None:
         if isinstance(target, cst.Name):
-            module = None if value is None else _imports_module(value)
+            module = None if value is None else imports_module(value)
             if module is not None:
                 assert value is not None
                 self._add(scope, target.value, Binding("import", value, module))
@@ -433,30 +392,3 @@ class LinkedNames:
     def lookup(self, name: str, scope: Scope) -> list[Binding] | None:
         """See :meth:`Names.lookup`."""
         return self._by_top[scope.top].lookup(name, scope)
-
-
-def _imports_module(node: cst.BaseExpression) -> str | None:
-    """The module that ``importlib.import_module("torch_xla.runtime")`` gives, if it is written."""
-    if not isinstance(node, cst.Call) or len(node.args) != 1:
-        return None
-    if dotted_text(node.func) not in {"importlib.import_module", "import_module"}:
-        return None
-    given = node.args[0].value
-    text = given.evaluated_value if isinstance(given, cst.SimpleString) else None
-    return text if isinstance(text, str) and not text.startswith(".") else None
-
-
-def _from_names(node: cst.ImportFrom) -> Iterable[tuple[str, str]]:
-    """(bound name, dotted original) of each name of a ``from`` import."""
-    if isinstance(node.names, cst.ImportStar):
-        return
-    # A relative import is another file of the user's package: its address begins with dots.
-    prefix = "." * len(node.relative)
-    module = (dotted_text(node.module) or "") if node.module is not None else ""
-    for alias in node.names:
-        name = alias.name.value
-        assert isinstance(name, str)
-        bound = alias.asname.name.value if alias.asname is not None else name  # type: ignore[union-attr]
-        assert isinstance(bound, str)
-        joined = f"{module}.{name}" if module else name
-        yield bound, prefix + joined

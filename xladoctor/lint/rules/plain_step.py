@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._protocol import reduces_gradients, steps_optimizer
+from xladoctor.lint.rules._exact import in_order, same_name
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, reduces_gradients, steps_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,8 +19,11 @@ if TYPE_CHECKING:
 
 @rule("XLA302")
 def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
-    """Find plain optimizer steps on several cores in files that reduce no gradients."""
-    if not model.is_xla or not model.multi_core or model.frameworks or reduces_gradients(model):
+    """Find plain optimizer steps on several cores that reduce no gradients, or step twice."""
+    if not model.is_xla or model.frameworks:
+        return
+    yield from _twice(model)
+    if not model.multi_core or reduces_gradients(model):
         return
     if not any(True for _ in model.methods("backward")):
         return
@@ -37,6 +43,39 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
             related=related,
             fix=_fix(model, call),
         )
+
+
+def _twice(model: FileModel) -> Iterator[Problem]:
+    """``optimizer.step()`` beside ``xm.optimizer_step(optimizer)``, which steps itself."""
+    for reducing in model.calls(OPTIMIZER_STEP):
+        for plain in model.methods("step"):
+            if not steps_optimizer(model, plain) or not _same_step(model, plain, reducing):
+                continue
+            yield model.problem(
+                plain.node,
+                "the optimizer steps twice: here with the gradients of this core's own batch, and "
+                "once more in xm.optimizer_step",
+                suggestion="leave this step out: xm.optimizer_step(optimizer) reduces the "
+                "gradients, then steps",
+                related=[model.place(reducing.node, "the other step")],
+            )
+            break
+
+
+def _same_step(model: FileModel, plain: CallSite, reducing: CallSite) -> bool:
+    """Whether both stand in one block, for one optimizer, with no new gradients between."""
+    if not same_name(plain.receiver, reducing.argument(0, "optimizer")):
+        return False
+    lines = [model.parent(call.node) for call in (plain, reducing)]
+    outer = [model.parent(line) if line is not None else None for line in lines]
+    blocks = [model.parent(line) if line is not None else None for line in outer]
+    if blocks[0] is None or blocks[0] is not blocks[1] or not isinstance(lines[0], cst.Expr):
+        return False
+    first, last = sorted((plain.node, reducing.node), key=model.tree.order.__getitem__)
+    return not any(
+        call.method in {"zero_grad", "backward"} and in_order(model, first, call.node, last)
+        for call in model.calls()
+    )
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

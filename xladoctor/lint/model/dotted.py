@@ -1,0 +1,87 @@
+"""Dotted names as text: how imports and expressions spell them, and one address for each thing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: The same thing under several public addresses: the left is rewritten to the right. Only whole
+#: dotted parts at the beginning match.
+_SAME = {
+    "torch.utils.data.dataloader": "torch.utils.data",
+    "torch.utils.data.sampler": "torch.utils.data",
+    "torch.utils.data.distributed": "torch.utils.data",
+    "torch.nn.modules.loss": "torch.nn",
+    "torch.optim.adamw": "torch.optim",
+    "torch.optim.adam": "torch.optim",
+    "torch.optim.sgd": "torch.optim",
+    "torch.autograd.grad_mode": "torch",
+    "pytorch_lightning": "lightning.pytorch",
+    "lightning.Trainer": "lightning.pytorch.Trainer",
+    "lightning.LightningModule": "lightning.pytorch.LightningModule",
+    "lightning.LightningDataModule": "lightning.pytorch.LightningDataModule",
+    "lightning.Callback": "lightning.pytorch.Callback",
+    "lightning.seed_everything": "lightning.pytorch.seed_everything",
+    "torch_xla_py.xla_model": "torch_xla.core.xla_model",
+    "torch_xla_py.data_parallel": "torch_xla.distributed.data_parallel",
+    "tqdm.auto": "tqdm",
+    "tqdm.notebook": "tqdm",
+    "tqdm.autonotebook": "tqdm",
+}
+#: What everybody calls these modules, and calls nothing else.
+KNOWN_AS = {
+    "xm": "torch_xla.core.xla_model",
+    "xmp": "torch_xla.distributed.xla_multiprocessing",
+}
+_LONGEST_FIRST = sorted(_SAME.items(), key=lambda item: -len(item[0]))
+
+
+def canonical(dotted: str) -> str:
+    """One address for things that have several (see ``_SAME``)."""
+    for old, new in _LONGEST_FIRST:
+        if dotted == old or dotted.startswith(old + "."):
+            return new + dotted[len(old) :]
+    return dotted
+
+
+def dotted_text(node: cst.BaseExpression) -> str | None:
+    """``a.b.c`` as text if the expression is a plain chain of names, else None."""
+    parts: list[str] = []
+    while isinstance(node, cst.Attribute):
+        parts.append(node.attr.value)
+        node = node.value
+    if not isinstance(node, cst.Name):
+        return None
+    parts.append(node.value)
+    return ".".join(reversed(parts))
+
+
+def imports_module(node: cst.BaseExpression) -> str | None:
+    """The module that ``importlib.import_module("torch_xla.runtime")`` gives, if it is written."""
+    if not isinstance(node, cst.Call) or len(node.args) != 1:
+        return None
+    if dotted_text(node.func) not in {"importlib.import_module", "import_module"}:
+        return None
+    given = node.args[0].value
+    text = given.evaluated_value if isinstance(given, cst.SimpleString) else None
+    return text if isinstance(text, str) and not text.startswith(".") else None
+
+
+def from_names(node: cst.ImportFrom) -> Iterable[tuple[str, str]]:
+    """(bound name, dotted original) of each name of a ``from`` import."""
+    if isinstance(node.names, cst.ImportStar):
+        return
+    # A relative import is another file of the user's package: its address begins with dots.
+    prefix = "." * len(node.relative)
+    module = (dotted_text(node.module) or "") if node.module is not None else ""
+    for alias in node.names:
+        name = alias.name.value
+        assert isinstance(name, str)
+        bound = alias.asname.name.value if alias.asname is not None else name  # type: ignore[union-attr]
+        assert isinstance(bound, str)
+        joined = f"{module}.{name}" if module else name
+        yield bound, prefix + joined
