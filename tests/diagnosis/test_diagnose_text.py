@@ -233,6 +233,7 @@ def test_few_of_what_is_needed_is_too_little_to_tell() -> None:
         "ExecuteTime": "15 executions, but not of how many graphs",
         "TensorsGraphSize": "15 graphs, but not how many of them were compiled",
         "XrtCompile": "only what the TPU worker counts (XrtCompile 15)",
+        "XrtReadLiteral": "only what the TPU worker counts (XrtReadLiteral)",
     }.items():
         report = diagnosed([Printed(metric, 15, "1.00", {"50": "1.00"})], {})
         assert report.summary.verdict == "This report shows too little to tell.", metric
@@ -310,3 +311,35 @@ def test_one_line_of_the_analyzer_on_compilations() -> None:
     assert few.summary.verdict == "This debug output shows too little to tell."
     many = diagnose(load(["-"], line.format(40, 11)))
     assert [(f.code, f.severity) for f in many.findings] == [("XLA210", Severity.WARNING)]
+
+
+def between(new: int, ran: int | None) -> Report:
+    """A report with 12 compilations and 40 executions, and one after it."""
+    reports = [(12, None if ran is None else 40), (new, ran)]
+    lines = [
+        "\n".join(
+            print_report([time(n, c, 9.0) for n, c in zip(NAMES, counts, strict=True) if c], {})
+        )
+        for counts in reports
+    ]
+    return series(*lines)
+
+
+NAMES = ("CompileTime", "ExecuteTime")
+
+
+def test_two_reports_without_steps_tell_by_what_came_between() -> None:
+    assert codes(between(16, 46)) == ["XLA210"]
+    assert "4 new graphs between two of these reports (6 executions)" in between(16, 46).summary.why
+    assert codes(between(13, 42)) == []  # one graph may be that of the evaluation
+    assert codes(between(16, 110)) == []
+    unknown = between(16, None)
+    assert [(f.code, f.severity) for f in unknown.findings] == [("XLA210", Severity.INFO)]
+    assert unknown.summary.verdict == "This report shows too little to tell."
+
+
+def test_debug_output_that_is_cut_before_its_cause_says_too_little() -> None:
+    for cause in ("Compil", "most likely user c", ""):
+        text = f"Compilation Analysis: Compilation Cause\nCompilation Analysis:   {cause}"
+        report = diagnose(load(["-"], text))
+        assert report.summary.verdict == "This debug output shows too little to tell.", cause

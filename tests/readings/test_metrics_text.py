@@ -413,3 +413,12 @@ def test_what_is_only_the_beginning_of_a_number_is_no_count(number: str) -> None
     text = f"Counter: MarkStep\n  Value: {number}\nCounter: xla::add\n  Value: 3\n"
     (report,) = parse_reports(text.splitlines(), "x")
     assert report.counters == {"xla::add": 3}
+
+
+@pytest.mark.parametrize("dots", ["...", ".....", "[...]", "[more to follow]"])
+def test_what_people_write_for_what_they_leave_out_is_no_part_of_a_value(dots: str) -> None:
+    metric = Printed("CompileTime", 2, "44s280ms699.409us", {"99": "18s450ms018.269us"})
+    lines = [line for _ in range(2) for line in (*print_report([metric], {}), dots)]
+    first, second = parse_reports(lines, "x")
+    assert first.metrics == second.metrics
+    assert first.metrics["CompileTime"].percentiles["99"] == 18.450018269

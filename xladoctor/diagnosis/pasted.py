@@ -151,9 +151,10 @@ class State:
         steps, graphs, executions = self.steps, self.new_graphs, self.executions
         if steps is not None and steps > limits.EARLY_STEPS:
             return False
+        if steps is not None and max(graphs or 0, executions or 0) < limits.FEWEST_SAMPLES:
+            return True
         if self.reused_graphs is not None or self.step is not None:
-            few = max(graphs or 0, executions or 0) < limits.FEWEST_SAMPLES
-            return steps is not None and few
+            return False
         if graphs is None or executions is None or executions > graphs:
             return False
         if executions < limits.FEWEST_SAMPLES:

@@ -298,6 +298,11 @@ def _from_state(state: State) -> Iterator[Finding]:
     grown, grown_steps = state.grown("UncachedCompile"), state.grown_steps
     if grown is None:
         grown = state.grown("CompileTime")
+    if grown is not None and grown_steps is None:
+        between = _between_reports(state, grown)
+        if between is not None:
+            yield between
+            return
     if grown is not None and grown_steps:
         # Two reports tell more than any total: a settled program compiles nothing in between.
         if grown / grown_steps >= limits.READS_PER_STEP and grown > 1:
@@ -319,6 +324,31 @@ def _from_state(state: State) -> Iterator[Finding]:
             seconds=state.seconds("CompileTime"),
             by="report",
         )
+
+
+def _between_reports(state: State, grown: int) -> Finding | None:
+    """Two reports without steps: what was compiled between them, against what was executed."""
+    runs = state.grown("ExecuteTime", "ExecuteReplicatedTime")
+    if grown < 2 or (state.new_graphs or 0) == grown:  # the first had compiled nothing yet
+        return None
+    if runs is not None:
+        before = (state.executions or 0) - runs
+        if before < limits.FEWEST_SAMPLES or grown < limits.NEW_GRAPHS_SHARE * runs:
+            return None
+    elif (state.new_graphs or 0) >= limits.FAR_TOO_MANY_GRAPHS:
+        return None  # which says more
+    seen = "how many steps lie between them is not in this text"
+    return finding(
+        "XLA210",
+        "the program still compiles: "
+        f"{plural(grown, 'new graph')} between two of these reports"
+        f" ({seen if runs is None else plural(runs, 'execution')})",
+        "print the report every few steps: if it goes on, PT_XLA_DEBUG_LEVEL=1 names the line of "
+        "each compilation",
+        count=grown,
+        by="report",
+        certain=runs is not None,
+    )
 
 
 def _from_totals(state: State, new: int, reused: int | None, steps: int | None) -> str | None:

@@ -26,7 +26,6 @@ _WHEN_EARLY = (
 _BLOCKS = {
     "compilation": ("compilation", "compilations"),
     "execution": ("execution", "executions"),
-    "post-compilation": ("graph's size", "graphs' sizes"),
 }
 _TOO_LITTLE = "This report shows too little to tell."
 _GIVE_ALL = "Give the whole text of metrics_report(), at two steps some 20 apart."
@@ -98,11 +97,20 @@ def _sound_debug(pasted: Pasted, informed: Sequence[Finding]) -> Answer:
             f"{seen[:1].upper()}{seen[1:]}, but not whether each step has it.",
             "Give the output of some 20 steps, or metrics_report() of the same run.",
         )
+    if any(block.cause is None and block.kind in _BLOCKS for block in pasted.debug):
+        return (
+            "This debug output shows too little to tell.",
+            "It is cut where it says why a graph was compiled or executed.",
+            "Give the output of some 20 steps, or metrics_report() of the same run.",
+        )
     kinds = collections.Counter(block.kind for block in pasted.debug)
     shown = [plural(kinds[kind], *names) for kind, names in _BLOCKS.items() if kinds[kind]]
+    sizes = kinds["post-compilation"]
     why = (
-        f"It shows {' and '.join(shown[:2])}, and no value that is read before a step's end."
+        f"It shows {' and '.join(shown)}, and no value that is read before a step's end."
         if shown
+        else f"It shows the size of {plural(sizes, 'graph')}, which most devices have room for."
+        if sizes
         else "What pt-xla-profiler counts does not grow from step to step."
     )
     return (
@@ -128,13 +136,14 @@ def _too_little(state: State) -> str | None:
         seen = f"{plural(known[0], what, many)}, and nothing of what was compiled"
     else:
         ended = state.samples("TensorsGraphSize", "SyncTensorsGraphSize")
-        server = [f"{n} {c:,}" for n in ("XrtCompile", "XrtExecute") if (c := state.samples(n))]
+        server = [name for name in state.metrics if name.startswith("Xrt")]
         if ended is not None:
             seen = f"{plural(ended, 'graph')}, but not how many of them were compiled"
         elif server:
+            counts = [f"{n} {c:,}" for n in ("XrtCompile", "XrtExecute") if (c := state.samples(n))]
             return (
-                f"It has only what the TPU worker counts ({', '.join(server)}), which is of all "
-                "programs and cores since the worker was started."
+                f"It has only what the TPU worker counts ({', '.join(counts or server)}), which is "
+                "of all programs and cores since the worker was started."
             )
         else:
             return "It has neither compilations nor executions nor steps; it may be cut."

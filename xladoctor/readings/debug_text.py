@@ -21,6 +21,7 @@ _CAUSES = ("Compilation Cause", "Execution Cause")
 #: A frame whose end is on the next line, where a terminal has wrapped it.
 _HALF_FRAME = re.compile(r"\S[^(]* \([^()]*")
 _WRAPPED_LINES = 3
+_CAUSE = re.compile(r"mark_step|sync|torch_xla|dynamo|most likely", re.IGNORECASE)
 _HASH = re.compile(r"Graph Hash: (?P<graph>[0-9a-f]{1,64})")
 _GRAPH_SIZE = re.compile(r"Number of Graph (Input|Output)s?: (\d{1,19})(?!\d)")
 #: What a log writes after the text of a line that it holds ("}, ' |), or the line's own end.
@@ -221,6 +222,6 @@ def _block(kind: str, body: list[str], source: str) -> DebugBlock:
 def _cause(text: str) -> str | None:
     """The cause as torch_xla names it, of whatever version; None if another line stands there."""
     text = _RECORD.sub("", text.replace("`", "")).strip(" ,;")
-    if not text or text.endswith(":"):
+    if not _CAUSE.search(text):
         return None
     return text.replace("torch_xla.sync()", "torch_xla.sync")
