@@ -343,3 +343,13 @@ def test_debug_output_that_is_cut_before_its_cause_says_too_little() -> None:
         text = f"Compilation Analysis: Compilation Cause\nCompilation Analysis:   {cause}"
         report = diagnose(load(["-"], text))
         assert report.summary.verdict == "This debug output shows too little to tell.", cause
+
+
+def test_the_answer_does_not_say_a_thing_twice_nor_call_sound_what_it_cannot_judge() -> None:
+    wrong = diagnosed([], {"CachedCompile": 2, "MarkStep": 29, "UncachedCompile": 27}).summary
+    assert wrong.verdict == "The program compiles again and again."
+    assert wrong.why == "27 new graphs against 2 that were used again."
+    assert wrong.conclusive
+    assert diagnosed(EXECUTED, settled()).summary.conclusive
+    for metrics, counters in (([time("CompileTime", 15, 0.6)], {}), ([], {"MarkStep": 2})):
+        assert not diagnosed(metrics, counters).summary.conclusive

@@ -28,6 +28,9 @@ _BLOCKS = {
     "execution": ("execution", "executions"),
 }
 _TOO_LITTLE = "This report shows too little to tell."
+_TOO_LITTLE_DEBUG = "This debug output shows too little to tell."
+#: The verdicts that say neither that something is wrong nor that nothing is.
+TOO_LITTLE = frozenset({_TOO_LITTLE, _TOO_LITTLE_DEBUG})
 _GIVE_ALL = "Give the whole text of metrics_report(), at two steps some 20 apart."
 
 
@@ -93,13 +96,13 @@ def _sound_debug(pasted: Pasted, informed: Sequence[Finding]) -> Answer:
     if informed:
         seen = informed[0].message
         return (
-            "This debug output shows too little to tell.",
+            _TOO_LITTLE_DEBUG,
             f"{seen[:1].upper()}{seen[1:]}, but not whether each step has it.",
             "Give the output of some 20 steps, or metrics_report() of the same run.",
         )
     if any(block.cause is None and block.kind in _BLOCKS for block in pasted.debug):
         return (
-            "This debug output shows too little to tell.",
+            _TOO_LITTLE_DEBUG,
             "It is cut where it says why a graph was compiled or executed.",
             "Give the output of some 20 steps, or metrics_report() of the same run.",
         )

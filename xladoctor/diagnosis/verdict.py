@@ -44,7 +44,7 @@ _MEANING = {
 
 
 def verdict(case: Case, findings: Sequence[Finding]) -> Answer:
-    """Verdict, why and next, each one sentence.
+    """Verdict, why and next, each one sentence (see :func:`conclusive`).
 
     Args:
         case: What is known.
@@ -64,6 +64,12 @@ def verdict(case: Case, findings: Sequence[Finding]) -> Answer:
         return _healthy_run(case.run)
     assert case.pasted is not None
     return text_answers.sound(case.pasted, measured)
+
+
+def conclusive(case: Case, findings: Sequence[Finding], answer: Answer) -> bool:
+    """Whether an answer is more than "it is too early (or too little) to tell"."""
+    serious = any(f.severity is not Severity.INFO for f in findings)
+    return serious or (answer[0] not in text_answers.TOO_LITTLE and _early(case) is None)
 
 
 #: How a process ends that nobody in the program has ended, and what that mostly means.
@@ -139,7 +145,11 @@ def _problem(
     others = len(findings) - 1
     more = f" {plural(others, 'more finding')} below." if others else ""
     place = f"{at(worst.locations[0])}: " if worst.locations else ""
-    why = place + worst.message + ("" if worst.message.endswith((".", "?", "!")) else ".")
+    said = f"{meaning}: "  # the verdict says it already
+    told = worst.message
+    if not place and told[: len(said)].lower() == said.lower():
+        told = told[len(said) :]
+    why = place + told + ("" if worst.message.endswith((".", "?", "!")) else ".")
     if early is not None and worst.severity.rank != 0:
         more = " The run is short: numbers are those of its start." + more
     suggestion = worst.suggestion or f"read 'xladoctor explain {worst.code}'"
