@@ -96,6 +96,51 @@ def test_a_notebook_is_watched_from_outside(tmp_path: Path) -> None:
     assert {one["location"]["filename"] for one in report["compilations"]} == {"In [1]"}
 
 
+#: Cores are started by fork: what a notebook defines cannot be imported by another process.
+CELLS = (
+    """
+import torch, torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+steps = 3
+""",
+    """
+def main(index):
+    w = torch.ones(4, device=torch_xla.device()).requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        w.sum().backward()
+        xm.optimizer_step(optimizer, barrier=True)
+    print("weight", w[0].item())
+""",
+    """xmp.spawn(main, start_method="fork")""",
+)
+
+
+@pytest.mark.xla
+def test_a_notebook_that_papermill_runs_on_simulated_cores(tmp_path: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("papermill")
+    pytest.importorskip("ipykernel")
+    cells = [nbformat.v4.new_code_cell(text.strip()) for text in CELLS]
+    cells[0].metadata["tags"] = ["parameters"]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    nbformat.write(notebook, tmp_path / "n.ipynb")
+    words = ["-m", "xladoctor", "profile", "--simulate-cores", "2", "--output-format", "json"]
+    papermill = [sys.executable, "-m", "papermill", "n.ipynb", "o.ipynb", "-p", "steps", "5"]
+    done = run(tmp_path, *words, "-o", "run", "--output-file", "r.json", "--", *papermill)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert (report["summary"]["cores"], report["summary"]["steps"]) == (2, 5)
+    places = [(one["location"]["filename"], one["location"]["row"]) for one in report["reads"]]
+    # The parameters are a cell of their own, which papermill puts after the first.
+    assert places == [("In [3]", 8)] * 2
+    assert str(nbformat.read(tmp_path / "o.ipynb", 4).cells[3].outputs).count("weight") == 2
+
+
 def test_importing_xladoctor_costs_nothing_of_it(tmp_path: Path) -> None:
     done = run(
         tmp_path, "-c", "import xladoctor, sys; print('xladoctor.interactive' in sys.modules)"

@@ -432,7 +432,7 @@ def test_a_program_that_still_fails_is_not_written(tmp_path, monkeypatch, capsys
     assert "xladoctor lint --fix train.py" in err
 
 
-def test_a_notebook_is_run_as_its_cells_and_edited_as_a_notebook(tmp_path, monkeypatch):
+def test_a_notebook_is_run_as_its_cells_and_edited_as_a_notebook(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     cells = [
         {"cell_type": "markdown", "source": ["# xm.mark_step()"], "metadata": {}},
@@ -458,6 +458,7 @@ def test_a_notebook_is_run_as_its_cells_and_edited_as_a_notebook(tmp_path, monke
         "pass", "import torch_xla.core.xla_model as xm", "xm.mark_step()", "print('done')",
     ]  # fmt: skip
     assert "torch_xla.sync()" in ran[1]
+    assert "# cell 3\n-xm.mark_step()\n+torch_xla.sync()" in capsys.readouterr().out
     after = json.loads((tmp_path / "n.ipynb").read_text())["cells"]
     assert "".join(after[2]["source"]) == "torch_xla.sync()\nprint('done')"
     assert after[0] == cells[0]

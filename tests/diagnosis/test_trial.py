@@ -30,6 +30,9 @@ def problem(before, after, noise=None, *, keeps_numbers=True):
         (changed(printed.losses("epoch 0 loss 1.5040\nepoch 1 loss 0.7520"), syncs=0.0), None),
         (changed(syncs=3.0), "more host syncs per step: 3 instead of 2"),
         (changed(after_warmup=2), "more compilations after warm-up: 2 instead of 1"),
+        (changed(after_warmup=2, compilations=FIGURES.compilations - 1), None),
+        (changed(syncs=2.5, steps=8), None),  # the same number of them, over fewer steps
+        (changed(syncs=2.5, steps=9), "more host syncs per step: 2.5 instead of 2"),
         (changed(fallbacks=1.5), "more CPU fallbacks per step: 1.5 instead of 1"),
         (changed(compilations=5), None),  # a new line may have a graph of its own
         (changed(step=Spread(1.0, 0.9, 1.1, 20)), "a step takes 2.0 times as long"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -250,9 +249,5 @@ def _difference(program: Program, before: Version, after: Version) -> str:
     lines: list[str] = []
     for name in program.names:
         if after and after[name] != before[name]:
-            old, new = (
-                sources.from_bytes(version[name], name).text.splitlines()
-                for version in (before, after)
-            )
-            lines += difflib.unified_diff(old, new, name, name, lineterm="")
+            lines += sources.difference(name, before[name], after[name])
     return "".join(f"{line}\n" for line in lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections import Counter
 from pathlib import Path
@@ -17,7 +16,7 @@ from xladoctor.lint import fixes, sources, suppressions
 from xladoctor.lint.unused import UNUSED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from xladoctor.lint.run import FileResult
 
@@ -80,27 +79,11 @@ def diff(results: Sequence[FileResult]) -> int:
         if result.fixed is None or result.fixed == result.before:
             continue
         count += result.applied
-        for line in _unified(result):
+        for line in sources.difference(result.filename, result.before, result.fixed):
             style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-            console.print(Text(line.rstrip("\r\n"), style), soft_wrap=True)
+            console.print(Text(line, style), soft_wrap=True)
     say(f"Would fix {count} finding{'' if count == 1 else 's'}." if count else "No fixes.")
     return 1 if count else 0
-
-
-def _unified(result: FileResult) -> Iterable[str]:
-    before, after = (
-        _for_diff(sources.from_bytes(data, result.filename))
-        for data in (result.before, result.fixed or b"")
-    )
-    return difflib.unified_diff(before, after, result.filename, result.filename)
-
-
-def _for_diff(source: sources.Source) -> list[str]:
-    if source.cells is None:
-        return source.text.splitlines(keepends=True)
-    rows = source.text.splitlines(keepends=True)
-    marks = {cell.first: f"# cell {cell.index + 1}\n" for cell in source.cells}
-    return [part for row, text in enumerate(rows, 1) for part in (marks.get(row), text) if part]
 
 
 def add_noqa(results: Sequence[FileResult]) -> int:

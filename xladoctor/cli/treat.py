@@ -23,7 +23,6 @@ from xladoctor.report import treatment
 if TYPE_CHECKING:
     from xladoctor.changes import Treatment
     from xladoctor.lint.run import Plan
-    from xladoctor.lint.together import Program, Version
 
 
 @click.command(
@@ -81,7 +80,7 @@ def treat(
     console = Console(stderr=True, highlight=False)
     _check(script)
     program = together.program_of(script, _plan(script))
-    before = _read(program)
+    before = program.read()
     runs = Runner(
         program, before, args, simulate_cores, hang_timeout, time_limit, show_output, console
     )
@@ -142,7 +141,3 @@ def _check(script: str) -> None:
     for problem in (*source.unreadable, sources.syntax_error(source.text)):
         if problem is not None:
             raise UsageError(f"{script}, line {problem.row}: this file {problem.message}")
-
-
-def _read(program: Program) -> Version:
-    return program.read()

@@ -10,7 +10,7 @@ from xladoctor.diagnosis import gain, printed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xladoctor.changes import Agreement, Change
+    from xladoctor.changes import Agreement, Change, Figures
     from xladoctor.results import Report
 
 #: A step may take so many times and so many seconds longer before that counts as worse: short runs
@@ -52,7 +52,8 @@ def judge(before: Trial, after: Trial, apart: Noise, *, keeps_numbers: bool) -> 
     changes = gain.changes(before.figures, after.figures)
     cut = before.stopped or after.stopped
     losses = printed.agreement(before.losses, after.losses, apart.unsteady, cut=cut)
-    return Judgement(changes, losses, _problem(changes, losses, apart, keeps_numbers))
+    harmless = set() if cut else _no_more_in_all(before.figures, after.figures)
+    return Judgement(changes, losses, _problem(changes, losses, apart, keeps_numbers, harmless))
 
 
 def is_doubtful(judged: Judgement, apart: Noise) -> bool:
@@ -78,10 +79,13 @@ def _problem(
     losses: Agreement | None,
     apart: Noise,
     keeps_numbers: bool,
+    harmless: set[str],
 ) -> str | None:
     fewer = any(change.verdict == "better" for change in changes if change.unit == "")
     for change in changes:
         if change.verdict != "worse" or change.before is None or change.after is None:
+            continue
+        if change.name in harmless:
             continue
         if change.name == "step_seconds":
             ratio = change.after / change.before if change.before else 0.0
@@ -96,6 +100,32 @@ def _problem(
     if keeps_numbers and losses is not None and losses.agreeing < losses.compared:
         return f"only {losses.agreeing} of {losses.compared} printed losses are as before"
     return None
+
+
+def _no_more_in_all(before: Figures, after: Figures) -> set[str]:
+    """Figures that are no worse when the whole run is looked at.
+
+    With drop_last an epoch has a step less, over which its one read is divided; and with fewer
+    graphs the place where warm-up ends moves.
+    """
+    totals = {
+        "host_syncs": (_total(before, before.syncs), _total(after, after.syncs)),
+        "fallbacks": (_total(before, before.fallbacks), _total(after, after.fallbacks)),
+    }
+    found = {
+        name
+        for name, (old, new) in totals.items()
+        if old is not None and new is not None and new <= old * (1 + 1e-9)
+    }
+    if (before.compilations or 0) > (after.compilations or 0) > 0:
+        found.add("compilations_after_warmup")
+    return found
+
+
+def _total(figures: Figures, count: float | None) -> float | None:
+    if count is None or not figures.per_step or figures.steps is None:
+        return None
+    return count * figures.steps
 
 
 def trial(report: Report, *, ran: bool, output: str, stopped: bool = False, run: str = "") -> Trial:

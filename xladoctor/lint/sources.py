@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import codecs
 import dataclasses
+import difflib
 import functools
 import io
 import json
@@ -302,3 +303,21 @@ def neutralise(lines: Sequence[str]) -> tuple[list[str], list[tuple[int, str]]]:
             continue
         continued = line.rstrip().endswith("\\")
     return result, taken
+
+
+def difference(name: str, before: bytes, after: bytes) -> list[str]:
+    """What differs between two versions of a file, as the lines of a unified diff.
+
+    Those of a notebook are the rows of its code cells; a comment tells where each cell begins.
+    """
+    old, new = (_rows(from_bytes(version, name)) for version in (before, after))
+    return list(difflib.unified_diff(old, new, name, name, lineterm=""))
+
+
+def _rows(source: Source) -> list[str]:
+    rows = source.text.splitlines()
+    marks = {cell.first: f"# cell {cell.index + 1}" for cell in source.cells or ()}
+    shown: list[str] = []
+    for row, text in enumerate(rows, 1):
+        shown += [marks[row], text] if row in marks else [text]
+    return shown

@@ -39,8 +39,12 @@ def full(findings: Sequence[Finding], lines: Lines, console: Console) -> None:
         place = finding.locations[0]
         source = lines(place.filename, place.cell)
         width = len(str(_last_row(place, source)))
-        for line in _frame(place, source, width, _COLOURS[finding.severity]):
-            console.print(line, no_wrap=True, overflow="ellipsis", crop=wrapped)
+        room = console.width - width - 4 if wrapped else None
+        for line in _frame(place, source, width, _COLOURS[finding.severity], room):
+            if wrapped:
+                console.print(line, no_wrap=True, overflow="ellipsis")
+            else:
+                console.print(line, soft_wrap=True)
         for related in finding.related:
             where = f"{_place(related, place)} {related.note or ''}".rstrip()
             _note(console, width, "because", where, "blue")
@@ -130,22 +134,39 @@ def _last_row(place: Location, source: Sequence[str]) -> int:
     return min(max(place.end_row or place.row, place.row), len(source) or 1)
 
 
-def _frame(place: Location, source: Sequence[str], width: int, colour: str) -> list[Text]:
+def _frame(
+    place: Location, source: Sequence[str], width: int, colour: str, room: int | None
+) -> list[Text]:
+    """The rows around a place; ``room`` is that for code, None for as much as there is."""
     if not 0 < place.row <= len(source):
         return []
     last = min(_last_row(place, source), place.row + 4)
     gutter = Text(" " * width + "  |", "blue")
     result = [gutter]
+    left = _left(_marks(place, place.row, source[place.row - 1].rstrip("\r\n")), room)
     for row in range(max(1, place.row - _CONTEXT), last + 1):
         line = Text(f" {row:>{width}} | ", "blue")
         code = source[row - 1].rstrip("\r\n")
-        line.append(code.expandtabs(_TAB), "default")
+        line.append(_from(code.expandtabs(_TAB), left), "default")
         result.append(line)
         if row >= place.row:
             marks = _marks(place, row, code)
             if marks:
-                result.append(gutter + Text(" " + marks, colour))
+                result.append(gutter + Text(" " + marks[left:], colour))
     return result
+
+
+def _left(marks: str, room: int | None) -> int:
+    """How many columns to leave out on the left, so that what is marked can be seen."""
+    begin = len(marks) - len(marks.lstrip())
+    if room is None or begin + min(len(marks) - begin, room // 2) <= room:
+        return 0
+    return begin - room // 3
+
+
+def _from(code: str, left: int) -> str:
+    """The rest of a row of which columns are left out on the left."""
+    return f"…{code[left + 1 :]}" if left and code else code
 
 
 def _marks(place: Location, row: int, code: str) -> str:
