@@ -359,3 +359,115 @@ def test_a_causal_mask_is_made_on_the_cpu_too():
         """
     )
     assert rows(text, "XLA604") == marked(text)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["not torch.isfinite(loss)", "loss.isnan().any()", "torch.isnan(loss) or torch.isinf(loss)"],
+)
+def test_what_is_told_of_a_loss_that_is_lost_is_rare(fault):
+    text = program(
+        f"""
+        for x in pl.MpDeviceLoader(loader, device):
+            loss = model(x).sum()
+            if {fault}:  # here
+                print("lost", loss.item())
+                continue
+            loss.backward()
+            xm.optimizer_step(optimizer)
+        """
+    )
+    assert rows(text, "XLA101") == []
+    assert set(rows(text, "XLA104") + rows(text, "XLA106")) == set(marked(text))
+
+
+def test_a_finite_loss_is_the_usual_one():
+    text = program(
+        """
+        for x in pl.MpDeviceLoader(loader, device):
+            loss = model(x).sum()
+            if torch.isfinite(loss):
+                print("kept", loss.item())  # here
+            loss.backward()
+            xm.optimizer_step(optimizer)
+        """
+    )
+    assert rows(text, "XLA101") == marked(text)
+
+
+def test_a_batch_that_is_moved_part_by_part_stays_a_dictionary():
+    text = program(
+        """
+        losses = torch.zeros(len(loader))
+        for step, batch in enumerate(loader):
+            for key, value in batch.items():
+                batch[key] = value.to(device)
+            loss = model(**batch).sum()
+            loss.backward()
+            xm.optimizer_step(optimizer, barrier=True)
+            losses[step] = loss.detach()  # here
+        """
+    )
+    assert rows(text, "XLA101") == marked(text)
+
+
+@pytest.mark.parametrize("other", ["is_sagemaker_mp_enabled()", "is_torch_npu_available()"])
+def test_branches_for_other_hardware_are_not_judged(other):
+    text = program(
+        f"""
+        from project import forward, is_sagemaker_mp_enabled, is_torch_npu_available
+        for x in pl.MpDeviceLoader(loader, device):
+            if {other}:
+                shown = forward(model, x).reduce_mean().detach().cpu()
+            loss = model(x).sum()
+            loss.backward()
+            xm.optimizer_step(optimizer)
+        """
+    )
+    assert "XLA101" not in codes(text)
+
+
+def test_a_cast_of_a_tensor_is_a_tensor():
+    text = program(
+        """
+        for x in pl.MpDeviceLoader(loader, device):
+            loss = model(x).sum()
+            loss.backward()
+            xm.optimizer_step(optimizer)
+            positive = (x > 0).type(torch.float32)
+            print(positive.mean().item(), x.type())  # here
+        """
+    )
+    assert rows(text, "XLA101") == marked(text)
+    assert "XLA103" not in codes(text)
+
+
+def test_the_master_goes_first_through_a_helper_that_waits():
+    text = """\
+import contextlib
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+class State:
+    def wait(self):
+        xm.rendezvous("everyone")
+
+    @contextlib.contextmanager
+    def first(self, is_master):
+        if not is_master:
+            self.wait()
+        yield
+        if is_master:
+            self.wait()
+
+    def main_first(self):
+        yield from self.first(xm.is_master_ordinal())
+
+def core(index):
+    State().main_first()
+
+xmp.spawn(core)
+"""
+    assert "XLA405" not in codes(text)
+    once = text.replace("        yield\n        if is_master:\n            self.wait()\n", "")
+    assert "XLA405" in codes(once)

@@ -26,7 +26,9 @@ _ON_XLA = re.compile(
 )
 #: And such that are false there.
 _ON_GPU = re.compile(
-    r"^_?(use_|using_|is_|has_|on_|with_)?(cuda|gpu|gpus)(_available)?$", re.IGNORECASE
+    r"^_?(use_|using_|is_|has_|on_|with_)?(torch_)?(cuda|gpus?|npu|hpu|xpu|mps|mlu|sagemaker)"
+    r"(_mp|_dp)?(_available|_enabled)?$",
+    re.IGNORECASE,
 )
 
 
@@ -84,10 +86,24 @@ class Guards:
                 return True
             child = parent
         return any(
-            self._every_so_often(guard.test, guard.when)
+            self._every_so_often(guard.test, guard.when) or self._on_fault(guard)
             for guard in self.around(node)
             if self._same_loop(guard, node) and not self._only_of_epoch(guard)
         )
+
+    def _on_fault(self, guard: Guard) -> bool:
+        """``if not torch.isfinite(loss):`` and ``if loss.isnan().any():``."""
+        test, when = guard.test, guard.when
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            test, when = test.expression, not when
+        asked = {
+            part.func.attr.value if isinstance(part.func, cst.Attribute) else part.func.value
+            for part in walk(test)
+            if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute | cst.Name)
+        }
+        if any(isinstance(part, cst.Not | cst.And) for part in walk(test)):
+            return False
+        return bool(asked & {"isnan", "isinf"}) if when else "isfinite" in asked
 
     def _only_of_epoch(self, guard: Guard) -> bool:
         """``if epoch % 10 == 0:`` within the step loop: true on each step of such an epoch."""

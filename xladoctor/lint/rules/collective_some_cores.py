@@ -183,8 +183,13 @@ def _all_cores_meet(model: FileModel, call: CallSite, guard: Guard) -> bool:
     if call.name is None:
         return False
     same = [other for other in model.calls(call.name) if other.function is call.function]
-    if call.name in _MEETINGS and _held_back_and_released(model, same):
-        return True
+    if call.name in _MEETINGS:
+        home = model.function_of(guard.node)
+        if call.function is not None and home is not call.function:
+            # The meeting is in a helper, and the condition around a call of it.
+            same = [other for other in model.callers(call.function) if other.function is home]
+        if _held_back_and_released(model, same):
+            return True
     if guard.master is None:
         return False
     sides = [
