@@ -550,3 +550,117 @@ def test_a_fix_does_not_write_a_name_that_another_branch_imports():
     findings = engine.lint(Source("train.py", text), engine.LintOptions()).findings
     fixed = {item.locations[0].row for item in findings if item.code == "XLA401" and item.fix}
     assert fixed == set(marked(program))
+
+
+def test_a_meeting_under_the_same_condition_as_the_save_ends_the_graph_too():
+    program = _two_cores(
+        """
+        for step, (x, y) in enumerate(batches):
+            model(x).mean().backward()
+            xm.optimizer_step(optimizer)
+            if step % 100 == 0:
+                xm.rendezvous("save")
+                if xm.is_master_ordinal():
+                    save(model, "a.pt")
+        """
+    )
+    assert "XLA405" not in codes(program)
+
+
+def test_weights_that_a_helper_of_the_master_alone_loads():
+    program = """
+        import torch
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+        import torch_xla.distributed.xla_multiprocessing as xmp
+
+        def resume(path, model):
+            saved = torch.load(path, map_location="cpu")
+            model.load_state_dict(saved["model"])  # here
+            return saved["step"]
+
+        def worker(index, path, loader):
+            device = xm.xla_device()
+            model = torch.nn.Linear(4, 4).to(device)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            step = 0
+            if xm.is_master_ordinal():
+                step = resume(path, model)
+            step = int(xm.all_reduce(xm.REDUCE_SUM, torch.tensor(step, device=device)).item())
+            for epoch in range(3):
+                for x, y in pl.MpDeviceLoader(loader, device):
+                    model(x).mean().backward()
+                    xm.optimizer_step(optimizer)
+
+        xmp.spawn(worker, args=(None, None))
+    """
+    assert rows(program, "XLA426") == marked(program)
+
+
+@pytest.mark.parametrize("name", ["loader", "batches"])
+def test_an_iterator_for_one_epoch_that_took_the_name_of_its_loader(name):
+    program = f"""
+        import torch
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+
+        def train(model, optimizer, dataset, device):
+            loader = torch.utils.data.DataLoader(dataset, 4, drop_last=True)
+            {name} = pl.ParallelLoader(loader, [device]).per_device_loader(device)  # here
+            for epoch in range(3):
+                for x, y in {name}:
+                    model(x).mean().backward()
+                    xm.optimizer_step(optimizer)
+    """
+    assert rows(program, "XLA415") == marked(program)
+
+
+def test_an_iterator_that_is_made_anew_is_none():
+    program = """
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+
+        def train(model, optimizer, loader, device):
+            batches = pl.ParallelLoader(loader, [device]).per_device_loader(device)
+            shape = next(iter(batches))[0].shape
+            for epoch in range(3):
+                batches = pl.ParallelLoader(loader, [device]).per_device_loader(device)
+                for x, y in batches:
+                    model(x).mean().backward()
+                    xm.optimizer_step(optimizer)
+    """
+    assert rows(program, "XLA415") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "dropped"),
+    [
+        ("xm.all_reduce(xm.REDUCE_SUM, layer.running_mean, scale=0.5)", True),
+        ("xm.all_reduce('sum', layer.weight.grad)", True),
+        ("xm.all_reduce('sum', [layer.weight.grad])", False),
+        ("xm.all_reduce('sum', layer.tensors)", False),
+        ("mean = xm.all_reduce('sum', layer.running_mean)", False),
+    ],
+)
+def test_a_reduction_of_a_layer_s_tensor_that_is_dropped(line, dropped):
+    program = "import torch_xla.core.xla_model as xm\n\n\n"
+    program += f"def reduce(model):\n    for layer in model.modules():\n        {line}\n"
+    assert ("XLA308" in codes(program)) is dropped
+
+
+def test_cores_that_meet_in_every_step_on_tpu():
+    program = """
+        import torch_xla.core.xla_model as xm
+
+        class Engine:
+            def train(self, loader):
+                for x in loader:
+                    loss = self.model(x)
+                    loss.backward()
+                    if self.use_tpu:
+                        xm.optimizer_step(self.optimizer)
+                        mean = xm.mesh_reduce("loss", loss, max)  # here
+                    if self.verbose:
+                        xm.mesh_reduce("loss", loss, max)
+    """
+    assert rows(program, "XLA423") == marked(program)

@@ -101,7 +101,7 @@ def _nobody_hangs(model: FileModel, call: CallSite, guard: Guard) -> bool:
     loop over a device loader, which ends the last graph too. Where each core decides by a number
     of its own, that what the master's says is written is still told, unless they have met for it.
     """
-    if not _nothing_pending(model, call.node, call.function, _DEPTH):
+    if not _nothing_pending(model, call.node, call.function, guard, _DEPTH):
         return False
     return guard.master is not None or any(
         other.function is call.function
@@ -114,21 +114,21 @@ def _nobody_hangs(model: FileModel, call: CallSite, guard: Guard) -> bool:
 
 
 def _nothing_pending(
-    model: FileModel, node: cst.CSTNode, function: Function | None, depth: int
+    model: FileModel, node: cst.CSTNode, function: Function | None, guard: Guard, depth: int
 ) -> bool:
-    held = {guard.node for guard in model.guards(node)}
     around = model.loop(node)
     for end in _ends_of_graphs(model, function):
         if end is node or not in_order(model, end, node) or model.loop(end) is not around:
             continue
-        if any(guard.node in held for guard in model.guards(end)):
-            continue
+        if any(other.node is guard.node for other in model.guards(end)):
+            continue  # the other cores do not come there either
         return not _started_between(model, function, end, node)
     if function is None or depth == 0 or around is not None:
         return False
     callers = model.callers(function)
     return bool(callers) and all(
-        _nothing_pending(model, caller.node, caller.function, depth - 1) for caller in callers
+        _nothing_pending(model, caller.node, caller.function, guard, depth - 1)
+        for caller in callers
     )
 
 

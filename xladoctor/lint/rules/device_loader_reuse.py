@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import around, made_by
+from xladoctor.lint.rules._exact import around, assigned, in_order, made_by
 from xladoctor.lint.rules._parallel import PARALLEL, device_loader_fix
 
 if TYPE_CHECKING:
@@ -59,7 +59,15 @@ def _use_inside(model: FileModel, epochs: cst.CSTNode, maker: cst.CSTNode) -> cs
     for scope in model.tree.scopes:
         if not isinstance(scope, cst.Name) or not any(n is epochs for n in around(model, scope)):
             continue
-        made = made_by(model, scope)
-        if made is not None and made.node is maker:
+        if _holds(model, scope, epochs, maker):
             return scope
     return None
+
+
+def _holds(model: FileModel, name: cst.Name, epochs: cst.CSTNode, maker: cst.CSTNode) -> bool:
+    """Whether the name holds the iterator in the loop, whatever it held before it was made."""
+    values = assigned(model, name)
+    if not any(value is maker for value in values):
+        return False
+    later = [value for value in values if value is not maker and in_order(model, maker, value)]
+    return not later and not any(node is epochs for node in around(model, maker))

@@ -27,7 +27,7 @@ _EQUAL = re.compile(
 
 _ADVICE = "xm.broadcast_master_param(model) after the move to the device, on all cores"
 #: Calls that send what the master has to the others.
-_SENT = re.compile(r"broadcast|sync_module|all_reduce|DistributedDataParallel|FullySharded")
+_SENT = re.compile(r"broadcast|sync_module|DistributedDataParallel|FullySharded")
 #: What torch draws initial weights from.
 _SEEDS = ("torch.manual_seed", "torch.random.manual_seed")
 
@@ -58,7 +58,7 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
 
 def _loaded_alone(model: FileModel) -> Iterator[Problem]:
     """``if xm.is_master_ordinal(): model.load_state_dict(...)`` before the training, for good."""
-    if any(_SENT.search(model.tree.text(call.node.func)) for call in model.calls()):
+    if any(_sends(model, call) for call in model.calls()):
         return
     for call in model.methods("load_state_dict"):
         guard = model.master_only(call.node)
@@ -78,8 +78,18 @@ def _loaded_alone(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _trained_after(model: FileModel, call: CallSite, guard: Guard) -> bool:
+def _sends(model: FileModel, call: CallSite) -> bool:
+    text = model.tree.text(call.node)
+    return _SENT.search(model.tree.text(call.node.func)) is not None or (
+        "all_reduce" in text and "param" in text
+    )
+
+
+def _trained_after(model: FileModel, call: CallSite, guard: Guard, depth: int = 2) -> bool:
     """Whether the training follows, and not under the same condition."""
+    callers = model.callers(call.function) if call.function is not None and depth else ()
+    if any(_trained_after(model, caller, guard, depth - 1) for caller in callers):
+        return True
     return any(
         loop.kind in {LoopKind.STEP, LoopKind.EPOCH}
         and loop.function is call.function

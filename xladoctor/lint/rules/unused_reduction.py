@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import FileModel, Problem
 
+#: Attributes of parameters and layers that are tensors.
+_TENSORS = frozenset({"bias", "data", "grad", "running_mean", "running_var", "weight"})
 _REDUCE = "torch_xla.core.xla_model.all_reduce"
 
 
@@ -24,7 +26,7 @@ def unused_reduction(model: FileModel) -> Iterator[Problem]:
         tensor = call.argument(1, "inputs")
         if not isinstance(model.parent(call.node), cst.Expr) or tensor is None:
             continue
-        if not model.value(tensor).is_device_tensor:
+        if not model.value(tensor).is_device_tensor and not _is_tensor(tensor):
             continue  # a list is reduced in place
         fix = None
         if isinstance(tensor, cst.Name):
@@ -37,3 +39,8 @@ def unused_reduction(model: FileModel) -> Iterator[Problem]:
             suggestion="tensor = xm.all_reduce(op, tensor)",
             fix=fix,
         )
+
+
+def _is_tensor(node: cst.BaseExpression) -> bool:
+    """``parameter.grad``, ``layer.running_mean``: one tensor, whatever holds it."""
+    return isinstance(node, cst.Attribute) and node.attr.value in _TENSORS
