@@ -7,6 +7,9 @@ import textwrap
 import pytest
 from rule_helpers import codes, marked, rows
 
+from xladoctor.lint import engine
+from xladoctor.lint.sources import Source
+
 HEAD = """\
 import torch
 import torch_xla
@@ -471,3 +474,65 @@ xmp.spawn(core)
     assert "XLA405" not in codes(text)
     once = text.replace("        yield\n        if is_master:\n            self.wait()\n", "")
     assert "XLA405" in codes(once)
+
+
+def test_a_loss_of_another_package_gives_a_tensor():
+    text = (
+        ELSEWHERE.replace("accuracy", "StructureLoss, accuracy")
+        + """
+objective = StructureLoss(weights=0.5)
+net.eval()
+with torch.no_grad():
+    for x, y in pl.MpDeviceLoader(device_batches, device):
+        loss, parts = objective(net(x), y)
+        print(loss.item())  # here
+"""
+    )
+    assert sorted(rows(text, "XLA101")) == marked(text)
+
+
+def test_meeting_in_every_step_on_xla_devices_only_is_told():
+    text = program(
+        """
+        def epoch(batches, use_tpu, mean):
+            for x in batches:
+                loss = model(x.to(device)).sum()
+                loss.backward()
+                xm.optimizer_step(optimizer, barrier=True)
+                if use_tpu:
+                    shown = xm.mesh_reduce("loss", loss, mean)  # here
+                    print(shown.item())
+                else:
+                    print(loss.item())
+
+        epoch(loader, True, sum)
+        """
+    )
+    assert rows(text, "XLA423") == marked(text)
+    assert "XLA101" not in codes(text)
+
+
+def test_sharded_batches_are_given_their_sharding():
+    text = """\
+import numpy as np
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.spmd as xs
+import torch_xla.runtime as xr
+
+xr.use_spmd()
+device = xm.xla_device()
+mesh = xs.Mesh(np.arange(8), (8, 1), ("data", "model"))
+net = torch.nn.Linear(4, 4).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader([], batch_size=8, drop_last=True)
+for x in loader:
+    x = x.to(device)
+    xs.mark_sharding(x, mesh, ("data", None))
+    net(x).sum().backward()
+    opt.step()
+    xm.mark_step()
+"""
+    [found] = [f for f in engine.lint(Source("t.py", text)).findings if f.code == "XLA603"]
+    assert "input_sharding" in found.suggestion
+    assert found.fix is None
