@@ -70,6 +70,8 @@ class Summary:
         seconds: Where the time went.
         within_other: What ``seconds.other`` holds, in seconds: "core_wait" (waiting for other
             cores) and "transfer" (sending tensors to the device); None when not known.
+        conclusive: False if it is too early or too little to tell: no problem was found, and
+            nothing says that there is none.
     """
 
     verdict: str
@@ -83,6 +85,7 @@ class Summary:
     host_syncs: int | None = None
     seconds: TimeParts = dataclasses.field(default_factory=TimeParts)
     within_other: Mapping[str, float] | None = None
+    conclusive: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -342,6 +345,7 @@ def to_json(report: Report) -> dict[str, Any]:
             "host_syncs": summary.host_syncs,
             "seconds": dataclasses.asdict(summary.seconds),
             "within_other": None if summary.within_other is None else dict(summary.within_other),
+            "conclusive": summary.conclusive,
         },
         "cores": [dataclasses.asdict(core) for core in report.cores],
         "compilations": [_compilation_to_json(item) for item in report.compilations],

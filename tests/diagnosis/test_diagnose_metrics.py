@@ -251,7 +251,7 @@ def test_a_single_read_in_debug_output_may_be_that_of_set_up_or_of_the_end() -> 
     report = diagnose(load(["-"], block("Compilation", "a", 52, cause)))
     assert [(f.code, f.severity) for f in report.findings] == [("XLA101", Severity.INFO)]
     assert report.summary.verdict == "This debug output shows too little to tell."
-    assert "not whether each step has it" in report.summary.why
+    assert "but not whether each step has it" in report.summary.why
 
 
 def test_a_read_inside_a_function_that_is_to_be_one_graph() -> None:

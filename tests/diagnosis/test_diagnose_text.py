@@ -201,4 +201,155 @@ def test_reads_that_debug_blocks_name_have_their_line() -> None:
     ).format(bar="=" * 80, end="torch_xla.sync")
     (found,) = diagnose(load(["-"], block * 3)).findings
     assert (found.code, found.count, found.locations[0].row) == ("XLA101", 3, 73)
-    assert diagnose(load(["-"], block)).findings == ()
+    once = diagnose(load(["-"], block))
+    assert [finding.severity for finding in once.findings] == [Severity.INFO]
+    assert once.summary.verdict == "This debug output shows too little to tell."
+    other = block.replace("most likely user code trying to access tensor value before ", "user ")
+    assert diagnose(load(["-"], other * 20 + block)).findings == ()  # one read of a long run
+
+
+def series(*reports: str) -> Report:
+    return diagnose(load(["-"], "\n".join(reports)))
+
+
+def at_step(step: int, *metrics: Printed, **counters: int) -> str:
+    """A report of XLA_METRICS_FILE, without MarkStep as where a paste is cut."""
+    return "\n".join([f"[MetricsData; step={step}]", *print_report(list(metrics), counters)])
+
+
+def test_the_header_of_a_series_counts_steps_where_the_counter_is_cut() -> None:
+    report = series(at_step(39, time("CompileTime", 60, 90.0)))
+    assert codes(report) == ["XLA210"]
+    assert report.summary.steps == 40  # torch_xla counts them from 0
+    assert "60 new graphs in 40 steps" in report.summary.why
+    assert "none was used again" not in report.summary.why  # that counter is cut, perhaps
+    late = series(*(at_step(step, time("CompileTime", step, 3.0)) for step in (9, 19, 29, 39)))
+    assert "20 new graphs in the last 20 steps" in late.summary.why
+
+
+def test_few_of_what_is_needed_is_too_little_to_tell() -> None:
+    for metric, words in {
+        "CompileTime": "15 compilations, but not for how many steps",
+        "ExecuteTime": "15 executions, but not of how many graphs",
+        "TensorsGraphSize": "15 graphs, but not how many of them were compiled",
+        "XrtCompile": "only what the TPU worker counts (XrtCompile 15)",
+        "XrtReadLiteral": "only what the TPU worker counts (XrtReadLiteral)",
+    }.items():
+        report = diagnosed([Printed(metric, 15, "1.00", {"50": "1.00"})], {})
+        assert report.summary.verdict == "This report shows too little to tell.", metric
+        assert words in report.summary.why
+
+
+def test_so_many_graphs_are_too_many_however_often_they_are_used() -> None:
+    assert codes(diagnosed([time("CompileTime", 99, 30.0)], {})) == []
+    assert codes(diagnosed([time("CompileTime", 100, 30.0)], {})) == ["XLA210"]
+
+
+def test_set_up_has_small_graphs_and_perhaps_one_that_is_not() -> None:
+    metrics = [
+        Printed("CompileTime", 15, print_time(18 * SECOND), {"50": print_time(SECOND // 50)}),
+        time("ExecuteTime", 15, 0.2),
+    ]
+    assert diagnosed(metrics, {}).summary.verdict == "It is too early to tell."
+    many = [time("CompileTime", 60, 1.2), time("ExecuteTime", 60, 0.2)]
+    assert codes(diagnosed(many, {})) == ["XLA210"]
+
+
+def test_two_steps_are_too_few_also_with_a_graph_that_was_used_again() -> None:
+    counters = {"CachedCompile": 3, "MarkStep": 2, "UncachedCompile": 1}
+    report = diagnosed([time("ExecuteTime", 4, 0.1)], counters)
+    assert report.summary.verdict == "It is too early to tell."
+    assert "4 graphs ran in 2 steps" in report.summary.why
+
+
+def test_a_minute_for_the_first_graph_is_information_and_five_are_not() -> None:
+    first = series(at_step(1, time("CompileTime", 2, 125.0, 62.0)))
+    assert [(f.code, f.severity) for f in first.findings] == [("XLA211", Severity.INFO)]
+    assert first.summary.verdict == "It is too early to tell."
+    longer = series(at_step(1, time("CompileTime", 2, 625.0, 312.0)))
+    assert [(f.code, f.severity) for f in longer.findings] == [("XLA211", Severity.WARNING)]
+
+
+def test_reads_of_which_the_last_are_single_values_are_not_called_single_values() -> None:
+    inbound = Printed("InboundData", 1600, "385.66MB", {"50": "4.00B", "90": "4.00B"})
+    (found,) = diagnosed([inbound, time("ExecuteTime", 2400, 46.0)], {}).findings
+    assert "385.7 MB in all, the last 1,024 single values" in found.message
+
+
+def test_passes_of_one_operation_are_one_finding() -> None:
+    counters = {
+        "aten::_ctc_loss": 40,
+        "aten::_ctc_loss_backward": 40,
+        "aten::upsample_bilinear2d": 9,
+    }
+    found = diagnosed(EXECUTED, settled(**counters)).findings
+    assert [finding.count for finding in found] == [80, 9]
+    assert (
+        "aten::_ctc_loss and aten::_ctc_loss_backward ran on the CPU 80 times" in found[0].message
+    )
+    both = settled(**{"aten::upsample_bilinear2d": 9, "aten::upsample_bilinear2d_backward": 9})
+    assert (
+        len(diagnosed(EXECUTED, both).findings) == 2
+    )  # what helps the one does not help the other
+
+
+def test_reads_that_the_analyzer_counts_are_put_down_to_its_operations() -> None:
+    text = (
+        "pt-xla-profiler: TransferFromServerTime too frequent: 449 counts during 6 steps\n"
+        "pt-xla-profiler: Op(s) not lowered: aten::im2col, aten::im2col_backward,  Please open\n"
+    )
+    report = diagnose(load(["-"], text))
+    assert codes(report) == ["XLA101", "XLA501"]
+    assert report.summary.why.startswith("aten::im2col and aten::im2col_backward have run")
+    assert report.findings[0].suggestion.startswith("mend the operations that run on the CPU first")
+
+
+def test_one_line_of_the_analyzer_on_compilations() -> None:
+    line = "pt-xla-profiler: CompileTime too frequent: {} counts during {} steps"
+    few = diagnose(load(["-"], line.format(9, 11)))
+    assert [(f.code, f.severity) for f in few.findings] == [("XLA210", Severity.INFO)]
+    assert few.summary.verdict == "This debug output shows too little to tell."
+    many = diagnose(load(["-"], line.format(40, 11)))
+    assert [(f.code, f.severity) for f in many.findings] == [("XLA210", Severity.WARNING)]
+
+
+def between(new: int, ran: int | None) -> Report:
+    """A report with 12 compilations and 40 executions, and one after it."""
+    reports = [(12, None if ran is None else 40), (new, ran)]
+    lines = [
+        "\n".join(
+            print_report([time(n, c, 9.0) for n, c in zip(NAMES, counts, strict=True) if c], {})
+        )
+        for counts in reports
+    ]
+    return series(*lines)
+
+
+NAMES = ("CompileTime", "ExecuteTime")
+
+
+def test_two_reports_without_steps_tell_by_what_came_between() -> None:
+    assert codes(between(16, 46)) == ["XLA210"]
+    assert "4 new graphs between two of these reports (6 executions)" in between(16, 46).summary.why
+    assert codes(between(13, 42)) == []  # one graph may be that of the evaluation
+    assert codes(between(16, 110)) == []
+    unknown = between(16, None)
+    assert [(f.code, f.severity) for f in unknown.findings] == [("XLA210", Severity.INFO)]
+    assert unknown.summary.verdict == "This report shows too little to tell."
+
+
+def test_debug_output_that_is_cut_before_its_cause_says_too_little() -> None:
+    for cause in ("Compil", "most likely user c", ""):
+        text = f"Compilation Analysis: Compilation Cause\nCompilation Analysis:   {cause}"
+        report = diagnose(load(["-"], text))
+        assert report.summary.verdict == "This debug output shows too little to tell.", cause
+
+
+def test_the_answer_does_not_say_a_thing_twice_nor_call_sound_what_it_cannot_judge() -> None:
+    wrong = diagnosed([], {"CachedCompile": 2, "MarkStep": 29, "UncachedCompile": 27}).summary
+    assert wrong.verdict == "The program compiles again and again."
+    assert wrong.why == "27 new graphs against 2 that were used again."
+    assert wrong.conclusive
+    assert diagnosed(EXECUTED, settled()).summary.conclusive
+    for metrics, counters in (([time("CompileTime", 15, 0.6)], {}), ([], {"MarkStep": 2})):
+        assert not diagnosed(metrics, counters).summary.conclusive

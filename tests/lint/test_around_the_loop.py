@@ -10,6 +10,8 @@ import textwrap
 import pytest
 
 from tests.lint.rule_helpers import codes, found, marked, rows
+from xladoctor.lint import engine
+from xladoctor.lint.sources import Source
 
 TWO_CORES = """\
 import torch
@@ -454,3 +456,77 @@ def test_the_names_of_parameters_are_no_tensors():
                         shown[f"gradients/{name}"] = parameter.grad.cpu()
     """
     assert not set(codes(program)) & {"XLA101", "XLA103"}
+
+
+LOADED = """
+    import torch
+    import torch_xla.core.xla_model as xm
+    import torch_xla.distributed.parallel_loader as pl
+    import torch_xla.distributed.xla_multiprocessing as xmp
+
+    def worker(index, path, loader):
+        device = xm.xla_device()
+        model = torch.nn.Linear(4, 4).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if xm.is_master_ordinal():
+            saved = torch.load(path, map_location="cpu")
+            model.load_state_dict(saved["model"])  # here
+            optimizer.load_state_dict(saved["optimizer"])
+        BETWEEN
+        for x, y in pl.MpDeviceLoader(loader, device):
+            model(x).mean().backward()
+            xm.optimizer_step(optimizer)
+        if xm.is_master_ordinal():
+            model.load_state_dict(torch.load(path, map_location="cpu"))
+            test(model)
+
+    xmp.spawn(worker, args=(None, None))
+"""
+
+
+def test_weights_that_the_master_alone_loads_before_the_training():
+    program = LOADED.replace("BETWEEN", "xm.rendezvous('loaded')")
+    assert rows(program, "XLA426") == marked(program)
+
+
+@pytest.mark.parametrize("sent", ["xm.broadcast_master_param(model)", "model = sync_module(model)"])
+def test_and_sends_to_the_others(sent):
+    assert rows(LOADED.replace("BETWEEN", sent), "XLA426") == []
+
+
+def test_training_under_a_handler_is_not_ready_for_a_missing_name():
+    program = """
+        import torch_xla.core.xla_model as xm
+
+        def train(batches, step):
+            try:
+                for batch in batches:
+                    step(batch, xm.get_ordinal())  # here
+            except Exception as error:
+                print(error)
+
+        def rank():
+            try:
+                return xm.get_ordinal()
+            except Exception:
+                return 0
+    """
+    assert rows(program, "XLA801") == marked(program)
+
+
+def test_a_fix_does_not_write_a_name_that_another_branch_imports():
+    program = """
+        import torch_xla.distributed.xla_multiprocessing as xmp
+
+        def worker(index, accelerator):
+            if accelerator == "TPU":
+                import torch_xla.core.xla_model as xm
+                print("start")  # here
+            print("both")
+
+        xmp.spawn(worker, args=("TPU",))
+    """
+    text = textwrap.dedent(program)
+    findings = engine.lint(Source("train.py", text), engine.LintOptions()).findings
+    fixed = {item.locations[0].row for item in findings if item.code == "XLA401" and item.fix}
+    assert fixed == set(marked(program))

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import html
+import json
+
+import pytest
+
 from xladoctor.readings.debug_text import parse_debug
 
 BAR = "=" * 80
@@ -106,3 +111,70 @@ def test_the_frame_summary_with_any_prefix() -> None:
         assert ctc.frames[1] == ("/home/user/train.py", 73, "train")
         assert (unknown.operation, unknown.count) == (None, 3)
         assert unknown.frames == (("/home/user/train.py", 80, "train"),)
+
+
+#: What lies between a program's output and what is pasted, as a function of all its lines.
+DRESSES = {
+    "a record of JSON": lambda lines: [json.dumps({"message": "\n".join(lines), "pid": 7})],
+    "records of JSON": lambda lines: [json.dumps({"text": line, "pid": 7}) for line in lines],
+    "records with line ends": lambda lines: [json.dumps({"data": line + "\n"}) for line in lines],
+    "repr": lambda lines: [repr("\n".join(lines))],
+    "a list": lambda lines: [repr(lines)],
+    "one line": lambda lines: [" ".join(lines)],
+    "web page": lambda lines: ["<br>".join(html.escape(line) for line in lines)],
+    "blanks of a web page": lambda lines: [line.replace(" ", "\u00a0") for line in lines],
+    "table": lambda lines: [f"| {line} |" for line in lines],
+    "CSV": lambda lines: [f'"{line}","stderr",12' for line in lines],
+    "bold": lambda lines: [f"**{line}**" for line in lines],
+    "terminal": lambda lines: [
+        line[at : at + 78] for line in lines for at in range(0, len(line) or 1, 78)
+    ],
+    "mail": lambda lines: [
+        "> " + line[at : at + 78] for line in lines for at in range(0, len(line) or 1, 78)
+    ],
+}
+
+
+@pytest.mark.parametrize("dress", DRESSES)
+def test_analysis_blocks_are_read_back_in_any_dress(dress: str) -> None:
+    text = COMPILATION.replace("/a b/", "/opt/conda/lib/python3.11/site-packages/torch_xla/a/")
+    text = text + text.replace("c74c3b91", "0badcafe")
+    bare, _, _ = parse_debug(text.splitlines(), "x")
+    assert len(bare) == 4
+    read, _, _ = parse_debug(DRESSES[dress](text.splitlines()), "x")
+    assert read == bare
+
+
+def test_a_wrapped_frame_does_not_swallow_what_the_program_prints() -> None:
+    half = "Compilation Analysis:   forward (/home/user/a_long_folder/mod"
+    lines = [
+        "Compilation Analysis: Compilation Cause",
+        "Compilation Analysis:   user mark_step",
+        half,
+    ]
+    (whole,), _, _ = parse_debug([*lines, "el.py:12)", "loss (x.py:3)"], "x")
+    assert whole.frames == (("/home/user/a_long_folder/model.py", 12, "forward"),)
+    (cut,), _, _ = parse_debug([*lines, "", "step 3 (12 s)", "el.py:12)"], "x")
+    assert cut.frames == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "operations"),
+    [
+        ("aten::a, aten::b_back", ("aten::a",)),  # the last has no comma: it is cut
+        ("aten::a, aten::b,  Please open an issue with the ab", ("aten::a", "aten::b")),
+        ("aten::a, aten::b,  Counter: aten::c", ("aten::a", "aten::b")),
+        ("aten::silu_backward.grad_input,  Please", ("aten::silu_backward.grad_input",)),
+        ("aten::a", ("aten::a",)),
+        ("**aten::a**,  Please", ("aten::a",)),
+    ],
+)
+def test_operations_of_the_analyzer(text: str, operations: tuple[str, ...]) -> None:
+    _, (line,), _ = parse_debug([f"pt-xla-profiler: Op(s) not lowered: {text}"], "x")
+    assert line.operations == operations
+
+
+def test_an_analyzer_line_that_was_written_from_memory() -> None:
+    text = "> pt-xla-profiler TransferFromServerTime too frequent 104300 in 34742 steps"
+    _, (line,), _ = parse_debug([text], "x")
+    assert (line.metric, line.count, line.steps) == ("TransferFromServerTime", 104300, 34742)

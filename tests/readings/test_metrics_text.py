@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import html
+import json
 import random
 
 import pytest
@@ -60,6 +61,10 @@ def check(lines: list[str], metrics: list[Printed], counters: dict[str, int]) ->
         )
 
 
+def in_json(record: object) -> str:
+    return json.dumps(record, ensure_ascii=False)
+
+
 DRESSES = {
     "bare": lambda line: line,
     "indented": lambda line: " " * 8 + line,
@@ -69,6 +74,14 @@ DRESSES = {
     "escaped": lambda line: html.escape(line) + "<br>",
     "in colour": lambda line: f"\x1b[32m{line}\x1b[0m",
     "windows": lambda line: line + "\r",
+    "a record of JSON": lambda line: in_json({"text": line, "stream": "stdout"}),
+    "a record with its line end": lambda line: in_json({"data": line + "\n", "time": 1.5}),
+    "a row of CSV": lambda line: f'"{line}","stdout",12',
+    "a row of a table": lambda line: f"| {line} |",
+    "bold": lambda line: f"**{line.strip()}**",
+    "bold to the colon": lambda line: "**" + line.strip().replace(": ", ":** ", 1),
+    "with blanks of a web page": lambda line: line.replace(" ", "\u00a0"),
+    "with blanks of a chat": lambda line: "\u200b" + line,
 }
 
 
@@ -92,6 +105,14 @@ def test_a_report_that_a_terminal_wrapped_is_read_back_exactly(report: tuple, wi
         for at in range(0, len(line), width)
     ]
     check(wrapped, metrics, counters)
+
+
+@pytest.mark.parametrize("write", [repr, in_json, ", ".join], ids=["repr", "JSON", "joined"])
+@settings(max_examples=25)
+@given(report=REPORTS)
+def test_a_report_as_a_list_of_its_lines_is_read_back_exactly(write, report: tuple) -> None:
+    metrics, counters = report
+    check([write(print_report(metrics, counters))], metrics, counters)
 
 
 @settings(max_examples=40)
@@ -385,3 +406,19 @@ def test_the_mixed_lines_of_several_workers_are_read_apart() -> None:
     first, second = read(text)
     assert (first.source, first.metrics["CompileTime"].total_samples) == ("x (10.0.0.0 [0])", 10)
     assert (second.source, second.counters) == ("x (10.0.0.1 [1])", {"MarkStep": 11})
+
+
+@pytest.mark.parametrize("number", ["1,024", "1.5", "12345678901234567890", "7x"])
+def test_what_is_only_the_beginning_of_a_number_is_no_count(number: str) -> None:
+    text = f"Counter: MarkStep\n  Value: {number}\nCounter: xla::add\n  Value: 3\n"
+    (report,) = parse_reports(text.splitlines(), "x")
+    assert report.counters == {"xla::add": 3}
+
+
+@pytest.mark.parametrize("dots", ["...", ".....", "[...]", "[more to follow]"])
+def test_what_people_write_for_what_they_leave_out_is_no_part_of_a_value(dots: str) -> None:
+    metric = Printed("CompileTime", 2, "44s280ms699.409us", {"99": "18s450ms018.269us"})
+    lines = [line for _ in range(2) for line in (*print_report([metric], {}), dots)]
+    first, second = parse_reports(lines, "x")
+    assert first.metrics == second.metrics
+    assert first.metrics["CompileTime"].percentiles["99"] == 18.450018269

@@ -82,6 +82,18 @@ def empty_report() -> Report:
     return Report(Summary("Nothing was recorded.", "No process.", "Check."))
 
 
+def test_an_answer_that_cannot_tell_is_not_shown_as_a_good_one() -> None:
+    sound = empty_report()
+    unsure = dataclasses.replace(
+        sound, summary=dataclasses.replace(sound.summary, conclusive=False)
+    )
+    for report, tone in ((sound, "good"), (unsure, "info")):
+        assert f'class="card answer {tone}"' in render(report, "html")
+        assert json.loads(render(report, "json"))["summary"]["conclusive"] is (report is sound)
+    green, blue = (render(report, "full", color=True) for report in (sound, unsure))
+    assert green != blue
+
+
 def evil_report() -> Report:
     """Hostile text in every place that a program's own text can reach."""
     place = Location(EVIL + ".py", 1, function=EVIL)

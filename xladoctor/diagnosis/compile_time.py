@@ -62,7 +62,7 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
 def _late(state: State) -> Iterator[Finding]:
     """A long compilation between two reports after warm-up: a graph of a rare branch."""
     grown, seconds = state.grown("CompileTime"), state.grown_seconds("CompileTime")
-    steps = state.grown("MarkStep")
+    steps = state.grown_steps
     if not grown or seconds is None or not steps or steps < limits.STEADY_STEPS:
         return
     if seconds / grown >= limits.LONG_COMPILATION_SECONDS:
@@ -97,6 +97,7 @@ def _from_state(state: State) -> Iterator[Finding]:
         return
     if executed is not None and executed > limits.AMORTISED * (total or longest):
         return
+    early = state.too_early and longest < limits.LONG_FIRST_COMPILATION_SECONDS
     against = "" if executed is None else f", all executions {duration(executed)}"
     every = "" if total is None else f"; all of them took {duration(total)}{against}"
     yield finding(
@@ -106,6 +107,7 @@ def _from_state(state: State) -> Iterator[Finding]:
         count=compile_time.total_samples,
         seconds=total,
         by="report",
+        certain=not early,
     )
 
 

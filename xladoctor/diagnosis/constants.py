@@ -21,7 +21,7 @@ def find(case: Case) -> Iterator[Finding]:
     """At most one; what set-up sends (weights) does not count."""
     for state in case.states:
         name = next((name for name in _METRICS if name in state.metrics), _METRICS[0])
-        sent, steps = state.grown(name), state.grown("MarkStep")
+        sent, steps = state.grown(name), state.grown_steps
         if sent is None or not steps:
             total = state.samples(name)
             sent, steps = None if total is None else total - limits.SETUP_CONSTANTS, state.steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import shlex
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ from xladoctor.diagnosis import (
 )
 from xladoctor.diagnosis.case import PARTS, Case, RunFacts
 from xladoctor.diagnosis.pasted import pasted
-from xladoctor.diagnosis.verdict import verdict
+from xladoctor.diagnosis.verdict import conclusive, verdict
 from xladoctor.findings import by_cost, merge
 from xladoctor.results import Report, Summary, TimeParts
 
@@ -100,6 +101,7 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
 
 def _summary(case: Case, findings: list[Finding]) -> Summary:
     answer = verdict(case, findings)
+    sure = conclusive(case, findings, answer)
     if case.run is not None:
         run = case.run
         return Summary(
@@ -112,9 +114,10 @@ def _summary(case: Case, findings: list[Finding]) -> Summary:
             host_syncs=run.sync_count,
             seconds=run.time,
             within_other=run.within_other,
+            conclusive=sure,
         )
     assert case.pasted is not None
-    return _summary_of_text(answer, case.pasted)
+    return dataclasses.replace(_summary_of_text(answer, case.pasted), conclusive=sure)
 
 
 def _summary_of_text(answer: tuple[str, str, str], text: Pasted) -> Summary:

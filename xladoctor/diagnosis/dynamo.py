@@ -22,7 +22,7 @@ def find(case: Case) -> Iterator[Finding]:
             captured = state.counter("DynamoExtractCompiledGraph")
         if captured is None:
             continue
-        grown, steps = state.grown("DynamoExtractCompiledGraph"), state.grown("MarkStep")
+        grown, steps = state.grown("DynamoExtractCompiledGraph"), state.grown_steps
         if grown is not None and grown > 1:
             during = (
                 f" in the last {plural(steps, 'step')}" if steps else " since an earlier report"

@@ -7,6 +7,7 @@ All facts are in the tables ``lowerings.toml`` (the lists of lowered operations 
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 from xladoctor import catalogue
@@ -15,6 +16,7 @@ from xladoctor.errors import XladoctorError
 _LAST_RESORT = "replace it by operations that run on the device, or move it out of the step"
 #: The oldest list that was looked at: an operation in it may have been lowered before.
 _OLDEST = "1.5"
+_OLD_NAME = re.compile(r"^(?:s__th_|_th_|thnn_)|(?:_out)$")
 
 
 def advice(operation: str) -> str:
@@ -25,23 +27,42 @@ def advice(operation: str) -> str:
     """
     table = _lowerings()
     space, _, name = operation.rpartition("::")
-    name = name.partition(".")[0]
-    name = table["renamed"].get(name, name)
+    printed = name.partition(".")[0]
+    name = _today(printed)
     since = lowered_since(name) if space in {"aten", ""} else None
+    version = table["torch_xla"].removesuffix(".0")
     condition: str | None = table["conditional"].get(name)
     if condition is not None:
+        if printed == f"{name}_out":
+            since = f"{version} at the latest"  # the list of old names is not of this kernel
         newer = f" (torch_xla lowers the rest of it since {since})" if since != _OLDEST else ""
         return condition + newer
     instead = _instead(name)
-    version = table["torch_xla"].removesuffix(".0")
     if since is not None:
         upgrade = f"torch_xla {version} lowers it{'' if since == _OLDEST else f' (since {since})'}"
         return f"{upgrade}: upgrade if yours is older" + (f", else {instead}" if instead else "")
     if space not in {"aten", ""}:
         return instead or _LAST_RESORT
+    if name in table["decomposed"]:
+        return f"torch_xla {version} no longer runs it on the CPU: upgrade if yours is older"
     if not instead:
         return f"torch_xla {version} lists no lowering for it: {_LAST_RESORT}"
     return f"torch_xla {version} lists no lowering for it; instead: {instead}"
+
+
+def _today(name: str) -> str:
+    """What torch calls an operation now that a report names as it was then.
+
+    Until 1.10 a kernel that writes to a given tensor had a name of its own (``silu_out``), as had
+    TH's kernels until 2020 (``_th_ge``, ``s__th_and``, ``thnn_conv2d_forward``).
+    """
+    table = _lowerings()
+    shorter = _OLD_NAME.sub("", name)
+    for each in (name, name.removesuffix("_out"), shorter, shorter.removesuffix("_")):
+        now = table["renamed"].get(each, each)
+        if lowered_since(now) or now in table["decomposed"] or _instead(now):
+            return str(now)
+    return name
 
 
 def lowered_since(name: str) -> str | None:
@@ -55,12 +76,18 @@ def lowered_since(name: str) -> str | None:
 
 @functools.cache
 def _lowerings() -> dict[str, Any]:
-    empty: dict[str, Any] = {"torch_xla": "2.9.0"}
     try:
         table = catalogue.table("lowerings")
     except XladoctorError:  # the tables are missing: advice is poorer, the diagnosis stands
-        table = empty
-    return {"renamed": {}, "conditional": {}, "instead": {}, "since": {}, **table}
+        table = {"torch_xla": "2.9.0"}
+    empty: dict[str, Any] = {
+        "renamed": {},
+        "conditional": {},
+        "instead": {},
+        "since": {},
+        "decomposed": [],
+    }
+    return {**empty, **table}
 
 
 @functools.cache

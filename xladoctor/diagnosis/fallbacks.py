@@ -9,7 +9,7 @@ from xladoctor.diagnosis.pasted import SCALAR_READ
 from xladoctor.diagnosis.words import cores_text, duration, finding, plural, rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from xladoctor.diagnosis.case import Case, RunFacts
     from xladoctor.diagnosis.pasted import Pasted, State
@@ -24,10 +24,7 @@ def find(case: Case) -> Iterator[Finding]:
     if case.pasted is not None:
         seen: set[str] = set()
         for state in case.pasted.states:
-            for found, operation in _from_state(state):
-                if operation not in seen:
-                    seen.add(operation)
-                    yield found
+            yield from _from_state(state, seen)
         yield from _from_profiler(case.pasted, seen)
 
 
@@ -68,35 +65,51 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         )
 
 
-def _from_state(state: State) -> Iterator[tuple[Finding, str]]:
+def _from_state(state: State, seen: set[str]) -> Iterator[Finding]:
+    counts: dict[str, int] = {}
     for operation, total in state.fallbacks.items():
-        grown, steps = state.grown(operation), state.grown("MarkStep")
-        if grown == 0:
-            continue  # during set-up only: it no longer happens
-        count = total if grown is None else grown
-        steps = state.steps if grown is None else steps
+        grown = state.grown(operation)
+        if grown == 0 or operation in seen:
+            continue  # during set-up only: it no longer happens; or another core's report has it
+        counts[operation] = total if grown is None else grown
+    seen.update(counts)
+    steps = state.steps if state.before is None else state.grown_steps
+    cost = ": each cuts the graph, brings its inputs to the host and sends its result back"
+    for operations in _together(counts):
+        count = sum(counts[operation] for operation in operations)
         often = f", {rate(count / steps)} per step" if steps and count >= steps else ""
-        yield (
-            finding(
-                "XLA501",
-                f"{operation} ran on the CPU {plural(count, 'time')}{often}: each cuts the graph, "
-                "brings its inputs to the host and sends its result back",
-                advice(operation),
-                count=count,
-                by="report",
-            ),
-            operation,
+        yield finding(
+            "XLA501",
+            f"{_named(operations)} ran on the CPU {plural(count, 'time')}{often}{cost}",
+            advice(operations[0]),
+            count=count,
+            by="report",
         )
+        cost = ""  # said once
 
 
 def _from_profiler(pasted: Pasted, seen: set[str]) -> Iterator[Finding]:
-    for line in pasted.profiler:
-        for operation in line.operations:
-            if operation not in seen and operation != SCALAR_READ:
-                seen.add(operation)
-                yield finding(
-                    "XLA501",
-                    f"{operation} has run on the CPU (pt-xla-profiler gives no count)",
-                    advice(operation),
-                    by="report",
-                )
+    named = [operation for line in pasted.profiler for operation in line.operations]
+    new = [name for name in dict.fromkeys(named) if name not in seen and name != SCALAR_READ]
+    for operations in _together(new):
+        have = "has" if len(operations) == 1 else "have"
+        yield finding(
+            "XLA501",
+            f"{_named(operations)} {have} run on the CPU (pt-xla-profiler gives no count)",
+            advice(operations[0]),
+            by="report",
+        )
+
+
+def _together(operations: Iterable[str]) -> Iterator[list[str]]:
+    """Operations, those that are passes of one (forward, backward) together if one advice helps."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for operation in operations:
+        name = operation.partition(".")[0].removesuffix("_backward").removesuffix("_forward")
+        groups.setdefault((name, advice(operation)), []).append(operation)
+    yield from groups.values()
+
+
+def _named(operations: Sequence[str]) -> str:
+    """``aten::prelu``, or ``aten::_ctc_loss and aten::_ctc_loss_backward``."""
+    return " and ".join(sorted(operations))

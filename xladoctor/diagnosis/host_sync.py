@@ -6,6 +6,7 @@ import collections
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.pasted import SCALAR_READ
 from xladoctor.diagnosis.words import (
     cores_text,
     duration,
@@ -152,6 +153,8 @@ def _from_state(state: State) -> Iterator[Finding]:
     seconds = state.seconds("TransferFromDeviceTime", "TransferFromServerTime")
     if typical is not None and max(typical, large or mean or 0.0) <= limits.SCALAR_BYTES:
         what, remedy = "single values", _SUGGESTION
+        if mean is not None and mean > limits.SCALAR_BYTES and reads > limits.KEPT_SAMPLES:
+            what = f"{size(total or 0.0)} in all, the last {limits.KEPT_SAMPLES:,} single values"
     elif total is not None:
         often = f", a tenth of them {size(large)} or more" if large is not None else ""
         what = f"{size(total)} in all{often}"
@@ -177,7 +180,7 @@ def _from_state(state: State) -> Iterator[Finding]:
 
 def _scalar_reads(state: State) -> Finding | None:
     """By the counter of ``item()``, the surest sign; growth within a series before totals."""
-    reads, steps = state.grown("aten::_local_scalar_dense"), state.grown("MarkStep")
+    reads, steps = state.grown("aten::_local_scalar_dense"), state.grown_steps
     if reads is None or not steps:
         reads, steps = state.scalar_reads, state.steps
     if not reads or not steps or steps < limits.EARLY_STEPS:
@@ -215,9 +218,10 @@ def _scalar_reads_without_steps(state: State) -> Finding | None:
 def _from_blocks(pasted: Pasted) -> Iterator[Finding]:
     """Lines that PT_XLA_DEBUG itself says read a value before the step's end.
 
-    One that only happened to read is silent; one whose read made a graph of its own is not, but is
-    information until it has happened as often as a loop would have it.
+    One that only happened to read, among many executions, is silent; one whose read made a graph of
+    its own is not, but is information until it has happened as often as a loop would have it.
     """
+    executions = sum(block.kind == "execution" for block in pasted.debug)
     read: dict[Location | None, int] = {}
     compiled: dict[Location | None, int] = {}
     for block in pasted.debug:
@@ -228,7 +232,8 @@ def _from_blocks(pasted: Pasted) -> Iterator[Finding]:
                 counts[place] = counts.get(place, 0) + 1
     for place in dict.fromkeys([*read, *compiled]):
         count, graphs = read.get(place, 0), compiled.get(place, 0)
-        if count >= limits.FEWEST_READS_OF_A_LINE or graphs:
+        seldom = executions >= limits.FEWEST_SAMPLES and not graphs
+        if count >= limits.FEWEST_READS_OF_A_LINE or not seldom:
             times = "once" if max(count, graphs) == 1 else plural(max(count, graphs), "time")
             made = f", and {plural(graphs, 'graph was', 'graphs were')} compiled for it"
             count = max(count, graphs)
@@ -262,10 +267,14 @@ def _from_profiler(pasted: Pasted) -> Iterator[Finding]:
         text = f"{rate(grown)} per step between steps {first.steps} and {steps}"
     else:
         text = f"{reads:,} reads during {plural(steps, 'step')}, those of set-up included"
+    on_cpu = any(set(line.operations) - {SCALAR_READ} for line in pasted.profiler)
     yield finding(
         "XLA101",
-        f"the host reads from the device: {text} (pt-xla-profiler)",
-        _SUGGESTION,
+        f"the host reads from the device: {text} (pt-xla-profiler"
+        f"{'; operations on the CPU read their inputs too' if on_cpu else ''})",
+        f"mend the operations that run on the CPU first; of what is left: {_SUGGESTION}"
+        if on_cpu
+        else _SUGGESTION,
         count=reads,
         by="report",
     )

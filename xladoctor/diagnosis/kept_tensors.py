@@ -19,7 +19,7 @@ _PAIRS = (("CreateDataHandles", "DestroyDataHandles"), ("CreateXlaTensor", "Dest
 def find(case: Case) -> Iterator[Finding]:
     """At most one, from a series: one report cannot tell what is kept from what grows."""
     for state in case.states:
-        steps = state.grown("MarkStep")
+        steps = state.grown_steps
         if steps is None or steps < limits.STEADY_STEPS:
             continue
         for created, destroyed in _PAIRS:

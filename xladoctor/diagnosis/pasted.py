@@ -85,14 +85,20 @@ class State:
 
     @property
     def steps(self) -> int | None:
-        """``MarkStep``; None when the counter is missing (cut off, or never called)."""
-        return self.counter("MarkStep")
+        """``MarkStep``, else by the series' header; None when both are missing.
+
+        ``[MetricsData; step=N]`` counts from 0 and is written after the step's end. U
+        (metrics_saver.py).
+        """
+        return _steps(self.counters, self.step)
 
     @property
     def new_graphs(self) -> int | None:
         """Graph-cache misses, else compile calls."""
         count = self.counter("UncachedCompile", "UncachedSyncTensors")
-        return self.samples("CompileTime") if count is None else count
+        if count is None:
+            count = self.samples("CompileTime")
+        return self.counter("CreateCompileHandles") if count is None else count
 
     @property
     def reused_graphs(self) -> int | None:
@@ -142,17 +148,30 @@ class State:
     @property
     def too_early(self) -> bool:
         """Whether only set-up has run: few steps, and no graph has been needed twice."""
-        few_steps = self.steps is None or self.steps <= limits.EARLY_STEPS
-        if not few_steps or self.reused_graphs is not None or self.step is not None:
+        steps, graphs, executions = self.steps, self.new_graphs, self.executions
+        if steps is not None and steps > limits.EARLY_STEPS:
             return False
-        graphs, executions = self.new_graphs, self.executions
+        if steps is not None and max(graphs or 0, executions or 0) < limits.FEWEST_SAMPLES:
+            return True
+        if self.reused_graphs is not None or self.step is not None:
+            return False
         if graphs is None or executions is None or executions > graphs:
             return False
-        compile_seconds = self.seconds("CompileTime") or 0.0
-        return (
-            executions < limits.FEWEST_SAMPLES
-            or compile_seconds / graphs < limits.REAL_GRAPH_SECONDS
+        if executions < limits.FEWEST_SAMPLES:
+            return True
+        return executions < limits.SETUP_GRAPHS and self._typical_compilation < (
+            limits.REAL_GRAPH_SECONDS
         )
+
+    @property
+    def _typical_compilation(self) -> float:
+        """Seconds; the median, as one real graph among those of set-up makes the mean large."""
+        metric = self.metric("CompileTime")
+        if metric is None:
+            return 0.0
+        if "50" in metric.percentiles:
+            return metric.percentiles["50"]
+        return (metric.accumulator or 0.0) / (metric.total_samples or 1)
 
     @property
     def covered_seconds(self) -> float | None:
@@ -178,6 +197,13 @@ class State:
             now, then = self.samples(*names), old.samples(*names)
         return None if now is None else now - (then or 0)
 
+    @property
+    def grown_steps(self) -> int | None:
+        """By how many steps the last report is later than ``before``."""
+        old, now = self._old, self.steps
+        then = old.steps if old is not None else None
+        return None if now is None or then is None else now - then
+
     def grown_seconds(self, name: str) -> float | None:
         """By how many seconds a time metric grew since ``before``."""
         old = self._old
@@ -191,7 +217,7 @@ class State:
         before = self.before
         if before is None:
             return None
-        return State(self.source, self.core, before.metrics, before.counters)
+        return State(self.source, self.core, before.metrics, before.counters, step=before.step)
 
 
 def pasted(readings: Readings) -> Pasted | None:
@@ -233,17 +259,22 @@ def _after_warmup(series: list[MetricsReport]) -> MetricsReport | None:
 
     One from the start of the program would count its warm-up among the differences.
     """
-    last = series[-1].counters.get("MarkStep")
+    last = _steps(series[-1].counters, series[-1].step)
     found = None
     for index, report in enumerate(series[:-1]):
-        steps = report.counters.get("MarkStep")
+        steps = _steps(report.counters, report.step)
         if steps is None or last is None:
-            early, half = report.step is not None and report.step <= 0, index * 2 <= len(series)
+            early, half = False, index * 2 <= len(series)
         else:
             early, half = steps <= limits.EARLY_STEPS, steps * 2 <= last
         if not early and (half or found is None):
             found = report
     return found
+
+
+def _steps(counters: Mapping[str, int], step: int | None) -> int | None:
+    steps = counters.get("MarkStep")
+    return step + 1 if steps is None and step is not None else steps
 
 
 def _continues(first: MetricsReport, last: MetricsReport) -> bool:

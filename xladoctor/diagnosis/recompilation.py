@@ -295,9 +295,14 @@ def _from_state(state: State) -> Iterator[Finding]:
     steps = state.steps
     text: str | None = None
     new, reused = state.new_graphs, state.reused_graphs
-    grown, grown_steps = state.grown("UncachedCompile"), state.grown("MarkStep")
+    grown, grown_steps = state.grown("UncachedCompile"), state.grown_steps
     if grown is None:
         grown = state.grown("CompileTime")
+    if grown is not None and grown_steps is None:
+        between = _between_reports(state, grown)
+        if between is not None:
+            yield between
+            return
     if grown is not None and grown_steps:
         # Two reports tell more than any total: a settled program compiles nothing in between.
         if grown / grown_steps >= limits.READS_PER_STEP and grown > 1:
@@ -321,6 +326,31 @@ def _from_state(state: State) -> Iterator[Finding]:
         )
 
 
+def _between_reports(state: State, grown: int) -> Finding | None:
+    """Two reports without steps: what was compiled between them, against what was executed."""
+    runs = state.grown("ExecuteTime", "ExecuteReplicatedTime")
+    if grown < 2 or (state.new_graphs or 0) == grown:  # the first had compiled nothing yet
+        return None
+    if runs is not None:
+        before = (state.executions or 0) - runs
+        if before < limits.FEWEST_SAMPLES or grown < limits.NEW_GRAPHS_SHARE * runs:
+            return None
+    elif (state.new_graphs or 0) >= limits.FAR_TOO_MANY_GRAPHS:
+        return None  # which says more
+    seen = "how many steps lie between them is not in this text"
+    return finding(
+        "XLA210",
+        "the program still compiles: "
+        f"{plural(grown, 'new graph')} between two of these reports"
+        f" ({seen if runs is None else plural(runs, 'execution')})",
+        "print the report every few steps: if it goes on, PT_XLA_DEBUG_LEVEL=1 names the line of "
+        "each compilation",
+        count=grown,
+        by="report",
+        certain=runs is not None,
+    )
+
+
 def _from_totals(state: State, new: int, reused: int | None, steps: int | None) -> str | None:
     executions = state.executions
     if reused is not None:
@@ -332,11 +362,18 @@ def _from_totals(state: State, new: int, reused: int | None, steps: int | None) 
             return f"{new} new graphs against {reused} that were used again"
         return None
     if steps is not None and steps > limits.EARLY_STEPS and new / steps >= limits.NEW_GRAPHS_SHARE:
-        return f"{plural(new, 'new graph')} in {plural(steps, 'step')}, and none was used again"
+        # A counter that is not printed is 0, unless the text is cut.
+        none = ", and none was used again" if state.counter("UncachedCompile") else ""
+        return f"{plural(new, 'new graph')} in {plural(steps, 'step')}{none}"
     if executions is not None and executions >= limits.FEWEST_SAMPLES:
         many = new > limits.SETTLED_GRAPHS and new / executions >= limits.MANY_NEW_GRAPHS_SHARE
         if new / executions >= limits.NEW_GRAPHS_SHARE or many:
             return f"{plural(new, 'compilation')} for {plural(executions, 'execution')}"
+    if executions is None and steps is None and new >= limits.FAR_TOO_MANY_GRAPHS:
+        return (
+            f"{plural(new, 'compilation')}, where 2 to {limits.SETTLED_GRAPHS} are normal (how "
+            "often each graph was used is not in this text)"
+        )
     return None
 
 
@@ -349,9 +386,19 @@ def _from_profiler(pasted: Pasted) -> Iterator[Finding]:
     if not lines:
         return
     first, last = lines[0], lines[-1]
-    if first is last or first.count is None or last.count is None:
-        return  # one cumulative line cannot tell warm-up from trouble
-    if first.steps is None or last.steps is None:
+    if first.count is None or last.count is None or first.steps is None or not last.steps:
+        return
+    if first is last:
+        # It counts warm-up too, of which a settled program has some graphs and not one a step.
+        yield finding(
+            "XLA210",
+            f"the program compiles: {plural(last.count, 'compilation')} during "
+            f"{plural(last.steps, 'step')}, those of warm-up included (pt-xla-profiler)",
+            "find what changes: PT_XLA_DEBUG_LEVEL=1 names the line of each compilation",
+            count=last.count,
+            by="report",
+            certain=last.count > limits.SETTLED_GRAPHS and last.count >= last.steps,
+        )
         return
     if last.steps > first.steps and last.count > first.count:
         yield finding(

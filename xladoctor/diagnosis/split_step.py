@@ -30,7 +30,7 @@ def find(case: Case) -> Iterator[Finding]:
 
 
 def _per_step(state: State) -> Finding | None:
-    ran, steps = state.grown("ExecuteTime", "ExecuteReplicatedTime"), state.grown("MarkStep")
+    ran, steps = state.grown("ExecuteTime", "ExecuteReplicatedTime"), state.grown_steps
     if ran is None or not steps:
         ran, steps = state.executions, state.steps
     if ran is None or steps is None or steps < limits.STEADY_STEPS:

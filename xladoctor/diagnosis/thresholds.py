@@ -44,12 +44,19 @@ MANY_NEW_GRAPHS_SHARE = 0.2
 #: Other sizes of what the cores exchange in memory that are worth a word: a checkpoint's file name
 #: that grows by a letter is not (R: Lightning broadcasts it). O.
 FEWEST_SIZES_EXCHANGED = 4
-#: Mean seconds from which compilations that were never reused are those of real step graphs and
+#: Typical seconds from which compilations that were never reused are those of real step graphs and
 #: not of the small graphs of set-up, which take milliseconds. M #2422, R.
 REAL_GRAPH_SECONDS = 0.5
+#: So many small graphs without any reuse are no set-up any more. R (15 and 21 in set-up). O.
+SETUP_GRAPHS = 50
+#: So many graphs are too many, however often each was used. R (settled programs: 2 to 20); M #2511
+#: (500 called "hundreds of recompiles"). The line is ours.
+FAR_TOO_MANY_GRAPHS = 100
 
 #: Longest single compilation. U: scan.md mends 63 s to 19 s; upstream's analyzer waits for 300 s.
 LONG_COMPILATION_SECONDS = 60.0
+#: The same at the start of a program, where nothing can have been amortised yet. U (the analyzer).
+LONG_FIRST_COMPILATION_SECONDS = 300.0
 #: ... which nobody regrets if executions have taken this many times as long. M #1155, #2296.
 AMORTISED = 4.0
 

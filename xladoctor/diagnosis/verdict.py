@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.diagnosis.device_idle import device_bound
+from xladoctor.diagnosis import text_answers
 from xladoctor.diagnosis.thresholds import CAUSED_BY_FALLBACKS, EARLY_STEPS, FEWEST_SAMPLES
 from xladoctor.diagnosis.words import at, duration, plural
 from xladoctor.findings import Severity
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from xladoctor.diagnosis.case import Case, RunFacts
-    from xladoctor.diagnosis.pasted import Pasted, State
+    from xladoctor.diagnosis.text_answers import Answer
     from xladoctor.findings import Finding
 
 #: What a finding means for the run, by code; the most telling first.
@@ -42,17 +42,9 @@ _MEANING = {
     "XLA602": "The host cannot trace steps fast enough for the device",
 }
 
-#: What to do with a report of a program's start; many are pasted because it seems to hang there.
-_WHEN_EARLY = (
-    "Print metrics_report() at two steps some 20 apart and give both; if the program stands still "
-    "here, it traces or compiles its first step: py-spy dump --pid shows where."
-)
-
-Answer = tuple[str, str, str]
-
 
 def verdict(case: Case, findings: Sequence[Finding]) -> Answer:
-    """Verdict, why and next, each one sentence.
+    """Verdict, why and next, each one sentence (see :func:`conclusive`).
 
     Args:
         case: What is known.
@@ -71,7 +63,13 @@ def verdict(case: Case, findings: Sequence[Finding]) -> Answer:
     if case.run is not None:
         return _healthy_run(case.run)
     assert case.pasted is not None
-    return _healthy_report(case.pasted, measured)
+    return text_answers.sound(case.pasted, measured)
+
+
+def conclusive(case: Case, findings: Sequence[Finding], answer: Answer) -> bool:
+    """Whether an answer is more than "it is too early (or too little) to tell"."""
+    serious = any(f.severity is not Severity.INFO for f in findings)
+    return serious or (answer[0] not in text_answers.TOO_LITTLE and _early(case) is None)
 
 
 #: How a process ends that nobody in the program has ended, and what that mostly means.
@@ -117,12 +115,12 @@ def _killed(run: RunFacts, findings: Sequence[Finding]) -> Answer | None:
 def _reason(case: Case, findings: Sequence[Finding]) -> Finding:
     """The dearest finding, or what brings it about: fallbacks read their inputs from the device."""
     dearest = findings[0]
-    state = case.pasted.main if case.pasted is not None else None
-    if dearest.code != "XLA101" or case.run is not None or state is None:
+    if dearest.code != "XLA101" or case.run is not None:
         return dearest
     fallbacks = [finding for finding in findings if finding.code == "XLA501"]
     runs = sum(finding.count or 0 for finding in fallbacks)
-    caused = fallbacks and runs >= CAUSED_BY_FALLBACKS * (dearest.count or 0)
+    uncounted = any(finding.count is None for finding in fallbacks)  # those of pt-xla-profiler
+    caused = fallbacks and (uncounted or runs >= CAUSED_BY_FALLBACKS * (dearest.count or 0))
     return fallbacks[0] if caused else dearest
 
 
@@ -137,6 +135,8 @@ def _problem(
         meaning = f"{worst.name.replace('-', ' ').capitalize()} ({worst.code})"
     elif meaning is None and case.run is None and (worst.count or 0) < FEWEST_SAMPLES:
         meaning = "The host reads device values before the step's end"
+    elif meaning is None and case.run is None:
+        meaning = "The host reads device values again and again"
     elif meaning is None:
         meaning = "The host waits for the device in every step"
     total = case.run.time.total if case.run is not None else None
@@ -145,7 +145,11 @@ def _problem(
     others = len(findings) - 1
     more = f" {plural(others, 'more finding')} below." if others else ""
     place = f"{at(worst.locations[0])}: " if worst.locations else ""
-    why = place + worst.message + ("" if worst.message.endswith((".", "?", "!")) else ".")
+    said = f"{meaning}: "  # the verdict says it already
+    told = worst.message
+    if not place and told[: len(said)].lower() == said.lower():
+        told = told[len(said) :]
+    why = place + told + ("" if worst.message.endswith((".", "?", "!")) else ".")
     if early is not None and worst.severity.rank != 0:
         more = " The run is short: numbers are those of its start." + more
     suggestion = worst.suggestion or f"read 'xladoctor explain {worst.code}'"
@@ -184,16 +188,7 @@ def _early(case: Case) -> Answer | None:
             )
         return None
     assert pasted is not None
-    state = pasted.main
-    if state is not None and all(state.too_early for state in pasted.states):
-        ran = state.executions
-        seen = f"{plural(ran, 'graph')} ran and none was needed twice" if ran else "nothing ran yet"
-        return (
-            "It is too early to tell.",
-            f"This report is of the start of the program: {seen}.",
-            _WHEN_EARLY,
-        )
-    return None
+    return text_answers.early(pasted)
 
 
 def _healthy_run(run: RunFacts) -> Answer:
@@ -232,65 +227,6 @@ def _healthy_run(run: RunFacts) -> Answer:
         if new is not None
         else "Leave out eager mode, or profile on one core: --simulate-cores 1.",
     )
-
-
-def _healthy_report(pasted: Pasted, informed: Sequence[Finding]) -> Answer:
-    state = pasted.main
-    if state is None and any(finding.code == "XLA101" for finding in informed):
-        return (
-            "This debug output shows too little to tell.",
-            "It names a read before the step's end, but not whether each step has it.",
-            "Give the output of some 20 steps, or metrics_report() of the same run.",
-        )
-    if state is None:
-        return (
-            "Nothing wrong is visible in this debug output.",
-            f"It has {plural(len(pasted.debug), 'analysis block')} and no complaint.",
-            "For counts and times give metrics_report() as well.",
-        )
-    facts = list(_facts(state))
-    if not facts:
-        return (
-            "This report shows too little to tell.",
-            "It has neither compilations nor executions nor steps; it may be cut.",
-            "Give the whole text of metrics_report(), at two steps some 20 apart.",
-        )
-    settled = state.reused_graphs or (state.executions or 0) > (state.new_graphs or 0) > 0
-    longest = state.metric("ExecuteTime", "ExecuteReplicatedTime")
-    typical = longest.percentiles.get("50") if longest else None
-    left = f" (typically {duration(typical)} an execution)" if typical else ""
-    covered, executed = state.covered_seconds, state.execute_seconds
-    if covered and executed and executed <= covered:
-        facts.append(f"{duration(executed)} of execution in {duration(covered)} of run time")
-    verdict = "The XLA side is sound." if settled else "Nothing wrong is visible in this report."
-    if settled and device_bound(state):
-        waited = duration(state.seconds("DeviceLockWait") or 0.0)
-        return (
-            verdict,
-            f"It shows {', '.join(facts)}; the host waited {waited} for the device, as it should.",
-            f"The device is the bottleneck{left}: bfloat16 or more cores help, the input does not.",
-        )
-    return (
-        verdict,
-        f"It shows {', '.join(facts)}.",
-        f"What is left is the time on the device{left} and the input pipeline.",
-    )
-
-
-def _facts(state: State) -> list[str]:
-    facts = []
-    if state.new_graphs is not None:
-        facts.append(plural(state.new_graphs, "compilation"))
-    if state.reused_graphs is not None:
-        facts.append(f"{state.reused_graphs:,} graphs used again")
-    if state.executions is not None:
-        facts.append(plural(state.executions, "execution"))
-    if state.steps is not None:
-        facts.append(plural(state.steps, "step"))
-    reads = state.scalar_reads if state.scalar_reads is not None else state.reads
-    if facts and reads is not None:
-        facts.append(plural(reads, "read"))
-    return facts
 
 
 def _capital(text: str) -> str:

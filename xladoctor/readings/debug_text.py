@@ -13,12 +13,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _ANALYSIS = re.compile(
-    r"(?P<kind>Post Compilation|Compilation|Unexpected Execution|Execution) Analysis: ?(?P<text>.*)"
+    r"(?P<kind>Post Compilation|Compilation|Unexpected Execution|Execution) Analysis:"
 )
-_FRAME = re.compile(r"(?P<function>\S.*?) \((?P<file>.+):(?P<row>\d{1,9})\)$")
+_FRAME = re.compile(r"(?P<function>\S.*?) \((?P<file>.+?):(?P<row>\d{1,9})\)")
+#: What stands above the cause, and first in a block.
+_CAUSES = ("Compilation Cause", "Execution Cause")
+#: A frame whose end is on the next line, where a terminal has wrapped it.
+_HALF_FRAME = re.compile(r"\S[^(]* \([^()]*")
+_WRAPPED_LINES = 3
+_CAUSE = re.compile(r"mark_step|sync|torch_xla|dynamo|most likely", re.IGNORECASE)
+_HASH = re.compile(r"Graph Hash: (?P<graph>[0-9a-f]{1,64})")
+_GRAPH_SIZE = re.compile(r"Number of Graph (Input|Output)s?: (\d{1,19})(?!\d)")
+#: What a log writes after the text of a line that it holds ("}, ' |), or the line's own end.
+_RECORD = re.compile(r"[\"'|\\].*$")
+# People who write of these lines from memory leave out colons and words.
 _FREQUENT = re.compile(
-    r"pt-xla-profiler: ?(?P<metric>\w+) too frequent: "
-    r"(?P<count>\d{1,19}) counts during (?P<steps>\d{1,19}) steps"
+    r"pt-xla-profiler:? ?(?P<metric>\w+) too frequent:? "
+    r"(?P<count>\d{1,19}) (?:counts )?(?:during|in) (?P<steps>\d{1,19}) steps"
 )
 _MEMORY = re.compile(
     r"pt-xla-profiler: ?Following metrics too frequent: (?P<all>.*?)"
@@ -28,7 +39,8 @@ _MEMORY_COUNT = re.compile(r"(?P<metric>\w+) \((?P<count>[\d.]{1,24}(?:e\+?\d{1,
 _SLOW = re.compile(
     r"pt-xla-profiler: ?(?P<metric>\w+) too slow: longest instance took (?P<time>[\d.dhmsu]+us)"
 )
-_NOT_LOWERED = re.compile(r"pt-xla-profiler: ?Op\(s\) not lowered: (?P<names>.*?)(?:  Please|$)")
+_NOT_LOWERED = re.compile(r"pt-xla-profiler: ?Op\(s\) not lowered: (?P<names>(?:[\w:.]+,? ?)+)")
+_OPERATION = re.compile(r"(?P<name>\w+::[\w.]*\w)(?P<comma>,?)")
 _SIZE = re.compile(r"(?P<label>[A-Z][\w ]+ size): (?P<size>\d{1,12}\.\d{1,9}) GB")
 _SUMMARY = re.compile(r"^.*?pt-xla-profiler: ?|^")
 _SUMMARY_COUNT = re.compile(r"FRAME \(count=(?P<count>\d{1,19})\):")
@@ -58,16 +70,25 @@ class DebugReader:
         self._sites: list[UnloweredSite] = []
         self._kind = ""
         self._body: list[str] = []
+        self._half = 0  # in how many more lines the end of the last frame may come
         self._site: _Site | None = None
 
     def feed(self, line: str) -> None:
         """Take one line."""
-        if "pt-xla-profiler:" in line:
-            self._complaints += _complaints(clean(line), self._source)
-        if self._site is not None or "FRAME (count=" in line:
-            self._feed_summary(clean(line))
-        if "Analysis: " in line:
-            self._feed_analysis(clean(line))
+        analysis, profiler = "Analysis:" in line, "pt-xla-profiler" in line
+        if not analysis and not profiler and self._site is None and "FRAME (count=" not in line:
+            if self._half:
+                self._finish_frame(clean(line))
+            return
+        line = clean(line)
+        if profiler:
+            self._complaints += _complaints(line, self._source)
+        for index, part in enumerate(line.split("\\n")):  # in JSON or a repr
+            rest = index and part.lstrip()[:1] in {'"', "'"}  # of the record that holds the lines
+            if not rest and (self._site is not None or "FRAME (count=" in part):
+                self._feed_summary(part)
+            if analysis:
+                self._feed_analysis(part)
 
     def finish(self) -> tuple[list[DebugBlock], list[ProfilerLine], list[UnloweredSite]]:
         """Everything that was read, in the order in which it stood."""
@@ -76,18 +97,32 @@ class DebugReader:
         return self._blocks, self._complaints, self._sites
 
     def _feed_analysis(self, line: str) -> None:
-        match = _ANALYSIS.search(line)
-        if match is None:
-            return
-        name = match["kind"].lower().replace(" ", "-")
-        text = match["text"].strip()
-        if name != self._kind or text.startswith("====="):
-            self._close_block()
-            self._kind = name
-        if not text.startswith(("=====", "-----")):
-            self._body.append(text)
+        heads = list(_ANALYSIS.finditer(line))  # many, where the ends of lines were lost
+        ends = [*(head.start() for head in heads[1:]), len(line)]
+        for head, end in zip(heads, ends, strict=False):
+            name = head["kind"].lower().replace(" ", "-")
+            text = line[head.end() : end].strip()
+            if name != self._kind or text.startswith(("=====", *_CAUSES)):
+                self._close_block()
+                self._kind = name
+            if text and not text.startswith(("=====", "-----")):
+                self._body.append(text)
+                self._half = _WRAPPED_LINES if _HALF_FRAME.fullmatch(text) else 0
+
+    def _finish_frame(self, line: str) -> None:
+        """Join the rest of a frame to its beginning; other lines come to nothing there."""
+        whole = self._body[-1] + line.strip().lstrip("> ")
+        if _FRAME.match(whole):
+            self._body[-1] = whole
+            self._half = 0
+        elif _HALF_FRAME.fullmatch(whole):
+            self._body[-1] = whole
+            self._half -= 1
+        else:
+            self._half = 0
 
     def _close_block(self) -> None:
+        self._half = 0
         if self._body:
             self._blocks.append(_block(self._kind, self._body, self._source))
         self._body = []
@@ -151,7 +186,9 @@ def _complaints(line: str, source: str) -> list[ProfilerLine]:
         seconds = None if ns is None else ns / 1e9
         found.append(ProfilerLine("too-slow", source, match["metric"], seconds=seconds))
     for match in _NOT_LOWERED.finditer(line):
-        names = tuple(name.strip() for name in match["names"].split(",") if "::" in name)
+        # Each name has a comma after it; a last one without is cut, unless it stands alone.
+        ops = list(_OPERATION.finditer(match["names"]))
+        names = tuple(op["name"] for op in ops if op["comma"] or len(ops) == 1)
         if names:
             found.append(ProfilerLine("not-lowered", source, operations=names))
     return found
@@ -166,11 +203,11 @@ def _block(kind: str, body: list[str], source: str) -> DebugBlock:
     for before, text in zip(["", *body], body, strict=False):
         frame = _FRAME.match(text)
         size = _SIZE.match(text)
-        if before in {"Compilation Cause", "Execution Cause"}:
-            cause = text.replace("`", "").replace("torch_xla.sync()", "torch_xla.sync")
-        elif text.startswith("Graph Hash: "):
-            graph = text.removeprefix("Graph Hash: ")
-        elif match := re.match(r"Number of Graph (Input|Output)s?: (\d{1,19})$", text):
+        if before.startswith(_CAUSES):
+            cause = _cause(text)
+        elif match := _HASH.match(text):
+            graph = match["graph"]
+        elif match := _GRAPH_SIZE.match(text):
             numbers[match[1]] = int(match[2])
         elif size is not None:
             sizes[size["label"]] = float(size["size"]) * 2**30  # debug_util.cpp divides by 1024³
@@ -180,3 +217,11 @@ def _block(kind: str, body: list[str], source: str) -> DebugBlock:
         kind, source, cause, graph, numbers.get("Input"), numbers.get("Output"), tuple(frames),
         sizes,
     )  # fmt: skip
+
+
+def _cause(text: str) -> str | None:
+    """The cause as torch_xla names it, of whatever version; None if another line stands there."""
+    text = _RECORD.sub("", text.replace("`", "")).strip(" ,;")
+    if not _CAUSE.search(text):
+        return None
+    return text.replace("torch_xla.sync()", "torch_xla.sync")

@@ -16,6 +16,8 @@ _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()
 _MARKUP = re.compile(
     r"</?(?:p|pre|code|br|div|span|blockquote|b|i|li|td|tr|table|samp|tt)\b[^>]*>", re.IGNORECASE
 )
+# Blanks that are none to people: of web pages (no-break), and of chats (of no width).
+_BLANKS = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u200b": None, "\ufeff": None})
 _LAST_BREAK = re.compile(r"(?s).*(?:\s|\\n)")
 
 
@@ -41,6 +43,8 @@ def bounded(text: TextIO) -> Iterator[str]:
 
 def clean(line: str) -> str:
     """A line without terminal colours, HTML markup and entities, and the dressing of logs."""
+    if not line.isascii():
+        line = line.translate(_BLANKS)
     if "\x1b" in line:
         line = _ANSI.sub("", line)
     if "<" in line:
@@ -49,4 +53,7 @@ def clean(line: str) -> str:
         line = html.unescape(html.unescape(line)) if "&amp;" in line else html.unescape(line)
         if "<" in line:
             line = _MARKUP.sub(" ", line)
+        line = line.translate(_BLANKS)
+    if "**" in line:
+        line = line.replace("**", "")  # bold, in Markdown
     return line.rstrip().rstrip("\"',`") if line.rstrip()[-1:] in "\"',`" else line

@@ -9,7 +9,10 @@ import re
 from xladoctor.readings.values import Unit, parse_value
 from xladoctor.results import Metric
 
-_INTEGER = re.compile(r"\d{1,19}(?!\S)")  # a 64-bit counter has no more digits
+# A 64-bit counter has no more digits. What follows a number may be the rest of a record that holds
+# the line ('80", "stream": ...'); in "1.5" or "1,024" it is another part of the number.
+_INTEGER = re.compile(r"\d{1,19}(?=[\s\"'`;|*<>)}\]\\]|,(?!\d)|$)")
+_VALUE = re.compile(r"[^\s\"'`,;|*<>(){}\[\]\\]*")
 _HEAD = re.compile(r"\d{1,3}(?:\.\d{1,9})?")
 
 #: Metrics whose unit is fixed: a value of theirs without it has been cut ("1.03" of "1.03KB").
@@ -49,7 +52,7 @@ def metric_of(block: Block) -> Metric | None:
     percentiles: dict[str, float] = {}
     for part in fields.get("Percentiles", "").split(";"):
         head, equals, text = part.strip().partition("%=")
-        value = parse_value(text.partition(" ")[0]) if equals and _HEAD.fullmatch(head) else None
+        value = parse_value(_token(text)) if equals and _HEAD.fullmatch(head) else None
         if value is None or (unit is not None and value[1] != unit):
             continue  # cut, perhaps in the middle of its unit
         unit = value[1]
@@ -93,5 +96,6 @@ def _mean(text: str, unit: Unit) -> float | None:
 
 
 def _token(text: str) -> str:
-    """A value has no blanks: what follows is a progress bar that shares the line."""
-    return text.partition(" ")[0]
+    """A value has no blanks: what follows is a progress bar or the record that holds the line."""
+    found = _VALUE.match(text)
+    return found[0] if found else ""

@@ -209,7 +209,8 @@ class _Reader:
         text = clean(line).strip().lstrip("> ")
         if not text:
             return
-        if _WRAPPED.fullmatch(text) is None or self._open == "Value":
+        left_out = not text.strip(".")  # "...", as people write for what they do not paste
+        if left_out or _WRAPPED.fullmatch(text) is None or self._open == "Value":
             self._open = None
             return
         so_far = self._block.fields[self._open]

@@ -45,9 +45,11 @@ def render(report: Report) -> str:
 
 
 def _tone(report: Report) -> str:
-    """Which colour the verdict has: that of the worst finding, or "good"."""
+    """Which colour the verdict has: of the worst finding, "good", or "info" if nobody can tell."""
     worst = min((f.severity for f in report.findings), key=lambda s: s.rank, default=None)
-    return worst.value if worst else "good"
+    if worst:
+        return worst.value
+    return "good" if report.summary.conclusive else "info"
 
 
 def _page(code: str) -> pages.PageText | None:

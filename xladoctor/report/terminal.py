@@ -111,7 +111,8 @@ def _heading(text: str) -> Text:
 def _answer(report: Report) -> Panel:
     summary = report.summary
     worst = min((f.severity for f in report.findings), key=lambda s: s.rank, default=None)
-    style = _STYLES[worst] if worst else "bold green"
+    sound = "bold green" if summary.conclusive else _STYLES[Severity.INFO]
+    style = _STYLES[worst] if worst else sound
     table = Table.grid(padding=(0, 1))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

@@ -190,12 +190,30 @@ class Names:
                         continue
                     if current is scope and order[binding.node] > order[node]:
                         continue
+                    if current is not self._tree.top and not self._is_imported_at(binding, node):
+                        continue
                     if dotted == binding.dotted:
                         return name
                     if self._reaches(binding, name, dotted):
                         best = best or name + dotted[len(binding.dotted) :]
             current = current.parent
         return best
+
+    def _is_imported_at(self, binding: Binding, node: cst.CSTNode) -> bool:
+        """Whether a function has run the import: not one in an ``if`` that does not hold the node.
+
+        At the top of a file such imports ask whether torch_xla is there at all.
+        """
+        around = set(self._tree.ancestors(node))
+        for parent in self._tree.ancestors(binding.node):
+            if isinstance(parent, cst.FunctionDef):
+                return True
+            branch = isinstance(parent, cst.IndentedBlock | cst.Else) and isinstance(
+                self._tree.parents[parent], cst.If
+            )
+            if branch and parent not in around:
+                return False
+        return True
 
     def lookup(self, name: str, scope: Scope) -> list[Binding] | None:
         """The bindings that a name has when read in a scope."""

@@ -18,24 +18,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
 
 #: Calls after which the cores may have equal weights. A file that has one is left alone.
 _EQUAL = re.compile(
     r"seed|broadcast|load(?!er)|pretrained|restore|resume|checkpoint|sync_module", re.IGNORECASE
 )
 
+_ADVICE = "xm.broadcast_master_param(model) after the move to the device, on all cores"
+#: Calls that send what the master has to the others.
+_SENT = re.compile(r"broadcast|sync_module|all_reduce|DistributedDataParallel|FullySharded")
 #: What torch draws initial weights from.
 _SEEDS = ("torch.manual_seed", "torch.random.manual_seed")
 
 
 @rule("XLA426")
 def initial_weights(model: FileModel) -> Iterator[Problem]:
-    """Find models that every core makes at random, in files that never make them equal."""
+    """Find models that every core makes at random, and weights that only the master loads."""
     if not model.is_xla or not model.multi_core or model.frameworks:
         return
     if not any(loop.kind is LoopKind.STEP for loop in model.loops):
         return
+    yield from _loaded_alone(model)
     if any(_makes_equal(model, call) for call in model.calls()) or _wraps(model):
         return
     for call in model.calls():
@@ -46,11 +50,43 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
                 call.node,
                 "every core draws its own random weights here; gradients are averaged, weights "
                 "never, so the cores train different models from the first step on",
-                suggestion="xm.broadcast_master_param(model) after the move to the device, on all "
-                "cores",
+                suggestion=_ADVICE,
                 related=entry_places(model, entry),
                 fix=_fix(model, call),
             )
+
+
+def _loaded_alone(model: FileModel) -> Iterator[Problem]:
+    """``if xm.is_master_ordinal(): model.load_state_dict(...)`` before the training, for good."""
+    if any(_SENT.search(model.tree.text(call.node.func)) for call in model.calls()):
+        return
+    for call in model.methods("load_state_dict"):
+        guard = model.master_only(call.node)
+        entry = model.on_every_core(call.node)
+        if guard is None or entry is None or call.receiver is None:
+            continue
+        if model.value(call.receiver).kind is not Kind.MODEL or not _trained_after(
+            model, call, guard
+        ):
+            continue
+        yield model.problem(
+            call.node,
+            "only the master core loads these weights: the others start from what they have, and "
+            "gradients are averaged, weights never",
+            suggestion=f"load them on all cores, or {_ADVICE}",
+            related=[model.place(guard.test, "the master core alone"), *entry_places(model, entry)],
+        )
+
+
+def _trained_after(model: FileModel, call: CallSite, guard: Guard) -> bool:
+    """Whether the training follows, and not under the same condition."""
+    return any(
+        loop.kind in {LoopKind.STEP, LoopKind.EPOCH}
+        and loop.function is call.function
+        and in_order(model, call.node, loop.node)
+        and not any(around.node is guard.node for around in model.guards(loop.node))
+        for loop in model.loops
+    )
 
 
 def _makes_equal(model: FileModel, call: CallSite) -> bool:
