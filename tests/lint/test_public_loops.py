@@ -536,3 +536,60 @@ for x in loader:
     [found] = [f for f in engine.lint(Source("t.py", text)).findings if f.code == "XLA603"]
     assert "input_sharding" in found.suggestion
     assert found.fix is None
+
+
+def test_the_rest_is_held_back_whatever_the_test_looks_like():
+    text = """\
+import contextlib
+import torch.distributed as dist
+import torch_xla.core.xla_model as xm
+
+@contextlib.contextmanager
+def first(local_rank):
+    if local_rank not in [-1, 0]:
+        dist.barrier()
+    yield
+    if local_rank == 0:
+        dist.barrier()
+"""
+    assert "XLA405" not in codes(text)
+
+
+def test_fabric_puts_on_the_device_what_it_is_given():
+    text = """\
+import lightning as L
+import torch
+import torch_xla.core.xla_model as xm
+from project import Net, chunked_cross_entropy, data
+
+def batch(fabric, step):
+    x, y = torch.stack(data[step]), torch.stack(data[step + 1])
+    x, y = fabric.to_device((x, y))
+    return x, y
+
+@torch.no_grad()
+def validate(fabric, model, turns):
+    losses = torch.zeros(turns)
+    for k in range(turns):
+        x, y = batch(fabric, k)
+        logits = model(x)
+        xm.mark_step()
+        losses[k] = chunked_cross_entropy(logits[..., :-1, :], y[..., 1:])  # here
+    return losses.mean()
+
+def train(fabric, model, optimizer):
+    for step in range(1000):
+        x, y = batch(fabric, step)
+        loss = chunked_cross_entropy(model(x), y)
+        fabric.backward(loss)
+        optimizer.step()
+        xm.mark_step()
+        print(x.sum().item())  # here
+        if step % 100 == 0:
+            validate(fabric, model, 10)
+
+def main(fabric):
+    model, optimizer = fabric.setup(Net(), torch.optim.AdamW(Net().parameters()))
+    train(fabric, model, optimizer)
+"""
+    assert sorted(rows(text, "XLA101")) == marked(text)
