@@ -593,3 +593,39 @@ def main(fabric):
     train(fabric, model, optimizer)
 """
     assert sorted(rows(text, "XLA101")) == marked(text)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["not use_tpu", "bool(config) and not use_tpu", "device.type != 'xla'", "backend == 'cuda'"],
+)
+def test_checks_that_are_switched_off_on_xla_devices_cost_nothing_there(setting):
+    text = program(
+        f"""
+        def train(config, use_tpu, backend):
+            checked = {setting}
+            for x in pl.MpDeviceLoader(loader, device):
+                loss = model(x).sum()
+                if checked and loss > 10:
+                    print(loss.item())
+                loss.backward()
+                xm.optimizer_step(optimizer)
+        """
+    )
+    assert not {"XLA101", "XLA104"} & set(codes(text))
+
+
+def test_checks_that_are_made_on_xla_devices_too_are_told():
+    text = program(
+        """
+        def train(config, use_tpu):
+            checked = bool(config) or use_tpu
+            for x in pl.MpDeviceLoader(loader, device):
+                loss = model(x).sum()
+                if checked and loss > 10:  # here
+                    print(loss.item())  # here
+                loss.backward()
+                xm.optimizer_step(optimizer)
+        """
+    )
+    assert sorted(rows(text, "XLA101") + rows(text, "XLA104")) == marked(text)
