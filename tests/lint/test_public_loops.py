@@ -7,6 +7,9 @@ import textwrap
 import pytest
 from rule_helpers import codes, marked, rows
 
+from xladoctor.lint import engine
+from xladoctor.lint.sources import Source
+
 HEAD = """\
 import torch
 import torch_xla
@@ -471,3 +474,158 @@ xmp.spawn(core)
     assert "XLA405" not in codes(text)
     once = text.replace("        yield\n        if is_master:\n            self.wait()\n", "")
     assert "XLA405" in codes(once)
+
+
+def test_a_loss_of_another_package_gives_a_tensor():
+    text = (
+        ELSEWHERE.replace("accuracy", "StructureLoss, accuracy")
+        + """
+objective = StructureLoss(weights=0.5)
+net.eval()
+with torch.no_grad():
+    for x, y in pl.MpDeviceLoader(device_batches, device):
+        loss, parts = objective(net(x), y)
+        print(loss.item())  # here
+"""
+    )
+    assert sorted(rows(text, "XLA101")) == marked(text)
+
+
+def test_meeting_in_every_step_on_xla_devices_only_is_told():
+    text = program(
+        """
+        def epoch(batches, use_tpu, mean):
+            for x in batches:
+                loss = model(x.to(device)).sum()
+                loss.backward()
+                xm.optimizer_step(optimizer, barrier=True)
+                if use_tpu:
+                    shown = xm.mesh_reduce("loss", loss, mean)  # here
+                    print(shown.item())
+                else:
+                    print(loss.item())
+
+        epoch(loader, True, sum)
+        """
+    )
+    assert rows(text, "XLA423") == marked(text)
+    assert "XLA101" not in codes(text)
+
+
+def test_sharded_batches_are_given_their_sharding():
+    text = """\
+import numpy as np
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.spmd as xs
+import torch_xla.runtime as xr
+
+xr.use_spmd()
+device = xm.xla_device()
+mesh = xs.Mesh(np.arange(8), (8, 1), ("data", "model"))
+net = torch.nn.Linear(4, 4).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader([], batch_size=8, drop_last=True)
+for x in loader:
+    x = x.to(device)
+    xs.mark_sharding(x, mesh, ("data", None))
+    net(x).sum().backward()
+    opt.step()
+    xm.mark_step()
+"""
+    [found] = [f for f in engine.lint(Source("t.py", text)).findings if f.code == "XLA603"]
+    assert "input_sharding" in found.suggestion
+    assert found.fix is None
+
+
+def test_the_rest_is_held_back_whatever_the_test_looks_like():
+    text = """\
+import contextlib
+import torch.distributed as dist
+import torch_xla.core.xla_model as xm
+
+@contextlib.contextmanager
+def first(local_rank):
+    if local_rank not in [-1, 0]:
+        dist.barrier()
+    yield
+    if local_rank == 0:
+        dist.barrier()
+"""
+    assert "XLA405" not in codes(text)
+
+
+def test_fabric_puts_on_the_device_what_it_is_given():
+    text = """\
+import lightning as L
+import torch
+import torch_xla.core.xla_model as xm
+from project import Net, chunked_cross_entropy, data
+
+def batch(fabric, step):
+    x, y = torch.stack(data[step]), torch.stack(data[step + 1])
+    x, y = fabric.to_device((x, y))
+    return x, y
+
+@torch.no_grad()
+def validate(fabric, model, turns):
+    losses = torch.zeros(turns)
+    for k in range(turns):
+        x, y = batch(fabric, k)
+        logits = model(x)
+        xm.mark_step()
+        losses[k] = chunked_cross_entropy(logits[..., :-1, :], y[..., 1:])  # here
+    return losses.mean()
+
+def train(fabric, model, optimizer):
+    for step in range(1000):
+        x, y = batch(fabric, step)
+        loss = chunked_cross_entropy(model(x), y)
+        fabric.backward(loss)
+        optimizer.step()
+        xm.mark_step()
+        print(x.sum().item())  # here
+        if step % 100 == 0:
+            validate(fabric, model, 10)
+
+def main(fabric):
+    model, optimizer = fabric.setup(Net(), torch.optim.AdamW(Net().parameters()))
+    train(fabric, model, optimizer)
+"""
+    assert sorted(rows(text, "XLA101")) == marked(text)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["not use_tpu", "bool(config) and not use_tpu", "device.type != 'xla'", "backend == 'cuda'"],
+)
+def test_checks_that_are_switched_off_on_xla_devices_cost_nothing_there(setting):
+    text = program(
+        f"""
+        def train(config, use_tpu, backend):
+            checked = {setting}
+            for x in pl.MpDeviceLoader(loader, device):
+                loss = model(x).sum()
+                if checked and loss > 10:
+                    print(loss.item())
+                loss.backward()
+                xm.optimizer_step(optimizer)
+        """
+    )
+    assert not {"XLA101", "XLA104"} & set(codes(text))
+
+
+def test_checks_that_are_made_on_xla_devices_too_are_told():
+    text = program(
+        """
+        def train(config, use_tpu):
+            checked = bool(config) or use_tpu
+            for x in pl.MpDeviceLoader(loader, device):
+                loss = model(x).sum()
+                if checked and loss > 10:  # here
+                    print(loss.item())  # here
+                loss.backward()
+                xm.optimizer_step(optimizer)
+        """
+    )
+    assert sorted(rows(text, "XLA101") + rows(text, "XLA104")) == marked(text)

@@ -342,7 +342,8 @@ class CallEvaluator:
         if last[:1].isupper() and _trains_parameters(node):
             return Value(Kind.OPTIMIZER, origin=node)
         if last[:1].isupper():
-            return Value(Kind.OBJECT, certain=True, origin=node, type_name=name)
+            kind = Kind.LOSS if last.endswith(("Loss", "Criterion")) else Kind.OBJECT
+            return Value(kind, certain=True, origin=node, type_name=name)
         local = any(value.local for value in values)
         given = any(value.holds_device_tensor for value in values)
         if given and know.LOSS_FUNCTION.search(last):

@@ -68,11 +68,7 @@ class Guards:
 
     def elsewhere(self, node: cst.CSTNode) -> bool:
         """Whether a condition keeps a node from XLA devices (``else`` of ``if use_tpu``)."""
-        for guard in self.around(node):
-            on_xla = true_on_xla(guard.test)
-            if on_xla is not None and on_xla is not guard.when:
-                return True
-        return False
+        return any(guard.elsewhere for guard in self.around(node))
 
     def rare(self, node: cst.CSTNode) -> bool:
         """Whether a node runs only in a few iterations of the loop around it, or on failure."""
@@ -152,7 +148,29 @@ class Guards:
             both = isinstance(test, cst.BooleanOperation)
             if when or not both:
                 master = (kind is Kind.IS_MASTER) is when
-        return Guard(node, test, when, master)
+        return Guard(node, test, when, master, self._on_xla(test))
+
+    def _on_xla(self, test: cst.BaseExpression, depth: int = 4) -> bool | None:
+        """See ``true_on_xla``; also of ``checked and not use_tpu`` and of names bound to such."""
+        known = true_on_xla(test)
+        if known is not None or depth == 0:
+            return known
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            inner = self._on_xla(test.expression, depth - 1)
+            return None if inner is None else not inner
+        if isinstance(test, cst.BooleanOperation):
+            # One part that is false decides ``and``, one that is true decides ``or``.
+            deciding = isinstance(test.operator, cst.Or)
+            parts = {self._on_xla(part, depth - 1) for part in (test.left, test.right)}
+            return deciding if deciding in parts else parts.pop() if len(parts) == 1 else None
+        if isinstance(test, cst.Name):
+            bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []
+            bound = (
+                bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
+            )
+            if isinstance(bound, cst.BaseExpression):
+                return self._on_xla(bound, depth - 1)
+        return None
 
     def _every_so_often(self, test: cst.BaseExpression, when: bool, depth: int = 3) -> bool:
         """``step % 50 == 0``, ``not step % 50``, ``step == 0`` and names bound to such a test."""

@@ -74,6 +74,11 @@ MASTER_ATTRIBUTES = frozenset(
 MASTER_NAME = re.compile(
     r"^(is_)?(master|(global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
 )
+#: Lightning Fabric by what everybody calls it, and its methods that put things on the device.
+FABRICS = frozenset({"fabric", "_fabric"})
+FABRIC_METHODS = frozenset(
+    {"setup", "setup_module", "setup_optimizers", "setup_dataloaders", "to_device"}
+)
 #: The number of this core by its name.
 CORE_NAME = re.compile(r"^_?((global|local|ddp|dist|world|process|core|xla|tpu)_)?(rank|ordinal)$")
 CORE_NUMBER_ATTRIBUTES = frozenset({"global_rank", "local_rank", "process_index"})

@@ -51,12 +51,19 @@ class Guard:
         when: The truth value of ``test`` for which the node runs.
         master: True if only the master core gets here, False if only the others do, None if the
             condition does not ask for the master core.
+        on_xla: What the condition is on XLA devices; None if that is not known.
     """
 
     node: cst.CSTNode
     test: cst.BaseExpression
     when: bool
     master: bool | None = None
+    on_xla: bool | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it keeps the node from XLA devices (``else`` of ``if use_tpu``)."""
+        return self.on_xla is not None and self.on_xla is not self.when
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)

@@ -77,6 +77,13 @@ class MethodEvaluator:
         """What the name of a method says when its object is not known."""
         if name == "prepare" and arguments:
             return _prepared(arguments)
+        if arguments and name in know.FABRIC_METHODS and _last(node.func).lower() in know.FABRICS:
+            if name in {"setup", "setup_module"} and arguments[0][1].kind is Kind.OBJECT:
+                # A class of another package: the first is the model.
+                arguments = [(None, Value(Kind.MODEL, origin=node)), *arguments[1:]]
+            if name != "to_device":
+                return _prepared(arguments)
+            return _all_moved(arguments[0][1], node) if self._flow.believes() else UNKNOWN
         if name in know.REDUCE_METHODS and arguments:
             return dataclasses.replace(arguments[0][1], local=False)
         if name == "numpy" or receiver.kind is Kind.ARRAY:
@@ -211,6 +218,17 @@ def _prepared(arguments: Arguments) -> Value:
             value = dataclasses.replace(value, on_device=True)
         items.append(value)
     return items[0] if len(items) == 1 else container(None, tuple(items))
+
+
+def _all_moved(value: Value, node: cst.Call) -> Value:
+    """``fabric.to_device((x, y))``: whatever holds the tensors, they are on the device."""
+    if value.kind is Kind.CONTAINER:
+        element = _all_moved(value.element, node) if value.element is not None else None
+        items = tuple(_all_moved(item, node) for item in value.items) if value.items else None
+        return container(element, items)
+    if value.kind in {Kind.UNKNOWN, Kind.CPU_TENSOR, Kind.DEVICE_TENSOR}:
+        return Value(Kind.DEVICE_TENSOR, origin=node, local=value.local)
+    return value
 
 
 def _last(func: cst.BaseExpression) -> str:

@@ -9,7 +9,6 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind
 from xladoctor.lint.model.evidence import STEPS
-from xladoctor.lint.model.guards import true_on_xla
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
@@ -42,8 +41,7 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
     ``if not is_torch_tpu_available():``, ``if args.debug:`` and the methods of unit tests.
     """
     for guard in model.guards(node):
-        on_xla = true_on_xla(guard.test)
-        if on_xla is not None and on_xla is not guard.when:
+        if guard.elsewhere:
             return True
         text = model.tree.text(guard.test)
         if guard.when and _DEBUG.search(text) and "not " not in text:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import Kind, LoopKind
-from xladoctor.lint.model.guards import true_on_xla
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
@@ -50,5 +49,5 @@ def _sometimes(model: FileModel, call: CallSite, loop: Loop) -> bool:
     return any(
         loop.function is not call.function or loop.node in model.tree.ancestors(guard.node)
         for guard in model.guards(call.node)
-        if true_on_xla(guard.test) is not guard.when
+        if guard.on_xla is not guard.when  # ``if self.use_tpu:`` is always so here
     )

@@ -207,6 +207,7 @@ def _held_back_and_released(model: FileModel, same: list[CallSite]) -> bool:
     tests = []
     for other in same:
         guard = model.core_guard(other.node) or model.master_only(other.node)
+        guard = guard or next(iter(model.guards(other.node)), None)
         if guard is not None:
             tests.append({part.value for part in walk(guard.test) if isinstance(part, cst.Name)})
     return len(tests) >= 2 and len(tests) % 2 == 0 and bool(set.intersection(*tests))

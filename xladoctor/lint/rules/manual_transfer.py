@@ -30,15 +30,16 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
         move = next((call for call in model.methods("to") if _moves(model, loop, call)), None)
         if move is None:
             continue
-        what = "training step" if loop.kind is LoopKind.STEP else "evaluation batch"
+        what = "training step" if loop.kind is LoopKind.STEP else "evaluation loop"
+        sharded = ", input_sharding=xs.ShardingSpec(mesh, axes)" if model.spmd else ""
         yield model.problem(
             move.node,
             f"the batch is moved in the {what} itself: its upload waits for Python, and the device "
             "waits for the upload",
-            suggestion="for batch in pl.MpDeviceLoader(loader, device): it uploads the next "
-            "batches in the background, and ends the graph of each step",
+            suggestion=f"for batch in pl.MpDeviceLoader(loader, device{sharded}): it uploads the "
+            "next batches in the background, and ends the graph of each step",
             related=[model.place(loop.node, "the loop over the plain loader")],
-            fix=_fix(model, loop.node, move),
+            fix=None if model.spmd else _fix(model, loop.node, move),
         )
 
 
