@@ -343,6 +343,9 @@ def test_debug_output_that_is_cut_before_its_cause_says_too_little() -> None:
         text = f"Compilation Analysis: Compilation Cause\nCompilation Analysis:   {cause}"
         report = diagnose(load(["-"], text))
         assert report.summary.verdict == "This debug output shows too little to tell.", cause
+    whole = text.replace("   ", "   user torch_xla.sync") + f"\nCompilation Analysis: {'=' * 80}\n"
+    report = diagnose(load(["-"], whole * 20 + text))  # the end of a long log is cut
+    assert report.summary.verdict == "Nothing wrong is visible in this debug output."
 
 
 def test_the_answer_does_not_say_a_thing_twice_nor_call_sound_what_it_cannot_judge() -> None:
