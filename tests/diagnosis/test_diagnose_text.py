@@ -313,9 +313,9 @@ def test_one_line_of_the_analyzer_on_compilations() -> None:
     assert [(f.code, f.severity) for f in many.findings] == [("XLA210", Severity.WARNING)]
 
 
-def between(new: int, ran: int | None) -> Report:
+def between(new: int, ran: int | None, old: int = 12) -> Report:
     """A report with 12 compilations and 40 executions, and one after it."""
-    reports = [(12, None if ran is None else 40), (new, ran)]
+    reports = [(old, None if ran is None else 40), (new, ran)]
     lines = [
         "\n".join(
             print_report([time(n, c, 9.0) for n, c in zip(NAMES, counts, strict=True) if c], {})
@@ -333,7 +333,8 @@ def test_two_reports_without_steps_tell_by_what_came_between() -> None:
     assert "4 new graphs between two of these reports (6 executions)" in between(16, 46).summary.why
     assert codes(between(13, 42)) == []  # one graph may be that of the evaluation
     assert codes(between(16, 110)) == []
-    unknown = between(16, None)
+    assert codes(between(14, None)) == ["XLA210"]  # after 12, warm-up is over
+    unknown = between(7, None, old=4)
     assert [(f.code, f.severity) for f in unknown.findings] == [("XLA210", Severity.INFO)]
     assert unknown.summary.verdict == "This report shows too little to tell."
 

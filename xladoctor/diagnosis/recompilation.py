@@ -337,6 +337,8 @@ def _between_reports(state: State, grown: int) -> Finding | None:
             return None
     elif (state.new_graphs or 0) >= limits.FAR_TOO_MANY_GRAPHS:
         return None  # which says more
+    # A settled program compiles nothing any more; the first graphs of one that begins are warm-up.
+    known = runs is not None or (state.new_graphs or 0) - grown >= limits.FEWEST_SAMPLES
     seen = "how many steps lie between them is not in this text"
     return finding(
         "XLA210",
@@ -347,7 +349,7 @@ def _between_reports(state: State, grown: int) -> Finding | None:
         "each compilation",
         count=grown,
         by="report",
-        certain=runs is not None,
+        certain=known,
     )
 
 
