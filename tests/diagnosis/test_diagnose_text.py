@@ -357,3 +357,15 @@ def test_the_answer_does_not_say_a_thing_twice_nor_call_sound_what_it_cannot_jud
     assert diagnosed(EXECUTED, settled()).summary.conclusive
     for metrics, counters in (([time("CompileTime", 15, 0.6)], {}), ([], {"MarkStep": 2})):
         assert not diagnosed(metrics, counters).summary.conclusive
+
+
+def test_the_line_that_debug_output_names_is_that_of_the_reads_in_the_report() -> None:
+    site = "pt-xla-profiler: FRAME (count={}):\npt-xla-profiler:   train (/home/user/train.py:{})\n"
+    metrics = "\n".join(print_report(EXECUTED, settled(**{"aten::_local_scalar_dense": 500})))
+    (found,) = series(site.format(480, 73), metrics).findings
+    assert (found.code, found.count, found.locations[0].row) == ("XLA101", 500, 73)
+    assert "per step" in found.message
+    for other in (site.format(20, 73), site.format(300, 73) + site.format(200, 80)):
+        findings = series(other, metrics).findings  # the lines are told by themselves
+        assert findings[0].locations == ()
+        assert {row.locations[0].row for row in findings[1:]} <= {73, 80}
