@@ -43,6 +43,7 @@ def test_python_2_is_one_finding():
         "x = " + "(" * 5000 + ")" * 5000,
         "x = " + "[" * 300 + "]" * 300,
         "x = " + "-" * 20_000 + "1",
+        "x = " + " + ".join(["1"] * 8_000),
         "x = " + " + ".join(["1"] * 20_000),
         "x = a" + ".b" * 5_000,
         "x = a" + "(1)" * 3_000,
@@ -55,8 +56,8 @@ def test_python_2_is_one_finding():
         "1000 ifs", "1000 defs", "1000 loops", "1000 calls", "1000 dicts", "1000 nots",
         "1000 conditions", "700 indices", "1000 lambdas", "2000 results", "5000 indices",
         "f-strings",
-        "parentheses", "lists", "minus", "plus", "attributes", "calls", "blocks", "lambdas",
-        "elif", "recursion",
+        "parentheses", "lists", "minus", "8000 sums", "plus", "attributes", "calls", "blocks",
+        "lambdas", "elif", "recursion",
     ],
 )  # fmt: skip
 def test_deep_nesting_is_refused_or_linted(text):

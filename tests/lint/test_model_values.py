@@ -50,9 +50,9 @@ def test_a_name_is_found_however_it_is_spelled(imports, call):
 def test_a_shadowed_name_is_not_the_import():
     model = model_of(
         """
-        import torch_xla.core.xla_model as xm
-        def f(xm):
-            xm.mark_step()
+        import torch_xla.runtime as runtime
+        def f(runtime):
+            runtime.world_size()
         def print(x):
             pass
         print(3)

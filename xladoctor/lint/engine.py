@@ -148,7 +148,7 @@ def _read(source: Source, *, linked: bool) -> tuple[Result, Source | None]:
     problem = sources.syntax_error(source.text)
     concerns_us = linked or _MARKERS.search(source.text) is not None or bool(source.shell)
     if problem is None and concerns_us:
-        problem = sources.too_long_a_chain(source.text)
+        problem = sources.too_much(source.text)
     # LibCST's parser takes the process down with it on very deep nesting, so Python goes first.
     if problem is not None and (not concerns_us or problem.fatal):
         findings.append(unparsable(source, problem))
@@ -203,7 +203,7 @@ def _guarded(source: Source, make: Callable[[], _Made]) -> _Made | Result:
             f"does not parse: {error.message}", error.raw_line, error.raw_column + 1
         )
     except RecursionError:
-        problem = sources.Unreadable("is nested too deeply to be linted")
+        problem = sources.Unreadable(sources.TOO_DEEP)
     except Exception as error:  # noqa: BLE001  (one file must not stop the others)
         return Result(origin.findings, (_failure(source, "the file's model", error),))
     return Result((*origin.findings, unparsable(source, problem)))

@@ -43,6 +43,9 @@ _PYTHON_CELLS = frozenset(
 )
 _ALLOW = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _LONGEST_CHAIN = 800
+#: Levels of the syntax tree; the visitors reach Python's recursion limit long before.
+_DEEPEST = 1000
+TOO_DEEP = "is nested too deeply to be linted"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,26 +203,40 @@ def parse(text: str) -> ast.Module | Unreadable:
     except ValueError as error:
         return Unreadable(f"does not parse: {error}", fatal=True)
     except (RecursionError, MemoryError):
-        return Unreadable("is nested too deeply to be linted", fatal=True)
+        return Unreadable(TOO_DEEP, fatal=True)
 
 
-def too_long_a_chain(text: str) -> Unreadable | None:
-    """Whether ``a(1)(2)(3)...`` goes on for so long that LibCST's parser takes minutes.
+def too_much(text: str) -> Unreadable | None:
+    """Whether a text parses, but LibCST's parser cannot take it.
 
-    Its time grows with the square of the length (0.5 s for 800, measured with LibCST 1.8).
+    Below some thousand levels it overflows the stack of the process, which nothing can catch. For
+    ``a(1)(2)(3)...`` its time grows with the square of the length (0.5 s for 800, measured with
+    LibCST 1.8).
     """
     tree = parse(text)
+    level: list[ast.AST] = [tree] if isinstance(tree, ast.Module) else []
     lengths: dict[ast.AST, int] = {}
-    for node in ast.walk(tree) if isinstance(tree, ast.Module) else ():
-        if not isinstance(node, ast.Call | ast.Subscript | ast.Attribute):
-            continue
-        inner = node.func if isinstance(node, ast.Call) else node.value
-        length = lengths.pop(node, 0) + 1
-        if length > _LONGEST_CHAIN:
-            what = f"has more than {_LONGEST_CHAIN} calls or indices in one chain"
-            return Unreadable(f"{what}: too long to be linted", node.lineno, fatal=True)
-        lengths[inner] = length
+    depth = 0
+    while level:
+        depth += 1
+        if depth > _DEEPEST:
+            return Unreadable(TOO_DEEP, _row(level), fatal=True)
+        for node in level:
+            if not isinstance(node, ast.Call | ast.Subscript | ast.Attribute):
+                continue
+            inner = node.func if isinstance(node, ast.Call) else node.value
+            length = lengths.pop(node, 0) + 1
+            if length > _LONGEST_CHAIN:
+                what = f"has more than {_LONGEST_CHAIN} calls or indices in one chain"
+                return Unreadable(f"{what}: too long to be linted", node.lineno, fatal=True)
+            lengths[inner] = length
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
     return None
+
+
+def _row(nodes: Iterable[ast.AST]) -> int:
+    """The first row of the first node that has one; those of operators have none."""
+    return next((node.lineno for node in nodes if hasattr(node, "lineno")), 1)
 
 
 def _notebook(data: bytes, filename: str) -> Source:

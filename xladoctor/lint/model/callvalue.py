@@ -108,6 +108,8 @@ class CallEvaluator:
     def object_called(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
         """``model(x)``, ``criterion(a, b)``, ``meter(x)``."""
         result = UNKNOWN
+        if called.type_name == know.DATA_PARALLEL:
+            return self._data_parallel(arguments)
         if called.instance is not None:
             name = "forward" if called.kind is Kind.MODEL else "__call__"
             method = self._flow.method(called.instance.cls, name)
@@ -125,7 +127,7 @@ class CallEvaluator:
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values) or node, local=local)
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
-        return Value(local=local)
+        return Value(local=local, made_of_device=self._flow.steps())
 
     # Functions of libraries
 
@@ -199,7 +201,12 @@ class CallEvaluator:
         if name.endswith(".mesh_reduce"):
             return NUMBER
         tensors = [value for value in values if value.holds_device_tensor]
-        return dataclasses.replace(tensors[0], local=False) if tensors else UNKNOWN
+        if tensors:
+            return dataclasses.replace(tensors[0], local=False)
+        # They are given a device tensor, wherever it is from, and give back a new one.
+        place = {f"{know.XM}.all_reduce": 1, f"{know.XM}.all_gather": 0}.get(name, len(values))
+        one = place < len(values) and values[place].kind is Kind.UNKNOWN
+        return Value(Kind.DEVICE_TENSOR, origin=node) if one else UNKNOWN
 
     def _torch_xla(self, node: cst.Call, name: str, arguments: Arguments, first: Value) -> Value:
         if name in know.DEVICES:
@@ -212,6 +219,8 @@ class CallEvaluator:
             return Value(Kind.DEVICE_LOADER, certain=True, origin=node, element=first)
         if name == f"{know.PL}.ParallelLoader":
             return Value(Kind.PARALLEL_LOADER, certain=True, origin=node, element=first)
+        if name == know.DATA_PARALLEL:
+            return Value(Kind.OBJECT, certain=True, origin=node, type_name=name)
         if name in know.WRAPPERS or "FullySharded" in name:
             return dataclasses.replace(first, on_device=first.on_device or "Fully" in name)
         if name.startswith("torch_xla.amp.syncfree") or ".optim." in name:
@@ -239,6 +248,23 @@ class CallEvaluator:
             given = []
         given.extend((None, item) for item in extra.items or ())
         self.enter(None, function.function, function, given)
+
+    def _data_parallel(self, arguments: Arguments) -> Value:
+        """``model_parallel(train_loop_fn, loader)``: the function gets what belongs to its core.
+
+        Its model, a device loader, its device, and an object that keeps what the core had before.
+        """
+        positional = [value for key, value in arguments if key is None]
+        if len(positional) < 2 or positional[0].function is None:
+            return UNKNOWN
+        given = (
+            Value(Kind.MODEL, on_device=True),
+            Value(Kind.DEVICE_LOADER, element=positional[1], type_name=know.DATA_PARALLEL),
+            Value(Kind.DEVICE, certain=True),
+            UNKNOWN,
+        )
+        bound = [(None, value) for value in given]
+        return container(self.enter(None, positional[0].function, positional[0], bound))
 
     def _closure(self, arguments: Arguments) -> None:
         positional = [value for key, value in arguments if key is None]
@@ -313,9 +339,29 @@ class CallEvaluator:
             last.startswith(("Adam", "Adafactor", "Lamb", "create_optimizer", "SGD"))
         ):
             return Value(Kind.OPTIMIZER, certain=True, origin=node)
+        if last[:1].isupper() and _trains_parameters(node):
+            return Value(Kind.OPTIMIZER, origin=node)
         if last[:1].isupper():
             return Value(Kind.OBJECT, certain=True, origin=node, type_name=name)
-        return Value(local=any(value.local for value in values))
+        local = any(value.local for value in values)
+        given = any(value.holds_device_tensor for value in values)
+        if given and know.LOSS_FUNCTION.search(last):
+            return Value(Kind.DEVICE_TENSOR, origin=_origin(values), local=local)
+        return Value(local=local, made_of_device=given)
+
+
+def _trains_parameters(node: cst.Call) -> bool:
+    """``Lion(model.parameters(), lr=1e-4)``: an optimizer, whoever's it is."""
+    rate = any(
+        x.keyword is not None and x.keyword.value in {"lr", "learning_rate"} for x in node.args
+    )
+    if not rate or not node.args:
+        return False
+    first = node.args[0].value
+    method = first.func if isinstance(first, cst.Call) else None
+    if isinstance(method, cst.Attribute):
+        return method.attr.value == "parameters"
+    return isinstance(first, cst.Name) and "param" in first.value.lower()
 
 
 def _origin(values: Sequence[Value]) -> cst.CSTNode | None:

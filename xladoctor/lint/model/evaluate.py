@@ -97,6 +97,8 @@ class Evaluator:
             return Value(Kind.DEVICE_LOADER)
         if know.MODEL_NAME.search(last):
             return Value(Kind.MODEL)
+        if know.MASTER_NAME.match(last):
+            return Value(Kind.IS_MASTER, local=True)
         return UNKNOWN
 
     def _inner(self, node: cst.Await, frame: Frame) -> Value:
@@ -141,11 +143,11 @@ class Evaluator:
         if imported is not None:
             return imported
         guessed = self.guess(node.value)
-        return (
-            guessed
-            if value is None or not value.local
-            else dataclasses.replace(guessed, local=True)
-        )
+        if value is None:
+            return guessed
+        if guessed.kind is Kind.UNKNOWN:
+            return value
+        return dataclasses.replace(guessed, local=True) if value.local else guessed
 
     def _attribute(self, node: cst.Attribute, frame: Frame) -> Value:
         if self.flow.names.resolve(node) is not None:
@@ -171,11 +173,17 @@ class Evaluator:
             return Value(Kind.CORE_NUMBER, certain=True, origin=node, local=True)
         if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}:
             return self._tensor_attribute(holder, name)
-        if holder.kind is Kind.DEVICE_LOADER or holder.kind is Kind.LOADER:
+        return self._other_attribute(node, holder)
+
+    def _other_attribute(self, node: cst.Attribute, holder: Value) -> Value:
+        name = node.attr.value
+        if holder.is_loader:
             return UNKNOWN
         if holder.kind is Kind.OBJECT and holder.type_name == "accelerate.Accelerator":
             return Value(Kind.DEVICE, origin=node) if name == "device" else UNKNOWN
-        return self.guess(name) if text is not None else UNKNOWN
+        if holder.made_of_device and name not in know.HOST_ATTRIBUTES:
+            return holder
+        return self.guess(name) if dotted_text(node) is not None else UNKNOWN
 
     def _tensor_attribute(self, holder: Value, name: str) -> Value:
         if name in know.HOST_ATTRIBUTES:
@@ -247,12 +255,21 @@ class Evaluator:
         if isinstance(operator, cst.Is | cst.IsNot | cst.In | cst.NotIn):
             return dataclasses.replace(NUMBER, local=local and left.kind is not Kind.DEVICE_TENSOR)
         for number, other in ((left, node.comparisons[0].comparator), (rest[0], node.left)):
-            if number.kind is Kind.CORE_NUMBER and isinstance(other, cst.Integer):
+            if isinstance(other, cst.Integer) and (
+                number.kind is Kind.CORE_NUMBER or self._says_core(node, number, other)
+            ):
                 return _asks_for_master(number, operator, other.value)
         tensor = functools.reduce(combine, rest, left)
         if tensor.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY}:
             return tensor
         return dataclasses.replace(NUMBER, local=local)
+
+    def _says_core(self, node: cst.Comparison, number: Value, other: cst.Integer) -> bool:
+        """``rank == 0`` of a rank that comes from elsewhere: the environment, a helper's module."""
+        if other.value != "0" or number.kind not in {Kind.UNKNOWN, Kind.NUMBER}:
+            return False
+        text = dotted_text(node.left) or ""
+        return self.flow.believes() and bool(know.CORE_NAME.search(text.rpartition(".")[2]))
 
     def _if_expression(self, node: cst.IfExp, frame: Frame) -> Value:
         self.evaluate(node.test, frame)
@@ -277,7 +294,7 @@ class Evaluator:
             return element_of(holder)
         if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
             return holder
-        return Value(local=holder.local)
+        return Value(local=holder.local, made_of_device=holder.made_of_device)
 
     def _sequence(self, node: cst.Tuple | cst.List | cst.Set, frame: Frame) -> Value:
         items = [self.evaluate(element.value, frame) for element in node.elements]
@@ -357,4 +374,4 @@ def _asks_for_master(number: Value, operator: cst.BaseCompOp, literal: str) -> V
         kind = Kind.IS_MASTER
     elif literal == "0" and isinstance(operator, cst.NotEqual | cst.GreaterThan | cst.LessThan):
         kind = Kind.NOT_MASTER
-    return dataclasses.replace(number, kind=kind)
+    return dataclasses.replace(number, kind=kind, local=True)

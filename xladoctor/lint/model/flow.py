@@ -17,6 +17,7 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.evaluate import Evaluator
+from xladoctor.lint.model.evidence import Evidence
 from xladoctor.lint.model.statements import Frame, Statements, join_env
 from xladoctor.lint.model.syntax import Class, Function, Tree
 from xladoctor.lint.model.values import (
@@ -78,10 +79,12 @@ class Flow:
         self._targets: dict[cst.Call, Function | Class] = {}
         self.evaluator = Evaluator(self)
         self.statements = Statements(self, self.evaluator)
+        self._evidence = Evidence(tree, names)
         self._is_module: dict[Class, bool] = {}
         self._running: list[Function] = []
         self._waiting: dict[Context, None] = {}
         self._entered: set[Function] = set()
+        self._called: set[Function] = set()
         for _ in range(_ROUNDS):
             self._round()
             if self.found == self.known:
@@ -116,6 +119,24 @@ class Flow:
         """Whether the module of a node (or of the code that runs now) is for XLA devices."""
         module = self._module if node is None else self.tree.module_of(node)
         return module in self._xla
+
+    def steps(self) -> bool:
+        """Whether the code that runs now is of a module that takes steps on the device."""
+        return self.believes() and self._evidence.takes_steps(self._module)
+
+    def believed(self, name: str, value: Value, frame: Frame) -> Value:
+        """What a name holds that is bound to a value, by what its function does with it."""
+        if value.kind not in {Kind.UNKNOWN, Kind.DEVICE_TENSOR} or not self.believes():
+            return value
+        home = frame.function or self._module
+        if value.kind is Kind.DEVICE_TENSOR:
+            # ``net = build(args).to(device)``
+            whole = not value.local and self._evidence.is_model(home, name)
+            return Value(Kind.MODEL, origin=value.origin, on_device=True) if whole else value
+        step = self._evidence.stepped(home, name)
+        if step is None:
+            return value
+        return Value(Kind.DEVICE_TENSOR, origin=step, local=value.local)
 
     # What the evaluator asks and tells
 
@@ -163,6 +184,7 @@ class Flow:
         """A call of a function of this file: remember the arguments, give what it returns."""
         if call is not None:
             self._targets[call] = function
+        self._called.add(function)
         context = (function, instance)
         if context not in self.found.parameters and instance is not None:
             contexts = [key for key in self.found.parameters if key[0] is function]
@@ -218,13 +240,16 @@ class Flow:
         self._values = {}
         self._targets = {}
         self._entered = set()
+        before, self._called = self._called, set()
         for module in self.tree.modules:
             self._module = module
             frame = Frame(None, None)
             self.statements.run(module.body, frame)
             self.found.outer[module] = self._end_env(frame)
         self._run_waiting()
-        for function in self.tree.functions.values():
+        # A helper that stands above the function which calls it is run by that call, with what is
+        # known of its arguments: those that nothing called in the round before come first.
+        for function in sorted(self.tree.functions.values(), key=before.__contains__):
             if function not in self._entered:
                 for instance in self._contexts(function):
                     self._run(function, instance)
@@ -275,7 +300,7 @@ class Flow:
             value = given.get(name)
             if value is None:
                 value = self._guess_parameter(function, index, param) or default or UNKNOWN
-            frame.env[name] = value
+            frame.env[name] = self.believed(name, value, frame)
         for star in (params.star_arg, params.star_kwarg):
             if isinstance(star, cst.Param):
                 frame.env[star.name.value] = given.get(star.name.value, UNKNOWN)

@@ -26,7 +26,9 @@ _ON_XLA = re.compile(
 )
 #: And such that are false there.
 _ON_GPU = re.compile(
-    r"^_?(use_|using_|is_|has_|on_|with_)?(cuda|gpu|gpus)(_available)?$", re.IGNORECASE
+    r"^_?(use_|using_|is_|has_|on_|with_)?(torch_)?(cuda|gpus?|npu|hpu|xpu|mps|mlu|sagemaker)"
+    r"(_mp|_dp)?(_available|_enabled)?$",
+    re.IGNORECASE,
 )
 
 
@@ -84,10 +86,32 @@ class Guards:
                 return True
             child = parent
         return any(
-            self._every_so_often(guard.test, guard.when)
+            self._every_so_often(guard.test, guard.when) or self._on_fault(guard)
             for guard in self.around(node)
-            if self._same_loop(guard, node)
+            if self._same_loop(guard, node) and not self._only_of_epoch(guard)
         )
+
+    def _on_fault(self, guard: Guard) -> bool:
+        """``if not torch.isfinite(loss):`` and ``if loss.isnan().any():``."""
+        test, when = guard.test, guard.when
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            test, when = test.expression, not when
+        asked = {
+            part.func.attr.value if isinstance(part.func, cst.Attribute) else part.func.value
+            for part in walk(test)
+            if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute | cst.Name)
+        }
+        if any(isinstance(part, cst.Not | cst.And) for part in walk(test)):
+            return False
+        return bool(asked & {"isnan", "isinf"}) if when else "isfinite" in asked
+
+    def _only_of_epoch(self, guard: Guard) -> bool:
+        """``if epoch % 10 == 0:`` within the step loop: true on each step of such an epoch."""
+        asked = {part.value for part in walk(guard.test) if isinstance(part, cst.Name)}
+        loops = [x for x in self._tree.ancestors(guard.node) if isinstance(x, cst.For | cst.While)]
+        if len(loops) < 2 or asked & _bound_in(loops[0]):
+            return False
+        return any(isinstance(x, cst.For) and asked & _names_in(x.target) for x in loops[1:])
 
     def _same_loop(self, guard: Guard, node: cst.CSTNode) -> bool:
         """``if epoch % 10 == 0:`` around the whole step loop does not make its steps rare."""
@@ -142,7 +166,7 @@ class Guards:
             equal = isinstance(operator, cst.Equal)
             if equal or isinstance(operator, cst.NotEqual):
                 return equal is when and self._counts(test)
-            return False
+            return when and self._wraps(test)
         if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
             return not when
         if isinstance(test, cst.Name) and depth:
@@ -155,16 +179,57 @@ class Guards:
             )
         return False
 
+    def _wraps(self, test: cst.Comparison) -> bool:
+        """Whether a count has come round: ``step * cores % 500 < cores``, ``a % n > b % n``."""
+        sides = (test.left, test.comparisons[0].comparator)
+        modulos = [
+            side
+            for side in sides
+            if isinstance(side, cst.BinaryOperation) and isinstance(side.operator, cst.Modulo)
+        ]
+        if len(modulos) == 2:
+            one, other = (self._tree.text(side.right) for side in modulos)
+            return one == other
+        less = isinstance(test.comparisons[0].operator, cst.LessThan)
+        if not modulos or modulos[0] is not (sides[0] if less else sides[1]):
+            return False
+        stride = sides[1] if less else sides[0]
+        text = self._tree.text(stride)
+        return any(
+            isinstance(part, cst.BaseExpression) and self._tree.text(part) == text
+            for part in walk(modulos[0].left)
+        )
+
     def _counts(self, test: cst.Comparison) -> bool:
         if any(isinstance(node, cst.Modulo) for node in walk(test)):
             return True
         sides = (test.left, test.comparisons[0].comparator)
+        if any(self._is_length(side) for side in sides):  # the last step: i + 1 == len(loader)
+            return any(isinstance(side, cst.Name | cst.BinaryOperation) for side in sides)
         cores = {Kind.CORE_NUMBER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.CONTAINER}
         return (
             any(isinstance(side, cst.Integer | cst.BinaryOperation) for side in sides)
             and any(isinstance(side, cst.Name | cst.Attribute) for side in sides)
             and not any(self._flow.value(side).kind in cores for side in sides)
         )
+
+    def _is_length(self, node: cst.BaseExpression) -> bool:
+        while isinstance(node, cst.BinaryOperation):
+            node = node.left
+        return isinstance(node, cst.Call) and self._names.resolve(node.func) == "builtins.len"
+
+
+def _bound_in(loop: cst.For | cst.While) -> set[str]:
+    """The names that a loop gives a meaning to, as its target or in its body."""
+    found = _names_in(loop.target) if isinstance(loop, cst.For) else set()
+    for part in walk(loop.body, into_functions=False):
+        if isinstance(part, cst.AssignTarget | cst.AugAssign | cst.NamedExpr | cst.AnnAssign):
+            found |= _names_in(part.target)
+    return found
+
+
+def _names_in(node: cst.CSTNode) -> set[str]:
+    return {part.value for part in walk(node) if isinstance(part, cst.Name)}
 
 
 def true_on_xla(test: cst.BaseExpression) -> bool | None:

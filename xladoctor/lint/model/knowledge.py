@@ -74,6 +74,8 @@ MASTER_ATTRIBUTES = frozenset(
 MASTER_NAME = re.compile(
     r"^(is_)?(master|(global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
 )
+#: The number of this core by its name.
+CORE_NAME = re.compile(r"^_?((global|local|ddp|dist|world|process|core|xla|tpu)_)?(rank|ordinal)$")
 CORE_NUMBER_ATTRIBUTES = frozenset({"global_rank", "local_rank", "process_index"})
 #: Functions whose result is the same on every core.
 REDUCES = frozenset(
@@ -98,6 +100,8 @@ SPAWNERS = {
     "accelerate.launchers.notebook_launcher": "function",
     "torch_xla.experimental.pjrt.spawn": "fn",
 }
+#: Runs a function for each core in a thread of its own (2019, no longer maintained).
+DATA_PARALLEL = "torch_xla.distributed.data_parallel.DataParallel"
 STEP_CLOSURES = frozenset({f"{XM}.add_step_closure"})
 #: Calls after which a model lives on the device, or that hand on their first argument.
 WRAPPERS = frozenset(
@@ -140,6 +144,15 @@ NUMBER_NAME = re.compile(
     r"(^|_)(len|length|seqlen|size|shape|dim|num|count|n|index|idx|ids?x|step|epoch|iteration|layer|"
     r"ratio|rate|scale_factor|eps|dtype|device|mode|name|training|flag|config|cfg|kwargs|stage|level)$"
     r"|^(return|use|is|num|n|output|do|apply|with|has)_"
+)
+#: Functions of other packages that make tensors of the tensors they are given: losses.
+LOSS_FUNCTION = re.compile(r"(^|_)(loss|criterion|cross_entropy|bce)(_fn|_func)?$", re.IGNORECASE)
+#: The counter of a loop by its name.
+COUNTER_NAME = re.compile(
+    r"^(i|j|k|n|b?idx|bi|it|itr|index"
+    r"|(((train|val|valid|test|eval|global|local)_)?(step|iter|iteration)|batch)"
+    r"_?(i|id|idx|ix|index|n|nb|no|num|number|count)"
+    r"|((train|val|valid|test|eval|global|local)_)?(step|iter|iteration))$"
 )
 DEVICE_NAME = re.compile(r"^(xla_|tpu_|_)?(device|dev)$")
 OPTIMIZER_NAME = re.compile(r"(^|_)(optimi[sz]ers?|optim|opt)(_?[a-z0-9]{1,2})?$", re.IGNORECASE)

@@ -78,7 +78,7 @@ class Loops:
         }
         kinds: dict[LoopNode, LoopKind] = {}
         for node in self._tree.loops:
-            if node in steps:
+            if node in steps and not self._repeats_an_epoch(node, steps):
                 kinds[node] = LoopKind.STEP
             else:
                 kinds[node] = self._batch_loop(node)
@@ -86,6 +86,23 @@ class Loops:
             if kinds[node] is LoopKind.OTHER and self._holds_steps(node, kinds):
                 kinds[node] = LoopKind.EPOCH
         return kinds
+
+    def _repeats_an_epoch(self, node: LoopNode, steps: set[LoopNode]) -> bool:
+        """A loop around one over batches, that makes the last step of an epoch by itself."""
+        return not self._over_batches(node) and any(
+            inner in steps and self._over_batches(inner)
+            for inner in self._inside[node]
+            if isinstance(inner, cst.For | cst.While | cst.CompFor)
+        )
+
+    def _over_batches(self, node: LoopNode) -> bool:
+        if isinstance(node, cst.While):
+            return False
+        return any(
+            self._flow.value(item).is_loader
+            or know.LOADER_NAME.search((dotted_text(item) or "").rpartition(".")[2])
+            for item in self._sources(node.iter)
+        )
 
     def _holds_steps(self, node: LoopNode, kinds: dict[LoopNode, LoopKind]) -> bool:
         step_loops = [loop for loop, kind in kinds.items() if kind is LoopKind.STEP]

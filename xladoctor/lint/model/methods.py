@@ -53,6 +53,9 @@ class MethodEvaluator:
     ) -> Value:
         """What ``receiver.method(...)`` gives back."""
         name = func.attr.value
+        if receiver.made_of_device and name in {"cpu", "detach", "item"}:
+            receiver = Value(Kind.DEVICE_TENSOR, local=receiver.local)
+            self._flow.record(func.value, receiver)
         held = self._evaluator.evaluate(func, frame) if receiver.instance is not None else UNKNOWN
         if held.kind is Kind.FUNCTION and held.function is not None:
             return self._calls.enter(node, held.function, held, arguments)
@@ -84,11 +87,14 @@ class MethodEvaluator:
             function = arguments[0][1]  # MpSerialExecutor().run(make_dataset)
             assert function.function is not None
             return self._calls.enter(None, function.function, function, ())
+        if name == "from_pretrained" and know.MODEL_NAME.search(_last(node.func)):
+            return Value(Kind.MODEL, origin=node)  # ``model = CLASSES[kind]``
         guessed = self._evaluator.guess(name)
         if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
             return self._calls.object_called(node, guessed, arguments)
         local = receiver.local or any(value.local for _, value in arguments)
-        return Value(local=local)
+        given = any(value.holds_device_tensor for _, value in arguments)
+        return Value(local=local, made_of_device=given or receiver.made_of_device)
 
     def _tensor_method(
         self, node: cst.Call, name: str, receiver: Value, arguments: Arguments
@@ -105,8 +111,10 @@ class MethodEvaluator:
             return self._tensor_moved(node, receiver, arguments)
         if name == "cuda":
             return Value(local=receiver.local)
-        if name in know.HOST_METHODS:
+        if name in know.HOST_METHODS and not (name == "type" and arguments):
             return NUMBER
+        if name in {"named_parameters", "named_buffers"}:  # a model after all
+            return container(container(None, (NUMBER, likely(receiver))))
         if name in {"keys", "values", "items"}:
             inner = likely(receiver)
             pair = container(None, (NUMBER, inner)) if name == "items" else inner
@@ -203,6 +211,12 @@ def _prepared(arguments: Arguments) -> Value:
             value = dataclasses.replace(value, on_device=True)
         items.append(value)
     return items[0] if len(items) == 1 else container(None, tuple(items))
+
+
+def _last(func: cst.BaseExpression) -> str:
+    """The last name before the method: "model" in ``args.model.from_pretrained``."""
+    text = dotted_text(func.value) if isinstance(func, cst.Attribute) else None
+    return (text or "").rpartition(".")[2]
 
 
 def _makes_model(node: cst.BaseExpression) -> bool:

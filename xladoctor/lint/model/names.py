@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -39,9 +40,16 @@ _SAME = {
     "lightning.LightningDataModule": "lightning.pytorch.LightningDataModule",
     "lightning.Callback": "lightning.pytorch.Callback",
     "lightning.seed_everything": "lightning.pytorch.seed_everything",
+    "torch_xla_py.xla_model": "torch_xla.core.xla_model",
+    "torch_xla_py.data_parallel": "torch_xla.distributed.data_parallel",
     "tqdm.auto": "tqdm",
     "tqdm.notebook": "tqdm",
     "tqdm.autonotebook": "tqdm",
+}
+#: What everybody calls these modules, and calls nothing else.
+_KNOWN_AS = {
+    "xm": "torch_xla.core.xla_model",
+    "xmp": "torch_xla.distributed.xla_multiprocessing",
 }
 _LONGEST_FIRST = sorted(_SAME.items(), key=lambda item: -len(item[0]))
 
@@ -182,12 +190,30 @@ class Names:
                         continue
                     if current is scope and order[binding.node] > order[node]:
                         continue
+                    if current is not self._tree.top and not self._is_imported_at(binding, node):
+                        continue
                     if dotted == binding.dotted:
                         return name
                     if self._reaches(binding, name, dotted):
                         best = best or name + dotted[len(binding.dotted) :]
             current = current.parent
         return best
+
+    def _is_imported_at(self, binding: Binding, node: cst.CSTNode) -> bool:
+        """Whether a function has run the import: not one in an ``if`` that does not hold the node.
+
+        At the top of a file such imports ask whether torch_xla is there at all.
+        """
+        around = set(self._tree.ancestors(node))
+        for parent in self._tree.ancestors(binding.node):
+            if isinstance(parent, cst.FunctionDef):
+                return True
+            branch = isinstance(parent, cst.IndentedBlock | cst.Else) and isinstance(
+                self._tree.parents[parent], cst.If
+            )
+            if branch and parent not in around:
+                return False
+        return True
 
     def lookup(self, name: str, scope: Scope) -> list[Binding] | None:
         """The bindings that a name has when read in a scope."""
@@ -229,6 +255,7 @@ class Names:
             else:
                 found.update(dotted for _, dotted in _from_names(node))
                 found.add((dotted_text(node.module) or "") if node.module else "")
+        found.update(_imports_module(call) or "" for call in self._tree.calls)
         return frozenset(found - {""})
 
     def _reaches(self, binding: Binding, name: str, dotted: str) -> bool:
@@ -250,15 +277,45 @@ class Names:
     def _spell_out(self, node: cst.BaseExpression) -> str | None:
         if isinstance(node, cst.Attribute):
             base = self._raw(node.value)
-            if base is None or base.startswith("builtins."):
-                return None
-            return f"{base}.{node.attr.value}"
+            if base is None:
+                return self._kept(node)
+            return None if base.startswith("builtins.") else f"{base}.{node.attr.value}"
         if not isinstance(node, cst.Name):
             return None
         bindings = self.lookup(node.value, self._tree.scopes[node])
         if bindings is None:
             return f"builtins.{node.value}" if node.value in _BUILTINS else None
-        return self._from_bindings(bindings)
+        return self._from_bindings(bindings) or self._handed_on(node.value, bindings)
+
+    def _handed_on(self, name: str, bindings: Sequence[Binding]) -> str | None:
+        """``def save(xm, path)`` and ``xm, pl = load_torch_xla()`` in a file that imports it."""
+        if name not in _KNOWN_AS or any(item.kind not in {"param", "other"} for item in bindings):
+            return None
+        return _KNOWN_AS[name] if any(x.startswith("torch_xla.") for x in self.imported()) else None
+
+    def _kept(self, node: cst.Attribute) -> str | None:
+        """``self.xm`` of a class that only ever keeps this one module of torch_xla under it."""
+        if not isinstance(node.value, cst.Name):
+            return None
+        meanings = {
+            self._raw(value)
+            for value in self._modules_kept.get(f"{node.value.value}.{node.attr.value}", ())
+            if not (isinstance(value, cst.Name) and value.value == "None")
+        }
+        found = meanings.pop() if len(meanings) == 1 else None
+        return found if found is not None and found.startswith("torch_xla") else None
+
+    @functools.cached_property
+    def _modules_kept(self) -> Mapping[str, Sequence[cst.BaseExpression]]:
+        """What is assigned to attributes of ``self``, if names are assigned to them at all."""
+        found: dict[str, list[cst.BaseExpression]] = {}
+        for node in self._tree.scopes:
+            if isinstance(node, cst.Assign):
+                for target in node.targets:
+                    text = dotted_text(target.target)
+                    if text is not None and text.startswith("self.") and text.count(".") == 1:
+                        found.setdefault(text, []).append(node.value)
+        return found
 
     def _from_bindings(self, bindings: list[Binding]) -> str | None:
         imports = [item.dotted for item in bindings if item.kind == "import" and item.dotted]
@@ -329,6 +386,11 @@ class Names:
         self, target: cst.BaseExpression, value: cst.BaseExpression | None, scope: Scope
     ) -> None:
         if isinstance(target, cst.Name):
+            module = None if value is None else _imports_module(value)
+            if module is not None:
+                assert value is not None
+                self._add(scope, target.value, Binding("import", value, module))
+                return
             binding = Binding("other", target) if value is None else Binding("assign", value)
             self._add(scope, target.value, binding)
         elif isinstance(target, cst.Tuple | cst.List):
@@ -371,6 +433,17 @@ class LinkedNames:
     def lookup(self, name: str, scope: Scope) -> list[Binding] | None:
         """See :meth:`Names.lookup`."""
         return self._by_top[scope.top].lookup(name, scope)
+
+
+def _imports_module(node: cst.BaseExpression) -> str | None:
+    """The module that ``importlib.import_module("torch_xla.runtime")`` gives, if it is written."""
+    if not isinstance(node, cst.Call) or len(node.args) != 1:
+        return None
+    if dotted_text(node.func) not in {"importlib.import_module", "import_module"}:
+        return None
+    given = node.args[0].value
+    text = given.evaluated_value if isinstance(given, cst.SimpleString) else None
+    return text if isinstance(text, str) and not text.startswith(".") else None
 
 
 def _from_names(node: cst.ImportFrom) -> Iterable[tuple[str, str]]:

@@ -194,6 +194,11 @@ class Regions:
     def _throttled(self, node: cst.CSTNode, depth: int) -> bool:
         if self._guards.rare(node):
             return True
+        for loop in self._loops_around(node):  # ``for name, x in ...`` within ``if step % 50 == 0``
+            if loop.kind is not LoopKind.OTHER:
+                break
+            if self._guards.rare(_owner(self._tree, loop.node)):  # type: ignore[arg-type]
+                return True
         if any(loop.kind in {LoopKind.STEP, LoopKind.EVAL} for loop in self._loops_around(node)):
             return False
         function = self._tree.function_of(node)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.names import dotted_text
 from xladoctor.lint.model.values import (
     NUMBER,
@@ -73,7 +74,8 @@ class Statements:
             self._if(node, frame)
         elif isinstance(node, cst.For):
             iterated = self._evaluator.evaluate(node.iter, frame)
-            self._loop(node, frame, lambda: self.assign(node.target, element_of(iterated), frame))
+            each = _element(node.target, iterated)
+            self._loop(node, frame, lambda: self.assign(node.target, each, frame))
         elif isinstance(node, cst.While):
             self._loop(node, frame, lambda: self._evaluator.evaluate(node.test, frame))
         elif isinstance(node, cst.With):
@@ -210,6 +212,7 @@ class Statements:
                 self.assign(element.value, part, frame)
             return
         if isinstance(target, cst.Name):
+            value = self._flow.believed(target.value, value, frame)
             frame.env[target.value] = value
             stale = [key for key in frame.env if key.startswith(target.value + ".")]
             for key in stale:
@@ -249,3 +252,20 @@ def join_env(one: Env, other: Env) -> Env:
     for name, value in other.items():
         joined[name] = join(joined[name], value) if name in joined else value
     return joined
+
+
+def _element(target: cst.BaseAssignTargetExpression, iterated: Value) -> Value:
+    """What each turn of a loop gets, where a device loader may count its batches.
+
+    The loaders of ``DataParallel`` did: ``for step, (x, y) in loader``. Elsewhere ``step`` as the
+    first of two says that the loader is one of the user's own, or that ``enumerate`` was forgotten.
+    """
+    each = element_of(iterated)
+    if iterated.kind is not Kind.DEVICE_LOADER or not isinstance(target, cst.Tuple):
+        return each
+    if len(target.elements) != 2:
+        return each
+    first, second = (element.value for element in target.elements)
+    counted = isinstance(first, cst.Name) and know.COUNTER_NAME.search(first.value)
+    nested = isinstance(second, cst.Tuple) and iterated.type_name == know.DATA_PARALLEL
+    return container(None, (NUMBER, each)) if counted or nested else each

@@ -70,6 +70,8 @@ class Value:
         function: For a function of this file that is passed around.
         type_name: Dotted name of the library class or function that made it ("tqdm.tqdm",
             "torch.optim.Adam"), where that says more than the kind.
+        made_of_device: For an unknown value: it came out of a model, or of a function of another
+            package that was given device tensors. Who calls ``.cpu()`` of it thinks it is there.
         bound: For a function: arguments that ``functools.partial`` has given it already, as
             (keyword or None, value).
     """
@@ -84,6 +86,7 @@ class Value:
     instance: Instance | None = None
     function: Function | None = None
     type_name: str | None = None
+    made_of_device: bool = False
     bound: tuple[tuple[str | None, Value], ...] = ()
 
     @property
@@ -192,6 +195,7 @@ def _join_same(one: Value, other: Value) -> Value:
         instance=one.instance if one.instance == other.instance else None,
         function=one.function if one.function is other.function else None,
         type_name=one.type_name if one.type_name == other.type_name else None,
+        made_of_device=one.made_of_device and other.made_of_device,
         bound=one.bound if one.bound == other.bound else (),
     )
 
@@ -208,7 +212,7 @@ def element_of(value: Value) -> Value:
         return Value(Kind.CPU_TENSOR, value.certain, value.origin, local=True)
     if value.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
         return value
-    return UNKNOWN
+    return Value(made_of_device=True) if value.made_of_device else UNKNOWN
 
 
 def unpack(value: Value, count: int) -> Sequence[Value]:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel
 
-_TOLERANT = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"})
+_TOLERANT = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError"})
+_BROAD = frozenset({"Exception", "BaseException"})
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -329,8 +330,15 @@ def _is_bound_here(parent: cst.CSTNode | None, node: cst.CSTNode) -> bool:
 def _catches(node: cst.Try) -> bool:
     for handler in node.handlers:
         if handler.type is None:
-            return True
+            if not _holds_loops(node):
+                return True
+            continue
         names = {part.value for part in walk(handler.type) if isinstance(part, cst.Name)}
-        if names & _TOLERANT:
+        if names & _TOLERANT or (names & _BROAD and not _holds_loops(node)):
             return True
     return False
+
+
+def _holds_loops(node: cst.Try) -> bool:
+    """Whether what is tried is the training itself: its handler reports a failure, and ends."""
+    return any(isinstance(part, cst.For | cst.While) for part in walk(node.body))

@@ -71,9 +71,11 @@ def spell(
     if module not in IMPORTS:
         return None
     statement, bound = IMPORTS[module]
-    others = (x for x in model.bindings(bound, node) if x.kind != "import" or x.dotted != module)
-    if next(others, None) is not None:
-        return None
+    for binding in model.bindings(bound, node):
+        if binding.kind != "import" or binding.dotted != module:
+            return None
+        if model.function_of(binding.node) is not None:
+            return None  # in a branch of the function: there the name is no other's
     added = import_edit(model, statement, beside)
     return None if added is None else (f"{bound}.{last}", [added])
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model.evidence import STEPS
+from xladoctor.lint.model.guards import true_on_xla
 
 if TYPE_CHECKING:
-    import libcst as cst
-
     from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel, Loop, Problem, Value
     from xladoctor.lint.model.file import Place
@@ -40,6 +42,9 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
     ``if not is_torch_tpu_available():``, ``if args.debug:`` and the methods of unit tests.
     """
     for guard in model.guards(node):
+        on_xla = true_on_xla(guard.test)
+        if on_xla is not None and on_xla is not guard.when:
+            return True
         text = model.tree.text(guard.test)
         if guard.when and _DEBUG.search(text) and "not " not in text:
             return True
@@ -79,7 +84,10 @@ def why_on_device(model: FileModel, value: Value, loop: Loop) -> list[Place]:
     """Why the rule believes that a value is on the device, if that says more than the loop does."""
     if value.origin is None or value.origin is loop.node:
         return []
-    return [model.place(value.origin, "this puts it on the device")]
+    note = "this puts it on the device"
+    if isinstance(value.origin, cst.Call) and model.name(value.origin.func) in STEPS:
+        note = "its backward pass belongs to this step on the device"
+    return [model.place(value.origin, note)]
 
 
 def read_problem(

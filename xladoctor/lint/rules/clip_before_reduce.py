@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
+from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
         return
     reduces = list(model.calls(REDUCE))
     for clip in model.calls(*_CLIPS):
-        step = _step_after(model, clip)
+        step = None if not_here(model, clip.node) else _step_after(model, clip)
         if step is None or not _several_cores(model, step):
             continue
         if any(

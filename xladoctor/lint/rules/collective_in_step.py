@@ -4,31 +4,49 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 _XM = "torch_xla.core.xla_model."
 
 
+_EACH = {LoopKind.STEP: "in every step", LoopKind.EVAL: "for every evaluation batch"}
+
+
 @rule("XLA423")
 def collective_in_step(model: FileModel) -> Iterator[Problem]:
-    """Find ``mesh_reduce`` and ``rendezvous`` in step loops."""
+    """Find ``mesh_reduce`` and ``rendezvous`` in step and evaluation loops."""
     for call in model.calls(f"{_XM}mesh_reduce", f"{_XM}rendezvous"):
-        loop = costly_loop(model, call.node)
-        if loop is None or loop.kind is not LoopKind.STEP or model.guards(call.node):
+        loop = costly_loop(model, call.node) or _over_batches(model, call)
+        if loop is None or _sometimes(model, call, loop):
             continue
+        each = _EACH.get(loop.kind, "for every batch")
         name = (call.name or "").rpartition(".")[2]
         yield model.problem(
             call.node,
             f"xm.{name} ends the graph, gathers pickled data of all cores and reads it here, "
-            "in every step",
+            f"{each}",
             suggestion="xm.all_reduce(xm.REDUCE_SUM, tensor) stays in the graph; or reduce once "
             "after the loop",
             related=[loop_place(model, loop)],
         )
+
+
+def _over_batches(model: FileModel, call: CallSite) -> Loop | None:
+    """A loop over a device loader whose body trains elsewhere: ``metrics = train_step(x, y)``."""
+    loop = model.loop(call.node)
+    return loop if loop is not None and loop.iterates.kind is Kind.DEVICE_LOADER else None
+
+
+def _sometimes(model: FileModel, call: CallSite, loop: Loop) -> bool:
+    """Whether a condition within the loop may make the call rare."""
+    return any(
+        loop.function is not call.function or loop.node in model.tree.ancestors(guard.node)
+        for guard in model.guards(call.node)
+    )

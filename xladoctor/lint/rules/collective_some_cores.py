@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._moves import out_of_condition
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
 
 _XM = "torch_xla.core.xla_model."
 _COLLECTIVES = (
@@ -50,6 +50,9 @@ _NAMES = (
     *(f"torch.distributed.{name}" for name in _TORCH),
 )
 _SAVE = _XM + "save"
+#: Those that wait in the graph until it is run.
+_IN_GRAPH = frozenset(_NAMES) - {_XM + "rendezvous", _XM + "mesh_reduce"}
+_DEPTH = 2
 #: Meetings without a result: each core may meet at another line, as long as each comes once.
 _MEETINGS = frozenset({_XM + "rendezvous", "torch.distributed.barrier"})
 
@@ -63,7 +66,11 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
         guard = model.core_guard(call.node) or model.master_only(call.node)
         if guard is None or (model.on_every_core(call.node) is None and guard.master is None):
             continue
-        if call.name == _SAVE and (_own_file(model, call) or _after_sync(model, call)):
+        if call.name == _SAVE and (
+            _own_file(model, call)
+            or _called_from_elsewhere(model, call)
+            or _nobody_hangs(model, call, guard)
+        ):
             continue
         if _all_cores_meet(model, call, guard):
             continue
@@ -82,20 +89,89 @@ def _own_file(model: FileModel, call: CallSite) -> bool:
     return given is not None and model.literal(given) is False
 
 
-def _after_sync(model: FileModel, call: CallSite) -> bool:
+def _called_from_elsewhere(model: FileModel, call: CallSite) -> bool:
+    """A function that saves, and nobody here calls: what is pending then is not known."""
+    return model.on_every_core(call.node) is None and model.step_loop(call.node) is None
+
+
+def _nobody_hangs(model: FileModel, call: CallSite, guard: Guard) -> bool:
     """Whether the graph has ended before, on all cores: then no collective is pending.
 
-    The usual form of a function that saves: a rendezvous first, then the master's part.
+    The usual forms: a rendezvous first, then the master's part; or the end of an epoch, after a
+    loop over a device loader, which ends the last graph too. Where each core decides by a number
+    of its own, that what the master's says is written is still told, unless they have met for it.
     """
-    held = {guard.node for guard in model.guards(call.node)}
-    for other in model.calls():
-        if other.function is not call.function or not syncs(model, other):
+    if not _nothing_pending(model, call.node, call.function, _DEPTH):
+        return False
+    return guard.master is not None or any(
+        other.function is call.function
+        and syncs(model, other)
+        and other.node is not call.node
+        and in_order(model, other.node, call.node)
+        and model.loop(other.node) is model.loop(call.node)
+        for other in model.calls()
+    )
+
+
+def _nothing_pending(
+    model: FileModel, node: cst.CSTNode, function: Function | None, depth: int
+) -> bool:
+    held = {guard.node for guard in model.guards(node)}
+    around = model.loop(node)
+    for end in _ends_of_graphs(model, function):
+        if end is node or not in_order(model, end, node) or model.loop(end) is not around:
             continue
-        if not in_order(model, other.node, call.node) or other.node is call.node:
+        if any(guard.node in held for guard in model.guards(end)):
             continue
-        if not any(guard.node in held for guard in model.guards(other.node)):
-            return model.loop(other.node) is model.loop(call.node)
-    return False
+        return not _started_between(model, function, end, node)
+    if function is None or depth == 0 or around is not None:
+        return False
+    callers = model.callers(function)
+    return bool(callers) and all(
+        _nothing_pending(model, caller.node, caller.function, depth - 1) for caller in callers
+    )
+
+
+def _ends_of_graphs(model: FileModel, function: Function | None) -> Iterator[cst.CSTNode]:
+    """What ends the pending graph in a function, the last first."""
+    found: list[cst.CSTNode] = [
+        call.node
+        for call in model.calls()
+        if call.function is function and (syncs(model, call) or _loops_to_the_end(model, call))
+    ]
+    found.extend(loop.node for loop in model.loops if loop.function is function and _is_whole(loop))
+    yield from sorted(found, key=model.tree.order.__getitem__, reverse=True)
+
+
+def _loops_to_the_end(model: FileModel, call: CallSite) -> bool:
+    """Whether a call runs a function with a whole loop over a device loader: ``train(loader)``."""
+    return isinstance(call.target, Function) and any(
+        loop.function is call.target and _is_whole(loop) for loop in model.loops
+    )
+
+
+def _is_whole(loop: Loop) -> bool:
+    """A device loader ends the graph before it says that there is nothing more."""
+    return (
+        not loop.implicit
+        and loop.iterates.kind is Kind.DEVICE_LOADER
+        and isinstance(loop.node, cst.For)
+        and not any(isinstance(part, cst.Break) for part in walk(loop.node, into_functions=False))
+    )
+
+
+def _started_between(
+    model: FileModel, function: Function | None, end: cst.CSTNode, node: cst.CSTNode
+) -> bool:
+    """Whether a new collective is put into the graph behind its last end."""
+    inside = set(walk(end))
+    return any(
+        call.function is function
+        and call.node not in inside
+        and in_order(model, end, call.node, node)
+        and any(inner.name in _IN_GRAPH for inner in model.reached(call.node))
+        for call in model.calls()
+    )
 
 
 def _all_cores_meet(model: FileModel, call: CallSite, guard: Guard) -> bool:
@@ -107,8 +183,13 @@ def _all_cores_meet(model: FileModel, call: CallSite, guard: Guard) -> bool:
     if call.name is None:
         return False
     same = [other for other in model.calls(call.name) if other.function is call.function]
-    if call.name in _MEETINGS and _held_back_and_released(model, same):
-        return True
+    if call.name in _MEETINGS:
+        home = model.function_of(guard.node)
+        if call.function is not None and home is not call.function:
+            # The meeting is in a helper, and the condition around a call of it.
+            same = [other for other in model.callers(call.function) if other.function is home]
+        if _held_back_and_released(model, same):
+            return True
     if guard.master is None:
         return False
     sides = [
@@ -143,8 +224,8 @@ def _message(model: FileModel, call: CallSite, guard: Guard) -> str:
             f"{who} calls xm.save: it materializes tensors, and where a collective is pending "
             "the run hangs"
             if guard.master
-            else f"{who} call xm.save: the cores decide differently, and where a collective is "
-            "pending the run hangs"
+            else f"{who} call xm.save: each core decides by itself, the master's number says what "
+            "is written, and where a collective is pending the run hangs"
         )
     verb = "reaches" if guard.master else "reach"
     return f"{who} {verb} {name}: it waits for all cores, so the run hangs or aborts"

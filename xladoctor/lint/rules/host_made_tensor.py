@@ -24,6 +24,8 @@ _FACTORIES = {
 }
 
 
+#: What makes a causal mask of a constant.
+_MASKS = frozenset({"triu", "tril"})
 #: Factories whose arguments are content as well: the position of the first such argument.
 _CONTENT = {"full": 1, "arange": 0, "linspace": 0}
 _ARITHMETIC = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
@@ -92,10 +94,13 @@ def _mixed(model: FileModel) -> Iterator[Problem]:
 def _factory(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     """The factory call that made what is moved: here, or in the function of the file it calls."""
     call = made_by(model, node)
-    for _ in range(2):
+    for _ in range(3):
         if call is None:
             return None
         module, _, name = (call.name or "").rpartition(".")
+        if module == "torch" and name in _MASKS and call.positional:
+            call = made_by(model, call.positional[0])
+            continue
         if module == "torch" and name in _FACTORIES:
             return None if "device" in call.keywords or call.has_star else call
         call = _returned(model, call)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
+from xladoctor.lint.model.knowledge import DATA_LOADERS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._accumulate import accumulate_fix
 from xladoctor.lint.rules._closures import closure_fix
@@ -104,6 +105,14 @@ def _literal_parts(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
         yield from (element.value for element in value.elements)
 
 
+def _is_cpu_tensor(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether something was made as one tensor: a batch of a plain loader may be a dictionary."""
+    value = model.value(node)
+    if value.kind is not Kind.CPU_TENSOR or not isinstance(value.origin, cst.Call):
+        return False
+    return model.name(value.origin.func) not in DATA_LOADERS
+
+
 def _stores_into_cpu_tensors(model: FileModel) -> Iterator[Problem]:
     """``losses[i] = loss`` with ``losses`` on the CPU waits without a word of it."""
     for node in model.nodes(cst.Assign):
@@ -113,7 +122,7 @@ def _stores_into_cpu_tensors(model: FileModel) -> Iterator[Problem]:
             target = item.target
             if (
                 isinstance(target, cst.Subscript)
-                and model.value(target.value).kind is Kind.CPU_TENSOR
+                and _is_cpu_tensor(model, target.value)
                 and (loop := costly_loop(model, node)) is not None
             ):
                 yield read_problem(

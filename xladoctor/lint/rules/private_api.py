@@ -42,13 +42,23 @@ def private_api(model: FileModel) -> Iterator[Problem]:
         if name.startswith("torch_xla.distributed.data_parallel."):
             what = _LEFTOVERS["torch_xla.distributed.data_parallel"]
             yield _problem(model, call.node, name, what, None)
-        if name.startswith(_PRIVATE) and not told:
+        if _is_private(name) and not told:
             told = True  # once a file says it
             yield _problem(model, call.node, name, _why_private(name), None)
 
 
+def _is_private(name: str) -> bool:
+    """``torch_xla._XLAC.f``, ``xm._maybe_convert_to_cpu``; not ``__version__``."""
+    return name.startswith("torch_xla.") and _private_part(name) is not None
+
+
+def _private_part(name: str) -> str | None:
+    parts = name.split(".")[1:]
+    return next((x for x in parts if x.startswith("_") and not x.startswith("__")), None)
+
+
 def _why_private(name: str) -> str:
-    part = "_XLAC" if "_XLAC" in name else "_internal"
+    part = _private_part(name)
     return f"is private ({part}): such names change and go without a word from release to release"
 
 

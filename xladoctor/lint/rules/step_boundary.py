@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.knowledge import DEVICES
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._imports import spell
 from xladoctor.lint.rules._moves import insert_behind, line_of
@@ -40,6 +41,8 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
         if any(syncs(model, call) for call in calls) or not _uses_device(model, loop):
             continue
         if _may_be_device_loader(model, loop) or not _known(loop.iterates):
+            continue
+        if loop.iterates.kind is not Kind.LOADER and _ended_outside(model, loop):
             continue
         if loop.kind is LoopKind.STEP:
             yield from _training(model, loop, calls)
@@ -129,6 +132,26 @@ def _may_be_device_loader(model: FileModel, loop: Loop) -> bool:
         for part in (model, *model.linked)
         for call in part.calls()
     )
+
+
+def _ended_outside(model: FileModel, loop: Loop) -> bool:
+    """A few steps on one batch: the loop that calls this may end the graph, or nobody knows it."""
+    function = loop.function
+    if function is None:
+        return False
+    callers = model.callers(function)
+    if not callers:
+        # What asks for the device itself is no helper that is handed a batch.
+        asks = any(call.name in DEVICES for call in model.reached(function.node))
+        return bool(function.parameters) and model.on_every_core(loop.node) is None and not asks
+    around = (model.loop(call.node) for call in callers)
+    return any(outer is not None and _ends(model, outer) for outer in around)
+
+
+def _ends(model: FileModel, loop: Loop) -> bool:
+    if loop.iterates.kind not in _PASSIVE:
+        return True
+    return any(syncs(model, call) for call in model.reached(loop.node))
 
 
 def _known(value: Value) -> bool:

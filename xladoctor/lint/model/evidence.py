@@ -1,0 +1,147 @@
+"""What a file says of a name by what it does with it, where its value cannot be followed.
+
+A loss that comes out of a function of another package is a device tensor all the same if its
+backward pass belongs to a step that ``xm.optimizer_step`` takes; what has ``.parameters()`` is a
+model, whatever made it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, TypeAlias
+
+import libcst as cst
+
+from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.names import dotted_text
+from xladoctor.lint.model.syntax import Function
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.syntax import Class, Tree
+
+Home: TypeAlias = "Function | cst.Module"
+
+#: Calls that take or end a step on the device.
+STEPS = frozenset(
+    {
+        f"{know.XM}.optimizer_step", f"{know.XM}.reduce_gradients", f"{know.XM}.mark_step",
+        "torch_xla.sync", "torch_xla.step",
+    }
+)  # fmt: skip
+#: Methods that only modules have.
+_OF_MODULES = frozenset(
+    {"parameters", "named_parameters", "state_dict", "load_state_dict", "eval", "zero_grad"}
+)
+#: Terms of a loss that are losses themselves ("kl_loss", "l_gan"), and what they are weighed with.
+_TERM = re.compile(r"(^|_)loss(_|\d|$)|^l_|loss$", re.IGNORECASE)
+_WEIGHT = re.compile(r"weight|coef|scale|ratio|lambda|factor|alpha|beta|fn$|func", re.IGNORECASE)
+_SUMS = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
+
+
+class Evidence:
+    """Looks for what code does with names.
+
+    Args:
+        tree: The syntax of the file or files.
+        names: What their names are bound to.
+    """
+
+    def __init__(self, tree: Tree, names: Names | LinkedNames) -> None:
+        self._tree = tree
+        self._names = names
+
+    def stepped(self, home: Home, name: str) -> cst.Call | None:
+        """The call that takes the step for which a name of a function is differentiated."""
+        names = self._differentiated.get(home)
+        return None if names is None or name not in names else self._step(home)
+
+    def is_model(self, home: Home, text: str) -> bool:
+        """Whether a function asks a name (or dotted text) for what only modules have."""
+        return text in self._asked.get(home, ())
+
+    def takes_steps(self, module: cst.Module) -> bool:
+        """Whether a module takes steps on the device itself."""
+        return module in self._with_steps
+
+    def _home(self, node: cst.CSTNode) -> Home:
+        return self._tree.function_of(node) or self._tree.module_of(node)
+
+    @functools.cached_property
+    def _takes_steps(self) -> dict[Home | Class, cst.Call]:
+        found: dict[Home | Class, cst.Call] = {}
+        for call in self._tree.calls:
+            if (self._names.resolve(call.func) or "") in STEPS:
+                home = self._home(call)
+                found.setdefault(home, call)
+                if isinstance(home, Function) and home.owner is not None:
+                    found.setdefault(home.owner, call)
+        return found
+
+    @functools.cached_property
+    def _with_steps(self) -> frozenset[cst.Module]:
+        return frozenset(self._tree.module_of(call) for call in self._takes_steps.values())
+
+    def _step(self, home: Home) -> cst.Call | None:
+        step = self._takes_steps.get(home)
+        if step is None and isinstance(home, Function) and home.owner is not None:
+            step = self._takes_steps.get(home.owner)
+        return step
+
+    @functools.cached_property
+    def _differentiated(self) -> dict[Home, frozenset[str]]:
+        found: dict[Home, set[str]] = {}
+        for call in self._tree.calls:
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward":
+                home = self._home(call)
+                if self._step(home) is not None:
+                    found.setdefault(home, set()).update(_backward_of(call))
+        for node in self._tree.scopes:
+            # Reads that stand before ``loss = a_loss + b_loss`` are of the step before.
+            if isinstance(node, cst.Assign | cst.AugAssign):
+                names = found.get(self._home(node))
+                if names is not None and names & set(_bound(node)):
+                    names.update(_terms(node.value))
+        return {home: frozenset(names) for home, names in found.items()}
+
+    @functools.cached_property
+    def _asked(self) -> dict[Home, set[str]]:
+        found: dict[Home, set[str]] = {}
+        for call in self._tree.calls:
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value in _OF_MODULES:
+                text = dotted_text(call.func.value)
+                if text is not None:
+                    found.setdefault(self._home(call), set()).add(text)
+        return found
+
+
+def _backward_of(call: cst.Call) -> Iterator[str]:
+    """``loss.backward()``, ``scaler.scale(loss).backward()`` and ``fabric.backward(loss)``."""
+    assert isinstance(call.func, cst.Attribute)
+    given = [argument.value for argument in call.args if argument.keyword is None]
+    source = given[0] if given else call.func.value
+    if isinstance(source, cst.Call) and source.args:
+        source = source.args[0].value
+    elif isinstance(source, cst.BinaryOperation):
+        source = source.left
+    if isinstance(source, cst.Name):
+        yield source.value
+
+
+def _bound(node: cst.Assign | cst.AugAssign) -> Iterator[str]:
+    targets = [node.target] if isinstance(node, cst.AugAssign) else [t.target for t in node.targets]
+    for target in targets:
+        if isinstance(target, cst.Name):
+            yield target.value
+
+
+def _terms(node: cst.BaseExpression) -> Iterator[str]:
+    """The names of losses that an expression adds up, weighed or not."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, _SUMS):
+        yield from _terms(node.left)
+        yield from _terms(node.right)
+    elif isinstance(node, cst.Name) and _TERM.search(node.value) and not _WEIGHT.search(node.value):
+        yield node.value
