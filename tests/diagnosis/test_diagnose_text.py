@@ -313,9 +313,9 @@ def test_one_line_of_the_analyzer_on_compilations() -> None:
     assert [(f.code, f.severity) for f in many.findings] == [("XLA210", Severity.WARNING)]
 
 
-def between(new: int, ran: int | None) -> Report:
+def between(new: int, ran: int | None, old: int = 12) -> Report:
     """A report with 12 compilations and 40 executions, and one after it."""
-    reports = [(12, None if ran is None else 40), (new, ran)]
+    reports = [(old, None if ran is None else 40), (new, ran)]
     lines = [
         "\n".join(
             print_report([time(n, c, 9.0) for n, c in zip(NAMES, counts, strict=True) if c], {})
@@ -333,7 +333,8 @@ def test_two_reports_without_steps_tell_by_what_came_between() -> None:
     assert "4 new graphs between two of these reports (6 executions)" in between(16, 46).summary.why
     assert codes(between(13, 42)) == []  # one graph may be that of the evaluation
     assert codes(between(16, 110)) == []
-    unknown = between(16, None)
+    assert codes(between(14, None)) == ["XLA210"]  # after 12, warm-up is over
+    unknown = between(7, None, old=4)
     assert [(f.code, f.severity) for f in unknown.findings] == [("XLA210", Severity.INFO)]
     assert unknown.summary.verdict == "This report shows too little to tell."
 
@@ -343,6 +344,9 @@ def test_debug_output_that_is_cut_before_its_cause_says_too_little() -> None:
         text = f"Compilation Analysis: Compilation Cause\nCompilation Analysis:   {cause}"
         report = diagnose(load(["-"], text))
         assert report.summary.verdict == "This debug output shows too little to tell.", cause
+    whole = text.replace("   ", "   user torch_xla.sync") + f"\nCompilation Analysis: {'=' * 80}\n"
+    report = diagnose(load(["-"], whole * 20 + text))  # the end of a long log is cut
+    assert report.summary.verdict == "Nothing wrong is visible in this debug output."
 
 
 def test_the_answer_does_not_say_a_thing_twice_nor_call_sound_what_it_cannot_judge() -> None:
@@ -353,3 +357,15 @@ def test_the_answer_does_not_say_a_thing_twice_nor_call_sound_what_it_cannot_jud
     assert diagnosed(EXECUTED, settled()).summary.conclusive
     for metrics, counters in (([time("CompileTime", 15, 0.6)], {}), ([], {"MarkStep": 2})):
         assert not diagnosed(metrics, counters).summary.conclusive
+
+
+def test_the_line_that_debug_output_names_is_that_of_the_reads_in_the_report() -> None:
+    site = "pt-xla-profiler: FRAME (count={}):\npt-xla-profiler:   train (/home/user/train.py:{})\n"
+    metrics = "\n".join(print_report(EXECUTED, settled(**{"aten::_local_scalar_dense": 500})))
+    (found,) = series(site.format(480, 73), metrics).findings
+    assert (found.code, found.count, found.locations[0].row) == ("XLA101", 500, 73)
+    assert "per step" in found.message
+    for other in (site.format(20, 73), site.format(300, 73) + site.format(200, 80)):
+        findings = series(other, metrics).findings  # the lines are told by themselves
+        assert findings[0].locations == ()
+        assert {row.locations[0].row for row in findings[1:]} <= {73, 80}

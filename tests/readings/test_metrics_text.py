@@ -422,3 +422,34 @@ def test_what_people_write_for_what_they_leave_out_is_no_part_of_a_value(dots: s
     first, second = parse_reports(lines, "x")
     assert first.metrics == second.metrics
     assert first.metrics["CompileTime"].percentiles["99"] == 18.450018269
+
+
+@pytest.mark.parametrize(
+    ("prefix", "cores", "sources"),
+    [
+        ("[1,{}]<stdout>:", [0, 1, 2], ["x", "x", "x"]),
+        ("(Trainer pid=1{}, ip=10.0.0.2) ", [None] * 3, ["x (Trainer pid=1{}, ip=10.0.0.2)"] * 3),
+        ("\x1b[36m(train pid=1{})\x1b[0m ", [None] * 3, ["x (train pid=1{})"] * 3),
+        ("\x1b[33mtrainer-{}  |\x1b[0m ", [None] * 3, ["x (trainer-{})"] * 3),
+    ],
+    ids=["mpirun", "Ray", "Ray in colour", "docker compose"],
+)
+def test_the_mixed_lines_of_launchers_are_read_apart(
+    prefix: str, cores: list[int | None], sources: list[str]
+) -> None:
+    counters = [{"MarkStep": 7 + core, "xla::add": 12} for core in range(3)]
+    rows = zip(*(print_report([], each) for each in counters), strict=True)
+    lines = [prefix.format(core) + line for row in rows for core, line in enumerate(row)]
+    reports = parse_reports(lines, "x")
+    assert [report.counters for report in reports] == counters
+    assert [report.core for report in reports] == cores
+    assert [report.source for report in reports] == [s.format(i) for i, s in enumerate(sources)]
+
+
+@pytest.mark.parametrize("prefix", ["epoch1 | ", "INFO | ", "12: ", "[train.py:33] ", "10.5 | "])
+def test_what_stands_before_the_first_line_only_is_no_process(prefix: str) -> None:
+    metric = Printed("CompileTime", 2, "000.000us", {"99": "000.000us"})
+    text = prefix + "\n".join(print_report([metric], {"MarkStep": 3}))
+    (report,) = parse_reports(text.splitlines(), "x")
+    assert report.metrics["CompileTime"].total_samples == 2
+    assert report.counters == {"MarkStep": 3}

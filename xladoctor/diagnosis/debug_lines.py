@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.diagnosis import host_sync
 from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.fallback_advice import advice
 from xladoctor.diagnosis.pasted import SCALAR_READ
@@ -30,6 +31,7 @@ def find(case: Case) -> Iterator[Finding]:
     yield from recompiled(case.pasted.debug)
     yield from _unexpected(case.pasted.debug)
     known = {location(block.frames) for block in case.pasted.debug if block.reads_value}
+    known.add(host_sync.told(case.pasted))
     yield from _unlowered(case.pasted.unlowered, known)
 
 

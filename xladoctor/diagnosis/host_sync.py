@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
@@ -51,13 +52,40 @@ def find(case: Case) -> Iterator[Finding]:
     if case.run is not None:
         yield from _from_run(case.run)
     if case.pasted is not None:
-        found = next((f for s in case.pasted.states for f in _from_state(s)), None)
-        if found is not None:
+        found = _of_states(case.pasted)
+        line = told(case.pasted)
+        if found is not None and line is not None:
+            yield dataclasses.replace(found, locations=(line,))
+        elif found is not None:
             yield found
             yield from _from_blocks(case.pasted)
         else:
             named = list(_from_blocks(case.pasted))
             yield from named or _from_profiler(case.pasted)
+
+
+def told(pasted: Pasted) -> Location | None:
+    """The line of what a metrics report counts: the one that debug output of the run names.
+
+    None if that names several, or one that has few of the reads, or if operations on the CPU read
+    their inputs: then the lines are told by themselves.
+    """
+    found = _of_states(pasted)
+    if found is None or any(state.fallbacks for state in pasted.states):
+        return None
+    counts: collections.Counter[Location | None] = collections.Counter()
+    for block in pasted.debug:
+        if block.reads_value and block.kind == "execution":
+            counts[location(block.frames)] += 1
+    for site in pasted.unlowered:
+        place = location(site.frames)
+        counts[place] = max(counts[place], site.count)
+    ((line, count),) = counts.items() if len(counts) == 1 else ((None, 0),)
+    return line if count * 2 >= (found.count or 0) else None
+
+
+def _of_states(pasted: Pasted) -> Finding | None:
+    return next((f for state in pasted.states for f in _from_state(state)), None)
 
 
 def _from_run(run: RunFacts) -> Iterator[Finding]:

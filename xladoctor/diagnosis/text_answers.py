@@ -6,6 +6,7 @@ import collections
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis.device_idle import device_bound
+from xladoctor.diagnosis.thresholds import FEWEST_SAMPLES
 from xladoctor.diagnosis.words import duration, plural
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ def _sound_debug(pasted: Pasted, informed: Sequence[Finding]) -> Answer:
             f"{seen[:1].upper()}{seen[1:]}, but not whether each step has it.",
             "Give the output of some 20 steps, or metrics_report() of the same run.",
         )
-    if any(block.cause is None and block.kind in _BLOCKS for block in pasted.debug):
+    causes = [block.cause for block in pasted.debug if block.kind in _BLOCKS]
+    if None in causes and len(causes) < FEWEST_SAMPLES:
         return (
             _TOO_LITTLE_DEBUG,
             "It is cut where it says why a graph was compiled or executed.",

@@ -29,10 +29,16 @@ _KEY = re.compile(rf"(?<![\w.])(?<!::)(?P<key>{'|'.join((*_HEADS, *_FIELDS))}):(
 _NAME = re.compile(r"[A-Za-z_][\w:.\-]*")
 _STEP = re.compile(r"\[MetricsData;\s*step=(?P<step>\d{1,19})\]")
 #: How logs name the process of a line, where those of several are mixed: a pod's worker (seen in
-#: reports: "2021-04-19 13:28:12 10.164.0.25 [0] ") and torchrun ("[rank3]: ", "[default3]:").
+#: reports: "2021-04-19 13:28:12 10.164.0.25 [0] "), torchrun ("[rank3]: ", "[default3]:"), mpirun
+#: ("[1,3]<stdout>:"), Ray ("(Trainer pid=123, ip=10.0.0.2) ") and docker compose ("trainer-3  | ").
+#: Only what stands before each line of a process is taken: a number or a file's name may be the
+#: line's own, and then nothing would be put together.
+_COLOUR = r"(?:\x1b\[[\d;]*m)*"
 _PROCESS = re.compile(
     r"\S+ \S+ (?P<worker>\d{1,3}(?:\.\d{1,3}){3} \[\d+\]) "
-    r"|\[(?:rank|default)(?P<rank>\d{1,5})\]: ?"
+    r"|\[(?:rank|default|1,)(?P<rank>\d{1,5})\](?:<std(?:out|err)>)?: ?"
+    rf"|{_COLOUR}\((?P<ray>[\w.:]+ pid=\d{{1,9}}(?:, ip=[\d.]{{7,15}})?)\){_COLOUR} ?"
+    rf"|{_COLOUR}(?P<container>[A-Za-z][\w.-]{{0,60}}[-_]\d{{1,4}}) +\| ?{_COLOUR} ?"
 )
 _WRAPPED = re.compile(r"[\d.%=;dhmsuBKMGTP ]+")
 
@@ -91,7 +97,8 @@ class ReportReader:
             self._at = self._reader("", None)
         else:
             rank = process["rank"]
-            self._at = self._reader(process["worker"] or "", int(rank) if rank else None)
+            worker = process["worker"] or process["ray"] or process["container"] or ""
+            self._at = self._reader(worker, int(rank) if rank else None)
             line = line[process.end() :]
         self._at.feed(line)
 
