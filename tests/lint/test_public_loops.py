@@ -671,3 +671,18 @@ def once(engine):
 trainer.add_event_handler("completed", once)
 """
     assert sorted(rows(text, "XLA101")) == marked(text)
+
+
+def test_a_dictionary_that_takes_in_another_holds_its_tensors():
+    text = program(
+        """
+        for x in pl.MpDeviceLoader(loader, device):
+            parts = {"mean": model(x).mean(), "sum": model(x).sum()}
+            loss = sum(parts.values())
+            loss.backward()
+            xm.optimizer_step(optimizer)
+            for name, value in {"loss": loss, **parts}.items():
+                print(name, value.item())  # here
+        """
+    )
+    assert rows(text, "XLA101") == marked(text)
