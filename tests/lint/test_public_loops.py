@@ -629,3 +629,60 @@ def test_checks_that_are_made_on_xla_devices_too_are_told():
         """
     )
     assert sorted(rows(text, "XLA101") + rows(text, "XLA104")) == marked(text)
+
+
+def test_functions_that_ignite_calls_for_every_batch_are_loops():
+    text = """\
+import torch
+import torch_xla.core.xla_model as xm
+from ignite.engine import Engine, create_supervised_evaluator, create_supervised_trainer
+
+device = xm.xla_device()
+net = torch.nn.Linear(4, 4).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+loss_fn = torch.nn.MSELoss()
+
+def update(engine, batch):
+    x, y = batch[0].to(device), batch[1].to(device)
+    loss = loss_fn(net(x), y)
+    loss.backward()
+    xm.optimizer_step(opt, barrier=True)
+    return loss.item()  # here
+
+def predict(engine, batch):
+    with torch.no_grad():
+        return net(batch[0].to(device)).cpu()  # here
+
+def named(x, y, y_pred, loss):
+    return {"loss": loss.item()}  # here
+
+trainer = Engine(update)
+evaluator = Engine(predict)
+other = create_supervised_trainer(net, opt, loss_fn, device, output_transform=named)
+plain = create_supervised_trainer(net, opt, loss_fn, device)
+judge = create_supervised_evaluator(
+    net,
+    output_transform=lambda x, y, y_pred: (y_pred.cpu(), y),  # here
+)
+
+def once(engine):
+    print(net.weight.sum().item())
+
+trainer.add_event_handler("completed", once)
+"""
+    assert sorted(rows(text, "XLA101")) == marked(text)
+
+
+def test_a_dictionary_that_takes_in_another_holds_its_tensors():
+    text = program(
+        """
+        for x in pl.MpDeviceLoader(loader, device):
+            parts = {"mean": model(x).mean(), "sum": model(x).sum()}
+            loss = sum(parts.values())
+            loss.backward()
+            xm.optimizer_step(optimizer)
+            for name, value in {"loss": loss, **parts}.items():
+                print(name, value.item())  # here
+        """
+    )
+    assert rows(text, "XLA101") == marked(text)

@@ -155,6 +155,8 @@ class CallEvaluator:
             return dataclasses.replace(first, bound=more) if fits else first
         if name.startswith("torch.") or name == "torch":
             return self._torch(node, name, arguments)
+        if name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
+            self._ignite(arguments)
         return self._library(node, name, values)
 
     def _builtin(self, name: str, arguments: Arguments, frame: Frame) -> Value:
@@ -324,6 +326,13 @@ class CallEvaluator:
         if tensors and all(value.kind is Kind.CPU_TENSOR for value in tensors):
             return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
         return Value(local=local)
+
+    def _ignite(self, arguments: Arguments) -> None:
+        """``create_supervised_trainer(..., output_transform=f)`` hands ``f`` the step's tensors."""
+        function = dict(arguments).get("output_transform", UNKNOWN)
+        if function.function is not None and self._flow.believes():
+            given = [(None, Value(Kind.DEVICE_TENSOR, local=True))] * 4
+            self.enter(None, function.function, function, given)
 
     def _library(self, node: cst.Call, name: str, values: Sequence[Value]) -> Value:
         last = name.rpartition(".")[2]

@@ -306,9 +306,12 @@ class Evaluator:
     def _dict(self, node: cst.Dict, frame: Frame) -> Value:
         values: list[Value] = []
         for element in node.elements:
+            value = self.evaluate(element.value, frame)
             if isinstance(element, cst.DictElement):
                 self.evaluate(element.key, frame)
-            values.append(self.evaluate(element.value, frame))
+            else:
+                value = element_of(value)  # ``{"loss": loss, **parts}``
+            values.append(value)
         return container(functools.reduce(join, values) if values else None)
 
     def _comprehension(self, node: cst.BaseComp, frame: Frame) -> Value:

@@ -178,4 +178,9 @@ EVAL_NAME = re.compile(r"val|test|eval|infer|predict", re.IGNORECASE)
 MODULES = frozenset({"torch.nn.Module", "torch.nn.Sequential", "transformers.PreTrainedModel"})
 LIGHTNING_MODULES = frozenset({"lightning.pytorch.LightningModule"})
 LIGHTNING_STEPS = frozenset({"training_step", "training_step_end", "on_train_batch_end"})
+#: Ignite's engines, which call a function for every batch; and those that hand what it made to a
+#: function of their own: input, target, output and, in training, the loss.
+IGNITE_ENGINES = frozenset({"ignite.engine.Engine", "ignite.engine.engine.Engine"})
+IGNITE_TRAINER = "ignite.engine.create_supervised_trainer"
+IGNITE_EVALUATOR = "ignite.engine.create_supervised_evaluator"
 LIGHTNING_EVALS = frozenset({"validation_step", "test_step", "predict_step"})

@@ -209,7 +209,29 @@ class Loops:
         values = [self._flow.value(item) for item in self._sources(node.iter)]
         return next((value for value in values if value.is_loader), values[0])
 
+    @functools.cached_property
+    def _handed(self) -> dict[Function, LoopKind]:
+        """Functions that Ignite's engines call for every batch."""
+        found: dict[Function, LoopKind] = {}
+        for call in self._tree.calls:
+            name = self._names.resolve(call.func)
+            given = {x.keyword.value if x.keyword else "": x.value for x in reversed(call.args)}
+            if name in know.IGNITE_ENGINES:
+                node = given.get("process_function", given.get(""))
+            elif name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
+                node = given.get("output_transform")
+            else:
+                continue
+            function = self._flow.value(node).function if node is not None else None
+            if function is not None and self._flow.believes(function.node):
+                trains = any(self._trains(inner, _DEPTH) for inner in self.calls_in(function))
+                is_step = name == know.IGNITE_TRAINER or trains
+                found[function] = LoopKind.STEP if is_step else LoopKind.EVAL
+        return found
+
     def _implicit(self, function: Function) -> LoopKind | None:
+        if function in self._handed:
+            return self._handed[function]
         owner = function.owner
         if owner is None or not self._flow.believes(function.node):
             return None
