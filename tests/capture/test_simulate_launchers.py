@@ -72,6 +72,7 @@ def main():
 
 #: Launches that cannot go on, one after the other.
 PARTING = """
+import time
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.distributed.xla_multiprocessing as xmp
@@ -85,6 +86,7 @@ def main(index, fault):
     kept = []
     for step in range(6):
         if fault == "end" and step == 4 and index == 1:
+            time.sleep(1)  # the others wait already when it leaves
             return
         optimizer.zero_grad()
         loss = model(torch.ones(4, 4).to(device)).sum()

@@ -93,11 +93,12 @@ class Failures:
     def _all_stand_still(self, kind: str, facts: dict[str, Any]) -> None:
         """One row for each core: where it stands while no core can go on."""
         waits, whom, steps = (facts.get(key) or {} for key in ("waits", "for_cores", "steps"))
+        ended = facts.get("ended") or ()  # such a core may still be on its way out of our own code
         frames = sys._current_frames()
         for core, account in sorted(self._accounts.by_core.items()):
             row: dict[str, Any] = {"e": "hang", "core": core, "t": time.monotonic()}
             frame = frames.get(account.owner)
-            if account.ended or frame is None:
+            if account.ended or core in ended or frame is None:
                 row |= {"site": None, "state": "has ended", "waits_for": None}
             else:
                 row |= {"site": self._sites.here(frame), "state": kind}

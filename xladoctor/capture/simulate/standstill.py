@@ -40,9 +40,11 @@ def stands(crew: Crew) -> dict[str, Any]:
 
     Returns:
         ``waits``: core to what it waits for, in words, only of those that wait for others;
-        ``for_cores``: core to those that it waits for; ``steps``: core to its optimizer steps.
+        ``for_cores``: core to those that it waits for; ``steps``: core to its optimizer steps;
+        ``ended``: cores whose main function has returned.
     """
     return {
+        "ended": sorted(core.number for core in crew.cores.values() if core.ended),
         "waits": crew.waits,
         "for_cores": {number: crew.waited_for(number) for number in crew.waits},
         "steps": {core.number: core.steps for core in crew.cores.values()},
@@ -101,7 +103,7 @@ def describe(crew: Crew, ended: list[int]) -> tuple[str, str, dict[str, Any]]:
             return graphs
     kind = "core-left" if ended else "cores-differ"
     message = f"xladoctor: the cores do not run the same program: {sentence(crew)}. {ON_A_TPU}"
-    return kind, message, {"ended": ended, **stands(crew)}
+    return kind, message, stands(crew)
 
 
 def _describe_graphs(crew: Crew) -> tuple[str, str, dict[str, Any]] | None:
