@@ -127,6 +127,12 @@ class Finding:
         return (first.filename, first.cell or 0, first.row, first.column or 0)
 
 
+def capital(text: str) -> str:
+    """A sentence with its capital, unless it begins with a name ("aten::silu", "train.py:3")."""
+    first = text.partition(" ")[0]
+    return text if set(first[:-1]) & set(":._/") else text[:1].upper() + text[1:]
+
+
 def stable(message: str) -> str:
     """A message without its numbers, which change when lines move: for fingerprints."""
     return re.sub(r"\d+", "0", message)

@@ -57,6 +57,18 @@ def test_names_of_data_are_parts_of_the_batch():
     assert rows(text, "XLA101") == marked(text)
 
 
+#: A loop that reads its loss under a condition.
+READ_IF = """
+    def train(cores, every):
+        for i, x in enumerate(pl.MpDeviceLoader(loader, device)):
+            loss = model(x).sum()
+            loss.backward()
+            xm.optimizer_step(optimizer)
+            if {}:
+                print(int(loss))
+"""
+
+
 @pytest.mark.parametrize(
     "due",
     [
@@ -66,17 +78,7 @@ def test_names_of_data_are_parts_of_the_batch():
     ],
 )
 def test_a_count_that_comes_round_is_once_in_a_while(due):
-    text = program(
-        f"""
-        def train(cores, every):
-            for i, x in enumerate(pl.MpDeviceLoader(loader, device)):
-                loss = model(x).sum()
-                loss.backward()
-                xm.optimizer_step(optimizer)
-                if {due}:
-                    print(int(loss))
-        """
-    )
+    text = program(READ_IF.format(due))
     assert "XLA102" not in codes(text)
 
 
@@ -84,17 +86,7 @@ def test_a_count_that_comes_round_is_once_in_a_while(due):
     "often", ["i % 10 < 5", "i % every < cores", "cores < (i * cores) % every"]
 )
 def test_a_remainder_that_is_small_for_long_is_not(often):
-    text = program(
-        f"""
-        def train(cores, every):
-            for i, x in enumerate(pl.MpDeviceLoader(loader, device)):
-                loss = model(x).sum()
-                loss.backward()
-                xm.optimizer_step(optimizer)
-                if {often}:
-                    print(int(loss))
-        """
-    )
+    text = program(READ_IF.format(often))
     assert "XLA102" in codes(text)
 
 

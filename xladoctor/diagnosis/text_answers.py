@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from xladoctor.diagnosis.device_idle import device_bound
 from xladoctor.diagnosis.thresholds import FEWEST_SAMPLES
 from xladoctor.diagnosis.words import duration, plural
+from xladoctor.findings import capital
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,10 +96,9 @@ def sound(pasted: Pasted, informed: Sequence[Finding]) -> Answer:
 
 def _sound_debug(pasted: Pasted, informed: Sequence[Finding]) -> Answer:
     if informed:
-        seen = informed[0].message
         return (
             _TOO_LITTLE_DEBUG,
-            f"{seen[:1].upper()}{seen[1:]}, but not whether each step has it.",
+            f"{capital(informed[0].message)}, but not whether each step has it.",
             "Give the output of some 20 steps, or metrics_report() of the same run.",
         )
     causes = [block.cause for block in pasted.debug if block.kind in _BLOCKS]

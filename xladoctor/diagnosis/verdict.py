@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xladoctor.diagnosis import text_answers
 from xladoctor.diagnosis.thresholds import CAUSED_BY_FALLBACKS, EARLY_STEPS, FEWEST_SAMPLES
 from xladoctor.diagnosis.words import at, duration, plural
-from xladoctor.findings import Severity
+from xladoctor.findings import Severity, capital
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,7 +153,7 @@ def _problem(
     if early is not None and worst.severity.rank != 0:
         more = " The run is short: numbers are those of its start." + more
     suggestion = worst.suggestion or f"read 'xladoctor explain {worst.code}'"
-    return f"{meaning}.{more}", _capital(why), _capital(suggestion) + "."
+    return f"{meaning}.{more}", capital(why), capital(suggestion) + "."
 
 
 def _early(case: Case) -> Answer | None:
@@ -227,9 +227,3 @@ def _healthy_run(run: RunFacts) -> Answer:
         if new is not None
         else "Leave out eager mode, or profile on one core: --simulate-cores 1.",
     )
-
-
-def _capital(text: str) -> str:
-    """A sentence with its capital, unless it begins with a name ("aten::silu", "train.py:3")."""
-    first = text.partition(" ")[0]
-    return text if set(first[:-1]) & set(":._/") else text[:1].upper() + text[1:]

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from xladoctor.findings import capital
 from xladoctor.report import words
 from xladoctor.results import SCHEMA_VERSION
 
@@ -118,7 +119,7 @@ def headline(comparison: Comparison) -> str:
     better += [f"{', '.join(gone)} gone"] if gone else []
     parts = [f"worse: {', '.join(worse)}"] if worse else []
     parts += [f"better: {', '.join(better)}"] if better else []
-    return words.capital("; ".join(parts) or "nothing that was measured in both has changed") + "."
+    return capital("; ".join(parts) or "nothing that was measured in both has changed") + "."
 
 
 def _terminal(comparison: Comparison, names: tuple[str, str], width: int, *, color: bool) -> str:

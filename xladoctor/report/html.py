@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from xladoctor import __version__, catalogue
 from xladoctor.errors import XladoctorError
+from xladoctor.findings import capital
 from xladoctor.report import charts, pages, words
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _environment() -> Environment:
     environment.filters.update(
         seconds=words.seconds, number=words.number, place=words.place, cause=words.cause,
         amount=words.amount, ended_by=words.ended_by,
-        capital=words.capital, dash=words.dash,
+        capital=capital, dash=words.dash,
     )  # fmt: skip
     environment.globals["cores_text"] = words.cores
     return environment

@@ -75,12 +75,6 @@ def dash(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def capital(text: str) -> str:
-    """A sentence with its capital, unless it begins with a name ("aten::silu", "train.py:3")."""
-    first = text.partition(" ")[0]
-    return text if set(first[:-1]) & set(":._/") else text[:1].upper() + text[1:]
-
-
 def amount(value: float | None, unit: str) -> str:
     """A metric's value in its unit: a duration, a size or a plain number."""
     if value is None:

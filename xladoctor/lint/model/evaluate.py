@@ -10,7 +10,7 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.callvalue import CallEvaluator
-from xladoctor.lint.model.names import dotted_text
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.syntax import Function, children
 from xladoctor.lint.model.values import (
     NUMBER,

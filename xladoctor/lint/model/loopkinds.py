@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.loops import Loop, LoopKind
-from xladoctor.lint.model.names import dotted_text
 from xladoctor.lint.model.syntax import Class
 from xladoctor.lint.model.values import UNKNOWN, Kind
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.names import dotted_text
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,

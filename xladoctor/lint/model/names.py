@@ -20,8 +20,6 @@ from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LinkedNames", "Names", "canonical", "dotted_text"]
-
 _BUILTINS = frozenset(dir(builtins))
 
 #: The nodes that give names a meaning.

@@ -329,12 +329,10 @@ def _is_bound_here(parent: cst.CSTNode | None, node: cst.CSTNode) -> bool:
 
 def _catches(node: cst.Try) -> bool:
     for handler in node.handlers:
-        if handler.type is None:
-            if not _holds_loops(node):
-                return True
-            continue
-        names = {part.value for part in walk(handler.type) if isinstance(part, cst.Name)}
-        if names & _TOLERANT or (names & _BROAD and not _holds_loops(node)):
+        caught = walk(handler.type) if handler.type is not None else ()
+        names = {part.value for part in caught if isinstance(part, cst.Name)}
+        everything = handler.type is None or names & _BROAD
+        if names & _TOLERANT or (everything and not _holds_loops(node)):
             return True
     return False
 

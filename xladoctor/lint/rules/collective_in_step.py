@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 _XM = "torch_xla.core.xla_model."
-
-
 _EACH = {LoopKind.STEP: "in every step", LoopKind.EVAL: "for every evaluation batch"}
 
 
@@ -31,7 +29,7 @@ def collective_in_step(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             call.node,
             f"xm.{name} ends the graph, gathers pickled data of all cores and reads it here, "
-            f"{each}",
+            + each,
             suggestion="xm.all_reduce(xm.REDUCE_SUM, tensor) stays in the graph; or reduce once "
             "after the loop",
             related=[loop_place(model, loop)],
