@@ -6,8 +6,8 @@ Facts used (torch_xla 2.9.0, seen by running on two simulated cores):
   grad: ``backward()`` succeeds and stops there. Plain ``all_reduce``, ``all_gather``,
   ``reduce_scatter`` and ``all_to_all`` hand back no gradient, with one warning at most. On one core
   the result is a clone, and all is well.
-* ``torch_xla.utils.checkpoint`` is reentrant unless told otherwise: if none of its inputs requires
-  grad, what stands in the block gets no gradient.
+* ``torch_xla.utils.checkpoint`` is always reentrant (``use_reentrant=False`` raises): if none of
+  its inputs requires grad, what stands in the block gets no gradient.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .memory import Memory, Mind, place_of, watch
 from .modules import STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..cores import Core
     from ..places import Place
@@ -76,7 +76,7 @@ def install(memory: Memory, ran: Ran, *, several: bool) -> None:
     """
     if several:
         memory.running.around(COLLECTIVE, _Collectives(memory).around, "gradients")
-    _watch_checkpoints(memory)
+    _watch_checkpoints(memory, ran)
     try:
         from torch.optim.optimizer import register_optimizer_step_pre_hook
     except ImportError:
@@ -122,7 +122,7 @@ def _mark(crossing: Crossing, what: str, gradient: Any) -> None:
         setattr(crossing, what, True)
 
 
-def _watch_checkpoints(memory: Memory) -> None:
+def _watch_checkpoints(memory: Memory, ran: Ran) -> None:
     import importlib
 
     import torch
@@ -132,17 +132,25 @@ def _watch_checkpoints(memory: Memory) -> None:
     except ImportError:
         return
 
-    def look(core: Core, _function: Any, *args: Any, **kwargs: Any) -> None:
+    def look(core: Core, function: Any, *args: Any, **kwargs: Any) -> None:
         given = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)]
-        if (
-            kwargs.get("use_reentrant", True)
-            and torch.is_grad_enabled()
-            and not any(one.requires_grad for one in given)
-        ):
+        if torch.is_grad_enabled() and not any(one.requires_grad for one in given):
             seen = _seen(memory.of(core))
             seen.checkpoint = seen.checkpoint or place_of(core)
+            # The block itself runs without gradients, and so is not noted as it runs.
+            ran.note(core, _modules_of(function))
 
     watch(module, "checkpoint", memory, look)
+
+
+def _modules_of(function: Any) -> Iterator[Any]:
+    """The modules that a checkpointed function is, belongs to or closes over."""
+    from torch import nn
+
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    for one in (function, getattr(function, "__self__", None), *cells):
+        if isinstance(one, nn.Module):
+            yield from one.modules()
 
 
 class _Steps:

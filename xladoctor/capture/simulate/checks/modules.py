@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..cores import Core
     from .memory import Memory
 
@@ -35,6 +37,12 @@ class Ran:
     def modules(self, core: Core) -> list[Any]:
         """The core's modules, in the order of their first runs."""
         return list(self._noted(core).values())
+
+    def note(self, core: Core, modules: Iterable[Any]) -> None:
+        """Count modules in that run where the hook does not see it."""
+        noted = self._noted(core)
+        for module in modules:
+            noted.setdefault(id(module), module)
 
     def over(self, core: Core) -> None:
         """An optimizer of the core steps: after the first steps of all cores, stop looking."""
