@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from xladoctor.readings.tables import SilentRow
 
 _DIFFERENTIABLE = (
-    "use the function of the same name in torch_xla.core.functions, which has a gradient"
+    "use the function of the same name in torch_xla.core.functions, which has a gradient "
+    "(if the loss is the same on all cores, multiply it by xr.world_size())"
 )
 _INPUT_REQUIRES_GRAD = (
     "let the block's input require grad: h.requires_grad_() before the call "
