@@ -152,7 +152,12 @@ def test_the_smaller_last_batch_is_one_problem_on_all_its_lines(tmp_path: Path) 
             run.compilation(core, 20, line=line, graph=f"last{line}", executions=19, cause=SMALLER)
     (found,) = report(run, tmp_path).findings
     assert found.code == "XLA203"
-    assert [place.row for place in found.locations] == [40, 52]
+    assert [place.row for place in found.locations] == [40]
+    assert [(place.row, place.note) for place in found.related] == [
+        (52, "also here"),
+        (40, "the graph ends here"),
+        (52, "the graph ends here"),
+    ]
     assert found.seconds == pytest.approx(3.0)
 
 
@@ -181,7 +186,7 @@ def test_a_line_that_meets_other_sizes_too_belongs_to_the_last_batch_in_its_step
             wide = {"kind": "input-shape", "detail": f"x: f32[4] -> f32[{step}]", "site": None}
             run.compilation(core, step, line=40, graph=f"w{step}", executions=step, cause=wide)
     found = {f.code: f for f in report(run, tmp_path).findings}
-    assert [place.row for place in found["XLA203"].locations] == [52, 40]
+    assert [p.row for p in (*found["XLA203"].locations, *found["XLA203"].related)][:2] == [52, 40]
     assert found["XLA210"].count == 2 * 3
 
 

@@ -17,13 +17,14 @@ from xladoctor.diagnosis.joined import JoinedRuns
 from xladoctor.diagnosis.pasted import states_of
 from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
 from xladoctor.diagnosis.words import library
-from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
+from xladoctor.results import Cause, Compilation, CoreSummary, Feed, TimeParts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from xladoctor.diagnosis.pasted import Pasted, State
     from xladoctor.findings import Location
+    from xladoctor.readings import tables
     from xladoctor.readings.tables import CompilationRow
 
 _Number = TypeVar("_Number", int, float)
@@ -104,7 +105,7 @@ class RunFacts(JoinedRuns):
             ),
             next((row.cause for row in rows if row.cause is not None), None),
         )
-        after = [row.executions >= WARMUP_EXECUTIONS for row in rows if row.executions is not None]
+        after = [self._late(row) for row in rows if row.executions is not None]
         return Compilation(
             cores=tuple(sorted({row.core for row in rows})),
             step=min((row.step for row in rows if row.step is not None), default=None),
@@ -116,7 +117,25 @@ class RunFacts(JoinedRuns):
             modelled=first.modelled,
             trigger=first.trigger,
             via=library(first.frames),
+            fed=self.feed(next((row.fed for row in rows if row.fed is not None), None)),
+            feeds_recorded=first.feeds_recorded,
         )
+
+    def feed(self, fed: tables.Feed | None) -> Feed | None:
+        """A loader with places relative to where the command ran."""
+        if fed is None:
+            return None
+        last = None if fed.batches is None else fed.batch >= fed.batches
+        return Feed(self.place(fed.made), self.place(fed.loop), last)
+
+    def _late(self, row: CompilationRow) -> bool:
+        """Whether a graph was new after warm-up: that of its program point, and the first step.
+
+        A constructor (of ``DistributedDataParallel``, for example) ends several graphs at one line
+        before there is a step; that line has warmed up nothing.
+        """
+        first = bool(self.step_count) and row.step is not None and row.step <= 1
+        return (row.executions or 0) >= WARMUP_EXECUTIONS and not first
 
     @functools.cached_property
     def step_ends(self) -> frozenset[Location | None]:
@@ -171,9 +190,7 @@ class RunFacts(JoinedRuns):
         rows = self.compilation_rows
         if self._eager_unseen or (rows and all(row.executions is None for row in rows)):
             return None
-        late = collections.Counter(
-            row.core for row in rows if (row.executions or 0) >= WARMUP_EXECUTIONS
-        )
+        late = collections.Counter(row.core for row in rows if self._late(row))
         return max(late.values(), default=0)
 
     @functools.cached_property

@@ -33,8 +33,10 @@ from xladoctor.diagnosis import (
 )
 from xladoctor.diagnosis.case import PARTS, Case, RunFacts
 from xladoctor.diagnosis.pasted import pasted
+from xladoctor.diagnosis.executed import marked
+from xladoctor.diagnosis.ranking import ranked
 from xladoctor.diagnosis.verdict import conclusive, verdict
-from xladoctor.findings import by_cost, merge
+from xladoctor.findings import merge
 from xladoctor.results import Report, Summary, TimeParts
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
         pasted=pasted(readings),
     )
     measured = [found for find in _DIAGNOSES for found in find(case)]
-    findings = by_cost(merge(static_findings, measured))
+    findings = ranked(marked(merge(static_findings, measured), case.run))
     metrics = [report for run in readings.runs for report in run.metrics]
     return Report(
         summary=_summary(case, findings),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.report import words
+
 if TYPE_CHECKING:
     from xladoctor.findings import Finding
     from xladoctor.results import Report
@@ -28,4 +30,6 @@ def _line(finding: Finding) -> str:
     if finding.seconds is not None:
         costs.append(f"{finding.seconds:.1f} s")
     cost = f" [{', '.join(costs)}]" if costs else ""
-    return f"{place}: {finding.code}{cost} {finding.message}"
+    others = words.related(finding)
+    see = f" (see {', '.join(others)})" if others else ""
+    return f"{place}: {finding.code}{cost} {finding.message}{see}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from xladoctor.findings import Location
+    from xladoctor.findings import Finding, Location
     from xladoctor.results import Compilation, Report, Summary
 
 #: Parts of the time by field name: what they are called, in the order in which they are shown.
@@ -96,6 +96,21 @@ def place(location: Location | None) -> str:
         return "line not known"
     cell = "" if location.cell is None else f" cell {location.cell}"
     return f"{location.filename}{cell}:{location.row}"
+
+
+def related(finding: Finding, most: int | None = None) -> list[str]:
+    """``train.py:40 (the graph ends here)``: the further places of a finding.
+
+    Args:
+        finding: One with a line to change, and others that have to do with it.
+        most: How many are named; the rest is counted.
+    """
+    places = [*finding.locations[1:], *finding.related]
+    shown = places if most is None or len(places) <= most else places[:most]
+    texts = [place(one) + (f" ({one.note})" if one.note else "") for one in shown]
+    if len(shown) < len(places):
+        texts.append(f"{len(places) - len(shown)} more")
+    return texts
 
 
 def cores(numbers: Iterable[int], total: int | None = None) -> str:

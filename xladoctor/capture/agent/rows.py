@@ -30,6 +30,8 @@ class Row(NamedTuple):
         syncs, fallbacks, launches: By site and what it was.
         transfers: Tensors by direction.
         turns: Turns of a loop without an optimizer.
+        held: If one graph held several steps of an optimizer: how many at most, the place of the
+            step, and what ended the graph.
     """
 
     core: int
@@ -41,6 +43,7 @@ class Row(NamedTuple):
     launches: Table
     transfers: dict[str, int]
     turns: int
+    held: tuple[int, int | None, str] | None = None
 
     def event(self) -> dict[str, Any]:
         """The row as it is written."""
@@ -63,6 +66,8 @@ class Row(NamedTuple):
         }
         if self.turns and last is None:
             event["turns"] = self.turns
+        if self.held is not None:
+            event["held"] = list(self.held)
         return event
 
 
