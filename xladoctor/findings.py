@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 class Severity(str, enum.Enum):
@@ -140,6 +140,39 @@ def capital(text: str) -> str:
 def stable(message: str) -> str:
     """A message without its numbers, which change when lines move: for fingerprints."""
     return re.sub(r"\d+", "0", message)
+
+
+def packed(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data that JSON can hold, for :func:`unpacked`."""
+    return dataclasses.asdict(finding)
+
+
+def unpacked(entry: Mapping[str, Any]) -> Finding:
+    """The finding that :func:`packed` made into plain data.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is none.
+    """
+    fix = entry["fix"]
+    return Finding(
+        **{
+            **entry,
+            "severity": Severity(entry["severity"]),
+            "locations": tuple(Location(**item) for item in entry["locations"]),
+            "related": tuple(Location(**item) for item in entry["related"]),
+            "cores": tuple(entry["cores"]),
+            "confirmed_by": tuple(entry["confirmed_by"]),
+            "fix": _unpacked_fix(fix) if fix is not None else None,
+        }
+    )
+
+
+def _unpacked_fix(entry: Mapping[str, Any]) -> Fix:
+    edits = (
+        Edit(item["content"], Position(**item["start"]), Position(**item["end"]), item["cell"])
+        for item in entry["edits"]
+    )
+    return Fix(Applicability(entry["applicability"]), entry["message"], tuple(edits))
 
 
 def in_source_order(findings: Iterable[Finding]) -> list[Finding]:

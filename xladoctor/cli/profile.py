@@ -292,8 +292,9 @@ def _show(
         if code:  # what the linter sees may well be why
             why = "nothing was recorded: the command failed before it used an XLA device"
         console.print(f"xladoctor: {why}", soft_wrap=True)
-    static = _lint(run_dir, words, console)
-    report = diagnosis.diagnose(readings.load([run_dir]), static_findings=static)
+    # Kept with the run, so that every later report of it has the same findings.
+    rundir.write_lint(run_dir, _lint(run_dir, words, console))
+    report = diagnosis.diagnose(readings.load([run_dir]))
     width, color = terminal_options(output_file)
     write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:

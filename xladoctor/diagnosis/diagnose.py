@@ -32,8 +32,8 @@ from xladoctor.diagnosis import (
     tracing,
 )
 from xladoctor.diagnosis.case import PARTS, Case, RunFacts
-from xladoctor.diagnosis.pasted import pasted
 from xladoctor.diagnosis.executed import marked
+from xladoctor.diagnosis.pasted import pasted
 from xladoctor.diagnosis.ranking import ranked
 from xladoctor.diagnosis.verdict import conclusive, verdict
 from xladoctor.findings import merge
@@ -76,15 +76,18 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
 
     Args:
         readings: What :func:`xladoctor.readings.load` gave.
-        static_findings: The linter's findings on the run's sources, with file names relative to
-            where the command ran; they are joined with what was measured.
+        static_findings: Findings of the linter on the run's sources, besides those that the run
+            directory has kept, with file names relative to where the command ran; all of them are
+            joined with what was measured.
     """
     case = Case(
         run=RunFacts(readings.runs) if readings.runs else None,
         pasted=pasted(readings),
     )
     measured = [found for find in _DIAGNOSES for found in find(case)]
-    findings = ranked(marked(merge(static_findings, measured), case.run))
+    static = dict.fromkeys(found for run in readings.runs for found in run.linted)
+    joined = merge([*static_findings, *static], measured)
+    findings = ranked(marked(joined, case.run))
     metrics = [report for run in readings.runs for report in run.metrics]
     return Report(
         summary=_summary(case, findings),

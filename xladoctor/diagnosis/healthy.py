@@ -16,13 +16,17 @@ _PARTS = {
     "execute": ("the device at work", "Go on to more data, or to a larger batch."),
     "compile": (
         "compilation",
-        "A longer run has the same compilations: profile more steps, or keep compiled graphs with "
-        "xr.initialize_cache(folder).",
+        (
+            "A longer run has the same compilations: profile more steps, or keep compiled graphs with "
+            "xr.initialize_cache(folder)."
+        ),
     ),
     "input_wait": (
         "waiting for input",
-        "Give the data loader more workers (num_workers, persistent_workers, prefetch_factor), and "
-        "load through MpDeviceLoader, which sends batches ahead.",
+        (
+            "Give the data loader more workers (num_workers, persistent_workers, prefetch_factor), and "
+            "load through MpDeviceLoader, which sends batches ahead."
+        ),
     ),
     "host_sync": (
         "waiting for reads of device values",
@@ -30,8 +34,10 @@ _PARTS = {
     ),
     "trace": (
         "Python and tracing",
-        "Give the device more to do in a step (a larger batch), or trace it once with "
-        "torch_xla.compile.",
+        (
+            "Give the device more to do in a step (a larger batch), or trace it once with "
+            "torch_xla.compile."
+        ),
     ),
     "fallback": (
         "operations on the CPU",
@@ -78,8 +84,10 @@ def answer(run: RunFacts, small: int) -> Answer:
     where = f"After warm-up {share:.0%} of the time ({duration(spent)} per core) was {name}"
     if on_cpu(run):
         return (
-            "Nothing is wrong on the XLA side; how busy a real device would be cannot be told from "
-            f"{'simulated cores' if _simulated(run) else 'the CPU'}.{more}",
+            (
+                "Nothing is wrong on the XLA side; how busy a real device would be cannot be told from "
+                f"{'simulated cores' if _simulated(run) else 'the CPU'}.{more}"
+            ),
             f"It had {facts}. {where} here.",
             "Profile some steps on the real device."
             if part in ("execute", "core_wait", "other")
@@ -87,14 +95,18 @@ def answer(run: RunFacts, small: int) -> Answer:
         )
     if part == "execute":
         return (
-            f"The XLA side of this run is sound: {share:.0%} of the time the device was at work."
-            f"{more}",
+            (
+                f"The XLA side of this run is sound: {share:.0%} of the time the device was at work."
+                f"{more}"
+            ),
             f"It had {facts}.",
             advice,
         )
     return (
-        f"Nothing is wrong on the XLA side, but the device is not what the time goes into: "
-        f"{share:.0%} was {name}.{more}",
+        (
+            f"Nothing is wrong on the XLA side, but the device is not what the time goes into: "
+            f"{share:.0%} was {name}.{more}"
+        ),
         f"It had {facts}. {where}.",
         advice,
     )
@@ -103,7 +115,7 @@ def answer(run: RunFacts, small: int) -> Answer:
 def on_cpu(run: RunFacts) -> bool:
     """Whether what stands for the device is the CPU of this machine."""
     devices = {row.device for each in run.runs for row in each.processes if row.device}
-    return _simulated(run) or bool(devices) and devices <= set(_NO_ACCELERATOR)
+    return _simulated(run) or (bool(devices) and devices <= set(_NO_ACCELERATOR))
 
 
 def _simulated(run: RunFacts) -> bool:

@@ -111,7 +111,7 @@ def told(run: RunFacts) -> set[int]:
 def _from_run(run: RunFacts) -> Iterator[Finding]:
     groups = _groups(run)
     # One short batch passes through all lines of its loop: that is one problem.
-    yield from (_last_batch(run, items) for items in groups.last_batches)
+    yield from (_last_batch(items) for items in groups.last_batches)
     yield from (_data_sized(run, *key, items) for key, items in groups.sized.items())
     yield from (_recompilation(run, late) for late in groups.others)
 
@@ -244,7 +244,7 @@ def _feeding(items: list[Compilation]) -> list[Location]:
     ]
 
 
-def _last_batch(run: RunFacts, items: list[Compilation]) -> Finding:
+def _last_batch(items: list[Compilation]) -> Finding:
     changes = [text for item in items for text in item.cause.detail.split("; ") if text]
     # A variable's name tells more than the number of an input.
     change = next((text for text in changes if "(" in text), changes[0] if changes else "")

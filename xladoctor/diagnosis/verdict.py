@@ -11,7 +11,7 @@ from xladoctor.diagnosis.thresholds import (
     FEW_LATE_GRAPHS,
     FEWEST_SAMPLES,
 )
-from xladoctor.diagnosis.words import at, duration, plural
+from xladoctor.diagnosis.words import at, plural
 from xladoctor.findings import Severity, capital
 
 if TYPE_CHECKING:

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 import libcst
 
 from xladoctor import __version__, catalogue
-from xladoctor.findings import Applicability, Edit, Finding, Fix, Location, Position, Severity
+from xladoctor.findings import packed, unpacked
 from xladoctor.lint.contents import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from xladoctor.findings import Finding
     from xladoctor.lint.engine import LintOptions
     from xladoctor.lint.linking import Group
 
@@ -81,7 +82,7 @@ class Cache:
             return None
         try:
             found = {
-                str(name): tuple(_unpacked(item) for item in findings)
+                str(name): tuple(unpacked(item) for item in findings)
                 for name, findings in entry["found"].items()
             }
             self._use(entry)
@@ -91,9 +92,7 @@ class Cache:
 
     def keep_results(self, key: str, found: Found) -> None:
         """Remember what was found."""
-        packed = {
-            name: [dataclasses.asdict(item) for item in items] for name, items in found.items()
-        }
+        packed = {name: [packed(item) for item in items] for name, items in found.items()}
         self._results[key] = {"day": self._today, "found": packed}
         self._changed = True
 
@@ -169,26 +168,3 @@ def _state(rules: Iterable[Path]) -> str:
             stamps.append(f"{path}\0{found.st_size}\0{found.st_mtime_ns}")
     versions = (__version__, platform.python_version(), str(libcst.LIBCST_VERSION))
     return hashlib.sha256("\n".join((*versions, *stamps)).encode()).hexdigest()[:16]
-
-
-def _unpacked(entry: Mapping[str, Any]) -> Finding:
-    fix = entry["fix"]
-    return Finding(
-        **{
-            **entry,
-            "severity": Severity(entry["severity"]),
-            "locations": tuple(Location(**item) for item in entry["locations"]),
-            "related": tuple(Location(**item) for item in entry["related"]),
-            "cores": tuple(entry["cores"]),
-            "confirmed_by": tuple(entry["confirmed_by"]),
-            "fix": _unpacked_fix(fix) if fix is not None else None,
-        }
-    )
-
-
-def _unpacked_fix(entry: Mapping[str, Any]) -> Fix:
-    edits = (
-        Edit(item["content"], Position(**item["start"]), Position(**item["end"]), item["cell"])
-        for item in entry["edits"]
-    )
-    return Fix(Applicability(entry["applicability"]), entry["message"], tuple(edits))

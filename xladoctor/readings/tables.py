@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from xladoctor.findings import Finding
     from xladoctor.results import Cause, MetricsReport
 
 #: A frame as recorded: file, row, function.
@@ -309,7 +310,10 @@ class PartingRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """A run directory as tables; ``notes`` are sentences on what is missing."""
+    """A run directory as tables; ``notes`` are sentences on what is missing.
+
+    ``linted`` is what the linter said of its sources when they ran.
+    """
 
     manifest: Manifest
     processes: tuple[ProcessRow, ...] = ()
@@ -325,6 +329,7 @@ class Run:
     partings: tuple[PartingRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()
+    linted: tuple[Finding, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Feed:
         sampler = None if self._sampler is None else self._sampler()
         batches = None
         with contextlib.suppress(Exception):
-            batches = None if sampler is None else int(len(sampler))
+            batches = None if sampler is None else len(sampler)
         return {
             "made": sites.of(self.made) if self.made else None,
             "loop": self.loop,
