@@ -69,7 +69,7 @@ def test_a_loop_without_step_end_is_one_problem_with_the_line_in_it_that_ended_a
 
 def test_other_line_or_other_family_stays_apart() -> None:
     assert len(merge([static("XLA101", 7)], [measured("XLA101", 8)])) == 2
-    assert len(merge([static("XLA203", 7)], [measured("XLA210", 7)])) == 2
+    assert len(merge([static("XLA601", 7)], [measured("XLA210", 7)])) == 2
 
 
 def test_orders() -> None:

@@ -85,7 +85,7 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
         pasted=pasted(readings),
     )
     measured = [found for find in _DIAGNOSES for found in find(case)]
-    static = dict.fromkeys(found for run in readings.runs for found in run.linted)
+    static = dict.fromkeys(found for run in readings.runs for found in run.linted or ())
     joined = merge([*static_findings, *static], measured)
     findings = ranked(marked(joined, case.run))
     metrics = [report for run in readings.runs for report in run.metrics]
@@ -207,6 +207,11 @@ def _notes(case: Case, readings: Readings) -> list[str]:
             notes.append(
                 "xm.rendezvous and xm.mesh_reduce compile graphs on a real device; simulated cores "
                 "exchange in memory, so these compilations are counted and have no duration."
+            )
+        if all(run.linted is None for run in case.run.runs) and case.run.cores:
+            notes.append(
+                "This run was recorded without the linter: what reading the code shows is not "
+                "among the findings; 'xladoctor lint' says it."
             )
         missing = [part for part in PARTS if getattr(case.run.time, part) is None]
         if not case.run.steps:

@@ -17,15 +17,15 @@ _PARTS = {
     "compile": (
         "compilation",
         (
-            "A longer run has the same compilations: profile more steps, or keep compiled graphs with "
-            "xr.initialize_cache(folder)."
+            "A longer run has the same compilations: profile more steps, or keep compiled graphs "
+            "with xr.initialize_cache(folder)."
         ),
     ),
     "input_wait": (
         "waiting for input",
         (
-            "Give the data loader more workers (num_workers, persistent_workers, prefetch_factor), and "
-            "load through MpDeviceLoader, which sends batches ahead."
+            "Give the data loader more workers (num_workers, persistent_workers, prefetch_factor), "
+            "and load through MpDeviceLoader, which sends batches ahead."
         ),
     ),
     "host_sync": (
@@ -85,8 +85,8 @@ def answer(run: RunFacts, small: int) -> Answer:
     if on_cpu(run):
         return (
             (
-                "Nothing is wrong on the XLA side; how busy a real device would be cannot be told from "
-                f"{'simulated cores' if _simulated(run) else 'the CPU'}.{more}"
+                "Nothing is wrong on the XLA side; how busy a real device would be cannot be told "
+                f"from {'simulated cores' if _simulated(run) else 'the CPU'}.{more}"
             ),
             f"It had {facts}. {where} here.",
             "Profile some steps on the real device."
@@ -96,8 +96,8 @@ def answer(run: RunFacts, small: int) -> Answer:
     if part == "execute":
         return (
             (
-                f"The XLA side of this run is sound: {share:.0%} of the time the device was at work."
-                f"{more}"
+                f"The XLA side of this run is sound: {share:.0%} of the time the device was at "
+                f"work.{more}"
             ),
             f"It had {facts}.",
             advice,

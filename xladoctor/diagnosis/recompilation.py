@@ -259,7 +259,7 @@ def _last_batch(items: list[Compilation]) -> Finding:
         "XLA203",
         f"the smaller last batch is compiled for itself: {plural(count, 'graph')}{cost} ({change})",
         "give the data loader drop_last=True, or pad the last batch",
-        at=feeding[0] if feeding else [item.location for item in items],
+        at=feeding[0] if feeding else items[0].location,
         count=sum(len(item.cores) for item in items),
         seconds=seconds,
         cores=[core for item in items for core in item.cores],

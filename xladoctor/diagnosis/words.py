@@ -65,8 +65,10 @@ def finding(
     """
     several = [at] if at is None or isinstance(at, Location) else at
     places = [place for place in dict.fromkeys(several) if place is not None]
-    further = [noted(place, "also here") for place in places[1:]]
-    further += [place for place in related if not _among(place, places)]
+    further: list[Location] = []
+    for place in (*(noted(one, "also here") for one in places[1:]), *related):
+        if not _among(place, (*places[:1], *further)):
+            further.append(place)
     name, severity = _CODES[code]
     try:
         page = catalogue.page(code)

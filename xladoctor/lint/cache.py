@@ -92,8 +92,8 @@ class Cache:
 
     def keep_results(self, key: str, found: Found) -> None:
         """Remember what was found."""
-        packed = {name: [packed(item) for item in items] for name, items in found.items()}
-        self._results[key] = {"day": self._today, "found": packed}
+        kept = {name: [packed(item) for item in items] for name, items in found.items()}
+        self._results[key] = {"day": self._today, "found": kept}
         self._changed = True
 
     def facts(self, digest: str) -> Facts | None:

@@ -22,8 +22,8 @@ _CODE = re.compile(r"[A-Z]{2,10}\d{3}")
 _BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
-def read(path: Path, notes: list[str]) -> tuple[Finding, ...]:
-    """The linter's findings of a run directory; none if it has none.
+def read(path: Path, notes: list[str]) -> tuple[Finding, ...] | None:
+    """The linter's findings of a run directory; None if it was recorded without the linter.
 
     Args:
         path: The run directory.
@@ -31,7 +31,7 @@ def read(path: Path, notes: list[str]) -> tuple[Finding, ...]:
     """
     file = path / NAME
     if not file.is_file():
-        return ()
+        return None
     try:
         if file.stat().st_size > _LARGEST:
             raise ValueError

@@ -312,7 +312,7 @@ class PartingRow:
 class Run:
     """A run directory as tables; ``notes`` are sentences on what is missing.
 
-    ``linted`` is what the linter said of its sources when they ran.
+    ``linted`` is what the linter said of its sources when they ran; None if nobody asked it.
     """
 
     manifest: Manifest
@@ -329,7 +329,7 @@ class Run:
     partings: tuple[PartingRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()
-    linted: tuple[Finding, ...] = ()
+    linted: tuple[Finding, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -107,7 +108,9 @@ def related(finding: Finding, most: int | None = None) -> list[str]:
     """
     places = [*finding.locations[1:], *finding.related]
     shown = places if most is None or len(places) <= most else places[:most]
-    texts = [place(one) + (f" ({one.note})" if one.note else "") for one in shown]
+    texts: list[str] = []
+    for note, group in itertools.groupby(shown, key=lambda one: one.note):
+        texts.append(", ".join(place(one) for one in group) + (f" ({note})" if note else ""))
     if len(shown) < len(places):
         texts.append(f"{len(places) - len(shown)} more")
     return texts
