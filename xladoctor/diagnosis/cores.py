@@ -242,7 +242,9 @@ def _different_graphs(run: RunFacts) -> Iterator[Finding]:
     """
     points: dict[object, list[Compilation]] = {}
     for item in run.compilations:
-        if item.cause.kind == "core-divergence":
+        # Before the first step each core may cut its own share out of the model (FSDP does).
+        set_up = (item.step or 0) <= 1 and item.trigger != "step"
+        if item.cause.kind == "core-divergence" and not set_up:
             points.setdefault(item.location, []).append(item)
     for items in points.values():
         first = items[0]

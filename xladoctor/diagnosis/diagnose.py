@@ -87,7 +87,7 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
     measured = [found for find in _DIAGNOSES for found in find(case)]
     static = dict.fromkeys(found for run in readings.runs for found in run.linted or ())
     joined = merge([*static_findings, *static], measured)
-    findings = ranked(marked(joined, case.run))
+    findings = ranked(marked(joined, case.run), checked=_simulated(case))
     metrics = [report for run in readings.runs for report in run.metrics]
     return Report(
         summary=_summary(case, findings),

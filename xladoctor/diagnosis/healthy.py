@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.words import duration, plural
+from xladoctor.findings import capital
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xladoctor.diagnosis.case import RunFacts
     from xladoctor.diagnosis.text_answers import Answer
+    from xladoctor.readings.tables import StepRow
 
 #: Parts of the time as a sentence has them, and what to do where most of it goes there.
 _PARTS = {
@@ -72,42 +76,38 @@ def answer(run: RunFacts, small: int) -> Answer:
             f"It had {facts}.",
             "Leave out eager mode, or profile on one core: --simulate-cores 1.",
         )
-    shares = _shares(run)
-    if not shares:
+    share = _largest(run)
+    if share is None:
         return (
             f"Nothing wrong is visible in this run; where its time went is not known.{more}",
             f"It had {facts}.",
             "Let the program take some 20 steps and profile again.",
         )
-    part, share, spent = max(shares, key=lambda one: one[1])
-    name, advice = _PARTS.get(part, _PARTS["other"])
-    where = f"After warm-up {share:.0%} of the time ({duration(spent)} per core) was {name}"
+    name, advice = _PARTS.get(share.part, _PARTS["other"])
+    spent = f"{share.share:.0%} of the time{share.when}"
+    why = f"It had {facts}. {capital(name)} took {spent} ({duration(share.seconds)} per core)."
     if on_cpu(run):
+        what = "simulated cores" if _simulated(run) else "the CPU"
+        unknown = f"how busy a real device would be cannot be told from {what}"
+        own = share.part in ("execute", "core_wait", "other")
         return (
-            (
-                "Nothing is wrong on the XLA side; how busy a real device would be cannot be told "
-                f"from {'simulated cores' if _simulated(run) else 'the CPU'}.{more}"
-            ),
-            f"It had {facts}. {where} here.",
+            f"Nothing is wrong on the XLA side; {unknown}.{more}"
+            if own
+            else f"Nothing is wrong on the XLA side, but {spent} was {name}; {unknown}.{more}",
+            why,
             "Profile some steps on the real device."
-            if part in ("execute", "core_wait", "other")
+            if own
             else f"{advice.removesuffix('.')}; then profile on the real device.",
         )
-    if part == "execute":
+    if share.part == "execute":
         return (
-            (
-                f"The XLA side of this run is sound: {share:.0%} of the time the device was at "
-                f"work.{more}"
-            ),
+            f"The XLA side of this run is sound: {spent} the device was at work.{more}",
             f"It had {facts}.",
             advice,
         )
     return (
-        (
-            f"Nothing is wrong on the XLA side, but the device is not what the time goes into: "
-            f"{share:.0%} was {name}.{more}"
-        ),
-        f"It had {facts}. {where}.",
+        f"Nothing is wrong on the XLA side, but the time went elsewhere: {spent} was {name}.{more}",
+        why,
         advice,
     )
 
@@ -122,20 +122,42 @@ def _simulated(run: RunFacts) -> bool:
     return any(each.manifest.simulated_cores for each in run.runs)
 
 
-def _shares(run: RunFacts) -> list[tuple[str, float, float]]:
-    """Parts of the time after warm-up: name, share, seconds per core."""
+class _Share(NamedTuple):
+    """A part of the time: its name, its share, seconds per core, and of which time."""
+
+    part: str
+    share: float
+    seconds: float
+    when: str = ""
+
+
+def _largest(run: RunFacts) -> _Share | None:
+    """The part that most of the time went into.
+
+    Every program compiles when it begins, and a short run does little else: of one in which that is
+    most, the time after warm-up is looked at.
+    """
+    whole = _most(run.steps)
+    if whole is None or whole.part != "compile":
+        return whole
     settled = [
         row for row in run.steps if row.first is not None and row.first > limits.WARMUP_EXECUTIONS
     ]
-    total = sum(row.t1 - row.t0 for row in settled)
-    cores = len({row.core for row in settled})
-    if total <= 0:
-        return []
+    rest = _most(settled)
+    return whole if rest is None else rest._replace(when=" after warm-up")
+
+
+def _most(rows: Sequence[StepRow]) -> _Share | None:
+    total = sum(row.t1 - row.t0 for row in rows)
+    cores = len({row.core for row in rows})
     spent: dict[str, float] = {}
-    for row in settled:
+    for row in rows:
         for part, value in row.parts.items():
             spent[part] = spent.get(part, 0.0) + value
-    return [(part, value / total, value / cores) for part, value in spent.items() if value > 0]
+    if total <= 0 or not spent:
+        return None
+    part = max(spent, key=lambda name: spent[name])
+    return _Share(part, spent[part] / total, spent[part] / cores)
 
 
 def _facts(run: RunFacts) -> str:

@@ -11,6 +11,7 @@ import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 from xladoctor import catalogue
+from xladoctor.findings import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +28,10 @@ def seconds(finding: Finding) -> float | None:
 
 
 def ranked(
-    findings: Iterable[Finding], cost: Callable[[Finding], float | None] = seconds
+    findings: Iterable[Finding],
+    cost: Callable[[Finding], float | None] = seconds,
+    *,
+    checked: bool = False,
 ) -> list[Finding]:
     """Findings in the order in which a reader should take them.
 
@@ -35,13 +39,18 @@ def ranked(
         findings: All of a report.
         cost: What each costs; measured seconds unless something better is known (what it costs on
             a target device).
+        checked: Whether the run would have shown what goes wrong between cores (simulated cores
+            do). Then an error that only the code speaks of comes after what was measured.
     """
 
     def key(finding: Finding) -> tuple[object, ...]:
+        read_only = finding.confirmed_by == ("lint",)
         return (
             finding.ran is False,
+            finding.severity is Severity.INFO,
+            checked and read_only,
             finding.severity.rank,
-            finding.confirmed_by == ("lint",),
+            read_only,
             -(cost(finding) or 0.0),
             -(finding.count or 0),
             finding.code,

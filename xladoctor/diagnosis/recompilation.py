@@ -276,6 +276,8 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
     detail = f": {example.cause.detail}" if example.cause.detail else ""
     if kind == "unknown" and detail:
         detail = f" ({example.cause.detail})"
+    if kind in _LINES_HELP and all(item.trigger == "loader" for item in items):
+        return _left_over(run, items, example)
     feeding = _feeding([item for item in items if item.cause.kind == "input-shape"])
     # The line that makes what varies; else the loader that feeds it; else where the graph ends.
     place = example.cause.location or next(iter(feeding), None)
@@ -292,6 +294,26 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
         seconds=seconds,
         cores=[core for item in items for core in item.cores],
         related=[*_ends([example, *items]), *feeding],
+        certain=not _seldom(run, items, seconds),
+    )
+
+
+def _left_over(run: RunFacts, items: list[Compilation], example: Compilation) -> Finding:
+    """Work that nothing had ended was left when a device loader began, or went on."""
+    seconds = _wall(items)
+    cost = "" if seconds is None else f" in {duration(seconds)}"
+    made = example.cause.location
+    return finding(
+        "XLA210",
+        f"{plural(_most(run, items), 'new graph')} compiled after warm-up{cost}: what had been "
+        "traced and not run was left when this loop took its next batch"
+        + (f" ({example.cause.detail})" if example.cause.detail else ""),
+        "end the graph where that work ends, after the evaluation for example: torch_xla.sync()",
+        at=example.location,
+        count=sum(len(item.cores) for item in items),
+        seconds=seconds,
+        cores=[core for item in items for core in item.cores],
+        related=[noted(made, "some of that work")] if made is not None else [],
         certain=not _seldom(run, items, seconds),
     )
 

@@ -293,7 +293,7 @@ class Recorder:
             if of_device:
                 account.has_batch = batch is not None
             account.feed = self._loaders.gave(
-                account.feed, call.args[0], batch=batch is not None,
+                account.feed, next(iter(call.args), None), batch=batch is not None,
                 loop=lambda: self._site(account, frame),
             )  # fmt: skip
         return batch
@@ -349,7 +349,9 @@ class Recorder:
             account = found[0]
             frame = sys._getframe(1)
             self._steps.optimizer(account)
-            account.add_optimizer_step(id(call.args[0]), lambda: self._site(account, frame))
+            account.add_optimizer_step(
+                id(next(iter(call.args), None)), lambda: self._site(account, frame)
+            )
             result = proceed()
             if call.facts.get("eager"):
                 self._eager_step(account, call)
