@@ -94,6 +94,7 @@ class CoreSummary:
 
     Attributes:
         step_seconds_median: Over its steps after warm-up.
+        step_seconds_min, step_seconds_max: The fastest and the slowest of these.
         executions: Graphs that ran.
         to_device: Tensors that the program sent to the device (``.to``, ``copy_``, device loaders);
             numbers and constants that torch_xla sends while it traces are not among them.
@@ -109,6 +110,8 @@ class CoreSummary:
     executions: int | None = None
     to_device: int | None = None
     from_device: int | None = None
+    step_seconds_min: float | None = None
+    step_seconds_max: float | None = None
 
 
 #: What a read of a device value was, as the fields of :class:`Reads` are called.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from xladoctor.diagnosis.pasted import Pasted, State
     from xladoctor.findings import Location
     from xladoctor.readings import tables
-    from xladoctor.readings.tables import CompilationRow
+    from xladoctor.readings.tables import CompilationRow, StepRow
 
 _Number = TypeVar("_Number", int, float)
 
@@ -241,12 +241,15 @@ class RunFacts(JoinedRuns):
 
     @functools.cached_property
     def step_seconds(self) -> Mapping[int, tuple[float, ...]]:
-        """Wall seconds of each step by core; a stretch of several steps counts with its mean."""
+        """Wall seconds of each step by core.
+
+        Of a stretch of several steps the slowest and the fastest are known, in no order, and the
+        mean of the others.
+        """
         out: dict[int, list[float]] = {}
         for row in sorted(self.steps, key=lambda row: (row.core, row.t0)):
             if row.first is not None and row.last is not None:
-                count = row.last - row.first + 1
-                out.setdefault(row.core, []).extend([(row.t1 - row.t0) / count] * count)
+                out.setdefault(row.core, []).extend(_each(row))
         return {core: tuple(seconds) for core, seconds in out.items()}
 
     @functools.cached_property
@@ -258,6 +261,8 @@ class RunFacts(JoinedRuns):
                 compilations=self.compilations_of(core),
                 steps=self.steps_by_core.get(core),
                 step_seconds_median=self._median_step(core),
+                step_seconds_min=min(self._settled(core), default=None),
+                step_seconds_max=max(self._settled(core), default=None),
                 host_syncs=sum(row.count for row in self.syncs if row.core == core),
                 fallbacks=sum(row.count for row in self.fallbacks if row.core == core),
                 executions=sum(row.count for row in self.launches if row.core == core),
@@ -268,8 +273,23 @@ class RunFacts(JoinedRuns):
         )
 
     def _median_step(self, core: int) -> float | None:
-        settled = self.step_seconds.get(core, ())[WARMUP_EXECUTIONS:]
+        settled = self._settled(core)
         return statistics.median(settled) if settled else None
+
+    def _settled(self, core: int) -> tuple[float, ...]:
+        """Seconds of the steps of a core after warm-up."""
+        return self.step_seconds.get(core, ())[WARMUP_EXECUTIONS:]
+
+
+def _each(row: StepRow) -> list[float]:
+    """Seconds of each step of a row, the slowest first where it is known."""
+    count = (row.last or 0) - (row.first or 0) + 1
+    total = row.t1 - row.t0
+    if row.fastest is None or row.slowest is None or count < 2:
+        return [total / count] * count
+    ends = [row.slowest, row.fastest]
+    rest = max(0.0, total - sum(ends))
+    return [*ends, *[rest / (count - 2)] * (count - 2)] if count > 2 else ends
 
 
 def sum_known(values: Iterable[_Number | None]) -> _Number | None:

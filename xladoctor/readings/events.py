@@ -184,6 +184,8 @@ class EventReader:
             to_device=integer(transfers.get("to_device")),
             from_device=integer(transfers.get("from_device")),
             held=self._held(event.get("held")),
+            fastest=number(event.get("fastest")),
+            slowest=number(event.get("slowest")),
         )
         syncs = [
             tables.SyncRow(

@@ -84,7 +84,8 @@ class StepRow:
     """A stretch of one core's time that covers the optimizer steps ``first`` to ``last``.
 
     Both are None for what came after the last step. ``parts`` are seconds by kind of work; ``held``
-    is None where no graph held several steps of one optimizer.
+    is None where no graph held several steps of one optimizer. ``fastest`` and ``slowest`` are
+    seconds of one step, where the row covers several and that was recorded.
     """
 
     process: str
@@ -97,6 +98,8 @@ class StepRow:
     to_device: int | None = None
     from_device: int | None = None
     held: Held | None = None
+    fastest: float | None = None
+    slowest: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

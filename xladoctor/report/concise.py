@@ -29,6 +29,8 @@ def _line(finding: Finding) -> str:
         costs.append(f"{finding.count}x")
     if finding.seconds is not None:
         costs.append(f"{finding.seconds:.1f} s")
+    if finding.ran is False:
+        costs.append("not seen in this run")
     cost = f" [{', '.join(costs)}]" if costs else ""
     others = words.related(finding)
     see = f" (see {', '.join(others)})" if others else ""

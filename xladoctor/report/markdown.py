@@ -61,6 +61,8 @@ def _finding(finding: Finding) -> Iterable[str]:
         facts.append(f"{finding.count:,} times")
     if finding.seconds is not None:
         facts.append(f"{words.seconds(finding.seconds)} per core")
+    if finding.ran is False:
+        facts.append(words.witnesses(finding))
     where = f" at {_code(words.place(finding.locations[0]))}" if finding.locations else ""
     cost = f" ({', '.join(facts)})" if facts else ""
     yield f"1. **{finding.code}** {_plain(finding.name)}{where}{cost}  "

@@ -174,8 +174,8 @@ def _finding(number: int, finding: Finding, report: Report) -> Padding:
             facts.append(f"{numbers} cores")
         else:
             facts.append(f"{'core' if numbers.isdigit() else 'cores'} {numbers}")
-    if "lint" in finding.confirmed_by and "runtime" in finding.confirmed_by:
-        facts.append("seen in the code and in the run")
+    if words.witnesses(finding):
+        facts.append(words.witnesses(finding))
     if facts:
         head.append("  " + " · ".join(facts), style="dim")
     body = Table.grid(padding=(0, 1))

@@ -116,6 +116,13 @@ def related(finding: Finding, most: int | None = None) -> list[str]:
     return texts
 
 
+def witnesses(finding: Finding) -> str:
+    """Who has seen it, where that says more than the finding: both roads, or not this run."""
+    if "lint" in finding.confirmed_by and "runtime" in finding.confirmed_by:
+        return "seen in the code and in the run"
+    return "in the code, not seen in this run" if finding.ran is False else ""
+
+
 def cores(numbers: Iterable[int], total: int | None = None) -> str:
     """``all 8``, ``0-3, 7``; "" for none."""
     known = sorted(set(numbers))
@@ -199,7 +206,12 @@ def counts(report: Report) -> list[tuple[str, str]]:
     steps = number(summary.steps)
     medians = [c.step_seconds_median for c in report.cores if c.step_seconds_median is not None]
     if medians:
-        steps += f" (typically {seconds(sorted(medians)[len(medians) // 2])} each)"
+        fastest = [c.step_seconds_min for c in report.cores if c.step_seconds_min is not None]
+        slowest = [c.step_seconds_max for c in report.cores if c.step_seconds_max is not None]
+        between = ""
+        if fastest and slowest:
+            between = f", from {seconds(min(fastest))} to {seconds(max(slowest))}"
+        steps += f" (typically {seconds(sorted(medians)[len(medians) // 2])} each{between})"
     return [
         ("Cores", number(summary.cores)),
         ("Steps per core", steps),

@@ -51,7 +51,7 @@ class Account:
         self.core = core
         self.owner = owner
         self.ended = False
-        self.began = self._mark = self.row_began = time.monotonic()
+        self.began = self._mark = self.row_began = self._step_began = time.monotonic()
         self._spans: list[str] = ["trace"]
         self.steps = 0
         self.pending = 0  # optimizer steps since the last boundary
@@ -86,6 +86,8 @@ class Account:
         self._launches: Table = {}
         self._transfers = {"to_device": 0, "from_device": 0}
         self._held: tuple[int, int | None, str] | None = None
+        self._fastest: float | None = None
+        self._slowest: float | None = None
 
     @property
     def booked_until(self) -> float:
@@ -293,6 +295,19 @@ class Account:
         """The turn that is under way, from 1; None once there are steps."""
         return None if self.steps or self.pending else self.turns + 1
 
+    def step_took(self, count: int) -> None:
+        """Steps (or a turn) are over: note how long one of them took.
+
+        Args:
+            count: How many are over at once; their mean counts.
+        """
+        self.book()
+        if count > 0:
+            seconds = (self._mark - self._step_began) / count
+            self._fastest = seconds if self._fastest is None else min(self._fastest, seconds)
+            self._slowest = seconds if self._slowest is None else max(self._slowest, seconds)
+        self._step_began = self._mark
+
     def count_marks(self) -> None:
         """From now on what the program marks are the core's steps, and nothing else is."""
         self.marked = True
@@ -313,6 +328,7 @@ class Account:
         self.ran_since_turn = False
         self.turns += 1
         self.turns_unwritten += 1
+        self.step_took(1)
         return True
 
     def row_due(self) -> bool:
@@ -347,6 +363,8 @@ class Account:
             self._transfers,
             self.turns_unwritten,
             self._held,
+            self._fastest,
+            self._slowest,
         )
         self.turns_unwritten = 0
         self.row_began = self._mark

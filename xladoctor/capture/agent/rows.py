@@ -32,6 +32,7 @@ class Row(NamedTuple):
         turns: Turns of a loop without an optimizer.
         held: If one graph held several steps of an optimizer: how many at most, the place of the
             step, and what ended the graph.
+        fastest, slowest: Seconds of the fastest and the slowest step (or turn) in it.
     """
 
     core: int
@@ -44,6 +45,8 @@ class Row(NamedTuple):
     transfers: dict[str, int]
     turns: int
     held: tuple[int, int | None, str] | None = None
+    fastest: float | None = None
+    slowest: float | None = None
 
     def event(self) -> dict[str, Any]:
         """The row as it is written."""
@@ -66,6 +69,8 @@ class Row(NamedTuple):
         }
         if self.turns and last is None:
             event["turns"] = self.turns
+        if self.fastest is not None and (self.turns > 1 or (last or 0) > (first or 0)):
+            event["fastest"], event["slowest"] = self.fastest, self.slowest
         if self.held is not None:
             event["held"] = list(self.held)
         return event

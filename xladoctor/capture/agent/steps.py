@@ -45,6 +45,7 @@ class Steps:
 
     def over(self, account: Account) -> None:
         """The steps that are pending are done."""
+        account.step_took(account.pending)
         account.steps += account.pending
         account.pending = 0
         account.read_since_step = False
