@@ -41,6 +41,7 @@ _PYTHON_CELLS = frozenset(
         "py3",
     ]
 )
+_ROW_END = re.compile(r"\r\n|\r|\n")
 _ALLOW = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _LONGEST_CHAIN = 800
 #: Levels of the syntax tree; the visitors reach Python's recursion limit long before.
@@ -274,7 +275,7 @@ def _join_cells(filename: str, found: Iterable[tuple[int, str]]) -> Source:
     shell: list[tuple[int, str]] = []
     unreadable: list[Unreadable] = []
     for index, text in found:
-        lines = re.split(r"\r\n|\r|\n", text)
+        lines = _ROW_END.split(text)
         cells.append(Cell(index, len(rows) + 1, len(lines)))
         if syntax_error("\n".join(lines)) is not None:
             neutral, magics = neutralise(lines)
@@ -322,6 +323,12 @@ def neutralise(lines: Sequence[str]) -> tuple[list[str], list[tuple[int, str]]]:
     return result, taken
 
 
+def rows(text: str) -> list[str]:
+    """The rows of a text as Python counts them: a form feed or U+2028 ends none."""
+    found = _ROW_END.split(text)
+    return found[:-1] if found[-1] == "" else found
+
+
 def difference(name: str, before: bytes, after: bytes) -> list[str]:
     """What differs between two versions of a file, as the lines of a unified diff.
 
@@ -332,9 +339,9 @@ def difference(name: str, before: bytes, after: bytes) -> list[str]:
 
 
 def _rows(source: Source) -> list[str]:
-    rows = source.text.splitlines()
+    lines = rows(source.text)
     marks = {cell.first: f"# cell {cell.index + 1}" for cell in source.cells or ()}
     shown: list[str] = []
-    for row, text in enumerate(rows, 1):
+    for row, text in enumerate(lines, 1):
         shown += [marks[row], text] if row in marks else [text]
     return shown

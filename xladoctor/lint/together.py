@@ -139,7 +139,7 @@ class _Lines:
         if source is None:
             source = self._sources[name] = sources.from_bytes(self._version[name], name)
         cell = next((one for one in source.cells or () if one.index == where.cell), None)
-        lines = source.text.splitlines()
+        lines = sources.rows(source.text)
         row = where.row + (cell.first - 1 if cell is not None else 0)
         return name, item.code, lines[row - 1].strip() if row <= len(lines) else ""
 
