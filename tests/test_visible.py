@@ -43,7 +43,7 @@ def test_json_keeps_every_value(text):
     assert hidden <= {"\n", "\u200c", "\u200d"}
 
 
-@pytest.mark.parametrize("output_format", [name for name in FORMATS if name not in ("json",)])
+@pytest.mark.parametrize("output_format", [name for name in FORMATS if name != "json"])
 def test_no_format_shows_what_cannot_be_seen(output_format):
     text = render(report_of(EVIL), output_format)
     for character in "\x1b\u202e\r\u2028\udcff\x9b":

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xladoctor import files
 from xladoctor.errors import UsageError
 
 if sys.version_info >= (3, 11):
@@ -88,7 +90,7 @@ def find(start: Path) -> Path | None:
     for folder in (start, *start.parents):
         for name in FILENAMES:
             path = folder / name
-            if path.is_file() and (name != "pyproject.toml" or _has_table(path)):
+            if os.path.isfile(path) and (name != "pyproject.toml" or _has_table(path)):  # noqa: PTH113  (says no where Path raises)
                 return path
     return None
 
@@ -100,7 +102,10 @@ def read(path: Path) -> Settings:
         UsageError: It does not exist, is not TOML, or has a key or value that means nothing.
     """
     document = _load(path)
-    table = document.get("tool", {}).get("xladoctor", {}) if _is_pyproject(path) else document
+    table = document
+    if _is_pyproject(path):
+        tool = document.get("tool", {})
+        table = tool.get("xladoctor", {}) if isinstance(tool, dict) else {}
     prefix = "tool.xladoctor." if _is_pyproject(path) else ""
     if not isinstance(table, dict):
         raise UsageError(f"{path}: tool.xladoctor must be a table")
@@ -155,12 +160,15 @@ def version(text: str, origin: str) -> tuple[int, ...]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(files.read_text(path))
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such configuration file") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{path}: the configuration cannot be read: {reason}") from error
+    except UnicodeDecodeError as error:
         raise UsageError(f"{path}: the configuration cannot be read ({error})") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: the configuration is not TOML: {error}") from error
 
 
@@ -170,10 +178,11 @@ def _is_pyproject(path: Path) -> bool:
 
 def _has_table(path: Path) -> bool:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        document = tomllib.loads(files.read_text(path))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
         return False  # somebody else's file: whoever owns it will say what is wrong with it
-    return "xladoctor" in document.get("tool", {})
+    tool = document.get("tool", {})
+    return isinstance(tool, dict) and "xladoctor" in tool
 
 
 def _check_keys(path: Path, prefix: str, values: Mapping[str, Any], known: Sequence[str]) -> None:

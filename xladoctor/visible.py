@@ -1,9 +1,9 @@
-"""Text of others made harmless to show: what cannot be seen, or moves what can, becomes an escape.
+r"""Text of others made harmless to show: what cannot be seen, or moves what can, becomes an escape.
 
 File names, messages and source lines may hold anything: terminal sequences, line ends that forge a
 line of their own, marks that turn the direction of writing round (Trojan Source), lone surrogates
 of names that are not UTF-8. Every format for people shows such a character as Python would write it
-(``\\x1b``, ``\\u202e``, ``\\n``); in JSON the same escapes are exact, so nothing is lost there.
+(``\x1b``, ``\u202e``, ``\n``); in JSON the same escapes are exact, so nothing is lost there.
 """
 
 from __future__ import annotations

@@ -65,14 +65,14 @@ def test_all_commands_are_tried():
 
 
 def test_an_error_that_cannot_say_what_it_is(monkeypatch, capfd):
-    class Mute(Exception):
+    class MuteError(Exception):
         def __str__(self):
             raise ValueError
 
-    monkeypatch.setattr(app.cli, "invoke", lambda *_: (_ for _ in ()).throw(Mute()))
+    monkeypatch.setattr(app.cli, "invoke", lambda *_: (_ for _ in ()).throw(MuteError()))
     assert main(["env"]) == 2
     err = capfd.readouterr().err
-    assert "internal error: Mute: (it cannot be shown)" in err
+    assert "internal error: MuteError: (it cannot be shown)" in err
     assert "Traceback" in details(err)
 
 

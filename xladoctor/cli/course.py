@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xladoctor import catalogue
-from xladoctor.changes import Noise, Step, Treatment, Trial
 from xladoctor.capture.masking import masked
+from xladoctor.changes import Noise, Step, Treatment, Trial
 from xladoctor.cli.trials import OUTPUT, Interrupted, Runner, asks_for_arguments
 from xladoctor.diagnosis import trial
 from xladoctor.errors import UsageError

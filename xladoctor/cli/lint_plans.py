@@ -166,7 +166,11 @@ def paths_of(request: Request, settings: config.Settings) -> list[Path]:
         UsageError: A path does not exist.
     """
     given = request.paths or (".",)
-    found = discovery.discover(given, search_of(settings))
+
+    def unreadable(folder: Path, error: OSError) -> None:
+        lint_files.say(f"warning: {folder}: this folder was left out: {error.strerror or error}")
+
+    found = discovery.discover(given, search_of(settings), unreadable)
     if not found and any(Path(name).is_dir() for name in given):
         lint_files.say(f"warning: no Python files found under {', '.join(given)}")
     return found

@@ -53,7 +53,7 @@ class Program:
             UsageError: One of them cannot be read.
         """
         try:
-            return {name: Path(name).read_bytes() for name in self.names}
+            return {name: sources.load(Path(name)) for name in self.names}
         except OSError as error:
             raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
 
