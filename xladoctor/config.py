@@ -59,6 +59,7 @@ class Settings:
         plugins: Modules (or files) with rules of the project.
         profile, report: The tables of the other commands as they stand.
         file: The file they come from, if any.
+        withheld: Plugins that the file names and that may not run, as nobody trusts it.
     """
 
     select: tuple[str, ...] | None = None
@@ -77,11 +78,34 @@ class Settings:
     profile: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     report: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     file: Path | None = None
+    withheld: tuple[str, ...] = ()
 
     @property
     def root(self) -> Path:
         """The folder that paths and patterns are relative to."""
         return self.file.parent if self.file is not None else Path()
+
+    def path(self, key: str, value: str) -> Path:
+        """A path that the file names: it may not leave the file's folder, not by a link either.
+
+        Args:
+            key: What it is for, as the file calls it.
+            value: As it stands there.
+
+        Raises:
+            UsageError: It leads out of the folder.
+        """
+        found = self.root / value
+        try:
+            fine = files.is_inside(found, self.root)
+        except ValueError:  # a null byte
+            fine = False
+        if not fine:
+            raise UsageError(
+                f"{self.file}: {key} = {value!r} leads out of the folder of this file: name a path "
+                f"inside it, or give the path on the command line"
+            )
+        return found
 
 
 def find(start: Path) -> Path | None:
@@ -101,7 +125,7 @@ def read(path: Path) -> Settings:
     Raises:
         UsageError: It does not exist, is not TOML, or has a key or value that means nothing.
     """
-    document = _load(path)
+    document = load(path)
     table = document
     if _is_pyproject(path):
         tool = document.get("tool", {})
@@ -158,7 +182,12 @@ def version(text: str, origin: str) -> tuple[int, ...]:
     return (int(match[1]), int(match[2]))
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
+    """A TOML file as it stands.
+
+    Raises:
+        UsageError: It does not exist, cannot be read, or is not TOML.
+    """
     try:
         return tomllib.loads(files.read_text(path))
     except FileNotFoundError as error:

@@ -56,11 +56,29 @@ def read_text(path: str | Path, limit: int = LARGEST_SETTINGS) -> str:
     return read_bytes(path, limit).decode("utf-8")
 
 
+def make_ignored(folder: Path) -> None:
+    """Make a folder that version control passes over; one that is there already stays as it is.
+
+    Whoever commits the folder around it by "git add ." should not commit what is kept in it; but a
+    ``.gitignore`` in a folder of the user's own would hide their files.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return
+    (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+
+
 def is_inside(path: Path, folder: Path) -> bool:
     """Whether a path, links followed, lies in a folder or is the folder."""
-    return os.path.realpath(path) == (base := os.path.realpath(folder)) or os.path.realpath(
-        path
-    ).startswith(base.rstrip(os.sep) + os.sep)
+    inner, outer = os.path.realpath(path), os.path.realpath(folder)
+    return inner == outer or inner.startswith(outer.rstrip(os.sep) + os.sep)
 
 
 def _size(number: int) -> str:

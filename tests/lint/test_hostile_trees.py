@@ -1,5 +1,6 @@
 """Trees that a linter may be pointed at: none stops it, hangs it or hides what is beside it."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -101,8 +102,8 @@ def test_what_is_no_regular_file(lint):
 
 def test_files_that_nobody_writes(lint):
     Path("large.py").write_text("x = 1\n" * 1_000_000)
-    Path("large.ipynb").write_text('{"cells": [{"cell_type": "code", "source": "' + "x = 1\\n" * 400_000
-                                   + '"}]}')  # fmt: skip
+    cell = {"cell_type": "code", "source": "x = 1\n" * 400_000}
+    Path("large.ipynb").write_text(json.dumps({"cells": [cell]}))
     Path("deep.ipynb").write_text("[" * 100_000)
     code, out, _ = lint()
     assert (code, beside(out)) == (1, True)

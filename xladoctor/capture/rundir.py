@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xladoctor import files
 from xladoctor.capture import masking
 from xladoctor.errors import SourceError, UsageError
 
@@ -90,9 +91,7 @@ def create(path: Path, *, force: bool) -> Path:
     try:
         if path.exists():
             _clear(path, force=force)
-        path.mkdir(parents=True, exist_ok=True)
-        # Whoever commits the folder around it by "git add ." should not commit runs.
-        (path / ".gitignore").write_text("*\n", encoding="utf-8")
+        files.make_ignored(path)
     except OSError as error:
         raise UsageError(
             f"cannot write the run directory {path} ({error.strerror}): "

@@ -49,7 +49,7 @@ def run(request: Request) -> int:
     """
     flags = request.flags
     settings = lint_plans.settings_of(request)
-    lint_plans.load_plugins(settings)
+    lint_plans.load_plugins(request, settings)
     plan = lint_plans.plan_of(request, settings)
     if flags["show_settings"]:
         return _show_settings(plan, settings)
@@ -126,6 +126,7 @@ def _act(request: Request, settings: config.Settings, results: Sequence[FileResu
 
 def _show_settings(plan: Plan, settings: config.Settings) -> int:
     values = dataclasses.asdict(settings)
+    values["plugins"] = values.pop("withheld")
     values["exclude"] = settings.exclude or discovery.DEFAULT_EXCLUDE
     values["target_torch_xla"] = ".".join(str(part) for part in plan.options.target)
     values["rules"] = sorted(plan.options.codes or ())
@@ -210,7 +211,7 @@ def _baseline_path(request: Request, settings: config.Settings) -> Path | None:
     if request.flags["baseline"]:
         return Path(request.flags["baseline"])
     if settings.baseline is not None:
-        return settings.root / settings.baseline
+        return settings.path("baseline", settings.baseline)
     return None
 
 

@@ -361,7 +361,7 @@ def _lint(run_dir: Path, words: Sequence[str], console: Console) -> list[Finding
     request = lint_plans.Request(tuple(names))
     try:
         settings = lint_plans.settings_of(request)
-        lint_plans.load_plugins(settings)
+        lint_plans.load_plugins(request, settings)
         paths, plans = lint_plans.plans_of(request, settings, [Path(name) for name in names])
     except XladoctorError as error:
         # The run is measured: a slip in the settings must not cost its report.
