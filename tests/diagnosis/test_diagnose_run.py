@@ -452,7 +452,9 @@ def test_waiting_for_input_counts_after_warm_up_only(tmp_path: Path) -> None:
     for core in range(2):
         for step in range(1, 21):
             new_workers.step(core, step, input_wait=60.0 if step == 11 else 0.01)
-    assert codes(report(new_workers, tmp_path / "third")) == []
+    (found,) = report(new_workers, tmp_path / "third").findings
+    assert "nearly all of it in 1 step of a core" in found.message
+    assert "persistent_workers" in found.suggestion
 
 
 def test_a_long_compilation_that_executions_do_not_outweigh(tmp_path: Path) -> None:
