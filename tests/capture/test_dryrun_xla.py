@@ -1,0 +1,137 @@
+"""Real programs whose steps are traced and not executed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zlib
+
+import dry_programs
+import pytest
+
+from xladoctor.capture import launch, rundir
+
+pytest.importorskip("torch_xla")
+pytestmark = pytest.mark.xla
+
+
+class Dry:
+    """Runs a program dry in a folder of its own and reads what it left."""
+
+    def __init__(self, folder, text, *args, cores=None):
+        self.folder = folder
+        (folder / "train.py").write_text(text)
+        self.run_dir = folder / "run"
+        self.run_dir.mkdir()
+        environ = launch.environment(
+            {**__import__("os").environ}, self.run_dir, cores=cores, dry_run=True
+        )
+        self.done = subprocess.run(
+            [sys.executable, "train.py", *args],
+            env=environ, cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert not list(self.run_dir.glob("not-started*")), rundir.not_started(self.run_dir)
+        folders = rundir.processes(self.run_dir)
+        self.rows = [row for one in folders for row in rundir.rows(one)]
+        self.process = folders[0] if folders else None
+
+    def row(self, kind):
+        found = [row for row in self.rows if row["e"] == kind]
+        return found[-1] if found else None
+
+    def notes(self):
+        return [row["text"] for row in self.rows if row["e"] == "note"]
+
+    def graph(self, number=-1):
+        name = self.row("traced-step")["graphs"][number]["hlo"]
+        return zlib.decompress((self.process / f"{name}.pb.z").read_bytes())
+
+
+def test_a_step_of_one_core_is_traced_until_it_settles_and_nothing_is_executed(tmp_path):
+    dry = Dry(tmp_path, dry_programs.PLAIN, "64")
+    assert dry.done.returncode == 0, dry.done.stderr
+    step = dry.row("traced-step")
+    # The first step has no momentum yet and reads the loss; the third is as the second.
+    assert (step["step"], step["settled"], step["samples"]) == (3, True, 64)
+    assert len(step["graphs"]) == 1
+    assert "step 0 loss 1.0" in dry.done.stdout
+    assert "the end" not in dry.done.stdout
+    assert not (tmp_path / "weights.pt").exists()
+    assert dry.notes() == ["a read of a value that was never computed got a stand-in (item)"]
+
+
+def test_the_graph_is_the_one_that_a_real_run_compiles(tmp_path):
+    """Inputs, results and donated buffers of the step, against XLA's own record of a real run."""
+    from jax._src.lib import xla_client
+
+    def read(proto):
+        module = xla_client._xla.HloModule.from_serialized_hlo_module_proto(inner(proto))
+        return module.to_string(xla_client._xla.HloPrintOptions.short_parsable())
+
+    def inner(proto):
+        size = shift = 0
+        for at, byte in enumerate(proto[1:], 1):
+            size |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return proto[at + 1 : at + 1 + size]
+        raise AssertionError(proto[:10])
+
+    dry = Dry(tmp_path, dry_programs.PLAIN, "4")
+    dump = tmp_path / "dump"
+    subprocess.run(
+        [sys.executable, "train.py", "4"], cwd=tmp_path, check=True, capture_output=True,
+        env={
+            **__import__("os").environ, "PJRT_DEVICE": "CPU", "XLA_IR_DEBUG": "1",
+            "XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_proto",
+        },
+    )  # fmt: skip
+    real = [read(path.read_bytes()) for path in dump.glob("*before_optimizations.hlo.pb")]
+    mine = read(dry.graph())
+
+    def outline(text):
+        head = text.splitlines()[0]
+        return head.partition(", ")[2], sorted(
+            line.split(" = ")[1].split("(")[0] for line in text.splitlines() if " = " in line
+        )
+
+    assert outline(mine) in [outline(text) for text in real]
+
+
+def test_core_0_stands_for_eight(tmp_path):
+    dry = Dry(tmp_path, dry_programs.CORES, cores=8)
+    step = dry.row("traced-step")
+    assert step is not None, dry.done.stderr
+    assert (step["settled"], step["samples"]) == (True, 8)
+    assert dry.done.stdout.count("cores 8") == 1
+    # The step, and the two checks of the loss, each of which is a graph of its own.
+    assert len(step["graphs"]) == 3
+    assert any(b"all-reduce" in dry.graph(number) for number in range(3))
+    assert "not a number" not in dry.done.stderr
+    assert "infinite" not in dry.done.stderr
+    assert not (tmp_path / "weights.pt").exists()
+
+
+def test_a_program_whose_step_never_settles_is_ended(tmp_path):
+    step = Dry(tmp_path, dry_programs.RESTLESS).row("traced-step")
+    assert (step["step"], step["settled"]) == (12, False)
+
+
+def test_a_program_without_a_step_says_so(tmp_path):
+    dry = Dry(tmp_path, dry_programs.STEPLESS)
+    assert dry.done.returncode == 0
+    assert dry.row("trace-failed")["why"] == "it made no optimizer step"
+
+
+def test_reads_of_little_data_are_true_and_others_stand_in(tmp_path):
+    dry = Dry(tmp_path, dry_programs.READS)
+    lines = dry.done.stdout.splitlines()
+    assert lines[0] == "true 3 [2, 0, 2, 2]", dry.done.stderr
+    # Once the weights are those of a step that was never run, so is everything made from them.
+    assert lines[-1] == (
+        "never 1.0 1.0 1.00 torch.Size([6, 2]) torch.float32 6 False 12.0 "
+        "tensor(never computed, size=(), dtype=torch.float32)"
+    )
+    assert dry.row("traced-step")["settled"]
+    json.dumps(dry.rows)
