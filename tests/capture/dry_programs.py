@@ -120,3 +120,25 @@ for step in range(9):
         len(out.tolist()), bool(loss > 0.5), host.sum().item(), loss, flush=True,
     )
 """
+
+#: Mixed precision as torch_xla offers it.
+AUTOCAST = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+from torch_xla.amp import autocast
+
+device = torch_xla.device()
+print("on", xm.xla_device_hw(device).lower(), flush=True)
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.ones(8, 4).to(device)
+for step in range(9):
+    optimizer.zero_grad()
+    with autocast(device):
+        out = model(x)
+    print("kind", out.dtype, flush=True)
+    out.float().sum().backward()
+    optimizer.step()
+    torch_xla.sync()
+"""

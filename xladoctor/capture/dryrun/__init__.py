@@ -11,7 +11,7 @@ nobody has to be waited for.
 ``standins``  what a read or an upload gets
 ``launches``  what stands in the place of a launch
 ``steps``     which graphs make up a step, and when enough has been seen
-``guards``    what a program must not do with values that mean nothing: save them
+``guards``    no saving of values that mean nothing; what kind of device a program is told of
 """
 
 from __future__ import annotations
@@ -82,4 +82,5 @@ def install(points: Points, writer: Writer, process: Process, cores: int) -> lis
     points.around(CORE, SIMULATE, core_for_all, "dryrun")
     points.around(RENDEZVOUS, SIMULATE, rendezvous, "dryrun")
     frameworks.install(cores)
+    guards.answer_as_a_tpu()
     return []

@@ -99,6 +99,7 @@ class Steps:
 
     def launched(self) -> None:
         """A launch that ends a step, if the optimizer has made one."""
+        self._begin()
         if not self._stepped:
             return
         with self._lock:
