@@ -26,9 +26,7 @@ class Dry:
         (folder / "train.py").write_text(text)
         self.run_dir = folder / "run"
         self.run_dir.mkdir()
-        environ = launch.environment(
-            os.environ, self.run_dir, cores=cores, dry_run=True
-        )
+        environ = launch.environment(os.environ, self.run_dir, cores=cores, dry_run=True)
         self.done = subprocess.run(
             [sys.executable, "train.py", *args],
             env=environ, cwd=folder, capture_output=True, text=True, timeout=300, check=False,

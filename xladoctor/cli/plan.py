@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from xladoctor.capture import launch
 from xladoctor.capture.simulate import MAX_CORES
@@ -18,7 +17,8 @@ from xladoctor.cli.profile import check, command_words
 from xladoctor.cli.report import output_options, terminal_options, write
 from xladoctor.errors import SourceError
 from xladoctor.planning import choices
-from xladoctor.planning.rows import Row, row_of
+from xladoctor.planning.advice import shown
+from xladoctor.planning.rows import row_of
 from xladoctor.planning.traced import Traced, read
 from xladoctor.report.plan import FORMATS, render
 from xladoctor.tpu import compiler, modules, targets
@@ -27,6 +27,7 @@ from xladoctor.tpu.cache import Cache
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from xladoctor.planning.row import Row
     from xladoctor.tpu.compiled import Compiled
 
 _EPILOG = """\b
@@ -99,13 +100,14 @@ def _plan(
     problem = compiler.why_not()
     if problem is not None:
         raise problem
-    console = Console(stderr=True, highlight=False)
     with tempfile.TemporaryDirectory(prefix="xladoctor-plan-") as folder:
         traced = [
-            _trace(one, Path(folder) / str(at), simulate_cores, time_limit, console, at, len(chosen))
+            _trace(
+                one, f"{at} of {len(chosen)}", Path(folder) / str(at), simulate_cores, time_limit
+            )
             for at, one in enumerate(chosen, 1)
         ]
-        made = _compile(traced, wanted, simulate_cores or 1, jobs, tpu_time_limit, console)
+        made = _compile(traced, wanted, simulate_cores or 1, jobs, tpu_time_limit)
     rows = [
         row_of(one, step, target, made[at, target.name])
         for at, (one, step) in enumerate(zip(chosen, traced, strict=True))
@@ -113,31 +115,23 @@ def _plan(
     ]
     width, color = terminal_options(output_file)
     write(render(rows, output_format, width=width, color=color), output_file)
-    return _exit_code(rows, console)
+    return _exit_code(rows)
 
 
-def _exit_code(rows: Sequence[Row], console: Console) -> int:
+def _exit_code(rows: Sequence[Row]) -> int:
     errors = list(dict.fromkeys(row.error for row in rows if row.error is not None))
     if len(errors) and all(row.error is not None for row in rows):
-        console.print(f"xladoctor: nothing could be planned: {errors[0]}", soft_wrap=True)
+        click.echo(f"xladoctor: nothing could be planned: {errors[0]}", err=True)
         return 2
     return 0
 
 
 def _trace(
-    choice: choices.Choice,
-    run_dir: Path,
-    cores: int | None,
-    time_limit: float,
-    console: Console,
-    number: int,
-    count: int,
+    choice: choices.Choice, which: str, run_dir: Path, cores: int | None, time_limit: float
 ) -> Traced:
     """Run one command dry."""
-    values = " ".join(f"{name} {value}" for name, value in choice.values.items())
-    console.print(
-        f"xladoctor: tracing {number} of {count}{f': {values}' if values else ''}", soft_wrap=True
-    )
+    values = f": {shown(choice.values)}" if choice.values else ""
+    click.echo(f"xladoctor: tracing {which}{values}", err=True)
     run_dir.mkdir()
     printed = run_dir / "output.txt"
     environ = launch.environment(os.environ, run_dir, cores=cores, dry_run=True)
@@ -155,7 +149,6 @@ def _compile(
     cores: int,
     jobs: int,
     time_limit: float,
-    console: Console,
 ) -> dict[tuple[int, str], list[Compiled] | str]:
     """The compiler's answers, by the number of the command and the target."""
     requests: dict[tuple[Path, str], compiler.Request] = {}
@@ -173,10 +166,8 @@ def _compile(
     def asking(request: compiler.Request) -> None:
         nonlocal started
         started += 1
-        console.print(
-            f"xladoctor: compiling for {request.target.name} ({started} of at most "
-            f"{len(requests)})", soft_wrap=True,
-        )  # fmt: skip
+        which = f"{started} of at most {len(requests)}"
+        click.echo(f"xladoctor: compiling for {request.target.name} ({which})", err=True)
 
     cache = Cache(CACHE.absolute())
     answers = {
@@ -186,7 +177,7 @@ def _compile(
         )
     }
     if cache.problem is not None:
-        console.print(f"xladoctor: {cache.problem}", soft_wrap=True)
+        click.echo(f"xladoctor: {cache.problem}", err=True)
     made: dict[tuple[int, str], list[Compiled] | str] = {}
     for at, step in enumerate(traced):
         bad = next((failed[path] for path in step.graphs if path in failed), None)
@@ -196,4 +187,3 @@ def _compile(
                 for path in step.graphs
             ]
     return made
-

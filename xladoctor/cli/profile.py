@@ -147,9 +147,7 @@ def _profile(
     return own or verdict
 
 
-def command_words(
-    words: Sequence[str], example: str = "profile --simulate-cores 8"
-) -> list[str]:
+def command_words(words: Sequence[str], example: str = "profile --simulate-cores 8") -> list[str]:
     """The command to run.
 
     Raises:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from xladoctor.planning.rows import Row
+    from xladoctor.planning.row import Row
 
 #: A difference in device time for a sample that is worth a sentence.
 NOTABLE = 0.03
 
-#: Sizes that are compared differ by less than this: a much larger batch is better for other reasons.
+#: How near sizes are that are compared: a much larger batch is better for other reasons.
 NEAR = 0.8
 
 #: Tensors are stored in tiles of 8 (16 in bfloat16) by 128; the second is also the side of a matrix

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: Commands that one plan may have: each is traced, and compiled for every target.
 MOST = 64
 
-#: Braces that are a choice; those of JSON or of a dictionary (quotes, colons) are the program's own.
+#: Braces that are a choice; those of JSON (quotes, colons) are the program's own.
 _CHOICE = re.compile(r"\{([^{}\"':]*)\}")
 _SHELL = 'put it in quotes: --batch-size "{32,64,128}"'
 

@@ -16,7 +16,7 @@ from xladoctor.planning.advice import advice, shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xladoctor.planning.rows import Row
+    from xladoctor.planning.row import Row
 
 FORMATS = ("full", "json")
 
@@ -35,7 +35,9 @@ def render(
 
 
 def _json(rows: Sequence[Row]) -> str:
-    return json.dumps({"schema_version": 1, "rows": [_object(row) for row in rows]}, indent=1) + "\n"
+    return (
+        json.dumps({"schema_version": 1, "rows": [_object(row) for row in rows]}, indent=1) + "\n"
+    )
 
 
 def _object(row: Row) -> dict[str, Any]:
@@ -85,7 +87,9 @@ def _table(rows: Sequence[Row]) -> Table:
     before = None
     for row in rows:
         chosen = tuple(row.values.get(name, "") for name in names)
-        table.add_row(*(chosen if chosen != before else [""] * len(names)), row.target, *_cells(row))
+        table.add_row(
+            *(chosen if chosen != before else [""] * len(names)), row.target, *_cells(row)
+        )
         before = chosen
     return table
 

@@ -89,9 +89,9 @@ def _dry_run(writer: Writer, cores: int) -> None:
     points = Points(on_failure=process.hook_off)
     for missing in wrapping.install(points):
         process.hook_off(missing, None)
-    missing = dryrun.install(points, writer, process, cores)
-    if missing:
-        raise RuntimeError(f"this torch_xla cannot be traced, it has no {', '.join(missing)}")
+    lacking = dryrun.install(points, writer, process, cores)
+    if lacking:
+        raise RuntimeError(f"this torch_xla cannot be traced, it has no {', '.join(lacking)}")
 
 
 def _simulated_cores(value: str | None) -> int | None:

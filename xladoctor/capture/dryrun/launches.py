@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
@@ -62,7 +63,7 @@ class Launches:
                     "reached: its memory may be more"
                 )
             name = lazy.name_of(tensors)
-            self._steps.graph(name, lambda: lazy.graph_of(tensors, donate=True))
+            self._steps.graph(name, functools.partial(lazy.graph_of, tensors, donate=True))
         lazy.clear(device)
         if lazy.left(device):
             self._steps.fail("a graph could not be taken out of the program unexecuted")
@@ -87,7 +88,7 @@ class Launches:
         self._steps.stepped()
         return result
 
-    def _batch(self, call: Call, proceed: Callable[[], Any]) -> Any:
+    def _batch(self, call: Call, proceed: Callable[[], Any]) -> Any:  # noqa: ARG002
         batch = proceed()
         self._steps.batch(batch)
         return batch

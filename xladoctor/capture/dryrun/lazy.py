@@ -46,7 +46,7 @@ NEEDED = (
 _ALIAS = re.compile(r"^AliasID: (\d+)$", re.MULTILINE)
 #: Operations that wait for the other cores, as torch_xla names their nodes.
 _EXCHANGE = re.compile(
-    r" xla::(cross_replica_sum|all_gather\w*|all_to_all|reduce_scatter\w*|collective_\w+|send|recv)\("
+    r" xla::(cross_replica_sum|all_gather|all_to_all|reduce_scatter|collective_\w+|send|recv)\w*\("
 )
 _PLACEHOLDER = "Data Handle: None"
 
@@ -132,7 +132,7 @@ def placeholder(dtype: Any, shape: Sequence[int]) -> Any:
 
 
 def known(tensors: Sequence[Any], most_bytes: int) -> bool:
-    """Whether values can really be computed: by one core, from data that is there, and little of it.
+    """Whether values can be computed: by one core alone, from little data that is there.
 
     Args:
         tensors: Those that are to be read.

@@ -1,15 +1,16 @@
 """Which graphs make up a step, and when enough steps have been seen.
 
-A step ends with the launch that follows the optimizer's step. The first ones differ (the optimizer's
-state comes into being), so the program goes on until two steps in a row were the same graphs. Then
-there is nothing more to learn from it, and the process ends: no more of the program runs on values
-that mean nothing.
+A step ends with the launch that follows the optimizer's step. The first ones differ (the state of
+the optimizer comes into being), so the program goes on until two steps in a row were the same
+graphs. Then there is nothing more to learn from it, and the process ends: no more of the program
+runs on values that mean nothing.
 """
 
 from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import os
 import sys
 import threading
@@ -138,9 +139,10 @@ class Steps:
 
     def _samples(self) -> int | None:
         """Samples of this step: from the loader's batches, else from what was uploaded."""
-        if self._stepper in self._batches:
-            return self._batches[self._stepper]
-        shapes = {key[1]: n for key, n in self._uploads.items() if key[0] == self._stepper}
+        stepper = self._stepper or 0
+        if stepper in self._batches:
+            return self._batches[stepper]
+        shapes = {key[1]: n for key, n in self._uploads.items() if key[0] == stepper}
         sizes = {shape[0] for shape in shapes}
         return sizes.pop() * max(shapes.values()) if len(sizes) == 1 else None
 
@@ -161,10 +163,8 @@ class Steps:
         self._closed = True
         self._process.write({"e": "end", "t": 0.0})
         for stream in (sys.stdout, sys.stderr):
-            try:
+            with contextlib.suppress(OSError, ValueError):
                 stream.flush()
-            except (OSError, ValueError):
-                pass
         os._exit(DONE)
 
 
