@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 #: Commands that one plan may have: each is traced, and compiled for every target.
 MOST = 64
 
-#: Braces that are a choice; those of JSON (quotes, colons) are the program's own.
-_CHOICE = re.compile(r"\{([^{}\"':]*)\}")
+#: Braces that are a choice, or a number alone; those of JSON (quotes, colons) and of templates
+#: ("run-{epoch}") are the program's own.
+_CHOICE = re.compile(r"\{([^{}\"':]*,[^{}\"':]*|\s*[\d.]+\s*)\}")
 _SHELL = 'put it in quotes: --batch-size "{32,64,128}"'
 
 
@@ -65,7 +66,7 @@ def expand(words: Sequence[str]) -> list[Choice]:
 
 def _pieces(word: str) -> list[tuple[str, str | None]]:
     """What a word may be, and for each what was chosen (None in a word without a choice)."""
-    found = [match for match in _CHOICE.finditer(word) if match[1]]
+    found = list(_CHOICE.finditer(word))
     if not found:
         if re.search(r"\{[^{}\"':]*,[^{}\"':]*$", word):
             raise UsageError(f"{word}: a brace is not closed; {_SHELL}")
