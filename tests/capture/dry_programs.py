@@ -142,3 +142,20 @@ for step in range(9):
     optimizer.step()
     torch_xla.sync()
 """
+
+#: Three tensors of one length for each of two backward passes, uploaded by hand.
+ACCUMULATED = """\
+import torch
+import torch_xla
+
+device = torch_xla.device()
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(20):
+    optimizer.zero_grad()
+    for part in range(2):
+        x, mask, y = (torch.ones(6, 4).to(device) for _ in range(3))
+        (model(x * mask).sum() + y.sum()).backward()
+    optimizer.step()
+    torch_xla.sync()
+"""

@@ -136,3 +136,8 @@ def test_autocast_is_traced_as_on_a_tpu(tmp_path):
     dry = Dry(tmp_path, dry_programs.AUTOCAST)
     assert dry.row("traced-step"), dry.done.stderr
     assert dry.done.stdout.splitlines()[:2] == ["on tpu", "kind torch.bfloat16"]
+
+
+def test_samples_of_uploads_by_hand_are_one_batch_for_each_backward_pass(tmp_path):
+    step = Dry(tmp_path, dry_programs.ACCUMULATED).row("traced-step")
+    assert (step["settled"], step["samples"]) == (True, 12)

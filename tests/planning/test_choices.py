@@ -41,7 +41,9 @@ def test_a_choice_inside_a_word():
     assert made[1].values == {"--config": "large"}
 
 
-@pytest.mark.parametrize("word", ['{"lr":0.1,"size":8}', "{}", "run-{epoch}.pt", "a,b", "{lr: 1, b: 2}"])
+@pytest.mark.parametrize(
+    "word", ['{"lr":0.1,"size":8}', "{}", "run-{epoch}.pt", "a,b", "{lr: 1, b: 2}"]
+)
 def test_braces_that_are_the_programs_own_stay(word):
     assert [choice.command for choice in expand(["train.py", word])] == [("train.py", word)]
 

@@ -36,6 +36,20 @@ class Launches:
         self._points.around(LAUNCH, SIMULATE, self.launch, "dryrun")
         self._points.around(STEP, SIMULATE, self._stepped, "dryrun")
         self._points.around(LOADER, SIMULATE, self._batch, "dryrun")
+        self._count_backward()
+
+    def _count_backward(self) -> None:
+        """Tell of each backward pass; ``Tensor.backward`` ends in this function (torch 2.9.0)."""
+        import torch
+
+        original = torch.autograd.backward
+
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            self._steps.backward()
+            return original(*args, **kwargs)
+
+        torch.autograd.backward = backward
 
     def launch(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around LAUNCH."""

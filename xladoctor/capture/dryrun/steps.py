@@ -48,11 +48,12 @@ class Steps:
         self._graphs: list[str] = []
         self._before: list[str] | None = None
         self._stepper: int | None = None
-        self._stepped = False
+        self._stepped = 0
+        self._backward = 0
         self._closed = False
         self._count = 0
         self._batches: collections.Counter[int] = collections.Counter()
-        self._uploads: collections.Counter[tuple[int, tuple[int, ...]]] = collections.Counter()
+        self._uploads: dict[int, set[int]] = {}
         atexit.register(self._program_ended)
 
     def graph(self, name: str, make: Callable[[], bytes]) -> None:
@@ -82,7 +83,7 @@ class Steps:
     def stepped(self) -> None:
         """The optimizer has made its step, in the thread that calls."""
         self._begin()
-        self._stepped = True
+        self._stepped += 1
         self._stepper = threading.get_ident()
 
     def batch(self, batch: Any) -> None:
@@ -96,7 +97,11 @@ class Steps:
         first = call.args[0] if call.args else ()
         for tensor in first if isinstance(first, (list, tuple)) else (first,):
             if getattr(tensor, "dim", int)():
-                self._uploads[threading.get_ident(), tuple(tensor.shape)] += 1
+                self._uploads.setdefault(threading.get_ident(), set()).add(int(tensor.shape[0]))
+
+    def backward(self) -> None:
+        """A backward pass begins."""
+        self._backward += 1
 
     def launched(self) -> None:
         """A launch that ends a step, if the optimizer has made one."""
@@ -111,7 +116,7 @@ class Steps:
                 self._write(graphs, settled=settled)
                 self._end()
             self._before = graphs
-            self._stepped = False
+            self._stepped = self._backward = 0
             self._batches.clear()
             self._uploads.clear()
 
@@ -138,13 +143,17 @@ class Steps:
         )
 
     def _samples(self) -> int | None:
-        """Samples of this step: from the loader's batches, else from what was uploaded."""
+        """Samples of this step: from the loader's batches, else from what was uploaded.
+
+        What is uploaded by hand is a batch for each backward pass, if all of it has one length.
+        """
         stepper = self._stepper or 0
         if stepper in self._batches:
             return self._batches[stepper]
-        shapes = {key[1]: n for key, n in self._uploads.items() if key[0] == stepper}
-        sizes = {shape[0] for shape in shapes}
-        return sizes.pop() * max(shapes.values()) if len(sizes) == 1 else None
+        sizes = self._uploads.get(stepper, set())
+        if len(sizes) != 1:
+            return None
+        return next(iter(sizes)) * max(1, self._backward // max(1, self._stepped))
 
     def _program_ended(self) -> None:
         """The program came to its end by itself; its last step stands for what it does."""
