@@ -164,6 +164,8 @@ class _Instruction:
     operands: tuple[tuple[int, int], ...]
     shape: str
     parameter: int | None
+    computation: int
+    key: int
 
 
 class _Numbering:
@@ -259,7 +261,8 @@ class _Numbering:
         kept = b"".join(whole for key, _, _, whole in parts(metadata) if key in (1, 2))
         kept += field(3, NUMBERED.encode()) + field(4, row)
         names = messages(metadata, 2)
-        self._found[computation, int(found.get(35) or 0)] = _Instruction(
+        own = int(found.get(35) or 0)
+        self._found[computation, own] = _Instruction(
             _text(found.get(1)),
             opcode,
             _operation(_text(names[0]) if names else ""),
@@ -267,6 +270,8 @@ class _Numbering:
             tuple((computation, one) for one in operands),
             shape,
             parameter,
+            computation,
+            own,
         )
         self.collectives += opcode in _COLLECTIVES
         return b"".join(out) + field(7, kept)
@@ -277,14 +282,31 @@ class _Numbering:
         for one in self._found.values():
             for operand in one.operands:
                 users.setdefault(operand, []).append(one)
-        out = []
+        frames: dict[int, tuple[Frame, ...]] = {}
+        unknown = []
         for one in self._found.values():
-            frames = self._stacks.get(one.name, ())
-            backward = False
-            if not frames and one.opcode not in ("parameter", "constant", "tuple"):
-                frames, backward = self._forward(one, users), True
-            out.append(Source(one.opcode, one.shape, one.operation, frames, backward))
-        return tuple(out)
+            frames[one.number] = self._stacks.get(one.name, ())
+            if not frames[one.number] and one.opcode not in ("parameter", "constant", "tuple"):
+                frames[one.number] = self._forward(one, users)
+                unknown.append(one)
+        # What one operation of the backward pass was traced into belongs together.
+        for one in (*unknown, *reversed(unknown)):
+            if not frames[one.number]:
+                near = [self._found[key] for key in one.operands if key in self._found]
+                near += users.get((one.computation, one.key), [])
+                frames[one.number] = next(
+                    (
+                        frames[n.number]
+                        for n in near
+                        if n.operation == one.operation and frames[n.number]
+                    ),
+                    (),
+                )
+        backward = {one.number for one in unknown}
+        return tuple(
+            Source(one.opcode, one.shape, one.operation, frames[one.number], one.number in backward)
+            for one in self._found.values()
+        )
 
     def _forward(
         self, one: _Instruction, users: dict[tuple[int, int], list[_Instruction]]
