@@ -310,7 +310,7 @@ def test_a_long_run_is_drawn_with_few_points_and_keeps_its_slow_steps() -> None:
 def test_github_annotations_escape_what_would_end_them() -> None:
     lines = render(evil_report(), "github").splitlines()
     assert len(lines) == 2
-    assert "%0Anext" in lines[0]
+    assert "\\nnext\\x00%0AInstead: " in lines[0]
     assert lines[0].startswith("::warning title=xladoctor (XLA101),file=<script>")
     first = render(full_report(), "github").splitlines()[1]
     assert first.startswith(

@@ -14,6 +14,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xladoctor import files
+from xladoctor.capture import masking
 from xladoctor.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +31,10 @@ _PYTHON = re.compile(r"(python|pypy)[\d.]*$")
 
 @dataclasses.dataclass(slots=True)
 class Manifest:
-    """What is known about the command itself; see ``ARCHITECTURE.md``."""
+    """What is known about the command itself; see ``ARCHITECTURE.md``.
+
+    ``command`` is masked when it is written, and ``masked`` says of which options.
+    """
 
     xladoctor: str
     command: list[str]
@@ -40,6 +45,7 @@ class Manifest:
     exit_code: int | None = None
     signal: str | None = None
     complete: bool = False
+    masked: list[str] = dataclasses.field(default_factory=list)
     schema_version: int = SCHEMA_VERSION
 
 
@@ -85,9 +91,7 @@ def create(path: Path, *, force: bool) -> Path:
     try:
         if path.exists():
             _clear(path, force=force)
-        path.mkdir(parents=True, exist_ok=True)
-        # Whoever commits the folder around it by "git add ." should not commit runs.
-        (path / ".gitignore").write_text("*\n", encoding="utf-8")
+        files.make_ignored(path)
     except OSError as error:
         raise UsageError(
             f"cannot write the run directory {path} ({error.strerror}): "
@@ -124,7 +128,9 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     Raises:
         UsageError: The disk does not take it.
     """
-    text = json.dumps(dataclasses.asdict(manifest), indent=1)
+    hidden = masking.names(manifest.command)
+    kept = dataclasses.replace(manifest, command=masking.masked(manifest.command), masked=hidden)
+    text = json.dumps(dataclasses.asdict(kept), indent=1)
     beside = path / "manifest.json.new"
     try:
         beside.write_text(text + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from xladoctor import __version__
 from xladoctor.capture import command as commands
-from xladoctor.capture import launch, rundir
+from xladoctor.capture import launch, masking, rundir
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.capture.unreached import Watch
 from xladoctor.cli import gates as gating
@@ -215,7 +215,7 @@ def record(
     )
     rundir.write_manifest(run_dir, manifest)
     if printed is None:
-        _announce(console, cores, shown)
+        _announce(console, cores, shown, masking.names(words))
     shared = while_running is not None if printed is not None else sys.stdout.isatty()
     progress = Progress(console, run_dir, shared=shared)
 
@@ -248,10 +248,17 @@ def record(
     return run_dir, code
 
 
-def _announce(console: Console, cores: int | None, shown: Path) -> None:
-    """Say what begins, and where it is kept."""
+def _announce(console: Console, cores: int | None, shown: Path, hidden: Sequence[str]) -> None:
+    """Say what begins, where it is kept, and what of the command is not."""
     on = f" on {cores} simulated core{'s' if cores > 1 else ''}" if cores is not None else ""
     console.print(f"xladoctor: profiling{on}; the run is kept in {shown}", soft_wrap=True)
+    if hidden:
+        what = ", ".join(hidden)
+        console.print(
+            f"xladoctor: the command holds what looks like a secret ({what}); it is not kept",
+            soft_wrap=True,
+            markup=False,
+        )
 
 
 def _close(run_dir: Path, manifest: rundir.Manifest, code: int) -> None:
@@ -354,7 +361,7 @@ def _lint(run_dir: Path, words: Sequence[str], console: Console) -> list[Finding
     request = lint_plans.Request(tuple(names))
     try:
         settings = lint_plans.settings_of(request)
-        lint_plans.load_plugins(settings)
+        lint_plans.load_plugins(request, settings)
         paths, plans = lint_plans.plans_of(request, settings, [Path(name) for name in names])
     except XladoctorError as error:
         # The run is measured: a slip in the settings must not cost its report.

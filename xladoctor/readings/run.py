@@ -94,6 +94,12 @@ def _manifest(path: Path, notes: list[str]) -> tables.Manifest:
         simulated_cores=integer(data.get("simulated_cores")),
         complete=data.get("complete") is True,
     )
+    hidden = data.get("masked")
+    if isinstance(hidden, list) and hidden:
+        notes.append(
+            f"The command holds what looks like a secret ({', '.join(map(str, hidden))}): it was "
+            "not kept, and is shown as ***."
+        )
     if manifest.ended is None:
         notes.append("the run was cut short: what is shown is what was recorded until then")
     return manifest
