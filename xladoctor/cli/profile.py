@@ -128,7 +128,7 @@ def _profile(
             max_compilations, max_compilations_after_step, forbid_fallbacks, max_syncs_per_step
         )
     )
-    words = _command(command)
+    words = command_words(command)
     check(words, simulate_cores)
     _check_writable(html, output_file)
     console = Console(stderr=True, highlight=False)
@@ -147,17 +147,22 @@ def _profile(
     return own or verdict
 
 
-def _command(words: Sequence[str]) -> list[str]:
+def command_words(words: Sequence[str], example: str = "profile --simulate-cores 8") -> list[str]:
+    """The command to run.
+
+    Raises:
+        UsageError: There is none; the sentence shows ``example``.
+    """
     if not words:
         raise UsageError(
             "no command given: write it behind '--', for example "
-            "'xladoctor profile --simulate-cores 8 -- python train.py'"
+            f"'xladoctor {example} -- python train.py'"
         )
     return commands.expand(words)
 
 
-def check(words: Sequence[str], cores: int | None) -> None:
-    """Refuse what cannot work before anything is started or written."""
+def check(words: Sequence[str], cores: int | None, what: str = "--simulate-cores") -> None:
+    """Refuse what cannot work before anything is started or written; ``what`` asks for cores."""
     launch.find(words[0], os.environ)
     commands.missing_script(words)
     if cores is None:
@@ -165,14 +170,14 @@ def check(words: Sequence[str], cores: int | None) -> None:
     device = os.environ.get("PJRT_DEVICE", "")
     if device.upper() not in ("", "CPU"):
         raise UsageError(
-            f"--simulate-cores runs on the CPU, but PJRT_DEVICE={device} is set: "
-            "leave out --simulate-cores, or unset PJRT_DEVICE"
+            f"{what} runs on the CPU, but PJRT_DEVICE={device} is set: "
+            f"leave out {what}, or unset PJRT_DEVICE"
         )
     python = commands.interpreter(words, os.environ)
     found = commands.versions(python, os.environ) if python is not None else None
     problem = found.problem() if found is not None else None
     if problem is not None:
-        raise UsageError(f"--simulate-cores needs torch and torch_xla in {python}; {problem}")
+        raise UsageError(f"{what} needs torch and torch_xla in {python}; {problem}")
 
 
 def _check_writable(*files: Path | None) -> None:
