@@ -41,6 +41,9 @@ _WAIT_POSITION = 2
 _ENDING = {"cpu", "to", "tolist", "copy_", "setitem", "repr"}
 
 
+#: Collectives that go from thread to thread (see ``exchange``): no part of any graph.
+_IN_MEMORY = {"send", "recv"}
+
 _EAGER = threading.Lock()
 
 
@@ -226,6 +229,8 @@ class Gate:
 
     def collective(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around COLLECTIVE: note what the pending graph of this core now holds."""
+        if call.what in _IN_MEMORY:
+            return proceed()
         held = Collective(call.what, _detail(call), user_frame(core.thread))
         if xla.eager():
             return self._run_now(core, held, proceed)

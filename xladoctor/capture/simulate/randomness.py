@@ -160,7 +160,7 @@ def _install_torch() -> None:
 
 def _filling(original: Any) -> Any:
     @functools.wraps(original)
-    def fill(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def fill(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
         generators = current()
         if generators is not None and tensor.is_cpu and kwargs.get("generator") is None:
             kwargs["generator"] = generators.torch
@@ -203,12 +203,15 @@ def _like(original: Any, fill: str) -> Any:
     """``rand_like`` takes no generator; torch makes it of ``empty_like`` and a filling."""
 
     @functools.wraps(original)
-    def make(tensor: Any, **kwargs: Any) -> Any:
+    def make(*args: Any, **kwargs: Any) -> Any:
         generators = current()
-        if generators is None or not tensor.is_cpu or kwargs.get("device") is not None:
-            return original(tensor, **kwargs)
+        tensor = args[0] if args else kwargs.get("input")
+        cpu = getattr(tensor, "is_cpu", False)
+        if generators is None or not cpu or kwargs.get("device") is not None:
+            return original(*args, **kwargs)
         import torch
 
+        kwargs.pop("input", None)
         needs_gradient = kwargs.pop("requires_grad", False)
         made = getattr(torch.empty_like(tensor, **kwargs), fill)()
         return made.requires_grad_(needs_gradient)
