@@ -85,7 +85,7 @@ def core_of_device(device: object) -> int | None:
     """The core that a device belongs to.
 
     Args:
-        device: ``torch.device`` or string of the form "xla:3".
+        device: ``torch.device`` or string of the form "xla:3"; "xla" is the calling thread's.
 
     Returns:
         Its ordinal in the whole run; None if there is no runtime yet or no such device.
@@ -94,7 +94,10 @@ def core_of_device(device: object) -> int | None:
     if core is None:
         name = str(device)
         try:
-            core = int(binding("_xla_get_device_ordinal")("xla:0" if name == "xla" else name))
+            if name == "xla":  # whatever is the default of the calling thread
+                default = binding("_xla_get_default_device")()
+                return int(binding("_xla_get_device_ordinal")(default))
+            core = int(binding("_xla_get_device_ordinal")(name))
         except Exception:
             return None
         _ordinals[device] = core

@@ -13,6 +13,7 @@ the agent, so that they do not:
 ``exchange``     rendezvous and all-gather
 ``bfloat16``     reductions that XLA's CPU client lacks
 ``randomness``   each core its own random numbers
+``threads``      what a core's own threads belong to
 ``workers``      processes of data loaders that start quickly
 ``frameworks``   what Lightning asks before it agrees to run
 ``launchers``    begin, end and failure of the cores; ``lines`` keeps what they print apart
@@ -58,7 +59,7 @@ def install(
         was installed.
     """
     from ..agent import xla
-    from . import bfloat16, exchange, frameworks, randomness, workers
+    from . import bfloat16, exchange, frameworks, randomness, threads, workers
     from .agreement import Agreement
     from .gate import Gate
     from .launchers import Launcher, give_each_core_its_model, refuse_shared_models
@@ -81,6 +82,7 @@ def install(
         exchange.install(running)
         bfloat16.install(running)
     randomness.install()
+    threads.install()
     workers.install()
     frameworks.install(cores)
     give_each_core_its_model()
@@ -99,6 +101,8 @@ _NEEDED = (
     "_get_xla_tensors_text",
     "_xla_get_replication_devices_count",
     "_xla_counter_value",
+    "_xla_get_default_device",
+    "_xla_set_default_device",
 )
 
 

@@ -55,13 +55,11 @@ class Generators:
 def current() -> Generators | None:
     """The generators of the core that this thread belongs to; None outside of cores."""
     mine: Generators | None = getattr(_thread, "generators", None)
-    if mine is None:
-        mine = getattr(threading.current_thread(), "_xladoctor_generators", None)
     return mine
 
 
 def use(generators: Generators | None) -> None:
-    """From now on this thread, and those it starts, draw from these."""
+    """From now on this thread draws from these; for threads that it starts see ``threads``."""
     _thread.generators = generators
 
 
@@ -93,7 +91,6 @@ class Origin:
 
 def install() -> None:
     """Redirect the functions that use the process's generators."""
-    _install_threads()
     _install_torch()
     _redirect(random, random._inst, lambda generators: generators.python)
     numpy = sys.modules.get("numpy")
@@ -102,19 +99,6 @@ def install() -> None:
         # In newer numpys these are functions of their own around the hidden instance.
         for name, method in _NUMPY_FUNCTIONS.items():
             _redirect_function(numpy.random, name, method, lambda generators: generators.numpy)
-
-
-def _install_threads() -> None:
-    original = threading.Thread.start
-
-    @functools.wraps(original)
-    def start(self: threading.Thread) -> None:
-        generators = current()
-        if generators is not None:
-            self._xladoctor_generators = generators  # type: ignore[attr-defined]
-        original(self)
-
-    threading.Thread.start = start  # type: ignore[method-assign]
 
 
 def _redirect(module: Any, instance: Any, choose: Callable[[Generators], Any]) -> None:
