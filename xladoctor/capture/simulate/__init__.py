@@ -13,6 +13,7 @@ the agent, so that they do not:
 ``exchange``     rendezvous and all-gather
 ``bfloat16``     reductions that XLA's CPU client lacks
 ``randomness``   each core its own random numbers
+``modes``        what torch_xla keeps for a process: eager mode, names of graphs
 ``threads``      what a core's own threads belong to
 ``workers``      processes of data loaders that start quickly
 ``frameworks``   what Lightning asks before it agrees to run
@@ -59,7 +60,7 @@ def install(
         was installed.
     """
     from ..agent import xla
-    from . import bfloat16, exchange, frameworks, randomness, threads, workers
+    from . import bfloat16, exchange, frameworks, modes, randomness, threads, workers
     from .agreement import Agreement
     from .gate import Gate
     from .launchers import Launcher, give_each_core_its_model, refuse_shared_models
@@ -81,6 +82,7 @@ def install(
     if cores > 1:  # one core alone exchanges with itself as torch_xla has it
         exchange.install(running)
         bfloat16.install(running)
+        modes.install(running, tell)
     randomness.install()
     threads.install()
     workers.install()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, STEP, WAIT, Call
+from . import modes
 from .divergence import Collective, Pending
 from .places import user_frame
 from .reductions import COLLECTIVE_NODE
@@ -121,8 +122,15 @@ class Gate:
         crew = core.crew
         core.launches += 1
         crew.progress = time.monotonic()
+        with modes.applied(core):
+            return self._launch_as_met(core, meeting, call, proceed)
+
+    def _launch_as_met(
+        self, core: Core, meeting: Meeting | None, call: Call, proceed: Callable[[], Any]
+    ) -> Any:
         if meeting is None:
             return proceed()
+        crew = core.crew
         before = xla.counter("UncachedCompile")
         self.launching = (core, meeting, before)
         try:
