@@ -16,6 +16,7 @@ the agent, so that they do not:
 ``modes``        what torch_xla keeps for a process: eager mode, names of graphs
 ``threads``      what a core's own threads belong to
 ``workers``      processes of data loaders that start quickly
+``answers``      what torch_xla says on TPUs only
 ``frameworks``   what Lightning asks before it agrees to run
 ``launchers``    begin, end and failure of the cores; ``lines`` keeps what they print apart
 """
@@ -60,7 +61,7 @@ def install(
         was installed.
     """
     from ..agent import xla
-    from . import bfloat16, exchange, frameworks, modes, randomness, threads, workers
+    from . import answers, bfloat16, exchange, frameworks, modes, randomness, threads, workers
     from .agreement import Agreement
     from .gate import Gate
     from .launchers import Launcher, give_each_core_its_model, refuse_shared_models
@@ -86,6 +87,7 @@ def install(
     randomness.install()
     threads.install()
     workers.install()
+    answers.install(tell)
     frameworks.install(cores)
     give_each_core_its_model()
     refuse_shared_models()
