@@ -64,6 +64,7 @@ class Core:
         meeting: The newest meeting for which it has launched a graph.
         reductions: Collectives put into its graph since the last optimizer step.
         clipped: Where gradients were clipped since then.
+        lost_gradient: The newest collective whose result passes no gradient back, and its line.
         exchanged: Sizes of what the cores brought to the newest rendezvous with payloads.
     """
 
@@ -86,6 +87,7 @@ class Core:
     meeting: Meeting | None = None
     reductions: int = 0
     clipped: Place | None = None
+    lost_gradient: tuple[str, Place | None] | None = None
     exchanged: list[int] | None = None
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import tensors, xla
 from ..agent.points import COLLECTIVE, RENDEZVOUS, Call
+from . import reductions
 from .gate import one_at_a_time
 from .places import user_frame
 from .standstill import Rendezvous
@@ -72,6 +73,7 @@ def _graphs(core: Core, sizes: list[int]) -> list[dict[str, Any]]:
 
 def collective(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
     """Around COLLECTIVE: what XLA cannot run on the CPU, as a graph equal on every core."""
+    reductions.note_lost_gradient(core, call.what, (*call.args, *call.kwargs.values()))
     if call.what not in _LOOKED_INTO:
         return proceed()
     number, size = core.number, core.crew.size
@@ -80,6 +82,9 @@ def collective(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         return _send(core, **given)
     if call.what == "recv":
         return _recv(core, **given)
+    reductions.refuse_nothing(core, call.what, given)
+    if call.what == "collective_broadcast":
+        return proceed()
     if call.what == "all_gather":
         return _all_gather(number, size, core.pinned, given)
     core.pinned = given["pin_layout"]
@@ -102,8 +107,8 @@ def _recv(core: Core, output: Any, channel_id: int) -> Any:
     return core.crew.receive(core, channel_id).to(output.device)
 
 
-#: Collectives that are carried out otherwise, always or for some of their arguments.
-_LOOKED_INTO = ("send", "recv", "all_gather", "all_reduce")
+#: Collectives that are carried out otherwise or refused, always or for some of their arguments.
+_LOOKED_INTO = ("send", "recv", "all_gather", "all_reduce", "collective_broadcast")
 
 #: Reductions that XLA runs on the CPU for booleans only, and the operator for whole numbers.
 _BITWISE = {"and": operator.and_, "or": operator.or_}
