@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import FileModel, Problem
 
 _REDUCE = {
     "torch_xla.core.xla_model.all_reduce": (1, "inputs", 2),
@@ -40,7 +40,7 @@ def scaled_integers(model: FileModel) -> Iterator[Problem]:
             "result",
             suggestion="reduce tensor.float()",
             related=[model.place(made, "integers")],
-            fix=_fix(model, call, tensor),
+            fix=_fix(model, tensor),
         )
 
 
@@ -83,7 +83,7 @@ def _integers(model: FileModel, tensor: cst.BaseExpression) -> cst.BaseExpressio
     return None
 
 
-def _fix(model: FileModel, call: CallSite, tensor: cst.BaseExpression) -> Fix | None:
+def _fix(model: FileModel, tensor: cst.BaseExpression) -> Fix | None:
     if not isinstance(tensor, (cst.Name, cst.Call, cst.Attribute)):
         return None
     written = f"{model.tree.text(tensor).strip()}.float()"
