@@ -78,8 +78,18 @@ def drawn_alike(model: FileModel, made: CallSite, seeds: list[Seed]) -> bool:
     ]
     if before:
         return not before[-1].apart
-    # Elsewhere: in a caller, at the top of the module; those behind it in its function come late.
-    return any(not seed.apart for seed in seeds if seed.call.function is not made.function)
+    # At the top of the module, in a caller, or where the cores are started (forked ones inherit).
+    entry = model.on_every_core(made.node)
+    starts = model.function_of(entry.call) if entry is not None and entry.call else None
+    return any(
+        not seed.apart
+        for seed in seeds
+        if (function := seed.call.function) is not made.function
+        and (
+            function in {None, starts}
+            or any(call.node is made.node for call in model.reached(function.node))
+        )
+    )
 
 
 def equal_weights(model: FileModel) -> bool:
