@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 class Severity(str, enum.Enum):
@@ -103,6 +103,8 @@ class Finding:
         cores: The cores that it concerns; empty when not known.
         fix: What to type instead, if that is known exactly.
         confirmed_by: "lint", "runtime", "report": who says so.
+        tpu_seconds: Seconds of one step that it costs on a TPU core, where the TPU compiler was
+            asked and says so; None otherwise.
     """
 
     code: str
@@ -117,6 +119,7 @@ class Finding:
     cores: tuple[int, ...] = ()
     fix: Fix | None = None
     confirmed_by: tuple[str, ...] = ()
+    tpu_seconds: float | None = None
 
     @property
     def place(self) -> tuple[str, int, int, int]:
@@ -143,13 +146,20 @@ def in_source_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (finding.place, finding.code, finding.message))
 
 
-def by_cost(findings: Iterable[Finding]) -> list[Finding]:
+def seconds(finding: Finding) -> float | None:
+    """What a finding has cost in this run."""
+    return finding.seconds
+
+
+def by_cost(
+    findings: Iterable[Finding], cost: Callable[[Finding], float | None] = seconds
+) -> list[Finding]:
     """Findings with the worst severity first, then the dearest, then the most frequent."""
     return sorted(
         findings,
         key=lambda finding: (
             finding.severity.rank,
-            -(finding.seconds or 0.0),
+            -(cost(finding) or 0.0),
             -(finding.count or 0),
             finding.code,
             finding.place,

@@ -381,7 +381,7 @@ def _shape(value: bytes | int | None) -> str:
 
 def _operation(name: str) -> str:
     """Torch's name of an operation ("aten::mm") from what torch_xla noted ("aten__mm")."""
-    return name.rpartition("/")[2].replace("__", "::", 1)
+    return name.rpartition("/")[2].replace("__", "::", 1).replace("_overrideable", "")
 
 
 def _text(value: bytes | int | None) -> str:
