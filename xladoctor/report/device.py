@@ -129,6 +129,90 @@ def largest(cost: TargetCost) -> tuple[GraphCost | None, tuple[DeviceTensor, ...
     return most, most.tensors[:TENSORS]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Band:
+    """One kind of memory along the schedule, as a path of SVG."""
+
+    name: str
+    color: str
+    path: str
+    most: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Picture:
+    """Memory along the schedule of the graph that needs most.
+
+    Attributes:
+        bands: From the bottom up.
+        limit: Height (SVG units) of what a core has; None if it is far above.
+        top: Bytes at the upper edge.
+        tensors: The largest.
+        location: Where the graph ends.
+    """
+
+    bands: tuple[Band, ...]
+    limit: float | None
+    top: int
+    tensors: tuple[DeviceTensor, ...]
+    location: Location | None
+    width: int = 900
+    height: int = 180
+
+
+#: A limit that is so many times what is needed would press the picture flat.
+_FAR = 4
+
+
+def picture(cost: TargetCost) -> Picture | None:
+    """The picture of one target; None without a program."""
+    graph, tensors = largest(cost)
+    if graph is None or graph.memory is None or graph.needed is None:
+        return None
+    memory = graph.memory
+    along = graph.picture or (0, 0)
+    steady = (
+        ("arguments", "input_wait", memory["arguments"]),
+        ("results", "compile", memory["output"] - memory["aliased"]),
+        ("program", "other", memory["code"]),
+    )
+    base = sum(size for _, _, size in steady)
+    limit = cost.step.memory_limit_bytes
+    top = max(graph.needed, base + max(along), 1)
+    shown = limit if limit is not None and limit <= _FAR * top else None
+    top = max(top, shown or 0)
+    bands = []
+    floor = [0] * len(along)
+    for name, color, size in steady:
+        ceiling = [low + size for low in floor]
+        bands.append(Band(name, color, _band(floor, ceiling, top), size))
+        floor = ceiling
+    ceiling = [low + more for low, more in zip(floor, along, strict=True)]
+    bands.append(Band("temporary", "execute", _band(floor, ceiling, top), max(along)))
+    return Picture(
+        tuple(bands),
+        None if shown is None else round(180 * (1 - shown / top), 1),
+        top,
+        tensors,
+        graph.location,
+    )
+
+
+def _band(floor: list[int], ceiling: list[int], top: int) -> str:
+    """The area between two curves."""
+    step = 900 / max(1, len(floor) - 1)
+
+    def points(curve: list[int]) -> list[str]:
+        return [f"{i * step:.1f},{180 * (1 - value / top):.1f}" for i, value in enumerate(curve)]
+
+    return f"M{' L'.join([*points(ceiling), *reversed(points(floor))])} Z"
+
+
+def notes(costs: Iterable[TargetCost]) -> list[str]:
+    """What is not known or left out, each sentence once."""
+    return list(dict.fromkeys(note for cost in costs for note in cost.notes))
+
+
 def failures(cost: TargetCost) -> list[str]:
     """Graphs without a program: where, and why."""
     return [

@@ -41,7 +41,7 @@ def parts(costs: tuple[TargetCost, ...]) -> Iterable[RenderableType]:
         where = words.place(graph.location)
         yield Text(f"\nLargest tensors of the graph that ends at {where}", style="bold")
         yield Padding(_tensors(tensors), (0, 0, 0, 2))
-    for note in dict.fromkeys(note for cost in costs for note in cost.notes):
+    for note in device.notes(costs):
         yield Padding(Text(f"Note: {note}", style="dim"), (0, 0, 0, 2))
 
 
