@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 from xladoctor import files
 from xladoctor.capture import masking
 from xladoctor.errors import SourceError, UsageError
+from xladoctor.findings import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from xladoctor.findings import Finding
 
 SCHEMA_VERSION = 1
 
@@ -135,6 +138,21 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     try:
         beside.write_text(text + "\n", encoding="utf-8")
         beside.replace(path / "manifest.json")
+    except OSError as error:
+        raise UsageError(f"cannot write to the run directory {path} ({error.strerror})") from error
+
+
+def write_lint(path: Path, findings: Sequence[Finding]) -> None:
+    """Keep what the linter says of the sources as they ran (``lint.json``), for later reports.
+
+    Raises:
+        UsageError: The disk does not take it.
+    """
+    text = json.dumps([packed(finding) for finding in findings], separators=(",", ":"))
+    beside = path / "lint.json.new"
+    try:
+        beside.write_text(text + "\n", encoding="utf-8")
+        beside.replace(path / "lint.json")
     except OSError as error:
         raise UsageError(f"cannot write to the run directory {path} ({error.strerror})") from error
 

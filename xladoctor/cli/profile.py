@@ -153,7 +153,7 @@ def _profile(
     wanted = chosen(tpu, tpu_time_limit, tpu_graphs, jobs)
     if (limits.max_tpu_step_ms is not None or limits.max_hbm is not None) and not wanted.targets:
         raise UsageError("--max-tpu-step-ms and --max-hbm need --tpu: name the TPU, as v3-8")
-    words = _command(command)
+    words = command_words(command)
     check(words, simulate_cores)
     _check_writable(html, output_file)
     console = Console(stderr=True, highlight=False)
@@ -174,17 +174,22 @@ def _profile(
     return own or verdict
 
 
-def _command(words: Sequence[str]) -> list[str]:
+def command_words(words: Sequence[str], example: str = "profile --simulate-cores 8") -> list[str]:
+    """The command to run.
+
+    Raises:
+        UsageError: There is none; the sentence shows ``example``.
+    """
     if not words:
         raise UsageError(
             "no command given: write it behind '--', for example "
-            "'xladoctor profile --simulate-cores 8 -- python train.py'"
+            f"'xladoctor {example} -- python train.py'"
         )
     return commands.expand(words)
 
 
-def check(words: Sequence[str], cores: int | None) -> None:
-    """Refuse what cannot work before anything is started or written."""
+def check(words: Sequence[str], cores: int | None, what: str = "--simulate-cores") -> None:
+    """Refuse what cannot work before anything is started or written; ``what`` asks for cores."""
     launch.find(words[0], os.environ)
     commands.missing_script(words)
     if cores is None:
@@ -192,14 +197,14 @@ def check(words: Sequence[str], cores: int | None) -> None:
     device = os.environ.get("PJRT_DEVICE", "")
     if device.upper() not in ("", "CPU"):
         raise UsageError(
-            f"--simulate-cores runs on the CPU, but PJRT_DEVICE={device} is set: "
-            "leave out --simulate-cores, or unset PJRT_DEVICE"
+            f"{what} runs on the CPU, but PJRT_DEVICE={device} is set: "
+            f"leave out {what}, or unset PJRT_DEVICE"
         )
     python = commands.interpreter(words, os.environ)
     found = commands.versions(python, os.environ) if python is not None else None
     problem = found.problem() if found is not None else None
     if problem is not None:
-        raise UsageError(f"--simulate-cores needs torch and torch_xla in {python}; {problem}")
+        raise UsageError(f"{what} needs torch and torch_xla in {python}; {problem}")
 
 
 def _check_writable(*files: Path | None) -> None:
@@ -327,10 +332,11 @@ def _show(
         if code:  # what the linter sees may well be why
             why = "nothing was recorded: the command failed before it used an XLA device"
         console.print(f"xladoctor: {why}", soft_wrap=True)
-    static = _lint(run_dir, words, console)
+    # Kept with the run, so that every later report of it has the same findings.
+    rundir.write_lint(run_dir, _lint(run_dir, words, console))
     read = readings.load([run_dir])
     costs, notes = ask(tpu, read, console)
-    report = diagnosis.diagnose(read, static_findings=static, tpu=costs, notes=notes)
+    report = diagnosis.diagnose(read, tpu=costs, notes=notes)
     width, color = terminal_options(output_file)
     write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:
