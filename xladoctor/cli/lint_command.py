@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
+from xladoctor import visible
 from xladoctor.cli import lint_files, lint_plans
 from xladoctor.errors import UsageError
 from xladoctor.lint import baseline, discovery, engine, sources
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from xladoctor.lint.run import Plan
 
 
-#: Formats that are one text.
+#: Formats that are one text, and those of them that are JSON.
 _WHOLE: Mapping[str, Callable[[Sequence[Finding]], str]] = {
     "github": lint_github.render,
-    "gitlab": lint_gitlab.render,
     "junit": functools.partial(junit.of, passed="no findings"),
+}
+_FOR_MACHINES: Mapping[str, Callable[[Sequence[Finding]], str]] = {
+    "gitlab": lint_gitlab.render,
     "sarif": lint_sarif.render,
 }
 
@@ -47,7 +49,7 @@ def run(request: Request) -> int:
     """
     flags = request.flags
     settings = lint_plans.settings_of(request)
-    lint_plans.load_plugins(settings)
+    lint_plans.load_plugins(request, settings)
     plan = lint_plans.plan_of(request, settings)
     if flags["show_settings"]:
         return _show_settings(plan, settings)
@@ -60,7 +62,7 @@ def run(request: Request) -> int:
         paths, plans = lint_plans.plans_of(request, settings, found)
         if flags["show_files"]:
             for path in paths:
-                click.echo(str(path))
+                click.echo(visible.guarded(visible.line(str(path))))
             return 0
         own = (settings.plugins, settings.root)  # entry points too, where processes start afresh
         cache = lint_plans.cache_of(request, settings)
@@ -124,6 +126,7 @@ def _act(request: Request, settings: config.Settings, results: Sequence[FileResu
 
 def _show_settings(plan: Plan, settings: config.Settings) -> int:
     values = dataclasses.asdict(settings)
+    values["plugins"] = values.pop("withheld")
     values["exclude"] = settings.exclude or discovery.DEFAULT_EXCLUDE
     values["target_torch_xla"] = ".".join(str(part) for part in plan.options.target)
     values["rules"] = sorted(plan.options.codes or ())
@@ -146,7 +149,7 @@ def _show(
     if output:
         path = Path(output)
         try:
-            with path.open("w", encoding="utf-8") as stream:
+            with path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
                 _render(request, settings, findings, results, stream)
         except OSError as error:
             raise UsageError(f"--output-file {output}: {error.strerror}") from error
@@ -164,16 +167,18 @@ def _render(
     results: Sequence[FileResult],
     stream: Any,
 ) -> None:
-    console = Console(file=stream, highlight=False, emoji=False, markup=False)
+    console = lint_files.console_on(stream)
     wanted = settings.output_format
     if wanted == "json":
         statistics = request.flags["statistics"]
         text = lint_json.statistics(findings) if statistics else lint_json.render(findings)
-        stream.write(text)
+        stream.write(visible.in_json(text))
     elif request.flags["statistics"]:
         lint_text.statistics(findings, console)
+    elif wanted in _FOR_MACHINES:
+        stream.write(visible.in_json(_FOR_MACHINES[wanted](findings)))
     elif wanted in _WHOLE:
-        stream.write(_WHOLE[wanted](findings))
+        stream.write(_WHOLE[wanted](visible.of(findings)))
     elif wanted == "concise":
         lint_text.concise(findings, console)
     else:
@@ -190,7 +195,7 @@ def _lines(results: Sequence[FileResult]) -> lint_text.Lines:
     @functools.cache
     def lines(filename: str, cell: int | None) -> Sequence[str]:
         found = source(filename)
-        rows = found.text.splitlines()
+        rows = sources.rows(found.text)
         if cell is None:
             return rows
         place = next((item for item in found.cells or () if item.index == cell), None)
@@ -206,7 +211,7 @@ def _baseline_path(request: Request, settings: config.Settings) -> Path | None:
     if request.flags["baseline"]:
         return Path(request.flags["baseline"])
     if settings.baseline is not None:
-        return settings.root / settings.baseline
+        return settings.path("baseline", settings.baseline)
     return None
 
 

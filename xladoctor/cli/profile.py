@@ -13,7 +13,7 @@ from rich.console import Console
 
 from xladoctor import __version__
 from xladoctor.capture import command as commands
-from xladoctor.capture import launch, rundir
+from xladoctor.capture import launch, masking, rundir
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.capture.simulate.environment import ONE_PROCESS
 from xladoctor.capture.unreached import Watch
@@ -129,7 +129,7 @@ def _profile(
             max_compilations, max_compilations_after_step, forbid_fallbacks, max_syncs_per_step
         )
     )
-    words = _command(command)
+    words = command_words(command)
     check(words, simulate_cores)
     _check_writable(html, output_file)
     console = Console(stderr=True, highlight=False)
@@ -151,22 +151,27 @@ def _profile(
     return own or verdict
 
 
-def _command(words: Sequence[str]) -> list[str]:
+def command_words(words: Sequence[str], example: str = "profile --simulate-cores 8") -> list[str]:
+    """The command to run.
+
+    Raises:
+        UsageError: There is none; the sentence shows ``example``.
+    """
     if not words:
         raise UsageError(
             "no command given: write it behind '--', for example "
-            "'xladoctor profile --simulate-cores 8 -- python train.py'"
+            f"'xladoctor {example} -- python train.py'"
         )
     return commands.expand(words)
 
 
-def check(words: Sequence[str], cores: int | None) -> None:
-    """Refuse what cannot work before anything is started or written."""
+def check(words: Sequence[str], cores: int | None, what: str = "--simulate-cores") -> None:
+    """Refuse what cannot work before anything is started or written; ``what`` asks for cores."""
     launcher = commands.starts_processes(words)
     if cores is not None and launcher is not None:
         raise UsageError(
-            f"--simulate-cores does not run under {launcher}, which starts a process for each "
-            f"core; {ONE_PROCESS}"
+            f"{what} does not run under {launcher}, which starts a process for each core; "
+            f"{ONE_PROCESS}"
         )
     launch.find(words[0], os.environ)
     commands.missing_script(words)
@@ -175,14 +180,14 @@ def check(words: Sequence[str], cores: int | None) -> None:
     device = os.environ.get("PJRT_DEVICE", "")
     if device.upper() not in ("", "CPU"):
         raise UsageError(
-            f"--simulate-cores runs on the CPU, but PJRT_DEVICE={device} is set: "
-            "leave out --simulate-cores, or unset PJRT_DEVICE"
+            f"{what} runs on the CPU, but PJRT_DEVICE={device} is set: "
+            f"leave out {what}, or unset PJRT_DEVICE"
         )
     python = commands.interpreter(words, os.environ)
     found = commands.versions(python, os.environ) if python is not None else None
     problem = found.problem() if found is not None else None
     if problem is not None:
-        raise UsageError(f"--simulate-cores needs torch and torch_xla in {python}; {problem}")
+        raise UsageError(f"{what} needs torch and torch_xla in {python}; {problem}")
 
 
 def _check_writable(*files: Path | None) -> None:
@@ -225,7 +230,7 @@ def record(
     )
     rundir.write_manifest(run_dir, manifest)
     if printed is None:
-        _announce(console, cores, shown)
+        _announce(console, cores, shown, masking.names(words))
     shared = while_running is not None if printed is not None else sys.stdout.isatty()
     progress = Progress(console, run_dir, shared=shared)
 
@@ -258,10 +263,17 @@ def record(
     return run_dir, code
 
 
-def _announce(console: Console, cores: int | None, shown: Path) -> None:
-    """Say what begins, and where it is kept."""
+def _announce(console: Console, cores: int | None, shown: Path, hidden: Sequence[str]) -> None:
+    """Say what begins, where it is kept, and what of the command is not."""
     on = f" on {cores} simulated core{'s' if cores > 1 else ''}" if cores is not None else ""
     console.print(f"xladoctor: profiling{on}; the run is kept in {shown}", soft_wrap=True)
+    if hidden:
+        what = ", ".join(hidden)
+        console.print(
+            f"xladoctor: the command holds what looks like a secret ({what}); it is not kept",
+            soft_wrap=True,
+            markup=False,
+        )
 
 
 def _close(run_dir: Path, manifest: rundir.Manifest, code: int) -> None:
@@ -302,8 +314,9 @@ def _show(
         if code:  # what the linter sees may well be why
             why = "nothing was recorded: the command failed before it used an XLA device"
         console.print(f"xladoctor: {why}", soft_wrap=True)
-    static = _lint(run_dir, words, console)
-    report = diagnosis.diagnose(readings.load([run_dir]), static_findings=static)
+    # Kept with the run, so that every later report of it has the same findings.
+    rundir.write_lint(run_dir, _lint(run_dir, words, console))
+    report = diagnosis.diagnose(readings.load([run_dir]))
     width, color = terminal_options(output_file)
     write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:
@@ -364,7 +377,7 @@ def _lint(run_dir: Path, words: Sequence[str], console: Console) -> list[Finding
     request = lint_plans.Request(tuple(names))
     try:
         settings = lint_plans.settings_of(request)
-        lint_plans.load_plugins(settings)
+        lint_plans.load_plugins(request, settings)
         paths, plans = lint_plans.plans_of(request, settings, [Path(name) for name in names])
     except XladoctorError as error:
         # The run is measured: a slip in the settings must not cost its report.

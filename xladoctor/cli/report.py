@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import click
 
 from xladoctor.capture import rundir
+from xladoctor.cli import boundary
 from xladoctor.errors import SourceError, UsageError
 from xladoctor.report import FORMATS, render
 
@@ -87,11 +88,14 @@ def write(text: str, output_file: Path | None) -> None:
         UsageError: The file cannot be written.
     """
     if output_file is None:
-        click.echo(text, nl=False, color=True)  # whether there is colour is decided above
+        try:
+            click.echo(text, nl=False, color=True)  # whether there is colour is decided above
+        except BrokenPipeError:
+            boundary.leave_stdout()  # ``| head``: what else is to be written or judged still is
         return
     try:
         output_file.parent.mkdir(parents=True, exist_ok=True)
-        output_file.write_text(text, encoding="utf-8")
+        output_file.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UsageError(f"{output_file}: this cannot be written ({error.strerror})") from error
 

@@ -9,12 +9,15 @@ from typing import Any
 from . import measure, wrapping
 from .hlo import Dumps
 from .points import Points
+from .process import Process
 from .recorder import Recorder
 from .writer import Writer
 
 #: What the launcher tells the agent.
 RUN_DIR = "XLADOCTOR_RUN_DIR"
 SIMULATE = "XLADOCTOR_SIMULATE_CORES"
+#: Set if steps are only to be traced.
+DRY_RUN = "XLADOCTOR_DRY_RUN"
 #: "low", "normal" or "high": what is measured beyond counts and times.
 DETAIL = "XLADOCTOR_DETAIL"
 
@@ -37,6 +40,9 @@ def boot() -> Recorder | None:
     if cores is not None:
         _refuse(run_dir, cores)
     writer = Writer(run_dir)
+    if os.environ.get(DRY_RUN):
+        _dry_run(writer, cores or 1)
+        return None
     recorder = Recorder(writer, simulated_cores=cores)
     points = Points(on_failure=recorder.process.hook_off)
     for missing in wrapping.install(points):
@@ -92,6 +98,18 @@ def _simulate(points: Points, cores: int, recorder: Recorder) -> None:
             f"this torch_xla cannot run on simulated cores, it has no {', '.join(missing)}: "
             'pip install "xladoctor[xla]"'
         )
+
+
+def _dry_run(writer: Writer, cores: int) -> None:
+    from .. import dryrun
+
+    process = Process(writer, cores)
+    points = Points(on_failure=process.hook_off)
+    for missing in wrapping.install(points):
+        process.hook_off(missing, None)
+    lacking = dryrun.install(points, writer, process, cores)
+    if lacking:
+        raise RuntimeError(f"this torch_xla cannot be traced, it has no {', '.join(lacking)}")
 
 
 def _simulated_cores(value: str | None) -> int | None:

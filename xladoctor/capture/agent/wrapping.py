@@ -30,6 +30,7 @@ from .points import (
     FEED,
     LAUNCH,
     LOADER,
+    MADE,
     RENDEZVOUS,
     STEP,
     WAIT,
@@ -257,6 +258,15 @@ def _install_loaders(wrap: _Wrapper) -> None:
         "next_item",
         loader("ParallelLoader", True),
     )
+
+    def making(original: Any) -> Any:
+        def make(loader: Any, *args: Any, **kwargs: Any) -> None:
+            original(loader, *args, **kwargs)
+            points.run(Call(MADE, "DataLoader", None, (loader,)), _nothing)
+
+        return make
+
+    wrap.replace("torch.utils.data.dataloader:DataLoader", "__init__", making)
 
     def feed(original: Any) -> Any:
         def run(loader: Any, /) -> Any:
