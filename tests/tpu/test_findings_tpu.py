@@ -52,7 +52,7 @@ def test_the_step_is_all_its_graphs_and_each_cycle_has_its_line(tmp_path: Path) 
 
 def test_what_does_not_fit_is_an_error_at_the_tensors_line(tmp_path: Path) -> None:
     given = report(graphs.run(tmp_path / "run", graphs.large(9)), "v3-8,v5p-8")
-    (finding,) = found(given, "XLA722")
+    (finding,) = found(given, "XLA730")
     assert "v3-8" in finding.message
     assert given.findings[0] is finding
     small, roomy = given.tpu or ()
