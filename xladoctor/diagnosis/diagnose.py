@@ -26,6 +26,7 @@ from xladoctor.diagnosis import (
     kept_tensors,
     memory,
     recompilation,
+    silent,
     split_step,
     step_boundary,
     tallies,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 _DIAGNOSES = (
     cores.find,
     core_reports.find,
+    silent.find,
     step_boundary.find,
     empty_steps.find,
     recompilation.find,

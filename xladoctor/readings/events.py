@@ -343,6 +343,19 @@ class EventReader:
             )
         )
 
+    def _on_silent(self, event: dict[str, Any]) -> None:
+        known = {"e", "t", "check", "core", "step", "site", "cause_site"}
+        self._rows["silent"].append(
+            tables.SilentRow(
+                self._process,
+                integer(event.get("core")),
+                integer(event.get("step")),
+                text(event.get("check")) or "",
+                self._site(event.get("site")),
+                {key: value for key, value in event.items() if key not in known},
+            )
+        )
+
     def _on_hook_off(self, event: dict[str, Any]) -> None:
         self._notes.append(
             f"not measured from there on: {event.get('hook')} ({event.get('error')})"

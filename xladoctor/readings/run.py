@@ -63,6 +63,7 @@ def read_run(path: Path) -> tables.Run:
         hangs=tuple(rows["hang"]),
         divergences=tuple(rows["divergence"]),
         partings=tuple(rows["parting"]),
+        silent=tuple(rows["silent"]),
         metrics=tuple(rows["metrics"]),
         linted=static,
         notes=tuple(dict.fromkeys(notes)),

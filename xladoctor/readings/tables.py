@@ -338,6 +338,24 @@ class PartingRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SilentRow:
+    """What a check for training that is wrong without an error has seen on one core.
+
+    Attributes:
+        check: Its name: "gradient-cut", "no-gradient", "draws", "embedding", "labels", "buffers",
+            "sharded-clip" or "sharded-save".
+        facts: What it knows besides; see the module of that check in ``capture/simulate/checks``.
+    """
+
+    process: str
+    core: int | None
+    step: int | None
+    check: str
+    frames: tuple[Frame, ...]
+    facts: Mapping[str, object]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Run:
     """A run directory as tables; ``notes`` are sentences on what is missing.
 
@@ -356,6 +374,7 @@ class Run:
     hangs: tuple[HangRow, ...] = ()
     divergences: tuple[DivergenceRow, ...] = ()
     partings: tuple[PartingRow, ...] = ()
+    silent: tuple[SilentRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()
     linted: tuple[Finding, ...] | None = None

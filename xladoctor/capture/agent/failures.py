@@ -42,6 +42,10 @@ class Failures:
                 self.error(account, facts["error"])
         elif kind == "cores-part":
             self._with_places("parting", facts)
+        elif kind == "silent":
+            self._with_places("silent", facts)
+        elif kind == "check-off":
+            self._process.hook_off(f"check {facts['check']}", facts["error"])
         elif kind == "tags-differ":
             self._with_places("divergence", {"kind": "tags", **facts})
         else:
