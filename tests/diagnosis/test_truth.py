@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.invented import InventedRun
+from xladoctor import catalogue
 from xladoctor.capture import rundir
 from xladoctor.diagnosis import diagnose
 from xladoctor.diagnosis.ranking import cause_of, ranked
@@ -274,6 +275,17 @@ def test_a_cause_stands_above_what_it_causes() -> None:
     failed = measured("XLA411", Severity.ERROR, 12)
     here, elsewhere = lint("XLA801", 12), lint("XLA802", 99)
     assert ranked([elsewhere, failed, here]) == [here, failed, elsewhere]
+
+
+def test_the_table_of_causes_names_rules_that_there_are() -> None:
+    codes = set(catalogue.pages())
+    for row in catalogue.table("causes")["cause"]:
+        assert row["where"] in ("line", "anywhere")
+        assert row["why"]
+        assert set(row["symptoms"]) <= codes
+        for beginning in row["codes"]:
+            assert any(code.startswith(beginning) for code in codes)
+            assert beginning not in row["symptoms"]
 
 
 def test_the_verdict_names_the_cause_and_what_to_do_about_it(tmp_path: Path) -> None:
