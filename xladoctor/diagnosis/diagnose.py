@@ -36,6 +36,7 @@ from xladoctor.diagnosis.case import PARTS, Case, RunFacts
 from xladoctor.diagnosis.executed import marked
 from xladoctor.diagnosis.pasted import pasted
 from xladoctor.diagnosis.ranking import ranked
+from xladoctor.diagnosis.succession import without_earlier_turns
 from xladoctor.diagnosis.verdict import conclusive, verdict
 from xladoctor.findings import merge
 from xladoctor.results import Report, Summary, TimeParts
@@ -82,6 +83,7 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
             directory has kept, with file names relative to where the command ran; all of them are
             joined with what was measured.
     """
+    readings = without_earlier_turns(readings)
     case = Case(
         run=RunFacts(readings.runs) if readings.runs else None,
         pasted=pasted(readings),

@@ -7,7 +7,6 @@ normal and become notes. Rows and keys that are not known are left alone.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from xladoctor.readings import linted, tables
 from xladoctor.readings.events import VERSION, EventReader
 from xladoctor.readings.fields import integer, number, text
 from xladoctor.readings.metrics_text import parse_reports
-from xladoctor.readings.turns import NO_OPTIMIZER
 from xladoctor.readings.unwatched import unwatched
 
 if TYPE_CHECKING:
@@ -45,8 +43,6 @@ def read_run(path: Path) -> tables.Run:
     for folder in sorted(path.glob("p*/")):
         _read_process(folder, manifest, rows, notes)
     notes += unwatched(path)
-    if any(row.steps and not row.turns for row in rows["core"]):
-        _only_optimizer_steps(rows, notes)
     if not rows["process"]:
         notes.append("no process that could be watched used a device: nothing was recorded")
     static = linted.read(path, notes)
@@ -68,24 +64,6 @@ def read_run(path: Path) -> tables.Run:
         linted=static,
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _only_optimizer_steps(rows: dict[str, list[Any]], notes: list[str]) -> None:
-    """Where a core has stepped an optimizer, turns of a loop (an earlier launch's) are no steps."""
-    notes[:] = [note for note in notes if note != NO_OPTIMIZER]
-    turning = {(row.process, row.core) for row in rows["core"] if row.turns}
-    for kind, none in (
-        ("core", {"steps": 0, "turns": False}),
-        ("step", {"first": None, "last": None}),
-        ("sync", {"first": None, "last": None}),
-        ("fallback", {"first": None, "last": None}),
-        ("launch", {"first": None, "last": None}),
-        ("compilation", {"step": 0}),
-    ):
-        rows[kind] = [
-            dataclasses.replace(row, **none) if (row.process, row.core) in turning else row
-            for row in rows[kind]
-        ]
 
 
 def _manifest(path: Path, notes: list[str]) -> tables.Manifest:
