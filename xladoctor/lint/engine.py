@@ -101,11 +101,13 @@ class Member:
         source: What to lint.
         options: Which rules, for which torch_xla.
         imports: Modules as its imports spell them to the file names of the other members.
+        wanted: Whether it is asked what is found in it, or only known for the others' sake.
     """
 
     source: Source
     options: LintOptions
     imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    wanted: bool = True
 
 
 def lint_together(
@@ -113,7 +115,7 @@ def lint_together(
 ) -> list[Result]:
     """Lint sources that import each other; one result each, in their order. Pure.
 
-    A source that cannot be read drops out of the program and does not hinder the others.
+    The result of one that is not wanted is empty. A source that cannot be read drops out of the program and does not hinder the others.
     """
     rules = registry.rules() if rules is None else rules
     linked = len(members) > 1 or any(not code.startswith("XLA") for code in rules)
@@ -125,6 +127,9 @@ def lint_together(
     by_name = {member.source.filename: member.source for member in members}
     done = []
     for member in members:
+        if not member.wanted:
+            done.append(Result())
+            continue
         source, options = member.source, member.options
         first = results.get(source.filename, start[source.filename][0])
         findings, failures = list(first.findings), list(first.failures)

@@ -118,12 +118,13 @@ def _contents(group: Group, files: Files) -> dict[str, bytes]:
 
 def lint_group(work: _Work) -> list[FileResult]:
     """Lint files that belong together; a file that cannot be read is a finding."""
-    group, data, plan = work.group, work.data, work.plan
+    group, data, plan, plans = work.group, work.data, work.plan, work.plans
     members = {
         name: Member(
             sources.from_bytes(data[name], name) if name in data else sources.read(Path(name)),
             plan(name).options_for(name),
             group.imports.get(name, {}),
+            wanted=name in plans,
         )
         for name in group.names
     }
@@ -138,9 +139,13 @@ def lint_group(work: _Work) -> list[FileResult]:
             continue
 
         def again(source: Source, name: str = name) -> Result:
-            changed = members | {name: dataclasses.replace(members[name], source=source)}
-            done = engine.lint_together(list(changed.values()))
-            return done[list(changed).index(name)]
+            changed = [
+                dataclasses.replace(member, source=source)
+                if other == name
+                else dataclasses.replace(member, wanted=False)
+                for other, member in members.items()
+            ]
+            return engine.lint_together(changed)[list(members).index(name)]
 
         unsafe = plan(name).fix == "unsafe"
         fixed = fixes.fix(data[name], name, again, unsafe=unsafe, fixable=wanted)
