@@ -23,6 +23,12 @@ _LIBRARIES = tuple(
     }
     | {_OURS + os.sep}
 )
+#: Installed packages also stand where sysconfig does not say: ``pip install --user``, PYTHONPATH.
+_INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+
+
+def _is_library(path: str) -> bool:
+    return path.startswith(_LIBRARIES) or any(part in path for part in _INSTALLED)
 
 
 def from_the_user(error: BaseException) -> TracebackType | None:
@@ -31,7 +37,7 @@ def from_the_user(error: BaseException) -> TracebackType | None:
     What called it is torch_xla and we; all of it if none is the user's.
     """
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_LIBRARIES):
+    while trace is not None and _is_library(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace or error.__traceback__
 
@@ -40,7 +46,7 @@ def _users(thread: int) -> Iterator[FrameType]:
     frame = sys._current_frames().get(thread)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_LIBRARIES) and not name.startswith("<"):
+        if not _is_library(name) and not name.startswith("<"):
             yield frame
         frame = frame.f_back
 
@@ -85,4 +91,4 @@ def place_named(file: str, row: int) -> Place | None:
     if len(paths) != 1:
         return None
     path = paths.pop()
-    return None if path.startswith(_LIBRARIES) else (path, row, "")
+    return None if _is_library(path) else (path, row, "")

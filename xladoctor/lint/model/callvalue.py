@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +20,7 @@ from xladoctor.lint.model.values import (
     element_of,
     join,
     on_device,
+    without_places,
 )
 
 if TYPE_CHECKING:
@@ -142,17 +142,17 @@ class CallEvaluator:
         if name.startswith("torch_xla"):
             return self._torch_xla(node, name, arguments, first)
         if name in know.WRAPPERS or name in know.PASS_ON:
-            return dataclasses.replace(first, type_name=name)
+            return first.but(type_name=name)
         if name in know.CORE_NUMBERS:
             return Value(Kind.CORE_NUMBER, certain=True, origin=node, local=True)
         if name.startswith("numpy."):
             return Value(Kind.ARRAY, certain=True, local=local)
         if name.startswith(know.HOST_MODULES):
-            return dataclasses.replace(NUMBER, local=local)
+            return NUMBER.but(local=local)
         if name == "functools.partial":
             more = (*first.bound, *arguments[1:])
             fits = first.kind is Kind.FUNCTION and len(more) <= _MOST_BOUND
-            return dataclasses.replace(first, bound=more) if fits else first
+            return first.but(bound=more) if fits else first
         if name.startswith("torch.") or name == "torch":
             return self._torch(node, name, arguments)
         if name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
@@ -165,10 +165,10 @@ class CallEvaluator:
         first = values[0] if values else UNKNOWN
         local = any(value.local or element_of(value).local for value in values)
         if name in know.PASS_ON:
-            return dataclasses.replace(first, items=None) if values else container(None)
+            return without_places(first) if values else container(None)
         if name in know.HOST_BUILTINS:
             kept = local and name in {"builtins.int", "builtins.float", "builtins.bool"}
-            return dataclasses.replace(NUMBER, local=kept)
+            return NUMBER.but(local=kept)
         if name == "builtins.range":
             return container(NUMBER)
         if name == "builtins.enumerate":
@@ -199,12 +199,12 @@ class CallEvaluator:
             for part in parts:
                 text = dotted_text(part)
                 if text is not None and text in frame.env:
-                    frame.env[text] = dataclasses.replace(frame.env[text], local=False)
+                    frame.env[text] = frame.env[text].but(local=False)
         if name.endswith(".mesh_reduce"):
             return NUMBER
         tensors = [value for value in values if value.holds_device_tensor]
         if tensors:
-            return dataclasses.replace(tensors[0], local=False)
+            return tensors[0].but(local=False)
         # They are given a device tensor, wherever it is from, and give back a new one.
         place = {f"{know.XM}.all_reduce": 1, f"{know.XM}.all_gather": 0}.get(name, len(values))
         one = place < len(values) and values[place].kind is Kind.UNKNOWN
@@ -224,7 +224,7 @@ class CallEvaluator:
         if name == know.DATA_PARALLEL:
             return Value(Kind.OBJECT, certain=True, origin=node, type_name=name)
         if name in know.WRAPPERS or "FullySharded" in name:
-            return dataclasses.replace(first, on_device=first.on_device or "Fully" in name)
+            return first.but(on_device=first.on_device or "Fully" in name)
         if name.startswith("torch_xla.amp.syncfree") or ".optim." in name:
             return Value(Kind.OPTIMIZER, certain=True, origin=node)
         if name in know.SPAWNERS:

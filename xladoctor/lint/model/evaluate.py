@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from xladoctor.lint.model.values import (
     element_of,
     join,
     likely,
+    without_places,
 )
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Evaluator:
             return guessed
         if guessed.kind is Kind.UNKNOWN:
             return value
-        return dataclasses.replace(guessed, local=True) if value.local else guessed
+        return guessed.but(local=True) if value.local else guessed
 
     def _attribute(self, node: cst.Attribute, frame: Frame) -> Value:
         if self.flow.names.resolve(node) is not None:
@@ -190,7 +190,7 @@ class Evaluator:
             return NUMBER
         if name == "device":
             kind = Kind.DEVICE if holder.is_device_tensor else Kind.OTHER_DEVICE
-            return dataclasses.replace(likely(holder), kind=kind, local=False)
+            return likely(holder).but(kind=kind, local=False)
         if name in know.TENSOR_ATTRIBUTES:
             return holder
         # A model's output may be an object: ``outputs.loss``, ``outputs.logits``.
@@ -215,7 +215,7 @@ class Evaluator:
         right = self.evaluate(node.right, frame)
         text = cst.SimpleString | cst.ConcatenatedString | cst.FormattedString
         if isinstance(node.operator, cst.Modulo) and isinstance(node.left, text):
-            return dataclasses.replace(NUMBER, local=right.local)
+            return NUMBER.but(local=right.local)
         return combine(left, right)
 
     def _boolean(self, node: cst.BooleanOperation, frame: Frame) -> Value:
@@ -244,8 +244,8 @@ class Evaluator:
             Kind.CORE_NUMBER: Kind.IS_MASTER,
         }
         if value.kind in flipped:
-            return dataclasses.replace(value, kind=flipped[value.kind])
-        return dataclasses.replace(NUMBER, local=value.local)
+            return value.but(kind=flipped[value.kind])
+        return NUMBER.but(local=value.local)
 
     def _comparison(self, node: cst.Comparison, frame: Frame) -> Value:
         left = self.evaluate(node.left, frame)
@@ -253,7 +253,7 @@ class Evaluator:
         operator = node.comparisons[0].operator
         local = left.local or any(value.local for value in rest)
         if isinstance(operator, cst.Is | cst.IsNot | cst.In | cst.NotIn):
-            return dataclasses.replace(NUMBER, local=local and left.kind is not Kind.DEVICE_TENSOR)
+            return NUMBER.but(local=local and left.kind is not Kind.DEVICE_TENSOR)
         for number, other in ((left, node.comparisons[0].comparator), (rest[0], node.left)):
             if isinstance(other, cst.Integer) and (
                 number.kind is Kind.CORE_NUMBER or self._says_core(node, number, other)
@@ -262,7 +262,7 @@ class Evaluator:
         tensor = functools.reduce(combine, rest, left)
         if tensor.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY}:
             return tensor
-        return dataclasses.replace(NUMBER, local=local)
+        return NUMBER.but(local=local)
 
     def _says_core(self, node: cst.Comparison, number: Value, other: cst.Integer) -> bool:
         """``rank == 0`` of a rank that comes from elsewhere: the environment, a helper's module."""
@@ -354,6 +354,8 @@ class Evaluator:
 
 def combine(left: Value, right: Value) -> Value:
     """What an arithmetic operator makes of two values."""
+    if Kind.NOTHING in {left.kind, right.kind}:
+        return join(left, right)
     local = left.local or right.local
     for kind in (Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY):
         sides = [value for value in (left, right) if value.kind is kind]
@@ -361,14 +363,14 @@ def combine(left: Value, right: Value) -> Value:
             if kind is not Kind.DEVICE_TENSOR and Kind.UNKNOWN in {left.kind, right.kind}:
                 return Value(local=local)
             best = next((value for value in sides if value.certain), sides[0])
-            return dataclasses.replace(best, local=local)
+            return best.but(local=local)
     if left.kind is Kind.CONTAINER and right.kind is Kind.CONTAINER:
-        return dataclasses.replace(join(left, right), items=None)
+        return without_places(join(left, right))
     if Kind.CONTAINER in {left.kind, right.kind}:
         return left if left.kind is Kind.CONTAINER else right
     if Kind.UNKNOWN in {left.kind, right.kind}:
         return Value(local=local)
-    return dataclasses.replace(NUMBER, local=local)
+    return NUMBER.but(local=local)
 
 
 def _asks_for_master(number: Value, operator: cst.BaseCompOp, literal: str) -> Value:
@@ -377,4 +379,4 @@ def _asks_for_master(number: Value, operator: cst.BaseCompOp, literal: str) -> V
         kind = Kind.IS_MASTER
     elif literal == "0" and isinstance(operator, cst.NotEqual | cst.GreaterThan | cst.LessThan):
         kind = Kind.NOT_MASTER
-    return dataclasses.replace(number, kind=kind, local=True)
+    return number.but(kind=kind, local=True)

@@ -3,14 +3,17 @@
 An abstract run of the modules and of every function in them. Statements run in order, branches are
 joined, loop bodies run again while their beginning changes. A call runs the function it calls if
 its arguments say something new; what is only known later (globals, attributes that another method
-sets) is there in the next round, until nothing changes or ``_ROUNDS`` are over. Methods are
-run once per object they are called on, so that ``batch_time.avg`` (numbers) is not confused with
-``losses.avg`` (device tensors) of the same class.
+sets) is there in the next round, until a round finds just what it was given: a fixed point. Where
+rounds would swing to and fro, what they found is joined from ``_PATIENCE`` rounds on (widening):
+values then only go up, and the lattice of values ends. Methods are run once per object they are
+called on, so that ``batch_time.avg`` (numbers) is not confused with ``losses.avg`` (device tensors)
+of the same class.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
@@ -21,6 +24,7 @@ from xladoctor.lint.model.evidence import Evidence
 from xladoctor.lint.model.statements import Frame, Statements, join_env
 from xladoctor.lint.model.syntax import Class, Function, Tree
 from xladoctor.lint.model.values import (
+    NOTHING,
     NUMBER,
     UNKNOWN,
     Instance,
@@ -35,7 +39,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.statements import Env
 
-_ROUNDS = 5
+#: Programs reach their fixed point in two to four rounds.
+_PATIENCE = 5
 _MOST_CONTEXTS = 8
 _LONGEST_CHAIN = 20
 
@@ -56,6 +61,23 @@ class Facts:
         return isinstance(other, Facts) and vars(self) == vars(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def joined(self, other: Facts) -> Facts:
+        """What both rounds found."""
+        both = Facts()
+        for facts in (self, other):
+            for context, parameters in facts.parameters.items():
+                before = both.parameters.get(context, {})
+                both.parameters[context] = join_env(before, parameters)
+            for home, env in facts.outer.items():
+                both.outer[home] = join_env(both.outer.get(home, {}), env)
+            for context, result in facts.results.items():
+                both.results[context] = join(both.results.get(context, NOTHING), result)
+            for place, value in facts.attributes.items():
+                both.attributes[place] = join(both.attributes.get(place, NOTHING), value)
+            for cls, instances in facts.instances.items():
+                both.instances.setdefault(cls, {}).update(instances)
+        return both
 
 
 class Flow:
@@ -85,15 +107,18 @@ class Flow:
         self._waiting: dict[Context, None] = {}
         self._entered: set[Function] = set()
         self._called: set[Function] = set()
-        for _ in range(_ROUNDS):
+        for number in itertools.count(1):
             self._round()
+            if number > _PATIENCE:
+                self.found = self.known.joined(self.found)
             if self.found == self.known:
                 break
             self.known = self.found
 
     def value(self, node: cst.BaseExpression) -> Value:
         """What an expression evaluates to."""
-        return self._values.get(node, UNKNOWN)
+        value = self._values.get(node, NOTHING)
+        return UNKNOWN if value.kind is Kind.NOTHING else value
 
     def target(self, node: cst.Call) -> Function | Class | None:
         """The function or class of this file that a call calls."""
@@ -201,7 +226,9 @@ class Flow:
                 self._run(*context)
             else:
                 self._waiting[context] = None
-        return self.found.results.get(context) or self.known.results.get(context, UNKNOWN)
+        # A function that calls itself has, for now, returned nothing.
+        otherwise = NOTHING if function in self._running else UNKNOWN
+        return self.found.results.get(context) or self.known.results.get(context, otherwise)
 
     def made(self, call: cst.Call, cls: Class) -> Instance:
         """An object of a class of this file is made by a call."""
@@ -257,7 +284,7 @@ class Flow:
 
     def _run_waiting(self) -> None:
         """Run what was called at the end of a chain of calls too long for Python's own stack."""
-        for _ in range(_ROUNDS):
+        while self._waiting:
             waiting, self._waiting = self._waiting, {}
             for context in waiting:
                 self._run(*context)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
@@ -68,7 +67,7 @@ class MethodEvaluator:
         if receiver.kind is Kind.CONTAINER:
             return self._container_method(func, name, receiver, arguments, frame)
         if receiver.kind is Kind.PARALLEL_LOADER and name == "per_device_loader":
-            return dataclasses.replace(receiver, kind=Kind.DEVICE_LOADER)
+            return receiver.but(kind=Kind.DEVICE_LOADER)
         if receiver.kind is Kind.MODEL and name in {"train", "eval", "float", "half", "bfloat16"}:
             return receiver
         return self._by_name(node, name, receiver, arguments)
@@ -85,11 +84,11 @@ class MethodEvaluator:
                 return _prepared(arguments)
             return _all_moved(arguments[0][1], node) if self._flow.believes() else UNKNOWN
         if name in know.REDUCE_METHODS and arguments:
-            return dataclasses.replace(arguments[0][1], local=False)
+            return arguments[0][1].but(local=False)
         if name == "numpy" or receiver.kind is Kind.ARRAY:
             return Value(Kind.ARRAY, receiver.certain, local=receiver.local)
         if name in know.READS or receiver.kind is Kind.NUMBER:
-            return dataclasses.replace(NUMBER, local=receiver.local)
+            return NUMBER.but(local=receiver.local)
         if name == "run" and arguments and arguments[0][1].function is not None:
             function = arguments[0][1]  # MpSerialExecutor().run(make_dataset)
             assert function.function is not None
@@ -107,9 +106,9 @@ class MethodEvaluator:
         self, node: cst.Call, name: str, receiver: Value, arguments: Arguments
     ) -> Value:
         if name == "item":
-            return dataclasses.replace(NUMBER, local=receiver.local)
+            return NUMBER.but(local=receiver.local)
         if name == "tolist":
-            return container(dataclasses.replace(NUMBER, local=receiver.local))
+            return container(NUMBER.but(local=receiver.local))
         if name == "numpy":
             return Value(Kind.ARRAY, receiver.certain, node, receiver.local)
         if name == "cpu":
@@ -129,7 +128,7 @@ class MethodEvaluator:
         local = receiver.local or any(value.local for _, value in arguments)
         if receiver.kind is Kind.CPU_TENSOR and any(v.is_device_tensor for _, v in arguments):
             return Value(local=local)
-        return dataclasses.replace(receiver, local=local)
+        return receiver.but(local=local)
 
     def _tensor_moved(self, node: cst.Call, receiver: Value, arguments: Arguments) -> Value:
         for (_, value), argument in zip(arguments, node.args, strict=True):
@@ -168,7 +167,7 @@ class MethodEvaluator:
         if receiver.kind in {Kind.MODEL, Kind.LOSS}:
             if device is None or device.kind is not Kind.DEVICE:
                 return receiver
-            moved = dataclasses.replace(receiver, on_device=True)
+            moved = receiver.but(on_device=True)
             text = dotted_text(func.value)
             if text is not None and text in frame.env:
                 frame.env[text] = moved
@@ -213,9 +212,9 @@ def _prepared(arguments: Arguments) -> Value:
     items = []
     for _, value in arguments:
         if value.kind is Kind.LOADER:
-            value = dataclasses.replace(value, kind=Kind.DEVICE_LOADER)
+            value = value.but(kind=Kind.DEVICE_LOADER)
         elif value.kind is Kind.MODEL:
-            value = dataclasses.replace(value, on_device=True)
+            value = value.but(on_device=True)
         items.append(value)
     return items[0] if len(items) == 1 else container(None, tuple(items))
 

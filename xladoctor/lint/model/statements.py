@@ -37,7 +37,8 @@ class Frame:
         env: Names (and dotted texts such as ``args.device``) to what they hold.
         dead: The end of the block is not reached.
         result: What was returned so far.
-        left: What the names held where the block was left early.
+        left: What the names held where the function was left early.
+        leaps: The same where the body of the innermost loop was (``break``, ``continue``).
     """
 
     def __init__(self, function: Function | None, instance: Instance | None) -> None:
@@ -47,6 +48,7 @@ class Frame:
         self.dead = False
         self.result: Value | None = None
         self.left: Env = {}
+        self.leaps: Env = {}
 
 
 class Statements:
@@ -118,7 +120,7 @@ class Statements:
         elif isinstance(node, cst.Return):
             value = evaluate(node.value, frame) if node.value is not None else NUMBER
             frame.result = value if frame.result is None else join(frame.result, value)
-            frame.left = {**frame.left, **frame.env}
+            frame.left = join_env(frame.left, frame.env)
             frame.dead = True
         elif isinstance(node, cst.Assert):
             evaluate(node.test, frame)
@@ -126,7 +128,7 @@ class Statements:
             self._evaluator.inside(node, frame)
             frame.dead = True
         elif isinstance(node, cst.Break | cst.Continue):
-            frame.left = {**frame.left, **frame.env}
+            frame.leaps = join_env(frame.leaps, frame.env)
             frame.dead = True
         elif isinstance(node, cst.Del) and isinstance(node.target, cst.Name):
             frame.env.pop(node.target.value, None)
@@ -168,16 +170,19 @@ class Statements:
 
     def _loop(self, node: cst.For | cst.While, frame: Frame, head: object) -> None:
         assert callable(head)
+        """Run a body until what holds at its beginning says nothing new: values only go up."""
         start = dict(frame.env)
-        for _ in range(2):
+        around, frame.leaps = frame.leaps, {}
+        while True:
             frame.env, frame.dead = dict(start), False
             head()
             self.run(node.body.body, frame)
-            # ``continue`` and ``break`` leave the body as well.
-            joined = join_env(start, {**frame.left, **frame.env})
+            end = frame.leaps if frame.dead else join_env(frame.leaps, frame.env)
+            joined = join_env(start, end)
             if joined == start:
                 break
             start = joined
+        frame.leaps = around
         frame.env, frame.dead = dict(start), False
         if node.orelse is not None:
             self.run(node.orelse.body.body, frame)

@@ -1,11 +1,18 @@
-"""Kinds of value: what an expression evaluates to, as far as the model knows."""
+"""Kinds of value: what an expression evaluates to, as far as the model knows.
+
+Values form a lattice. ``NOTHING`` is its bottom: no run has given the expression a value yet, which
+is not the same as ``UNKNOWN``, a value that could be anything. ``join`` goes up: it keeps every
+kind that some road gives (``Value.roads``), so it does not matter in which order roads come
+together. What a value *counts as* (``Value.kind``) is read off all its roads at once, by
+``_counts_as``.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +27,7 @@ _DEEPEST = 3
 class Kind(enum.Enum):
     """What sort of thing a value is; ``UNKNOWN`` is an honest answer."""
 
+    NOTHING = "nothing yet"
     UNKNOWN = "unknown"
     DEVICE_TENSOR = "device tensor"
     CPU_TENSOR = "CPU tensor"
@@ -74,6 +82,8 @@ class Value:
             package that was given device tensors. Who calls ``.cpu()`` of it thinks it is there.
         bound: For a function: arguments that ``functools.partial`` has given it already, as
             (keyword or None, value).
+        roads: Where different roads give different kinds: one value for each kind, in the order of
+            ``Kind``. Empty for a value of one kind.
     """
 
     kind: Kind = Kind.UNKNOWN
@@ -88,6 +98,11 @@ class Value:
     type_name: str | None = None
     made_of_device: bool = False
     bound: tuple[tuple[str | None, Value], ...] = ()
+    roads: tuple[Value, ...] = ()
+
+    def but(self, **changes: Any) -> Value:
+        """The same value with other attributes: of one kind, the one that it counts as."""
+        return dataclasses.replace(self, roads=(), **changes)
 
     @property
     def is_device_tensor(self) -> bool:
@@ -108,13 +123,14 @@ class Value:
         return self.kind in {Kind.LOADER, Kind.DEVICE_LOADER}
 
 
+NOTHING = Value(Kind.NOTHING)
 UNKNOWN = Value()
 NUMBER = Value(Kind.NUMBER, certain=True)
 
 
 def likely(value: Value) -> Value:
     """The same value, less sure."""
-    return dataclasses.replace(value, certain=False) if value.certain else value
+    return value.but(certain=False) if value.certain else value
 
 
 def container(element: Value | None, items: tuple[Value, ...] | None = None) -> Value:
@@ -127,6 +143,8 @@ def container(element: Value | None, items: tuple[Value, ...] | None = None) -> 
 
 
 def _depth(value: Value) -> int:
+    if value.roads:
+        return max(_depth(road) for road in value.roads)
     if value.kind is not Kind.CONTAINER:
         return 0
     inner = [*(value.items or ()), *([value.element] if value.element else [])]
@@ -136,30 +154,49 @@ def _depth(value: Value) -> int:
 def join(one: Value, other: Value) -> Value:
     """What is known of a value that is one or the other (two branches, two callers).
 
-    A device tensor on one of the roads and a number or something unknown on the other is *likely*
-    a device tensor: the read happens on that road. With a CPU tensor on the other road it is
-    unknown: code that serves both is often right.
+    Commutative, associative, idempotent and monotone, with ``NOTHING`` as its neutral element; only
+    ``origin``, a witness that no comparison asks for, depends on the order.
     """
-    if one == other:
+    if one is other or one == other or other.kind is Kind.NOTHING:
         return one
-    if one.kind is other.kind:
-        return _join_same(one, other)
-    for value, rest in ((one, other), (other, one)):
-        if value.kind is Kind.DEVICE_TENSOR and rest.kind in {Kind.NUMBER, Kind.UNKNOWN}:
-            return dataclasses.replace(value, certain=False, local=value.local or rest.local)
-        if value.kind is Kind.DEVICE and rest.kind in {Kind.OTHER_DEVICE, Kind.NUMBER}:
-            return likely(value)
-        if value.kind in _KEPT and rest.kind in {Kind.UNKNOWN, Kind.NUMBER}:
-            # ``sampler = None`` before ``if ...: sampler = DistributedSampler(...)``.
-            return likely(value)
-        if value.kind is Kind.DEVICE_LOADER and rest.kind is Kind.LOADER:
-            return likely(value)
-    return Value(local=one.local or other.local)
+    if one.kind is Kind.NOTHING:
+        return other
+    by_kind: dict[Kind, Value] = {}
+    for value in (*(one.roads or (one,)), *(other.roads or (other,))):
+        before = by_kind.get(value.kind)
+        by_kind[value.kind] = value if before is None else _join_same(before, value)
+    if len(by_kind) == 1:
+        return by_kind.popitem()[1]
+    return _counts_as(tuple(by_kind[kind] for kind in Kind if kind in by_kind))
 
 
-#: Kinds that one known road is enough to believe in, since nothing is reported for the kind alone.
+def _counts_as(roads: tuple[Value, ...]) -> Value:
+    """What a value of several kinds counts as, for those who ask for one.
+
+    A device tensor on one of the roads and a number or something unknown on the others is *likely*
+    a device tensor: the read happens on that road. With a CPU tensor on another road it is unknown:
+    code that serves both is often right.
+    """
+    local = any(road.local for road in roads)
+    telling = [road for road in roads if road.kind not in _SAYS_NOTHING]
+    kinds = {road.kind for road in telling}
+    for better, worse in _STRONGER:
+        if kinds == {better, worse}:
+            telling = [road for road in telling if road.kind is better]
+    if len(telling) == 1 and telling[0].kind in _KEPT:
+        return dataclasses.replace(telling[0], certain=False, local=local, roads=roads)
+    return Value(local=local, roads=roads)
+
+
+#: Beside these a known road is believed: ``sampler = None`` before ``if ...: sampler = ...``.
+_SAYS_NOTHING = frozenset({Kind.UNKNOWN, Kind.NUMBER})
+#: Of two kinds the one that counts, where programs choose between them by what they run on.
+_STRONGER = ((Kind.DEVICE, Kind.OTHER_DEVICE), (Kind.DEVICE_LOADER, Kind.LOADER))
+#: Kinds that one known road is enough to believe in: device tensors, since that road is taken; the
+#: others, since nothing is reported for the kind alone.
 _KEPT = frozenset(
     {
+        Kind.DEVICE_TENSOR,
         Kind.LOADER,
         Kind.DEVICE_LOADER,
         Kind.PARALLEL_LOADER,
@@ -177,20 +214,22 @@ _KEPT = frozenset(
 
 
 def _join_same(one: Value, other: Value) -> Value:
+    """The join of two values of one and the same kind, attribute by attribute."""
     items: tuple[Value, ...] | None = None
     if one.items is not None and other.items is not None and len(one.items) == len(other.items):
         items = tuple(join(a, b) for a, b in zip(one.items, other.items, strict=True))
-    if one.element is None or other.element is None:
-        element = one.element or other.element
+        elements = [one.element, other.element]
     else:
-        element = join(one.element, other.element)
+        # The places are lost, what stands in them is not.
+        elements = [_joined(one), _joined(other)]
+    known = [element for element in elements if element is not None]
     return Value(
         one.kind,
         certain=one.certain and other.certain,
         origin=one.origin or other.origin,
         local=one.local or other.local,
         on_device=one.on_device or other.on_device,
-        element=element,
+        element=functools.reduce(join, known) if known else None,
         items=items,
         instance=one.instance if one.instance == other.instance else None,
         function=one.function if one.function is other.function else None,
@@ -200,12 +239,21 @@ def _join_same(one: Value, other: Value) -> Value:
     )
 
 
+def _joined(value: Value) -> Value | None:
+    """All that a container holds as one value; None if nothing is known to be in it."""
+    inner = [*(value.items or ()), *([value.element] if value.element is not None else [])]
+    return functools.reduce(join, inner) if inner else None
+
+
+def without_places(value: Value) -> Value:
+    """A container of which only is known what it holds, not where."""
+    return value.but(items=None, element=_joined(value))
+
+
 def element_of(value: Value) -> Value:
     """What iterating a value gives."""
     if value.kind is Kind.CONTAINER:
-        if value.element is not None:
-            return value.element
-        return functools.reduce(join, value.items) if value.items else UNKNOWN
+        return _joined(value) or UNKNOWN
     if value.kind is Kind.DEVICE_LOADER:
         return Value(Kind.DEVICE_TENSOR, value.certain, value.origin, local=True)
     if value.kind is Kind.LOADER:
