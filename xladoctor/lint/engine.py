@@ -115,7 +115,8 @@ def lint_together(
 ) -> list[Result]:
     """Lint sources that import each other; one result each, in their order. Pure.
 
-    The result of one that is not wanted is empty. A source that cannot be read drops out of the program and does not hinder the others.
+    The result of one that is not wanted is empty. A source that cannot be read drops out of the
+    program and does not hinder the others.
     """
     rules = registry.rules() if rules is None else rules
     linked = len(members) > 1 or any(not code.startswith("XLA") for code in rules)

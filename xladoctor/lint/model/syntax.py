@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import libcst as cst
 
@@ -177,6 +177,7 @@ class Tree:
         self.imports: list[cst.Import | cst.ImportFrom] = []
         self.top = Scope(module, None)
         self.modules: tuple[cst.Module, ...] = (module,)
+        self._nodes: dict[tuple[type[cst.CSTNode], ...], Sequence[cst.CSTNode]] = {}
         self._walk(module, self.top, None, None)
         self._positions = Positions(module, text, self.parents)
 
@@ -185,8 +186,21 @@ class Tree:
         """The nodes of each type, in the order of the walk."""
         found: dict[type[cst.CSTNode], list[cst.CSTNode]] = {}
         for node in self.scopes:
-            found.setdefault(type(node), []).append(node)
+            kind = type(node)
+            if kind in found:
+                found[kind].append(node)
+            else:
+                found[kind] = [node]
         return found
+
+    def nodes(self, *kinds: type[cst.CSTNode]) -> Sequence[Any]:
+        """The nodes of some types, in the order of the walk; found once."""
+        if len(kinds) == 1:
+            return self.by_type.get(kinds[0], ())
+        if kinds not in self._nodes:
+            found = (node for kind in kinds for node in self.by_type.get(kind, ()))
+            self._nodes[kinds] = sorted(found, key=self.order.__getitem__)
+        return self._nodes[kinds]
 
     def range(self, node: cst.CSTNode) -> CodeRange:
         """Where a node stands (rows from 1, columns from 0, in code points)."""
@@ -320,6 +334,7 @@ class Forest(Tree):
         self.strings = [text for tree in trees for text in tree.strings]
         self.imports = [item for tree in trees for item in tree.imports]
         self.modules = tuple(tree.module for tree in trees)
+        self._nodes = {}
 
 
 _NO_NODES = frozenset([str, bool, int, cst.MaybeSentinel])

@@ -63,9 +63,7 @@ def uses(model: FileModel) -> Iterator[tuple[cst.BaseExpression, str]]:
     Where the code is ready for torch_xla to be missing (try, a test of the version), nothing binds
     the program to it.
     """
-    for node in model.nodes():
-        if not isinstance(node, cst.Attribute | cst.Name):
-            continue
+    for node in model.nodes(cst.Attribute, cst.Name):
         dotted = model.name(node)
         if dotted is None or not _is_ours(dotted) or _is_part(model, node):
             continue
