@@ -16,19 +16,31 @@ from xladoctor.lint.model.syntax import Tree
 ROOT = Path(__file__).resolve().parents[2]
 #: As people write it seldom: what could part LibCST's statements from those of Python's parser.
 ODD = {
-    "decorators": "@(\n    wrap\n)\n\n# why\n@other(1)\nasync \\\n  def f(a, /, *, b=(1,\n 2)): return a; pass\n",
+    "decorators": (
+        "@(\n    wrap\n)\n\n# why\n@other(1)\n"
+        "async \\\n  def f(a, /, *, b=(1,\n 2)): return a; pass\n"
+    ),
     "semicolons": "if a: b; c\nx = 1; y = (2,\n  3); z = 4;\nlast = 1\n",
     "branches": (
         "try:\n\ta = 1\nexcept* E as e:\n\tb = 2\nelse:\n\tc = 3\nfinally:\n\td = 4\n"
         "if a:\n    b\nelif c:\n    # why\n    d\nelif e: f\nelse:\n    if g:\n        h\n"
         "for i in x:\n  y\nelse:\n  z\nwhile a:\n    b\nelse:\n    c\n"
     ),
-    "match": "match a:\n    case 1:\n        b\n    case [x, *y] if z:\n        with (c as d, e):\n            f = '''\n'''; g\n",
-    "wide": "s = 'ä𝄞'; t = f'{s!r:>{len(s)}}', 'ß'\nclass Ü(Base, metaclass=M):\n\n    '''Doc.'''\n\n    x: int = 3\n",
+    "match": (
+        "match a:\n    case 1:\n        b\n    case [x, *y] if z:\n"
+        "        with (c as d, e):\n            f = '''\n'''; g\n"
+    ),
+    "wide": (
+        "s = 'ä𝄞'; t = f'{s!r:>{len(s)}}', 'ß'\n"
+        "class Ü(Base, metaclass=M):\n\n    '''Doc.'''\n\n    x: int = 3\n"
+    ),
     "ends": "def f():\r\n    return 1\r\nx = f()  # no end of line",
-    "indents": "if a:\n if b:\n\t  c\n if d:\n        e = (\n  1)\n",
+    "indents": "if a:\n b\nif c:\n\tif d:\n\t\t  e\n\telse:\n\t        f = (\n  1)\n",
     "form feed": "a = 1\n\x0cb = 2\n\n\x0c\nc = 3\n",
-    "lines between": "\n\n# head\n\nimport a\n\n\nclass A:\n    # b\n\n    @property\n    # c\n    def d(self): ...\n\n    # foot\n# end\n",
+    "lines between": (
+        "\n\n# head\n\nimport a\n\n\nclass A:\n    # b\n\n    @property\n    # c\n"
+        "    def d(self): ...\n\n    # foot\n# end\n"
+    ),
 }
 
 
@@ -63,7 +75,7 @@ def test_every_node_stands_where_libcst_says(name: str) -> None:
 def test_those_of_the_standard_library_too() -> None:
     """A few dozen files that other people wrote, as they are installed."""
     folder = Path(sysconfig.get_paths()["stdlib"])
-    files = sorted(folder.glob("[a-d]*.py"))
+    files = sorted(folder.glob("[a-c]*.py"))
     assert len(files) > 20
     for path in files:
         same(path.read_text(encoding="utf-8"))

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from xladoctor.errors import UsageError
 from xladoctor.lint import fixes, sources, suppressions
-from xladoctor.lint.unused import UNUSED
+from xladoctor.lint.asked import UNUSED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +71,9 @@ def show_fixes(results: Sequence[FileResult]) -> None:
 
 def diff(results: Sequence[FileResult]) -> int:
     """Show what the fixes would change; 1 if there is anything."""
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
     count = 0
     for result in results:

@@ -30,7 +30,7 @@ _COLUMNS = ("code", "name", "severity", "fix", "found by", "summary")
 def rules(context: click.Context, output_format: str) -> int | None:
     """List all rules: what finds them and whether there is a fix."""
     from xladoctor import catalogue
-    from xladoctor.cli.explain import as_json
+    from xladoctor.cli.pages import as_json, load_plugins
 
     load_plugins()
     if context.invoked_subcommand is not None:
@@ -79,18 +79,6 @@ def test(codes: tuple[str, ...], plugin: tuple[str, ...]) -> int:
             click.echo(f"        {line}")
     click.echo(f"{len(pages)} rules, {failed} failed.", err=True)
     return 1 if failed else 0
-
-
-def load_plugins() -> None:
-    """Load the rules that the settings of the current folder name."""
-    from pathlib import Path
-
-    from xladoctor import config
-    from xladoctor.lint import plugins
-
-    found = config.find(Path())
-    settings = config.read(found) if found is not None else config.Settings()
-    plugins.load(settings.plugins, settings.root, f"{settings.file}: plugins")
 
 
 def _row(page: Page) -> tuple[str, ...]:

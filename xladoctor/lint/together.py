@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from xladoctor.errors import UsageError
 from xladoctor.lint import discovery, engine, fixes, linking, sources
-from xladoctor.lint.engine import Member
+from xladoctor.lint.asked import Member
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from xladoctor.findings import Finding
-    from xladoctor.lint.engine import Result
+    from xladoctor.lint.asked import Result
     from xladoctor.lint.run import Plan
     from xladoctor.lint.sources import Source
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, overload
 import libcst as cst
 
 from xladoctor.findings import Applicability, Edit, Fix, Position
+from xladoctor.lint.asked import NEWEST_TORCH_XLA
 from xladoctor.lint.model import edits
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.values import Value
 
 _Node = TypeVar("_Node", bound="cst.CSTNode")
-
-#: The newest torch_xla whose names and behaviour the rules know.
-NEWEST_TORCH_XLA = (2, 9)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
