@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xladoctor import files
 from xladoctor.errors import UsageError
 
 if sys.version_info >= (3, 11):
@@ -57,6 +59,7 @@ class Settings:
         plugins: Modules (or files) with rules of the project.
         profile, report: The tables of the other commands as they stand.
         file: The file they come from, if any.
+        withheld: Plugins that the file names and that may not run, as nobody trusts it.
     """
 
     select: tuple[str, ...] | None = None
@@ -75,11 +78,34 @@ class Settings:
     profile: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     report: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     file: Path | None = None
+    withheld: tuple[str, ...] = ()
 
     @property
     def root(self) -> Path:
         """The folder that paths and patterns are relative to."""
         return self.file.parent if self.file is not None else Path()
+
+    def path(self, key: str, value: str) -> Path:
+        """A path that the file names: it may not leave the file's folder, not by a link either.
+
+        Args:
+            key: What it is for, as the file calls it.
+            value: As it stands there.
+
+        Raises:
+            UsageError: It leads out of the folder.
+        """
+        found = self.root / value
+        try:
+            fine = files.is_inside(found, self.root)
+        except ValueError:  # a null byte
+            fine = False
+        if not fine:
+            raise UsageError(
+                f"{self.file}: {key} = {value!r} leads out of the folder of this file: name a path "
+                f"inside it, or give the path on the command line"
+            )
+        return found
 
 
 def find(start: Path) -> Path | None:
@@ -88,7 +114,7 @@ def find(start: Path) -> Path | None:
     for folder in (start, *start.parents):
         for name in FILENAMES:
             path = folder / name
-            if path.is_file() and (name != "pyproject.toml" or _has_table(path)):
+            if os.path.isfile(path) and (name != "pyproject.toml" or _has_table(path)):  # noqa: PTH113  (says no where Path raises)
                 return path
     return None
 
@@ -99,8 +125,11 @@ def read(path: Path) -> Settings:
     Raises:
         UsageError: It does not exist, is not TOML, or has a key or value that means nothing.
     """
-    document = _load(path)
-    table = document.get("tool", {}).get("xladoctor", {}) if _is_pyproject(path) else document
+    document = load(path)
+    table = document
+    if _is_pyproject(path):
+        tool = document.get("tool", {})
+        table = tool.get("xladoctor", {}) if isinstance(tool, dict) else {}
     prefix = "tool.xladoctor." if _is_pyproject(path) else ""
     if not isinstance(table, dict):
         raise UsageError(f"{path}: tool.xladoctor must be a table")
@@ -153,14 +182,22 @@ def version(text: str, origin: str) -> tuple[int, ...]:
     return (int(match[1]), int(match[2]))
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
+    """A TOML file as it stands.
+
+    Raises:
+        UsageError: It does not exist, cannot be read, or is not TOML.
+    """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(files.read_text(path))
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such configuration file") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{path}: the configuration cannot be read: {reason}") from error
+    except UnicodeDecodeError as error:
         raise UsageError(f"{path}: the configuration cannot be read ({error})") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: the configuration is not TOML: {error}") from error
 
 
@@ -170,10 +207,11 @@ def _is_pyproject(path: Path) -> bool:
 
 def _has_table(path: Path) -> bool:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        document = tomllib.loads(files.read_text(path))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
         return False  # somebody else's file: whoever owns it will say what is wrong with it
-    return "xladoctor" in document.get("tool", {})
+    tool = document.get("tool", {})
+    return isinstance(tool, dict) and "xladoctor" in tool
 
 
 def _check_keys(path: Path, prefix: str, values: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -84,7 +84,7 @@ def many(files: list[sources.Source]) -> None:
 
         def lint() -> None:
             plan = run.Plan(LintOptions())
-            list(run.lint_files(paths, plan, jobs=1, cache=Cache(Path("cache"), 1)))
+            list(run.lint_files(paths, plan, jobs=1, cache=Cache(Path("cache"), 1, b"")))
 
         cold, warm = seconds(lint), seconds(lint)
         paths[0].write_text(files[1].text + "\nx = 1\n", encoding="utf-8")

@@ -42,6 +42,17 @@ TRAIN = """
 """
 
 
+#: The user's list of trusted folders, and the folder that it is in.
+USER = ".user"
+TRUSTED = f"{USER}/xladoctor/trusted.toml"
+
+
+def environment(project, path):
+    return {
+        "PYTHONPATH": str(path), "PATH": "/usr/bin:/bin", "XDG_CONFIG_HOME": str(project / USER),
+    }  # fmt: skip
+
+
 @pytest.fixture
 def project(tmp_path):
     """A project with a rule and a file that breaks it."""
@@ -54,6 +65,7 @@ def project(tmp_path):
     write("tools/xla_rules.py", RULE)
     write("pyproject.toml", '[tool.xladoctor.lint]\nplugins = ["tools.xla_rules"]\n')
     write("train.py", TRAIN)
+    write(TRUSTED, f'folders = ["{tmp_path}"]\n')
     return tmp_path
 
 
@@ -63,7 +75,7 @@ def run(project):
         return subprocess.run(
             [sys.executable, "-m", "xladoctor", *arguments],
             cwd=project,
-            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+            env=environment(project, ROOT),
             capture_output=True,
             text=True,
             timeout=600,
@@ -191,7 +203,7 @@ def installed(project):
         return subprocess.run(
             [sys.executable, "-m", "xladoctor", *arguments],
             cwd=project,
-            env={"PYTHONPATH": f"{ROOT}:{site}", "PATH": "/usr/bin:/bin"},
+            env=environment(project, f"{ROOT}:{site}"),
             capture_output=True,
             text=True,
             timeout=180,
@@ -244,3 +256,88 @@ def test_the_closest_settings_count_for_each_file(project, run):
     assert len(json.loads(done.stdout)) == 2  # a selection on the command line starts afresh
     done = run("lint", ".", "--output-format", "json")
     assert [item["filename"] for item in json.loads(done.stdout)] == ["train.py"]
+
+
+EVIL = """
+    from pathlib import Path
+    Path("ran").write_text("")
+"""
+
+
+@pytest.fixture
+def clone(project):
+    """A project that nobody trusts, with a plugin that leaves a trace where it runs."""
+    (project / TRUSTED).unlink()
+    (project / "evil.py").write_text(textwrap.dedent(EVIL))
+    (project / "pyproject.toml").write_text(
+        '[tool.xladoctor.lint]\nplugins = ["evil.py"]\nextend-select = ["ACME101", "XLA1"]\n'
+    )
+    return project
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["lint", "."],
+        ["lint", "train.py"],
+        ["lint", "-"],
+        ["lint", "--jobs", "2", "."],
+        ["lint", "--show-settings"],
+        ["lint", "--show-files"],
+        ["lint", "--config", "pyproject.toml", "."],
+        ["rules"],
+        ["rules", "test", "XLA101"],
+        ["explain", "XLA101"],
+        ["profile", "--", sys.executable, "train.py"],
+    ],
+    ids=" ".join,
+)
+def test_plugins_of_a_clone_run_nowhere(clone, run, words):
+    done = run(*words)
+    assert not (clone / "ran").exists()
+    if words[0] != "profile":  # whose program needs torch_xla, which is not what is asked here
+        assert done.returncode == 0, done.stderr
+    if not words[-1].startswith("--show"):
+        assert "(evil.py) were not run" in done.stderr
+        assert "--allow-plugins" in done.stderr
+        assert TRUSTED in done.stderr
+
+
+def test_nor_those_of_a_folder_inside(clone, run):
+    (clone / "pyproject.toml").unlink()
+    (clone / "sub").mkdir()
+    (clone / "sub" / "xladoctor.toml").write_text('plugins = ["../evil.py"]\n')
+    (clone / "sub" / "a.py").write_text("")
+    done = run("lint", ".")
+    assert not (clone / "ran").exists()
+    assert "(../evil.py) were not run" in done.stderr
+    allowed = run("lint", "--allow-plugins", ".")
+    assert allowed.returncode == 2
+    assert "../evil.py leads out of" in allowed.stderr
+    assert not (clone / "ran").exists()
+
+
+@pytest.mark.parametrize("words", [["lint", "."], ["rules"], ["explain", "XLA101"]])
+def test_plugins_run_when_the_user_says_so(clone, run, words):
+    done = run(*words, "--allow-plugins")
+    assert (clone / "ran").exists()
+    assert "not run" not in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--show-settings", "--show-files"])
+def test_showing_runs_no_plugin_even_of_a_trusted_folder(clone, run, flag):
+    (clone / TRUSTED).write_text(f'folders = ["{clone}"]\n')
+    done = run("lint", flag, "--allow-plugins")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert not (clone / "ran").exists()
+    assert flag == "--show-files" or "plugins = ('evil.py',)" in done.stdout
+
+
+def test_a_list_of_trusted_folders_that_is_none(clone, run):
+    for text in ("folders = 3\n", 'folders = ["here"]\n', "folders = [\n", "other = 1\n"):
+        (clone / TRUSTED).write_text(text)
+        done = run("lint", ".")
+        assert done.returncode == 2
+        assert TRUSTED in done.stderr
+        assert not (clone / "ran").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import textwrap
 from pathlib import Path
@@ -31,6 +32,16 @@ TRAIN = """
 """
 TOOLS = "def accuracy(output):\n    return output.mean().item()\n"
 TODAY = 20_000
+SECRET = b"mine"
+
+
+def opened(path):
+    return json.loads(path.read_bytes().partition(b"\n")[2])
+
+
+def sealed(document, secret):
+    text = json.dumps(document).encode()
+    return hmac.new(secret, text, "sha256").hexdigest().encode() + b"\n" + text
 
 
 @pytest.fixture
@@ -66,7 +77,7 @@ def lint(*names, today=TODAY, plan=None, folder="kept"):
     """The findings of files, with a cache read anew as by another run."""
     paths = [Path(name) for name in names or ("alone.py", "tools.py", "train.py")]
     results = run.lint_files(
-        paths, plan or Plan(LintOptions()), jobs=1, cache=Cache(Path(folder), today)
+        paths, plan or Plan(LintOptions()), jobs=1, cache=Cache(Path(folder), today, SECRET)
     )
     return [item for result in results for item in result.result.findings]
 
@@ -136,7 +147,7 @@ def test_fixes_are_made_from_what_the_file_holds(project, linted):
             [Path("train.py"), Path("alone.py")],
             Plan(LintOptions(), fix="safe"),
             jobs=1,
-            cache=Cache(Path("kept"), TODAY),
+            cache=Cache(Path("kept"), TODAY, SECRET),
         )
     )
     assert b"torch_xla.device()" in (results[0].fixed or b"")
@@ -166,7 +177,7 @@ def test_a_cache_that_is_broken_is_as_good_as_none(project, linted, text):
 def test_an_entry_that_is_broken_is_found_anew(project, linted, spoil):
     first = lint()
     [path] = (project / "kept").glob("lint-*.json")
-    document = json.loads(path.read_text())
+    document = opened(path)
     for entry in document["results"].values():
         if spoil == "found":
             entry["found"] = {"other.py": []}
@@ -175,10 +186,67 @@ def test_an_entry_that_is_broken_is_found_anew(project, linted, spoil):
                 finding["severity"] = "dreadful"
             elif spoil == "row":
                 del finding["locations"][0]["row"]
-    path.write_text(json.dumps(document))
+    path.write_bytes(sealed(document, SECRET))
     linted()
     assert lint() == first
     assert linted() != []
+
+
+def test_a_cache_of_another_user_hides_nothing(project, linted):
+    first = lint()
+    [path] = (project / "kept").glob("lint-*.json")
+    document = opened(path)
+    for entry in document["results"].values():
+        entry["found"] = {name: [] for name in entry["found"]}
+    linted()
+    for data in (sealed(document, b"theirs"), json.dumps(document).encode(),
+                 path.read_bytes()[:65] + json.dumps(document).encode()):  # fmt: skip
+        path.write_bytes(data)
+        assert lint() == first
+        assert linted() == ALL
+
+
+def test_a_user_without_a_folder_of_settings_keeps_nothing(project, capsys, monkeypatch, linted):
+    (project / "file").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "file"))
+    for _ in range(2):
+        assert main(["lint", "train.py"]) == 1
+        assert "train.py" in linted()
+    assert not (project / ".xladoctor").exists()
+
+
+def test_a_folder_that_was_there_stays_as_it_was(project, capsys):
+    (project / "tools").mkdir()
+    (project / "tools" / "more.py").write_text("print 'loss'\n")
+    (project / "xladoctor.toml").write_text('cache-dir = "tools"\n')
+    for flags in ((), ("--cache-dir", "."), ("--cache-dir", "tools")):
+        for _ in range(2):
+            assert main(["lint", *flags]) == 1
+            assert "tools/more.py" in capsys.readouterr().out
+    assert not list(project.glob("**/.gitignore"))
+
+
+@pytest.mark.parametrize("key", ["cache-dir", "baseline"])
+@pytest.mark.parametrize("value", ["..", "../theirs", "/tmp/theirs", "link/theirs", "a/../../b"])
+def test_paths_of_a_configuration_file_stay_in_its_folder(project, capsys, key, value):
+    clone = project / "clone"
+    clone.mkdir()
+    (clone / "link").symlink_to(project, target_is_directory=True)
+    (clone / "a.py").write_text("import torch_xla\n")
+    (clone / "xladoctor.toml").write_text(f"{key} = {value!r}\n")
+    assert main(["lint", "clone"]) == 2
+    assert f"{key} = {value!r} leads out of the folder of this file" in capsys.readouterr().err
+    assert not (project / "theirs").exists()
+
+
+def test_a_link_of_the_clone_for_the_cache_is_not_followed(project, capsys):
+    (project / "clone").mkdir()
+    (project / "theirs").mkdir()
+    (project / "clone" / "a.py").write_text("import torch_xla\n")
+    (project / "clone" / "xladoctor.toml").write_text("")
+    (project / "clone" / ".xladoctor").symlink_to(project / "theirs", target_is_directory=True)
+    assert main(["lint", "clone"]) == 0
+    assert not list((project / "theirs").iterdir())
 
 
 def test_the_folder_hides_itself_from_git_and_holds_no_halves(project):
@@ -199,11 +267,7 @@ def test_what_nobody_asks_for_is_dropped(project):
     lint("train.py", today=TODAY + 20)
     lint("tools.py", today=TODAY + 40)
     [path] = (project / "kept").glob("lint-*.json")
-    names = [
-        name
-        for entry in json.loads(path.read_text())["results"].values()
-        for name in entry["found"]
-    ]
+    names = [name for entry in opened(path)["results"].values() for name in entry["found"]]
     assert sorted(names) == ["tools.py", "train.py"]
 
 
@@ -214,17 +278,17 @@ def test_other_rules_have_a_cache_of_their_own(project, linted):
     mine.write_text("# my rules\n")
     for text in ("# my rules\n", "# my other rules\n"):
         mine.write_text(text)
-        cache = Cache(Path("kept"), TODAY, [mine])
+        cache = Cache(Path("kept"), TODAY, SECRET, [mine])
         list(run.lint_files([Path("alone.py")], Plan(LintOptions()), jobs=1, cache=cache))
         assert linted() == ["alone.py"]
 
 
 def test_facts_of_files_are_kept(project, monkeypatch):
-    cache = Cache(Path("kept"), TODAY)
+    cache = Cache(Path("kept"), TODAY, SECRET)
     linking.groups(ALL, Files(cache=cache))
     cache.save()
     monkeypatch.setattr("xladoctor.lint.contents.imported_modules", lambda _: pytest.fail("parsed"))
-    [alone, pair] = linking.groups(ALL, Files(cache=Cache(Path("kept"), TODAY)))
+    [alone, pair] = linking.groups(ALL, Files(cache=Cache(Path("kept"), TODAY, SECRET)))
     assert (alone.names, pair.names) == (("alone.py",), ("tools.py", "train.py"))
 
 

@@ -182,7 +182,7 @@ def test_text_of_the_program_is_never_markup_for_the_terminal() -> None:
 def test_concise_is_one_line_a_finding_and_the_verdict() -> None:
     assert render(full_report(), "concise").splitlines() == [
         "-: XLA411 core 1 failed",
-        "train.py:52: XLA101 [960x, 1.5 s] a device value is read",
+        "train.py:52: XLA101 [960x, 1.5 s] a device value is read (see train.py:60)",
         "verdict: The host waits.",
     ]
 
@@ -310,7 +310,7 @@ def test_a_long_run_is_drawn_with_few_points_and_keeps_its_slow_steps() -> None:
 def test_github_annotations_escape_what_would_end_them() -> None:
     lines = render(evil_report(), "github").splitlines()
     assert len(lines) == 2
-    assert "%0Anext" in lines[0]
+    assert "\\nnext\\x00%0AInstead: " in lines[0]
     assert lines[0].startswith("::warning title=xladoctor (XLA101),file=<script>")
     first = render(full_report(), "github").splitlines()[1]
     assert first.startswith(

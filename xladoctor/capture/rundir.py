@@ -14,10 +14,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xladoctor import files
+from xladoctor.capture import masking
 from xladoctor.errors import SourceError, UsageError
+from xladoctor.findings import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from xladoctor.findings import Finding
 
 SCHEMA_VERSION = 1
 
@@ -29,7 +34,10 @@ _PYTHON = re.compile(r"(python|pypy)[\d.]*$")
 
 @dataclasses.dataclass(slots=True)
 class Manifest:
-    """What is known about the command itself; see ``ARCHITECTURE.md``."""
+    """What is known about the command itself; see ``ARCHITECTURE.md``.
+
+    ``command`` is masked when it is written, and ``masked`` says of which options.
+    """
 
     xladoctor: str
     command: list[str]
@@ -40,6 +48,7 @@ class Manifest:
     exit_code: int | None = None
     signal: str | None = None
     complete: bool = False
+    masked: list[str] = dataclasses.field(default_factory=list)
     schema_version: int = SCHEMA_VERSION
 
 
@@ -85,9 +94,7 @@ def create(path: Path, *, force: bool) -> Path:
     try:
         if path.exists():
             _clear(path, force=force)
-        path.mkdir(parents=True, exist_ok=True)
-        # Whoever commits the folder around it by "git add ." should not commit runs.
-        (path / ".gitignore").write_text("*\n", encoding="utf-8")
+        files.make_ignored(path)
     except OSError as error:
         raise UsageError(
             f"cannot write the run directory {path} ({error.strerror}): "
@@ -124,11 +131,28 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     Raises:
         UsageError: The disk does not take it.
     """
-    text = json.dumps(dataclasses.asdict(manifest), indent=1)
+    hidden = masking.names(manifest.command)
+    kept = dataclasses.replace(manifest, command=masking.masked(manifest.command), masked=hidden)
+    text = json.dumps(dataclasses.asdict(kept), indent=1)
     beside = path / "manifest.json.new"
     try:
         beside.write_text(text + "\n", encoding="utf-8")
         beside.replace(path / "manifest.json")
+    except OSError as error:
+        raise UsageError(f"cannot write to the run directory {path} ({error.strerror})") from error
+
+
+def write_lint(path: Path, findings: Sequence[Finding]) -> None:
+    """Keep what the linter says of the sources as they ran (``lint.json``), for later reports.
+
+    Raises:
+        UsageError: The disk does not take it.
+    """
+    text = json.dumps([packed(finding) for finding in findings], separators=(",", ":"))
+    beside = path / "lint.json.new"
+    try:
+        beside.write_text(text + "\n", encoding="utf-8")
+        beside.replace(path / "lint.json")
     except OSError as error:
         raise UsageError(f"cannot write to the run directory {path} ({error.strerror})") from error
 
@@ -194,6 +218,11 @@ def not_started(path: Path) -> list[str]:
 def not_reached(path: Path) -> list[str]:
     """Processes that used torch_xla and that the agent could not get into, a sentence each."""
     return _last_lines(path, "not-reached-*.txt")
+
+
+def refused(path: Path) -> str | None:
+    """Why the cores could not be simulated in the processes of the command; None if they could."""
+    return next(iter(_last_lines(path, "refused-*.txt")), None)
 
 
 def _last_lines(path: Path, pattern: str) -> list[str]:

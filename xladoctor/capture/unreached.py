@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xladoctor.capture.command import why_blind
+from xladoctor.capture.masking import masked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +83,7 @@ class Watch:
         self._family[pid] = words
 
     def _tell(self, pid: int, words: Sequence[str], why: str) -> None:
-        shown = shlex.join(words)
+        shown = shlex.join(masked(words))
         shown = shown if len(shown) <= _WIDTH else shown[: _WIDTH - 3] + "..."
         (self._run_dir / f"not-reached-{pid}.txt").write_text(
             f"process {pid} used torch_xla and could not be watched: {why} ({shown})\n",

@@ -1,16 +1,14 @@
-"""The ``xladoctor`` command: finds the subcommand, turns our errors into one sentence, code 2."""
+"""The ``xladoctor`` command: finds the subcommand; what goes wrong ends at ``boundary``."""
 
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from xladoctor import __version__
-from xladoctor.errors import XladoctorError
+from xladoctor.cli import boundary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +19,7 @@ _COMMANDS = {
     "lint": "xladoctor.cli.lint:lint",
     "profile": "xladoctor.cli.profile:profile",
     "report": "xladoctor.cli.report:report",
+    "plan": "xladoctor.cli.plan:plan",
     "compare": "xladoctor.cli.compare:compare",
     "treat": "xladoctor.cli.treat:treat",
     "explain": "xladoctor.cli.explain:explain",
@@ -62,20 +61,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: what the subcommand says, 2 for anything abnormal, 130 after Ctrl-C.
     """
+    boundary.see_streams()
     try:
-        code = cli.main(args=argv, prog_name="xladoctor", standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
+        try:
+            code = cli.main(args=argv, prog_name="xladoctor", standalone_mode=False)
+        except click.exceptions.Exit as stop:
+            code = stop.exit_code
+        boundary.flush()
     except click.ClickException as error:
         error.show()
         return 2
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except XladoctorError as error:
-        click.echo(f"xladoctor: {error}", err=True)
-        return error.exit_code
     except BrokenPipeError:
         # The reader of our output went away (``xladoctor ... | head``); nothing is wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        boundary.leave_stdout()
         return 141
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (this is the boundary)
+        return _failed(error, argv)
     return code if isinstance(code, int) else 0
+
+
+def _failed(error: BaseException, argv: Sequence[str] | None) -> int:
+    code = boundary.told(error, argv)
+    try:
+        boundary.flush()
+    except (OSError, ValueError):
+        boundary.leave_stdout()
+    return code

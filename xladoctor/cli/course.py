@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xladoctor import catalogue
+from xladoctor.capture.masking import masked
 from xladoctor.changes import Noise, Step, Treatment, Trial
 from xladoctor.cli.trials import OUTPUT, Interrupted, Runner, asks_for_arguments
 from xladoctor.diagnosis import trial
@@ -89,7 +90,7 @@ class Course:
         unsafe = [item for item in left if item.fix is not None and not self._may_try(item)]
         return Treatment(
             script=script,
-            args=tuple(args),
+            args=tuple(masked(args)),
             cores=cores,
             files=self.runs.program.names,
             original=self.first,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from xladoctor.cli.rules import allow_plugins
+
 if TYPE_CHECKING:
     from xladoctor.catalogue import Page
 
@@ -27,12 +29,13 @@ _MARK = re.compile(r"  # error:( \[XLA\d{3}\])+$", re.MULTILINE)
     show_default=True,
     help="How to show the page.",
 )
-def explain(codes: tuple[str, ...], output_format: str) -> int:
+@allow_plugins
+def explain(codes: tuple[str, ...], output_format: str, allow_plugins: bool) -> int:
     """Explain what a rule finds, why it matters and what to write instead."""
     from xladoctor import catalogue
     from xladoctor.cli.pages import as_json, load_plugins
 
-    load_plugins()
+    load_plugins(allow=allow_plugins)
     # All are looked up before the first is shown: a wrong code must not be lost behind pages.
     pages = list(dict.fromkeys(catalogue.page(code) for code in codes))
     if output_format == "json":

@@ -51,6 +51,11 @@ _FORMATS = click.Choice(["full", "concise", "json", "github", "gitlab", "junit",
     metavar="DIR",
     help="Where results are kept.  [default: .xladoctor/cache beside the settings]",
 )
+@click.option(
+    "--allow-plugins",
+    is_flag=True,
+    help="Run the plugins that a configuration file names, even if its folder is not trusted.",
+)
 @click.option("--stdin-filename", metavar="NAME", help="What to call the code read from '-'.")
 @click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 if something was fixed.")

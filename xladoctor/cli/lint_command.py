@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from xladoctor import visible
 from xladoctor.cli import lint_files, lint_plans
 from xladoctor.errors import UsageError
 from xladoctor.lint import baseline, discovery, sources
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from xladoctor.report.lint_text import Lines
 
 
-#: Formats that are one text; each is loaded when it is asked for.
-_WHOLE = ("github", "gitlab", "junit", "sarif")
+#: Formats that are one text, and those of them that are JSON; each is loaded when it is asked for.
+_FOR_MACHINES = ("json", "gitlab", "sarif")
+_WHOLE = (*_FOR_MACHINES, "github", "junit")
 
 
 def run(request: Request) -> int:
@@ -43,7 +45,7 @@ def run(request: Request) -> int:
     """
     flags = request.flags
     settings = lint_plans.settings_of(request)
-    lint_plans.load_plugins(settings)
+    lint_plans.load_plugins(request, settings)
     plan = lint_plans.plan_of(request, settings)
     if flags["show_settings"]:
         return _show_settings(plan, settings)
@@ -56,7 +58,7 @@ def run(request: Request) -> int:
         paths, plans = lint_plans.plans_of(request, settings, found)
         if flags["show_files"]:
             for path in paths:
-                click.echo(str(path))
+                click.echo(visible.guarded(visible.line(str(path))))
             return 0
         own = (settings.plugins, settings.root)  # entry points too, where processes start afresh
         cache = lint_plans.cache_of(request, settings)
@@ -122,6 +124,7 @@ def _act(request: Request, settings: config.Settings, results: Sequence[FileResu
 
 def _show_settings(plan: Plan, settings: config.Settings) -> int:
     values = dataclasses.asdict(settings)
+    values["plugins"] = values.pop("withheld")
     values["exclude"] = settings.exclude or discovery.DEFAULT_EXCLUDE
     values["target_torch_xla"] = ".".join(str(part) for part in plan.options.target)
     values["rules"] = sorted(plan.options.codes or ())
@@ -144,7 +147,7 @@ def _show(
     if output:
         path = Path(output)
         try:
-            with path.open("w", encoding="utf-8") as stream:
+            with path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
                 _render(request, settings, findings, results, stream)
         except OSError as error:
             raise UsageError(f"--output-file {output}: {error.strerror}") from error
@@ -167,11 +170,9 @@ def _render(
     if wanted == "json" or (wanted in _WHOLE and not statistics):
         stream.write(_whole(wanted, findings, statistics=statistics))
         return
-    from rich.console import Console
-
     from xladoctor.report import lint_text
 
-    console = Console(file=stream, highlight=False, emoji=False, markup=False)
+    console = lint_files.console_on(stream)
     if statistics:
         lint_text.statistics(findings, console)
     elif wanted == "concise":
@@ -181,16 +182,20 @@ def _render(
 
 
 def _whole(wanted: str, findings: Sequence[Finding], *, statistics: bool) -> str:
-    """Findings in a format that is one text."""
+    """Findings in a format that is one text, with what a terminal would obey made visible."""
     if wanted == "json":
         from xladoctor.report import lint_json
 
-        return lint_json.statistics(findings) if statistics else lint_json.render(findings)
+        text = lint_json.statistics(findings) if statistics else lint_json.render(findings)
+        return visible.in_json(text)
     if wanted == "junit":
         from xladoctor.report import junit
 
-        return junit.of(findings, passed="no findings")
-    made: str = importlib.import_module(f"xladoctor.report.lint_{wanted}").render(findings)
+        return junit.of(visible.of(findings), passed="no findings")
+    render = importlib.import_module(f"xladoctor.report.lint_{wanted}").render
+    if wanted in _FOR_MACHINES:
+        return visible.in_json(render(findings))
+    made: str = render(visible.of(findings))
     return made
 
 
@@ -204,7 +209,7 @@ def _lines(results: Sequence[FileResult]) -> Lines:
     @functools.cache
     def lines(filename: str, cell: int | None) -> Sequence[str]:
         found = source(filename)
-        rows = found.text.splitlines()
+        rows = sources.rows(found.text)
         if cell is None:
             return rows
         place = next((item for item in found.cells or () if item.index == cell), None)
@@ -220,7 +225,7 @@ def _baseline_path(request: Request, settings: config.Settings) -> Path | None:
     if request.flags["baseline"]:
         return Path(request.flags["baseline"])
     if settings.baseline is not None:
-        return settings.root / settings.baseline
+        return settings.path("baseline", settings.baseline)
     return None
 
 

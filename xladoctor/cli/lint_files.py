@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from xladoctor import visible
 from xladoctor.errors import UsageError
 from xladoctor.lint import fixes, sources, suppressions
 from xladoctor.lint.asked import UNUSED
@@ -16,12 +17,21 @@ from xladoctor.lint.asked import UNUSED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
     from xladoctor.lint.run import FileResult
 
 
 def say(text: str) -> None:
     """A line for the person, beside the findings."""
-    click.echo(text, err=True)
+    click.echo(visible.guarded(visible.line(text)), err=True)
+
+
+def console_on(stream: Any) -> Console:
+    """A console that shows texts as they are, on a stream that no log viewer misreads."""
+    from rich.console import Console
+
+    return Console(file=visible.Guarded(stream), highlight=False, emoji=False, markup=False)  # type: ignore[arg-type]
 
 
 def write(results: Sequence[FileResult], *, to_stdout: bool) -> int:
@@ -71,10 +81,9 @@ def show_fixes(results: Sequence[FileResult]) -> None:
 
 def diff(results: Sequence[FileResult]) -> int:
     """Show what the fixes would change; 1 if there is anything."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
+    console = console_on(sys.stdout)
     count = 0
     for result in results:
         if result.fixed is None or result.fixed == result.before:
@@ -82,7 +91,7 @@ def diff(results: Sequence[FileResult]) -> int:
         count += result.applied
         for line in sources.difference(result.filename, result.before, result.fixed):
             style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-            console.print(Text(line, style), soft_wrap=True)
+            console.print(Text(visible.code(line), style), soft_wrap=True)
     say(f"Would fix {count} finding{'' if count == 1 else 's'}." if count else "No fixes.")
     return 1 if count else 0
 

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xladoctor import config
-from xladoctor.cli import lint_files
+from xladoctor import config, files
+from xladoctor.cli import lint_files, trust
 from xladoctor.errors import UsageError
 from xladoctor.lint import discovery, plugins
 from xladoctor.lint import run as runner
@@ -44,6 +44,11 @@ class Request:
         return self.flags.get(name)
 
     @property
+    def shows(self) -> bool:
+        """Whether only files or settings are shown: then no code of plugins runs at all."""
+        return bool(self.flag("show_settings") or self.flag("show_files"))
+
+    @property
     def fixes(self) -> bool:
         """Whether files are changed."""
         return bool(self.flag("fix") or self.flag("fix_only")) and not self.flag("diff")
@@ -73,6 +78,11 @@ def settings_of(request: Request, folder: Path | None = None) -> config.Settings
     elif not request.flag("isolated"):
         found = config.find(_start(request) if folder is None else folder)
         settings = config.read(found) if found is not None else settings
+    if request.shows:
+        settings = dataclasses.replace(settings, plugins=(), withheld=settings.plugins)
+    else:
+        allow = bool(request.flag("allow_plugins"))
+        settings = trust.with_trusted_plugins(settings, allow=allow)
     return dataclasses.replace(settings, **_changes(request, settings))
 
 
@@ -121,31 +131,48 @@ def plan_of(request: Request, settings: config.Settings) -> Plan:
     fix = "no"
     if request.fixes or request.flag("diff"):
         fix = "unsafe" if request.flag("unsafe_fixes") else "safe"
-    codes = runner.chosen_codes(settings.select, settings.extend_select, settings.ignore)
+    chosen = functools.partial(runner.chosen_codes, missing=bool(settings.withheld))
+    codes = chosen(settings.select, settings.extend_select, settings.ignore)
     fixable = None
     if request.fixable is not None or request.unfixable is not None:
-        fixable = runner.chosen_codes(request.fixable, (), request.unfixable or ())
+        fixable = chosen(request.fixable, (), request.unfixable or ())
     return runner.Plan(
         LintOptions(codes, target), settings.per_file_ignores, settings.root, fix, fixable
     )
 
 
-def load_plugins(settings: config.Settings) -> None:
-    """Load the rules that the settings name.
+def load_plugins(request: Request, settings: config.Settings) -> None:
+    """Load the rules that the settings name, and say which of them may not run.
 
     Raises:
         UsageError: One of them cannot be loaded.
     """
     plugins.load(settings.plugins, settings.root, f"{settings.file}: plugins")
+    if not request.shows:
+        trust.tell_withheld(settings)
 
 
 def cache_of(request: Request, settings: config.Settings) -> Cache | None:
-    """Where results are kept from run to run; None with ``--no-cache``."""
+    """Where results are kept from run to run; None with ``--no-cache``, or where nothing can be.
+
+    Raises:
+        UsageError: The settings name a folder outside of theirs.
+    """
     if request.flag("no_cache"):
         return None
     given = request.flag("cache_dir")
-    folder = Path(given) if given else settings.root / (settings.cache_dir or _CACHE)
-    return Cache(folder, int(time.time() // _DAY), plugins.files())
+    if given:
+        folder = Path(given)
+    elif settings.cache_dir:
+        folder = settings.path("cache-dir", settings.cache_dir)
+    else:
+        folder = settings.root / _CACHE
+        if not files.is_inside(folder, settings.root):
+            return None  # .xladoctor is a link that somebody else may have made
+    secret = trust.cache_secret()
+    if secret is None:
+        return None
+    return Cache(folder, int(time.time() // _DAY), secret, plugins.files())
 
 
 def search_of(settings: config.Settings) -> discovery.Search:
@@ -166,7 +193,11 @@ def paths_of(request: Request, settings: config.Settings) -> list[Path]:
         UsageError: A path does not exist.
     """
     given = request.paths or (".",)
-    found = discovery.discover(given, search_of(settings))
+
+    def unreadable(folder: Path, error: OSError) -> None:
+        lint_files.say(f"warning: {folder}: this folder was left out: {error.strerror or error}")
+
+    found = discovery.discover(given, search_of(settings), unreadable)
     if not found and any(Path(name).is_dir() for name in given):
         lint_files.say(f"warning: no Python files found under {', '.join(given)}")
     return found
@@ -191,7 +222,8 @@ def plans_of(
         file = settings.file if fixed else config.find(folder)
         if file not in known:
             own = settings if file == settings.file else settings_of(request, folder)
-            load_plugins(own)
+            if own is not settings:
+                load_plugins(request, own)
             known[file] = (own, plan_of(request, own))
         return known[file]
 

@@ -8,16 +8,19 @@ if TYPE_CHECKING:
     from xladoctor.catalogue import Page
 
 
-def load_plugins() -> None:
-    """Load the rules that the settings of the current folder name."""
+def load_plugins(*, allow: bool) -> None:
+    """Load the rules that the settings of the current folder name, if they are trusted."""
     from pathlib import Path
 
     from xladoctor import config
+    from xladoctor.cli import trust
     from xladoctor.lint import plugins
 
     found = config.find(Path())
     settings = config.read(found) if found is not None else config.Settings()
+    settings = trust.with_trusted_plugins(settings, allow=allow)
     plugins.load(settings.plugins, settings.root, f"{settings.file}: plugins")
+    trust.tell_withheld(settings)
 
 
 def as_json(page: Page) -> dict[str, Any]:

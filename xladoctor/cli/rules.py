@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
     from xladoctor.catalogue import Page
 
+allow_plugins = click.option(
+    "--allow-plugins",
+    is_flag=True,
+    help="Load the plugins that a configuration file names, even if its folder is not trusted.",
+)
+
 _COLUMNS = ("code", "name", "severity", "fix", "found by", "summary")
 
 
@@ -26,15 +32,16 @@ _COLUMNS = ("code", "name", "severity", "fix", "found by", "summary")
     show_default=True,
     help="How to show the table.",
 )
+@allow_plugins
 @click.pass_context
-def rules(context: click.Context, output_format: str) -> int | None:
+def rules(context: click.Context, output_format: str, allow_plugins: bool) -> int | None:
     """List all rules: what finds them and whether there is a fix."""
     from xladoctor import catalogue
     from xladoctor.cli.pages import as_json, load_plugins
 
-    load_plugins()
     if context.invoked_subcommand is not None:
         return None
+    load_plugins(allow=allow_plugins)
 
     pages = catalogue.pages().values()
     if output_format == "json":
@@ -50,23 +57,26 @@ def rules(context: click.Context, output_format: str) -> int | None:
 
 
 @rules.command(epilog="Exit code: 0 all pass, 1 a rule does not do what its page says, 2 bad flag.")
+@allow_plugins
 @click.argument("codes", nargs=-1, metavar="[CODES]...")
 @click.option("--plugin", multiple=True, metavar="MODULE", help="Load these rules too.")
-def test(codes: tuple[str, ...], plugin: tuple[str, ...]) -> int:
+def test(codes: tuple[str, ...], plugin: tuple[str, ...], allow_plugins: bool) -> int:
     """Run the examples of rules' pages; of all rules of the project by default."""
     from pathlib import Path
 
     from xladoctor import catalogue
+    from xladoctor.cli.pages import load_plugins
     from xladoctor.lint import plugins, selftest
 
+    load_plugins(allow=allow_plugins)
     plugins.load(plugin, Path(), "--plugin")
     pages = [catalogue.page(code) for code in codes] or [
         page for code, page in catalogue.pages().items() if not code.startswith("XLA")
     ]
     if not pages:
         click.echo(
-            "xladoctor: there is no rule to test: name plugins in [tool.xladoctor.lint], give "
-            "--plugin MODULE, or the codes of rules",
+            "xladoctor: there is no rule to test: name plugins in [tool.xladoctor.lint] and give "
+            "--allow-plugins, give --plugin MODULE, or the codes of rules",
             err=True,
         )
         return 2

@@ -15,6 +15,7 @@ from xladoctor.cli.course import Course
 from xladoctor.cli.profile import check
 from xladoctor.cli.report import output_options, terminal_options
 from xladoctor.cli.report import write as put_out
+from xladoctor.cli.rules import allow_plugins as allow_plugins_option
 from xladoctor.cli.trials import Runner, write
 from xladoctor.errors import UsageError
 from xladoctor.lint import fixes, sources, together
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     help="How long no core may make progress before it is called a hang.",
 )  # fmt: skip
 @click.option("--show-output", is_flag=True, help="Pass what the program prints on to stderr.")
+@allow_plugins_option
 @output_options(treatment.FORMATS)
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
@@ -66,6 +68,7 @@ def treat(
     time_limit: float | None,
     hang_timeout: float | None,
     show_output: bool,
+    allow_plugins: bool,
     output_format: str,
     output_file: Path | None,
 ) -> int:
@@ -79,7 +82,7 @@ def treat(
     """
     console = Console(stderr=True, highlight=False)
     _check(script)
-    program = together.program_of(script, _plan(script))
+    program = together.program_of(script, _plan(script, allow_plugins=allow_plugins))
     before = program.read()
     runs = Runner(
         program, before, args, simulate_cores, hang_timeout, time_limit, show_output, console
@@ -117,11 +120,11 @@ def _conclude(result: Treatment, interrupted: int | None, console: Console) -> i
     return 0 if result.final.ran else 1
 
 
-def _plan(script: str) -> Plan:
+def _plan(script: str, *, allow_plugins: bool) -> Plan:
     """Which rules the settings closest to the script ask."""
-    request = lint_plans.Request((script,))
+    request = lint_plans.Request((script,), flags={"allow_plugins": allow_plugins})
     settings = lint_plans.settings_of(request)
-    lint_plans.load_plugins(settings)
+    lint_plans.load_plugins(request, settings)
     return lint_plans.plan_of(request, settings)
 
 
@@ -134,7 +137,7 @@ def _check(script: str) -> None:
             f"{script} is no Python file (.py) or notebook (.ipynb): treat runs nothing else"
         )
     try:
-        data = path.read_bytes()
+        data = sources.load(path)
     except OSError as error:
         raise UsageError(f"cannot read {script}: {error.strerror}") from error
     source = sources.from_bytes(data, script)

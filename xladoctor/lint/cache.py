@@ -2,7 +2,9 @@
 
 One JSON file for a version of the linter and its rules. A result is kept under the content of all
 files that were linted together, their names, and what was asked of each: where one of these is
-another, it is found anew. Nothing here is trusted: what cannot be read is as good as not there.
+another, it is found anew. Nothing here is trusted: what cannot be read is as good as not there, and
+so is what was not sealed with the user's own secret (it may have come with a clone, to hide what
+would be found).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import hmac
 import importlib.metadata
 import json
 import os
@@ -19,12 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xladoctor import __version__, catalogue
-from xladoctor.findings import Applicability, Edit, Finding, Fix, Location, Position, Severity
+from xladoctor.files import make_ignored, read_bytes
+from xladoctor.findings import packed, unpacked
 from xladoctor.lint.contents import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from xladoctor.findings import Finding
     from xladoctor.lint.asked import LintOptions
     from xladoctor.lint.linking import Group
 
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Entries that no run asked for in so many days are dropped.
 _DAYS = 30
+#: Bytes of a cache; a larger one is not worth its reading.
+_LARGEST = 256 * 2**20
 _BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -42,10 +49,12 @@ class Cache:
     Args:
         folder: Where it is kept; made when there is something to keep.
         today: Number of the day, to drop what nobody asks for any more.
+        secret: The user's own: entries count only in a file that was sealed with it.
         rules: Files of rules that are not ours.
     """
 
-    def __init__(self, folder: Path, today: int, rules: Iterable[Path] = ()) -> None:
+    def __init__(self, folder: Path, today: int, secret: bytes, rules: Iterable[Path] = ()) -> None:
+        self._secret = secret
         self._folder = folder
         self._today = today
         self._path = folder / f"lint-{_state(rules)}.json"
@@ -53,7 +62,10 @@ class Cache:
         self._results: dict[str, dict[str, Any]] = {}
         self._facts: dict[str, dict[str, Any]] = {}
         with contextlib.suppress(*_BROKEN):
-            document = json.loads(self._path.read_text(encoding="utf-8"))
+            seal, _, text = read_bytes(self._path, _LARGEST).partition(b"\n")
+            if not hmac.compare_digest(seal, self._seal(text)):
+                raise ValueError("sealed by somebody else")
+            document = json.loads(text)
             results, facts = document["results"], document["facts"]
             self._results = {str(key): dict(value) for key, value in results.items()}
             self._facts = {str(key): dict(value) for key, value in facts.items()}
@@ -80,7 +92,7 @@ class Cache:
             return None
         try:
             found = {
-                str(name): tuple(_unpacked(item) for item in findings)
+                str(name): tuple(unpacked(item) for item in findings)
                 for name, findings in entry["found"].items()
             }
             self._use(entry)
@@ -90,10 +102,8 @@ class Cache:
 
     def keep_results(self, key: str, found: Found) -> None:
         """Remember what was found."""
-        packed = {
-            name: [dataclasses.asdict(item) for item in items] for name, items in found.items()
-        }
-        self._results[key] = {"day": self._today, "found": packed}
+        kept = {name: [packed(item) for item in items] for name, items in found.items()}
+        self._results[key] = {"day": self._today, "found": kept}
         self._changed = True
 
     def facts(self, digest: str) -> Facts | None:
@@ -127,12 +137,13 @@ class Cache:
             "facts": self._young(self._facts),
         }
         with contextlib.suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            ignore = self._folder / ".gitignore"
-            if not ignore.exists():
-                ignore.write_text("*\n", encoding="utf-8")
-            _replace(self._path, json.dumps(document, separators=(",", ":")))
+            make_ignored(self._folder)
+            text = json.dumps(document, separators=(",", ":")).encode()
+            _replace(self._path, self._seal(text) + b"\n" + text)
             self._changed = False
+
+    def _seal(self, text: bytes) -> bytes:
+        return hmac.new(self._secret, text, "sha256").hexdigest().encode()
 
     def _young(self, entries: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         return {
@@ -142,11 +153,11 @@ class Cache:
         }
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, data: bytes) -> None:
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(text.encode())
+            stream.write(data)
         Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
@@ -168,26 +179,3 @@ def _state(rules: Iterable[Path]) -> str:
             stamps.append(f"{path}\0{found.st_size}\0{found.st_mtime_ns}")
     versions = (__version__, platform.python_version(), importlib.metadata.version("libcst"))
     return hashlib.sha256("\n".join((*versions, *stamps)).encode()).hexdigest()[:16]
-
-
-def _unpacked(entry: Mapping[str, Any]) -> Finding:
-    fix = entry["fix"]
-    return Finding(
-        **{
-            **entry,
-            "severity": Severity(entry["severity"]),
-            "locations": tuple(Location(**item) for item in entry["locations"]),
-            "related": tuple(Location(**item) for item in entry["related"]),
-            "cores": tuple(entry["cores"]),
-            "confirmed_by": tuple(entry["confirmed_by"]),
-            "fix": _unpacked_fix(fix) if fix is not None else None,
-        }
-    )
-
-
-def _unpacked_fix(entry: Mapping[str, Any]) -> Fix:
-    edits = (
-        Edit(item["content"], Position(**item["start"]), Position(**item["end"]), item["cell"])
-        for item in entry["edits"]
-    )
-    return Fix(Applicability(entry["applicability"]), entry["message"], tuple(edits))

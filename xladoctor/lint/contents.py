@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.sources import Source
 
 _ROOT = re.compile(r"torch_xla|\btpu_cores\b|accelerator\s*=\s*['\"]tpu['\"]")
+#: Parts of a module's name that are looked for.
+_DEEPEST = 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,6 +49,9 @@ class KeptFacts(Protocol):
 class Files:
     """Files by name, read when they are asked for.
 
+    Attributes:
+        problems: What broke while the facts of a file were found, by its name.
+
     Args:
         contents: What files hold that are not on the disk, or not yet.
         cache: Where facts of files are kept from run to run.
@@ -60,12 +65,13 @@ class Files:
         self._digests: dict[str, str] = {}
         self._sources: dict[str, Source] = {}
         self._facts: dict[str, Facts] = {}
+        self.problems: dict[str, str] = {}
 
     def data(self, name: str) -> bytes | None:
         """The bytes of a file; None if it cannot be read."""
         if name not in self._data:
             try:
-                self._data[name] = Path(name).read_bytes()
+                self._data[name] = sources.load(Path(name))
             except OSError:
                 self._data[name] = None
         return self._data[name]
@@ -91,7 +97,11 @@ class Files:
     def facts(self, name: str) -> Facts:
         """What linking asks of the file."""
         if name not in self._facts:
-            self._facts[name] = self._find_facts(name)
+            try:
+                self._facts[name] = self._find_facts(name)
+            except Exception as error:  # noqa: BLE001  (one file must not stop the others)
+                self.problems[name] = f"{type(error).__name__}: {error}"
+                self._facts[name] = Facts(False, 0, ())
         return self._facts[name]
 
     def _find_facts(self, name: str) -> Facts:
@@ -116,10 +126,12 @@ def imported_modules(text: str) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                parts = alias.name.split(".")
+                parts = alias.name.split(".")[:_DEEPEST]
                 found.update(dict.fromkeys(".".join(parts[: n + 1]) for n in range(len(parts))))
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
+            if module.count(".") > _DEEPEST:
+                continue
             found[module] = None  # "." too: names may be those of the package itself
             joint = "" if module.endswith(".") else "."
             found.update({f"{module}{joint}{a.name}": None for a in node.names if a.name != "*"})

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pathspec
 
+from xladoctor import files
 from xladoctor.errors import UsageError
 from xladoctor.lint import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 SUFFIXES = (".py", ".pyi", ".ipynb")
 
@@ -65,25 +69,33 @@ class Search:
     root: Path = dataclasses.field(default_factory=Path)
 
 
-def discover(paths: Sequence[str], search: Search) -> list[Path]:
+def discover(
+    paths: Sequence[str],
+    search: Search,
+    unreadable: Callable[[Path, OSError], None] = lambda _folder, _error: None,
+) -> list[Path]:
     """The files that the given files and folders mean, each once, in the order of their names.
 
+    Args:
+        paths: Files and folders.
+        search: How folders are searched.
+        unreadable: Called for each folder that cannot be looked into.
+
     Raises:
-        UsageError: A path does not exist.
+        UsageError: A path does not exist, or a pattern is none.
     """
-    spec = pathspec.GitIgnoreSpec.from_lines(search.exclude)
+    spec = excluding(search.exclude)
     root = sources.absolute(search.root)
     found: dict[Path, Path] = {}
     for given in paths:
         path = Path(given)
-        if path.is_dir():
+        if os.path.isdir(path):  # noqa: PTH112  (says no where Path raises)
             if search.force_exclude and _excluded(path, spec, root, folder=True):
                 continue
-            for item in _walk(
-                path, spec, root, _outer_ignores(path) if search.respect_gitignore else None
-            ):
+            ignores = _outer_ignores(path) if search.respect_gitignore else None
+            for item in _walk(path, spec, root, ignores, unreadable):
                 found.setdefault(sources.absolute(item), item)
-        elif path.exists():
+        elif os.path.lexists(path):
             if not (search.force_exclude and _excluded(path, spec, root)):
                 found.setdefault(sources.absolute(path), path)
         else:
@@ -93,7 +105,7 @@ def discover(paths: Sequence[str], search: Search) -> list[Path]:
 
 def is_excluded(path: Path, search: Search) -> bool:
     """Whether the patterns of a search leave out a file or a folder that it is in."""
-    spec = pathspec.GitIgnoreSpec.from_lines(search.exclude)
+    spec = excluding(search.exclude)
     return _excluded(path, spec, sources.absolute(search.root))
 
 
@@ -101,28 +113,37 @@ _Ignores = list[tuple[Path, pathspec.GitIgnoreSpec]]
 
 
 def _walk(
-    folder: Path, spec: pathspec.GitIgnoreSpec, root: Path, ignores: _Ignores | None
+    start: Path,
+    spec: pathspec.GitIgnoreSpec,
+    root: Path,
+    outer: _Ignores | None,
+    unreadable: Callable[[Path, OSError], None],
 ) -> Iterator[Path]:
-    if ignores is not None:
-        ignores = [*ignores, *_ignore_file(folder)]
-    try:
-        entries = sorted(folder.iterdir(), key=lambda item: item.name)
-    except OSError:
-        return  # a folder we may not look into holds nothing that could be linted
-    for entry in entries:
-        is_folder = entry.is_dir()
-        if not is_folder and entry.suffix not in SUFFIXES:
+    waiting = [(start, outer)]
+    while waiting:
+        folder, ignores = waiting.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except OSError as error:
+            unreadable(folder, error)
             continue
-        if is_folder and entry.is_symlink():
-            continue  # may lead around in a circle; ruff does not follow it either
-        if _excluded(entry, spec, root, folder=is_folder):
-            continue
-        if ignores and _ignored(entry, ignores, folder=is_folder):
-            continue
-        if is_folder:
-            yield from _walk(entry, spec, root, ignores)
-        elif entry.is_file():
-            yield entry
+        if ignores is not None:
+            ignores = [*ignores, *_ignore_file(folder)]
+        for found in entries:
+            entry = folder / found.name
+            is_folder = os.path.isdir(entry)  # noqa: PTH112  (says no where Path raises)
+            if not is_folder and entry.suffix not in SUFFIXES:
+                continue
+            if is_folder and found.is_symlink():
+                continue  # may lead around in a circle; ruff does not follow it either
+            if _excluded(entry, spec, root, folder=is_folder):
+                continue
+            if ignores and _ignored(entry, ignores, folder=is_folder):
+                continue
+            if is_folder:
+                waiting.append((entry, ignores))
+            elif os.path.isfile(entry):  # noqa: PTH113
+                yield entry
 
 
 def _excluded(
@@ -144,12 +165,41 @@ def _ignored(path: Path, ignores: _Ignores, *, folder: bool) -> bool:
     return False
 
 
+def excluding(patterns: Sequence[str]) -> pathspec.GitIgnoreSpec:
+    """What patterns of the user's leave out.
+
+    Raises:
+        UsageError: One of them is none.
+    """
+    for pattern in patterns:
+        if _spec([pattern]) is None:
+            raise UsageError(
+                f"{pattern!r} is no pattern of files: write it as in .gitignore, such as 'old/*.py'"
+            )
+    spec = _spec(patterns)
+    assert spec is not None
+    return spec
+
+
 def _ignore_file(folder: Path) -> _Ignores:
+    """The patterns of a folder's ``.gitignore``; those that git does not take either are left."""
     try:
-        lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
+        text = files.read_bytes(folder / ".gitignore", files.LARGEST_SETTINGS)
     except OSError:
         return []
-    return [(sources.absolute(folder), pathspec.GitIgnoreSpec.from_lines(lines))]
+    lines = sources.rows(text.decode("utf-8", errors="replace"))
+    spec = _spec(lines) or _spec([line for line in lines if _spec([line]) is not None])
+    return [(sources.absolute(folder), spec)] if spec is not None else []
+
+
+def _spec(patterns: Sequence[str]) -> pathspec.GitIgnoreSpec | None:
+    """Patterns made ready; None if one of them is none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the regular expressions that patterns become
+            return pathspec.GitIgnoreSpec.from_lines(patterns)
+    except (ValueError, re.error, RecursionError, OverflowError):
+        return None
 
 
 def _outer_ignores(folder: Path) -> _Ignores:

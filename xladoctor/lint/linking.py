@@ -138,7 +138,7 @@ class _Graph:
 
     def _is_file(self, path: Path) -> bool:
         if path not in self._exist:
-            self._exist[path] = path in self._names or path.is_file()
+            self._exist[path] = path in self._names or _is_file(path)
         return self._exist[path]
 
     def _name(self, path: Path, importer: str) -> str:
@@ -211,6 +211,13 @@ def _locate(
             if is_file(path):
                 return path
     return None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have: too long, a null byte
+        return False
 
 
 def _roots(importer: Path) -> list[Path]:

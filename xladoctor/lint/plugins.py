@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xladoctor import files as reading
 from xladoctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def load(plugins: Sequence[str], root: Path, origin: str = "plugins") -> None:
     for name in plugins:
         if name.endswith(".py"):
             path = root.resolve() / name
+            if not reading.is_inside(path, root):
+                raise UsageError(f"{origin}: {name} leads out of {root}: name a file inside it")
             _import(str(path), f"{origin}: {name}", functools.partial(_import_file, path))
         else:
             _import(name, f"{origin}: {name}", functools.partial(_import_module, name, folder))
@@ -52,7 +55,7 @@ def _import(key: str, what: str, importing: Callable[[], object]) -> None:
     before = set(sys.modules)
     try:
         made = importing()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(f"{what} cannot be loaded ({reason}): mend it or leave it out") from error
     _loaded.add(key)

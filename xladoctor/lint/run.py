@@ -11,17 +11,17 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pathspec
-
 from xladoctor import catalogue
 from xladoctor.errors import UsageError
-from xladoctor.lint import fixes, linking, sources
+from xladoctor.lint import discovery, fixes, linking, sources
 from xladoctor.lint import plugins as loading
-from xladoctor.lint.asked import UNPARSABLE, LintOptions, Member, Result
+from xladoctor.lint.asked import UNPARSABLE, Failure, LintOptions, Member, Result
 from xladoctor.lint.contents import Files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pathspec
 
     from xladoctor.findings import Finding
     from xladoctor.lint.cache import Cache
@@ -161,6 +161,21 @@ def lint_group(work: _Work) -> list[FileResult]:
     return found
 
 
+def _lint_safely(work: _Work) -> list[FileResult]:
+    """Lint files that belong together; what breaks on one of them does not stop the others."""
+    try:
+        return lint_group(work)
+    except Exception as error:  # noqa: BLE001  (one file must not stop the others)
+        group = work.group
+        if len(group.names) > 1:
+            alone = [_Work(linking.Group((name,), (name,)), work.data, work.plans)
+                     for name in group.given]  # fmt: skip
+            return [result for one in alone for result in _lint_safely(one)]
+        [name] = group.given
+        failure = Failure(name, "the linter", f"{type(error).__name__}: {error}")
+        return [FileResult(name, Result(failures=(failure,)), work.data.get(name, b""))]
+
+
 def lint_text(data: bytes, filename: str, plan: Plan) -> FileResult:
     """Lint, or fix and lint, what a file is about to hold, together with what it imports.
 
@@ -206,13 +221,23 @@ def lint_files(
             done.update((item.filename, item) for item in known)
     waiting = sum(len(work.group.names) for work, _ in fresh)
     processes = jobs or min(os.cpu_count() or 1, waiting // _FILES_PER_PROCESS)
-    for (_, key), results in zip(fresh, _linted(fresh, processes, plugins), strict=True):
+    for (_, key), linted in zip(fresh, _linted(fresh, processes, plugins), strict=True):
+        results = [_with_problem(item, files.problems.get(item.filename)) for item in linted]
         done.update((item.filename, item) for item in results)
         if cache is not None and key is not None and all(item.is_lint_alone for item in results):
             cache.keep_results(key, {item.filename: item.result.findings for item in results})
     if cache is not None:
         cache.save()
     yield from (done[name] for name in names)
+
+
+def _with_problem(found: FileResult, problem: str | None) -> FileResult:
+    """A file's result with what broke before it was linted."""
+    if problem is None:
+        return found
+    failure = Failure(found.filename, "the search for what it imports", problem)
+    result = dataclasses.replace(found.result, failures=(failure, *found.result.failures))
+    return dataclasses.replace(found, result=result)
 
 
 def _linted(
@@ -223,7 +248,7 @@ def _linted(
     work = [item for item, _ in fresh]
     if processes <= 1 or len(work) <= 1:
         with _seldom_collecting():
-            yield from map(lint_group, work)
+            yield from map(_lint_safely, work)
         return
     # The largest first: the last to end is then a small one, and no process waits long for it.
     sizes = [sum(map(len, item.data.values())) for item in work]
@@ -231,7 +256,7 @@ def _linted(
     with concurrent.futures.ProcessPoolExecutor(
         processes, initializer=_begin, initargs=(plugins,)
     ) as pool:
-        running = {index: pool.submit(lint_group, work[index]) for index in order}
+        running = {index: pool.submit(_lint_safely, work[index]) for index in order}
         for index in range(len(work)):
             yield running.pop(index).result()
 
@@ -274,7 +299,11 @@ def _known(cache: Cache, key: str, work: _Work) -> list[FileResult] | None:
 
 
 def chosen_codes(
-    select: Sequence[str] | None, extend: Sequence[str], ignore: Sequence[str]
+    select: Sequence[str] | None,
+    extend: Sequence[str],
+    ignore: Sequence[str],
+    *,
+    missing: bool = False,
 ) -> frozenset[str]:
     """The codes that beginnings of codes choose; the longer beginning wins, then ``ignore``.
 
@@ -282,12 +311,20 @@ def chosen_codes(
     ``ALL`` nor by their family of hundred.
     A file that does not parse is reported whatever is selected, unless that is ignored.
 
+    Args:
+        select: The beginnings; None for the rules that are on by default.
+        extend: Those to add.
+        ignore: Those to leave out.
+        missing: Whether rules of the project were not loaded, so that codes may be theirs.
+
     Raises:
         UsageError: A beginning matches no code at all.
     """
     pages = catalogue.pages()
     known = set(pages)
     for item in (*(select or ()), *extend, *ignore):
+        if missing and not item.startswith("XLA"):
+            continue
         if not any(code.startswith(item) for code in known):
             raise UsageError(f"no rule has the code {item}: 'xladoctor rules' lists them all")
     wanted = (*select, *extend) if select is not None else tuple(extend)
@@ -313,7 +350,7 @@ def _longest(code: str, beginnings: Iterable[str]) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _spec(pattern: str) -> pathspec.GitIgnoreSpec:
-    return pathspec.GitIgnoreSpec.from_lines([pattern])
+    return discovery.excluding([pattern])
 
 
 def _matches(pattern: str, filename: str, root: Path) -> bool:

@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xladoctor import files
 from xladoctor.errors import SourceError
 from xladoctor.findings import Location, Position
 
@@ -41,10 +42,15 @@ _PYTHON_CELLS = frozenset(
         "py3",
     ]
 )
+_ROW_END = re.compile(r"\r\n|\r|\n")
 _ALLOW = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _LONGEST_CHAIN = 800
 #: Levels of the syntax tree; the visitors reach Python's recursion limit long before.
 _DEEPEST = 1000
+#: Bytes of a Python file, and of the code in a notebook: beyond them it is data, and minutes go by.
+_LARGEST = 2 * 2**20
+#: Bytes of a notebook: with its images.
+_LARGEST_NOTEBOOK = 128 * 2**20
 TOO_DEEP = "is nested too deeply to be linted"
 
 
@@ -130,11 +136,20 @@ def read(path: Path, filename: str | None = None) -> Source:
     """
     name = filename or str(path)
     try:
-        data = path.read_bytes()
+        data = load(path)
     except OSError as error:
         reason = error.strerror or str(error)
         return Source(name, "", unreadable=(Unreadable(f"cannot be read: {reason}"),))
     return from_bytes(data, name)
+
+
+def load(path: Path) -> bytes:
+    """The bytes of a file to lint.
+
+    Raises:
+        OSError: It cannot be read, is no regular file, or is too large to be code of people.
+    """
+    return files.read_bytes(path, _LARGEST_NOTEBOOK if path.suffix == ".ipynb" else _LARGEST)
 
 
 def from_bytes(data: bytes, filename: str) -> Source:
@@ -163,7 +178,7 @@ def decode(data: bytes) -> tuple[str, str]:
             f"is not {error.encoding.upper()} text (byte 0x{data[error.start]:02x} in line {row}): "
             "save it as UTF-8 or declare its encoding in the first line"
         ) from error
-    except (SyntaxError, LookupError) as error:
+    except (SyntaxError, LookupError, ValueError) as error:  # "undefined", "idna": no UnicodeDecode
         if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise SourceError(
                 "is UTF-16 text, which Python cannot run: save it as UTF-8"
@@ -255,11 +270,14 @@ def _notebook(data: bytes, filename: str) -> Source:
             "",
             unreadable=(Unreadable(f"is not UTF-8 text (byte {error.start}): save it as UTF-8"),),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
         what = Unreadable("is not a Jupyter notebook (no JSON object with cells)")
         return Source(filename, "", unreadable=(what,))
     if str(language).lower() != "python":
         return Source(filename, "", cells=())
+    if sum(len(text) for _, text in found) > _LARGEST:
+        what = Unreadable(f"holds more than {_LARGEST // 2**20} MB of code")
+        return Source(filename, "", unreadable=(what,))
     return _join_cells(filename, found)
 
 
@@ -274,7 +292,7 @@ def _join_cells(filename: str, found: Iterable[tuple[int, str]]) -> Source:
     shell: list[tuple[int, str]] = []
     unreadable: list[Unreadable] = []
     for index, text in found:
-        lines = re.split(r"\r\n|\r|\n", text)
+        lines = _ROW_END.split(text)
         cells.append(Cell(index, len(rows) + 1, len(lines)))
         if syntax_error("\n".join(lines)) is not None:
             neutral, magics = neutralise(lines)
@@ -322,6 +340,12 @@ def neutralise(lines: Sequence[str]) -> tuple[list[str], list[tuple[int, str]]]:
     return result, taken
 
 
+def rows(text: str) -> list[str]:
+    """The rows of a text as Python counts them: a form feed or U+2028 ends none."""
+    found = _ROW_END.split(text)
+    return found[:-1] if found[-1] == "" else found
+
+
 def difference(name: str, before: bytes, after: bytes) -> list[str]:
     """What differs between two versions of a file, as the lines of a unified diff.
 
@@ -332,9 +356,9 @@ def difference(name: str, before: bytes, after: bytes) -> list[str]:
 
 
 def _rows(source: Source) -> list[str]:
-    rows = source.text.splitlines()
+    lines = rows(source.text)
     marks = {cell.first: f"# cell {cell.index + 1}" for cell in source.cells or ()}
     shown: list[str] = []
-    for row, text in enumerate(rows, 1):
+    for row, text in enumerate(lines, 1):
         shown += [marks[row], text] if row in marks else [text]
     return shown

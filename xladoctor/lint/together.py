@@ -53,7 +53,7 @@ class Program:
             UsageError: One of them cannot be read.
         """
         try:
-            return {name: Path(name).read_bytes() for name in self.names}
+            return {name: sources.load(Path(name)) for name in self.names}
         except OSError as error:
             raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
 
@@ -143,7 +143,7 @@ class _Lines:
         if source is None:
             source = self._sources[name] = sources.from_bytes(self._version[name], name)
         cell = next((one for one in source.cells or () if one.index == where.cell), None)
-        lines = source.text.splitlines()
+        lines = sources.rows(source.text)
         row = where.row + (cell.first - 1 if cell is not None else 0)
         return name, item.code, lines[row - 1].strip() if row <= len(lines) else ""
 

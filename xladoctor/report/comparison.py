@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from xladoctor import visible
 from xladoctor.findings import capital
 from xladoctor.report import words
 from xladoctor.results import SCHEMA_VERSION
@@ -43,10 +44,12 @@ def render(
     """
     if output_format == "json":
         whole = to_json(comparison, names, gate)
-        return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return visible.in_json(text)
+    comparison, names = visible.of(comparison), visible.of(names)
     if output_format == "markdown":
-        return _markdown(comparison, names)
-    return _terminal(comparison, names, width, color=color)
+        return visible.guarded(_markdown(comparison, names))
+    return visible.guarded(_terminal(comparison, names, width, color=color))
 
 
 def to_json(comparison: Comparison, names: tuple[str, str], gate: Gate | None) -> dict[str, Any]:
@@ -201,6 +204,8 @@ def value(number: float | None, unit: str) -> str:
         return "-"
     if unit == "s":
         return words.seconds(number)
+    if unit:
+        return f"{number:,.4g} us" if unit == "us" else words.amount(number, unit)
     return f"{number:,.0f}" if number == int(number) else f"{number:,.2f}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from xladoctor import visible
 from xladoctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,10 +31,14 @@ def render(
     """
     if output_format not in FORMATS:
         raise UsageError(f"there is no format {output_format!r}: choose from {', '.join(FORMATS)}")
+    if output_format in ("json", "sarif"):
+        module = importlib.import_module(f"xladoctor.report.{output_format}")
+        return visible.in_json(module.render(report))
+    report = visible.of(report)
     if output_format == "full":
         from xladoctor.report import terminal
 
-        return terminal.render(report, width=width, color=color)
+        return visible.guarded(terminal.render(report, width=width, color=color))
     module = importlib.import_module(f"xladoctor.report.{output_format}")
     text: str = module.render(report)
-    return text
+    return visible.guarded(text) if output_format in ("concise", "markdown") else text

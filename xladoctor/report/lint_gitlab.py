@@ -38,7 +38,9 @@ def render(findings: Sequence[Finding]) -> str:
                 "description": f"{finding.code}: {finding.message}{help_text}{cell}",
                 "categories": ["Performance"],
                 "severity": _LEVELS[finding.severity],
-                "fingerprint": hashlib.sha256(f"{key}\0{seen[key]}".encode()).hexdigest()[:32],
+                "fingerprint": hashlib.sha256(
+                    f"{key}\0{seen[key]}".encode(errors="backslashreplace")
+                ).hexdigest()[:32],
                 "location": {"path": path, "lines": {"begin": begin, "end": end}},
             }
         )

@@ -24,7 +24,9 @@ def render(findings: Sequence[Finding]) -> str:
         result = sarif.result(finding, _location(finding.locations[0]))
         key = f"{finding.code}\0{finding.locations[0].filename}\0{stable(finding.message)}"
         seen[key] += 1
-        digest = hashlib.sha256(f"{key}\0{seen[key]}".encode()).hexdigest()[:32]
+        digest = hashlib.sha256(
+            f"{key}\0{seen[key]}".encode(errors="backslashreplace")
+        ).hexdigest()[:32]
         # The same for the same problem wherever its line moves, another for its next occurrence.
         result["partialFingerprints"] = {"xladoctor/v1": digest}
         if finding.related:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from rich.padding import Padding
 from rich.text import Text
 
+from xladoctor import visible
 from xladoctor.findings import Applicability, Severity
 
 if TYPE_CHECKING:
@@ -28,16 +29,17 @@ _TAB = 4
 def concise(findings: Sequence[Finding], console: Console) -> None:
     """One line per finding: ``path:row:column: CODE message``."""
     for finding in findings:
-        console.print(_header(finding), soft_wrap=True)
+        console.print(_header(visible.of(finding)), soft_wrap=True)
 
 
 def full(findings: Sequence[Finding], lines: Lines, console: Console) -> None:
     """Each finding with the code it is about, why it is believed, and what to write instead."""
-    for finding in findings:
+    for found in findings:
         wrapped = console.is_terminal
+        finding = visible.of(found)
         console.print(_header(finding, name=True), soft_wrap=not wrapped)
         place = finding.locations[0]
-        source = lines(place.filename, place.cell)
+        source = lines(found.locations[0].filename, place.cell)
         width = len(str(_last_row(place, source)))
         room = console.width - width - 4 if wrapped else None
         for line in _frame(place, source, width, _COLOURS[finding.severity], room):
@@ -147,7 +149,7 @@ def _frame(
     for row in range(max(1, place.row - _CONTEXT), last + 1):
         line = Text(f" {row:>{width}} | ", "blue")
         code = source[row - 1].rstrip("\r\n")
-        line.append(_from(code.expandtabs(_TAB), left), "default")
+        line.append(_from(_shown(code), left), "default")
         result.append(line)
         if row >= place.row:
             marks = _marks(place, row, code)
@@ -169,10 +171,14 @@ def _from(code: str, left: int) -> str:
     return f"…{code[left + 1 :]}" if left and code else code
 
 
+def _shown(code: str) -> str:
+    return visible.code(code).expandtabs(_TAB)
+
+
 def _marks(place: Location, row: int, code: str) -> str:
     indent = len(code) - len(code.lstrip())
     start = (place.column or 1) - 1 if row == place.row else indent
     end = (place.end_column or start + 2) - 1 if row == (place.end_row or place.row) else len(code)
-    before = len(code[:start].expandtabs(_TAB))
-    after = len(code[: max(end, start)].expandtabs(_TAB))
+    before = len(_shown(code[:start]))
+    after = len(_shown(code[: max(end, start)]))
     return " " * before + "^" * max(after - before, 1 if row == place.row else 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -30,7 +31,12 @@ def render(report: Report) -> str:
         related = [*finding.locations[1:], *finding.related]
         if related:
             made["relatedLocations"] = [
-                {"id": number, **location(place)} for number, place in enumerate(related)
+                {
+                    "id": number,
+                    **location(place),
+                    **({"message": {"text": place.note}} if place.note else {}),
+                }
+                for number, place in enumerate(related)
             ]
         results.append(made)
     document = log(report.findings, results, "xladoctor/report/")
@@ -107,7 +113,7 @@ def location(place: Location) -> dict[str, Any]:
         region["endLine"] = place.end_row
         region["endColumn"] = place.end_column
     path = PurePath(place.filename)
-    artifact: dict[str, Any] = {"uri": quote(path.as_posix())}
+    artifact: dict[str, Any] = {"uri": quote(os.fsencode(path.as_posix()))}
     if path.is_absolute():
         artifact["uri"] = path.as_uri()
     else:
@@ -119,4 +125,4 @@ def _fingerprint(finding: Finding) -> str:
     """The same for the same problem in the same function, whatever its line and counts."""
     place = finding.locations[0] if finding.locations else None
     parts = (finding.code, place.filename if place else "", (place.function or "") if place else "")
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()[:32]

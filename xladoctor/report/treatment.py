@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from xladoctor import visible
 from xladoctor.changes import Figures
 from xladoctor.findings import stable
 from xladoctor.report import words
@@ -29,7 +30,9 @@ def render(
     """A treatment as text in one of :data:`FORMATS`, ending with a newline."""
     if output_format == "json":
         whole = to_json(treatment)
-        return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return visible.in_json(text)
+    diff, treatment = treatment.diff, visible.of(treatment)
     out = io.StringIO()
     console = Console(
         file=out, width=width, force_terminal=color, no_color=not color, highlight=False,
@@ -40,13 +43,13 @@ def render(
     console.print()
     for line in _lines(treatment):
         console.print(line)
-    if treatment.diff:
+    if diff:
         console.print()
-        for row in treatment.diff.splitlines():
+        for row in diff.split("\n")[:-1]:
             style = {"+": "green", "-": "red", "@": "cyan"}.get(row[:1], "")
             # A diff is for patch(1) too: never wrapped.
-            console.print(Text(row, style), soft_wrap=True)
-    return out.getvalue()
+            console.print(Text(visible.code(row), style), soft_wrap=True)
+    return visible.guarded(out.getvalue())
 
 
 def to_json(treatment: Treatment) -> dict[str, Any]:

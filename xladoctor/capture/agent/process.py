@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from ..masking import masked
 from . import xla
 from .writer import VERSION
 
@@ -76,7 +77,7 @@ class Process:
                 "version": VERSION,
                 "pid": os.getpid(),
                 "ppid": os.getppid(),
-                "argv": list(sys.orig_argv),
+                "argv": masked(sys.orig_argv),
                 "python": ".".join(str(part) for part in sys.version_info[:3]),
                 "torch": _version("torch"),
                 "torch_xla": _version("torch_xla"),

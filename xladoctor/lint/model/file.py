@@ -11,13 +11,17 @@ import libcst as cst
 
 from xladoctor.findings import Applicability, Edit, Fix, Position
 from xladoctor.lint.asked import NEWEST_TORCH_XLA
+from xladoctor.lint.effects import Effects
+from xladoctor.lint.library import builtin
 from xladoctor.lint.model import edits
+from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from xladoctor.lint.library import Library
     from xladoctor.lint.model.calls import CallSite
     from xladoctor.lint.model.loops import Entry, Guard, Loop
     from xladoctor.lint.model.syntax import Binding, Class, Function
@@ -61,6 +65,7 @@ class FileModel:
         target: The torch_xla version to lint for, such as ``(2, 9)``.
         shell: Magics and shell lines of a notebook as (row of the text, line as written).
         of: The program and the part of it that is modelled, instead of a text by itself.
+        library: What is known of names of libraries; by default what comes with xladoctor.
 
     Raises:
         libcst.ParserSyntaxError: The text is not Python.
@@ -73,6 +78,7 @@ class FileModel:
         shell: tuple[tuple[int, str], ...] = (),
         *,
         of: tuple[Program, Part] | None = None,
+        library: Library | None = None,
     ) -> None:
         if of is None:
             program = Program([Part(Unit(text, shell=shell))])
@@ -81,6 +87,7 @@ class FileModel:
         self.text = self._part.unit.text
         self.shell = self._part.unit.shell
         self.target = target
+        self.library = library or builtin()
         self.tree = self._part.tree
         self.names = self._part.names
         self._flow = self._program.flow
@@ -117,12 +124,20 @@ class FileModel:
     @functools.cached_property
     def linked(self) -> Sequence[FileModel]:
         """The models of the linted files that this one imports or that import it, also in turn."""
-        return [FileModel(target=self.target, of=(self._program, part)) for part in self._linked]
+        return [
+            FileModel(target=self.target, of=(self._program, part), library=self.library)
+            for part in self._linked
+        ]
 
     @property
     def lines(self) -> Sequence[str]:
         """The lines of the text, without what ends them."""
         return edits.lines_of(self.text)
+
+    @functools.cached_property
+    def effects(self) -> Effects:
+        """What happens in the file: reads, ends of graphs, collectives, steps."""
+        return Effects(self)
 
     # Names and calls
 
@@ -312,6 +327,19 @@ class FileModel:
     def on_every_core(self, node: cst.CSTNode) -> Entry | None:
         """Where the cores start that all run this node, or None if that is not known."""
         return self._regions.on_every_core(node)
+
+    def on_xla(self, node: cst.CSTNode) -> OnXla:
+        """Whether a node runs on XLA devices: yes, no, or maybe (it serves other devices too).
+
+        What costs time on XLA devices is told unless the answer is no; what is only right on other
+        devices is told where it is yes.
+        """
+        devices = self._regions.devices
+        mentions = "accelerate" in self.frameworks and not self._linked
+        if mentions and not devices.imports_torch_xla(self.tree.module):
+            # A program of Accelerate's that only mentions XLA runs wherever it is started.
+            return devices.asked(node) or OnXla.MAYBE
+        return devices.runs(node)
 
     def guards(self, node: cst.CSTNode) -> Sequence[Guard]:
         """The conditions around a node within its function, innermost first, early returns too."""

@@ -1,0 +1,85 @@
+"""Reading a file that may be anything: only regular ones, and never more than is asked for.
+
+What a name leads to may be a pipe that nobody writes to, a device without end, or larger than any
+text that people write; a program that reads them all by their names hangs or fills the memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Settings, lists of known findings and the like, in bytes.
+LARGEST_SETTINGS = 16 * 2**20
+
+
+def read_bytes(path: str | Path, limit: int) -> bytes:
+    """The bytes of a regular file.
+
+    Args:
+        path: The file; links are followed.
+        limit: How many bytes it may have at most.
+
+    Raises:
+        OSError: It cannot be opened or read, is no regular file, or is larger; ``strerror`` is a
+            clause that says so. (A name with a null byte is no file either.)
+    """
+    try:
+        # Without waiting for whoever would write into a pipe.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except ValueError as error:
+        raise OSError(errno.EINVAL, f"its name cannot be one ({error})") from error
+    with os.fdopen(descriptor, "rb") as file:
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+        if not stat.S_ISREG(kind):
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file", str(path))
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"it is larger than {_size(limit)}", str(path))
+    return data
+
+
+def read_text(path: str | Path, limit: int = LARGEST_SETTINGS) -> str:
+    """The text of a regular UTF-8 file; see :func:`read_bytes`.
+
+    Raises:
+        OSError: As there.
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    return read_bytes(path, limit).decode("utf-8")
+
+
+def make_ignored(folder: Path) -> None:
+    """Make a folder that version control passes over; one that is there already stays as it is.
+
+    Whoever commits the folder around it by "git add ." should not commit what is kept in it; but a
+    ``.gitignore`` in a folder of the user's own would hide their files.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return
+    (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether a path, links followed, lies in a folder or is the folder."""
+    inner, outer = os.path.realpath(path), os.path.realpath(folder)
+    return inner == outer or inner.startswith(outer.rstrip(os.sep) + os.sep)
+
+
+def _size(number: int) -> str:
+    return f"{number // 2**20} MB" if number >= 2**20 else f"{number} bytes"
