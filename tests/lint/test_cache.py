@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hmac
 import json
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -308,3 +310,19 @@ def test_the_flags(project, capsys, linted):
     (project / "xladoctor.toml").write_text('cache-dir = "sub/cache"\n')
     main(["lint", "alone.py"])
     assert list((project / "sub" / "cache").glob("lint-*.json"))
+
+
+def test_a_run_in_which_nothing_changed_loads_no_parser(project):
+    code = (
+        "import sys\nfrom xladoctor.cli.app import main\n"
+        "code = main(['lint', '--isolated', '--output-format=json', '--cache-dir=kept', '.'])\n"
+        "print(code, 'libcst' in sys.modules, file=sys.stderr)\n"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True
+        )
+        for _ in range(2)
+    ]
+    assert runs[0].stdout == runs[1].stdout != ""
+    assert [item.stderr.split()[-2:] for item in runs] == [["1", "True"], ["1", "False"]]
