@@ -326,3 +326,22 @@ def test_a_run_in_which_nothing_changed_loads_no_parser(project):
     ]
     assert runs[0].stdout == runs[1].stdout != ""
     assert [item.stderr.split()[-2:] for item in runs] == [["1", "True"], ["1", "False"]]
+
+
+def test_two_runs_at_once_harm_nothing(project):
+    """Each replaces the whole store by its own: what is there is always one of them, complete."""
+    command = [
+        *(sys.executable, "-m", "xladoctor", "lint", "--isolated", "--output-format=json"),
+        *("--cache-dir=kept", "."),
+    ]
+    running = [
+        subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    said = {process.communicate()[0] for process in running}
+    assert [process.returncode for process in running] == [1, 1, 1]
+    assert len(said) == 1
+    [path] = (project / "kept").glob("lint-*.json")
+    assert opened(path)["results"]
+    assert not list((project / "kept").glob(".lint-*"))
+    after = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert {after.stdout} == said
