@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, STEP, WAIT, Call
-from .divergence import Collective, Pending
+from .cores import BEFORE
+from .divergence import ENDING, Collective, Pending
 from .places import user_frame
 from .reductions import COLLECTIVE_NODE
 
@@ -35,12 +36,6 @@ if TYPE_CHECKING:
 #: Bindings that take ``wait``; position of the argument in both.
 _WAITING = {"_xla_step_marker", "_xla_sync_multi"}
 _WAIT_POSITION = 2
-#: Reads after which the tensor is no longer pending, since the graph has given it its value. All
-#: others (``.item()``, ``bool(t)``, ``xm.save``, fallbacks) leave it pending: what the step still
-#: does with it is computed once more (torch_xla 2.9.0, seen by running).
-_ENDING = {"cpu", "to", "tolist", "copy_", "setitem", "repr"}
-
-
 _EAGER = threading.Lock()
 
 
@@ -66,6 +61,7 @@ class Gate:
         self._lock = threading.Lock()
         self._wait_device = xla.binding("_xla_wait_device_ops")
         self._graph_text = xla.binding("_get_xla_tensors_text")
+        self._graph_hlo = xla.binding("_get_xla_tensors_hlo") or _no_text
         self._graph_hash = xla.binding("_get_graph_hash")
         self._sync = xla.binding("_xla_sync_multi")
         #: Core, meeting and count of compilations at the start of the launch that runs now.
@@ -154,21 +150,23 @@ class Gate:
         else:
             return None  # a read without collective, see read()
         words = "a graph with " + _summary(core.collectives)
-        pending = self._pending(core, roots)
-        meeting = core.crew.meet(core, f"{purpose} {pending.graph}", words, pending)
+        pending = self._pending(core, roots, call)
+        meeting = core.crew.meet(core, f"launch {purpose}", words, pending)
         if call.what == "_xla_step_marker":
             core.collectives, core.pinned = [], None
         return meeting
 
-    def _pending(self, core: Core, roots: list[Any]) -> Pending:
+    def _pending(self, core: Core, roots: list[Any], call: Call) -> Pending:
         graph = None
         if roots and self._graph_hash is not None:
             graph = self._graph_hash(roots).hex()
         return Pending(
             graph,
             lambda: self._graph_text(roots),
-            reads=tuple(name for name, _ in core.reads),
-            read_at=tuple(place for _, place in core.reads if place is not None),
+            hlo=lambda: self._graph_hlo(roots),
+            # What a part of the graph holds says nothing of all that waits on the device.
+            device=str(call.args[0]) if call.what == "_xla_step_marker" else None,
+            reads=tuple(core.reads),
             collectives=tuple(core.collectives),
         )
 
@@ -203,7 +201,7 @@ class Gate:
         launch = Call(LAUNCH, call.what, call.core, facts={"kind": kind})
         tensors = _xla_tensors(call.args)
         if core.collectives and tensors and self._holds_collective(tensors):
-            if call.what not in _ENDING:
+            if call.what not in ENDING:
                 # Such a read leaves the pending graph as it is, and so does a launch of copies,
                 # whose graph is the one that the read would end.
                 copies = {id(one): one.clone() for one in tensors}
@@ -229,8 +227,37 @@ class Gate:
         held = Collective(call.what, _detail(call), user_frame(core.thread))
         if xla.eager():
             return self._run_now(core, held, proceed)
+        if not core.collectives and call.what not in ("send", "recv"):
+            self._meet_at_first(core, call, held)
         core.collectives.append(held)
         return proceed()
+
+    def _meet_at_first(self, core: Core, call: Call, held: Collective) -> None:
+        """Before a graph gets its first collective: whether the cores have the same graph so far.
+
+        If not, what is pending is run now, in a graph without a collective, which every core may
+        have for itself; what comes after it is the same on all cores again.
+        """
+        tensors = _xla_tensors((*call.args, *call.kwargs.values()))
+        if not tensors or self._graph_hash is None:
+            return
+        brings = Pending(
+            self._graph_hash(tensors).hex(),
+            lambda: self._graph_text(tensors),
+            hlo=lambda: self._graph_hlo(tensors),
+            reads=tuple(core.reads),
+            collectives=(held,),
+        )
+        began = time.perf_counter()
+        meeting = core.crew.meet(core, f"{BEFORE}{held.name} {held.detail}", held.name, brings)
+        call.facts["waited"] = time.perf_counter() - began
+        if meeting.apart:
+            device = str(tensors[0].device)
+            run = Call(
+                LAUNCH, "_xla_sync_live_tensors", core.number, (device, [], False),
+                facts={"kind": "library"},
+            )  # fmt: skip
+            self._running.points.run(run, xla.binding("_xla_sync_live_tensors"))
 
     def _run_now(self, core: Core, held: Collective, proceed: Callable[[], Any]) -> Any:
         """A collective in eager mode is a graph of its own, and launched here."""
@@ -246,6 +273,11 @@ class Gate:
             result = proceed()
         core.crew.launched(core, meeting)
         return result
+
+
+def _no_text(tensors: list[Any]) -> str:  # noqa: ARG001
+    """The text of a graph where torch_xla gives none."""
+    return ""
 
 
 def _graph_of(call: Call) -> str | None:

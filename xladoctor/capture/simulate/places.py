@@ -73,6 +73,11 @@ def user_place(thread: int) -> str:
     return "" if found is None else f" at {found[0]}:{found[1]}"
 
 
+def is_users(path: str) -> bool:
+    """Whether a file is the user's own."""
+    return not path.startswith((*_LIBRARIES, "<"))
+
+
 def place_named(file: str, row: int) -> Place | None:
     """The place of which torch_xla knows the last part of the file's name only.
 
