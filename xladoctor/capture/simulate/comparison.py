@@ -23,7 +23,6 @@ _NODE = re.compile(
     r"(?:.*?, value=(?P<value>[^,]+))?"
     r"(?:.*?location=[^ ]*?@(?P<place>[^ :@]+:\d+))?"
 )
-_LOCATION = re.compile(r"location=[^,]*, ")
 #: A Python number in a graph's HLO text: a constant, or an input.
 _NUMBER = re.compile(
     r" = \w+\[\] (?:constant\((?P<value>[^)]*)\)|parameter\(\d+\)), "
@@ -48,12 +47,10 @@ class Graph:
     Attributes:
         operations: How often each is in it, in the order of their first places in the text.
         places: Operation to its line ("train.py:12"), the last one if there are several.
-        text: Its text without places.
     """
 
     operations: collections.Counter[Operation]
     places: dict[Operation, str]
-    text: str = ""
 
     @classmethod
     def read(cls, text: str) -> Graph:
@@ -67,7 +64,7 @@ class Graph:
                 if place:
                     places[operation] = place
             whole |= here
-        return cls(whole, places, _LOCATION.sub("", text))
+        return cls(whole, places)
 
     def counted(self, known_by: Callable[[Operation], Any]) -> collections.Counter[Any]:
         """How often each is in it, by a part of what it is known by; numbers are left out."""
@@ -79,15 +76,17 @@ class Graph:
 
 
 def kind_of(graphs: Sequence[Graph]) -> str:
-    """In what the graphs of several cores differ, the weightiest first."""
+    """In what the graphs of several cores differ, the weightiest first.
+
+    The text tells the values of no constants (see :func:`first_number`) and hardly any attributes.
+    """
     for kind, known_by in ((OPERATIONS, _name), (SHAPES, _name_and_shape)):
         counted = [graph.counted(known_by) for graph in graphs]
         if any(one != counted[0] for one in counted[1:]):
             return kind
     if any(graph.operations != graphs[0].operations for graph in graphs[1:]):
         return CONSTANTS
-    # The text of a constant does not tell its value.
-    return SHARES if len({graph.text for graph in graphs}) == len(graphs) else CONSTANTS
+    return SHARES
 
 
 def _name(operation: Operation) -> str:
@@ -178,16 +177,19 @@ def first_shapes(graphs: Sequence[Graph]) -> list[str] | None:
         None if the inputs are alike, or not as many in each.
     """
     inputs = [
-        [
-            shape
-            for (name, shape, _), count in graph.operations.items()
-            for _ in range(count)
-            if name == _DATA and not shape.endswith("[]")
-        ]
+        collections.Counter(
+            {
+                shape: count
+                for (name, shape, _), count in graph.operations.items()
+                if name == _DATA and not shape.endswith("[]")
+            }
+        )
         for graph in graphs
     ]
-    shared = set(inputs[0]).intersection(*inputs[1:])
-    own = [[shape for shape in shapes if shape not in shared] for shapes in inputs]
+    shared = inputs[0]
+    for one in inputs[1:]:
+        shared = shared & one
+    own = [list((one - shared).elements()) for one in inputs]
     return [shapes[0] for shapes in own] if all(own) else None
 
 

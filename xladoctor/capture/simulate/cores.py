@@ -133,8 +133,6 @@ class Crew:
         self.stuck = False
         #: What has been said of rendezvous, so that a loop does not say it again.
         self._said: set[str] = set()
-        #: Graphs that all cores have had alike: hash and how many tensors waited for a value.
-        self.known_graphs: set[tuple[str | None, int | None]] = set()
         self._channels: dict[int, collections.deque[Any]] = collections.defaultdict(
             collections.deque
         )

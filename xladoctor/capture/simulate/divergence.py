@@ -1,15 +1,14 @@
 """What cores bring to a meeting, and which of them are unlike the rest.
 
-Three signs are used, all before anything is launched (torch_xla 2.9.0):
+Two signs are used, both before anything is launched (torch_xla 2.9.0; 0.03 to 0.5 ms each):
 
-* The hash of what a collective is to exchange, of a graph's first collective. Where it differs in
-  shapes or numbers only, what is pending is run before the collective, and the cores go on.
-* The hash of what the optimizers' parameters wait for, and how many tensors wait for a value. Each
-  core brings both to the meeting before a launch. 0.03 to 0.5 ms for each step.
-* The whole graph, lowered, when these two are new: it also shows what no parameter depends on.
+* The hash of the graph above the optimizers' parameters, and above what the user's variables hold.
+  Of a graph's first collective: above what it is to exchange. Where cores differ there in shapes or
+  numbers only, what is pending is run before the collective, and the cores go on.
+* How many tensors wait for a value: something may be kept where no variable of these is.
 
-What passes all of them shows when a core has to compile after another has launched its graph of the
-same meeting.
+What passes both shows when a core has to compile after another has launched its graph of the same
+meeting.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ class Pending:
     """What a core is about to launch, or to put into its graph.
 
     Attributes:
-        graph: Hash of the graph above the optimizers' parameters (of a graph's first collective:
-            above what it is to exchange); None when there are none.
+        graph: Hash of the graph that is compared; None when there is none.
         text: Gives the text of that graph, ``hlo`` its text as XLA has it.
         device: "xla:3"; None where only the hash counts.
         reads: The reads since the core's last launch: name ("cpu", "item") and line.
@@ -74,16 +72,6 @@ class Pending:
         """How many tensors of the device wait for a value; may be asked from any thread."""
         asked = xla.binding("_check_device_tensor_need_materialization")
         return None if asked is None or self.device is None else sum(asked(self.device))
-
-    def lowered(self) -> bytes | None:
-        """All that the device waits for as one graph, without places; None if that is unknown."""
-        lower = xla.binding("_get_stablehlo")
-        if lower is None or self.device is None:
-            return None
-        try:
-            return bytes(lower([], self.device, [], False))
-        except Exception:
-            return None  # an operation that StableHLO has no words for
 
     def whole_text(self) -> str:
         """The graphs of all tensors of the device that wait for a value, if that is bearable."""

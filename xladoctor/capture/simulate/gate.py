@@ -21,10 +21,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
+from ..agent.causes import tensors_in
 from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, STEP, WAIT, Call
 from .cores import BEFORE
 from .divergence import ENDING, Collective, Pending
-from .places import user_frame
+from .places import user_frame, user_frames
 from .reductions import COLLECTIVE_NODE
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 #: Bindings that take ``wait``; position of the argument in both.
 _WAITING = {"_xla_step_marker", "_xla_sync_multi"}
 _WAIT_POSITION = 2
+#: The user's frames in whose variables a core may keep what no parameter depends on.
+FRAMES = 3
 _EAGER = threading.Lock()
 
 
@@ -63,6 +66,7 @@ class Gate:
         self._graph_text = xla.binding("_get_xla_tensors_text")
         self._graph_hlo = xla.binding("_get_xla_tensors_hlo") or _no_text
         self._graph_hash = xla.binding("_get_graph_hash")
+        self._waits = xla.binding("_check_tensor_need_materialization")
         self._sync = xla.binding("_xla_sync_multi")
         #: Core, meeting and count of compilations at the start of the launch that runs now.
         self.launching: tuple[Core, Meeting, int] | None = None
@@ -150,6 +154,8 @@ class Gate:
         else:
             return None  # a read without collective, see read()
         words = "a graph with " + _summary(core.collectives)
+        if call.what == "_xla_step_marker":
+            roots += self._kept(core)
         pending = self._pending(core, roots, call)
         meeting = core.crew.meet(core, f"launch {purpose}", words, pending)
         if call.what == "_xla_step_marker":
@@ -189,6 +195,17 @@ class Gate:
         """Wait until the core's device has run what was launched before."""
         self._wait_device([f"CPU:{core.number}"])
         core.tokens.clear()
+
+    def _kept(self, core: Core) -> list[Any]:
+        """What the user's functions hold in variables and has no value yet."""
+        found = [
+            tensor
+            for frame in user_frames(core.thread, FRAMES)
+            for tensor in tensors_in(frame)
+            if tensor.is_xla
+        ]
+        waits = self._waits(found) if found and self._waits is not None else ()
+        return [tensor for tensor, waiting in zip(found, waits, strict=False) if waiting]
 
     def _holds_collective(self, tensors: Any) -> bool:
         return COLLECTIVE_NODE.search(self._graph_text(list(tensors))) is not None
@@ -241,10 +258,12 @@ class Gate:
         tensors = _xla_tensors((*call.args, *call.kwargs.values()))
         if not tensors or self._graph_hash is None:
             return
+        tensors += self._kept(core)
         brings = Pending(
             self._graph_hash(tensors).hex(),
             lambda: self._graph_text(tensors),
             hlo=lambda: self._graph_hlo(tensors),
+            device=str(tensors[0].device),
             reads=tuple(core.reads),
             collectives=(held,),
         )
@@ -252,9 +271,8 @@ class Gate:
         meeting = core.crew.meet(core, f"{BEFORE}{held.name} {held.detail}", held.name, brings)
         call.facts["waited"] = time.perf_counter() - began
         if meeting.apart:
-            device = str(tensors[0].device)
             run = Call(
-                LAUNCH, "_xla_sync_live_tensors", core.number, (device, [], False),
+                LAUNCH, "_xla_sync_live_tensors", core.number, (brings.device, [], False),
                 facts={"kind": "library"},
             )  # fmt: skip
             self._running.points.run(run, xla.binding("_xla_sync_live_tensors"))

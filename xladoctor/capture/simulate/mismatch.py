@@ -66,33 +66,23 @@ def of_graphs(crew: Crew, meeting: Meeting, *, launch: bool) -> Mismatch | None:
         None if they have.
     """
     brought: Mapping[int, Pending] = meeting.brought
-    values: dict[int, Any] = {number: one.graph for number, one in brought.items()}
-    if not launch:
-        groups = groups_of(values)
-        return None if len(groups) == 1 else _of_groups(crew, brought, groups, launch=False)
-    whole = False
-    if len(groups_of(values)) == 1:
-        whole = True
-        values = _by_all_that_waits(crew, brought)
-    groups = groups_of(values)
+    groups = groups_of({number: one.graph for number, one in brought.items()})
+    whole = len(groups) == 1
+    if whole:
+        groups = groups_of(_by_what_waits(brought))
     if len(groups) == 1:
         return None
-    return _of_groups(crew, brought, groups, launch=True, whole=whole)
+    return _of_groups(crew, brought, groups, launch=launch, whole=whole)
 
 
-def _by_all_that_waits(crew: Crew, brought: Mapping[int, Pending]) -> dict[int, Any]:
-    """Tell the cores apart by what no parameter depends on, such as a loss that is kept."""
-    counts: dict[int, Any] = {number: one.waiting() for number, one in brought.items()}
+def _by_what_waits(brought: Mapping[int, Pending]) -> dict[int, int | None]:
+    """Tell the cores apart by how many tensors wait for a value."""
+    counts = {number: one.waiting() for number, one in brought.items()}
     if len(groups_of(counts)) > 1:
         # What only circles of references keep alive goes at another time in a process of its own.
         gc.collect()
-        return {number: one.waiting() for number, one in brought.items()}
-    first = next(iter(brought))
-    known = brought[first].graph, counts[first]
-    if known in crew.known_graphs:
-        return counts
-    crew.known_graphs.add(known)
-    return {number: one.lowered() for number, one in brought.items()}
+        counts = {number: one.waiting() for number, one in brought.items()}
+    return counts
 
 
 def _of_groups(
@@ -101,13 +91,17 @@ def _of_groups(
     groups: list[list[int]],
     *,
     launch: bool,
-    whole: bool = False,
+    whole: bool,
 ) -> Mismatch:
     texts = [
         brought[group[0]].whole_text() if whole else brought[group[0]].text() for group in groups
     ]
     graphs = [Graph.read(text) for text in texts]
     kind = comparison.kind_of(graphs)
+    number = None
+    if kind in (CONSTANTS, SHARES) and not whole:
+        number = comparison.first_number([brought[group[0]].hlo() for group in groups], is_users)
+        kind = CONSTANTS if number is not None else kind
     stops = launch or kind == OPERATIONS
     few = minority(groups)
     odd, other = _two(groups, few)
@@ -129,11 +123,8 @@ def _of_groups(
         return Mismatch("graphs-vary", "", facts, stops=False)
     lines = (place_named(*line) for line in comparison.lines(mine, theirs))
     facts["cause_place"] = next((line for line in lines if line is not None), None)
-    number = None
-    if kind == CONSTANTS:
-        heads = [brought[group[0]] for group in groups]
-        number = comparison.first_number([one.hlo() for one in heads], is_users)
-        facts["cause_place"] = number and (number[0], number[1], "")
+    if number is not None:
+        facts["cause_place"] = (number[0], number[1], "")
     why = (
         _reads(brought, groups, odd, other, facts)
         or (number and _number(number, groups))
@@ -223,6 +214,7 @@ def _reads(
     if [name for name, _ in ending[0]] == [name for name, _ in ending[1]]:
         return ""
     reader = 0 if len(ending[0]) >= len(ending[1]) else 1
+    facts["what"] = "reads"
     facts["cause_place"] = next((place for _, place in ending[reader] if place), None)
     who, whom = (names(list(groups[(odd, other)[at]])) for at in (reader, 1 - reader))
     done = ", ".join(dict.fromkeys(name for name, _ in ending[reader]))

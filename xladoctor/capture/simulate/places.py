@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import sysconfig
@@ -61,6 +62,11 @@ def user_frame(thread: int) -> Place | None:
     if frame is None:
         return None
     return frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name
+
+
+def user_frames(thread: int, most: int) -> list[FrameType]:
+    """The innermost frames of the user's own code in a thread."""
+    return list(itertools.islice(_users(thread), most))
 
 
 def user_place(thread: int) -> str:
