@@ -25,21 +25,26 @@ from xladoctor.diagnosis import (
     input_pipeline,
     kept_tensors,
     memory,
+    on_tpu,
     recompilation,
+    silent,
     split_step,
     step_boundary,
     tallies,
     tracing,
 )
 from xladoctor.diagnosis.case import PARTS, Case, RunFacts
+from xladoctor.diagnosis.executed import marked
 from xladoctor.diagnosis.pasted import pasted
+from xladoctor.diagnosis.ranking import ranked
 from xladoctor.diagnosis.verdict import conclusive, verdict
-from xladoctor.findings import by_cost, merge
+from xladoctor.findings import merge
 from xladoctor.results import Report, Summary, TimeParts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from xladoctor.costs import TargetCost
     from xladoctor.diagnosis.pasted import Pasted
     from xladoctor.findings import Finding
     from xladoctor.readings.tables import Readings
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
 _DIAGNOSES = (
     cores.find,
     core_reports.find,
+    silent.find,
     step_boundary.find,
     empty_steps.find,
     recompilation.find,
@@ -69,20 +75,33 @@ _DIAGNOSES = (
 )
 
 
-def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> Report:
+def diagnose(
+    readings: Readings,
+    *,
+    static_findings: Iterable[Finding] = (),
+    tpu: tuple[TargetCost, ...] | None = None,
+    notes: Iterable[str] = (),
+) -> Report:
     """Say what is wrong with a run, where, why and what it costs.
 
     Args:
         readings: What :func:`xladoctor.readings.load` gave.
-        static_findings: The linter's findings on the run's sources, with file names relative to
-            where the command ran; they are joined with what was measured.
+        static_findings: Findings of the linter on the run's sources, besides those that the run
+            directory has kept, with file names relative to where the command ran; all of them are
+            joined with what was measured.
+        tpu: What the run would cost on TPU targets; findings of the first are among the others.
+        notes: Sentences for the report, besides its own.
     """
     case = Case(
         run=RunFacts(readings.runs) if readings.runs else None,
         pasted=pasted(readings),
     )
     measured = [found for find in _DIAGNOSES for found in find(case)]
-    findings = by_cost(merge(static_findings, measured))
+    measured += on_tpu.find(tpu) if tpu else ()
+    static = dict.fromkeys(found for run in readings.runs for found in run.linted or ())
+    joined = merge([*static_findings, *static], measured)
+    steps = case.run.step_count if case.run else 0
+    findings = ranked(marked(joined, case.run), on_tpu.tpu_cost(steps), checked=_simulated(case))
     metrics = [report for run in readings.runs for report in run.metrics]
     return Report(
         summary=_summary(case, findings),
@@ -91,11 +110,12 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
         metrics=(*metrics, *readings.reports),
         findings=tuple(findings),
         about=_about(case, readings),
-        notes=tuple(_notes(case, readings)),
+        notes=(*_notes(case, readings), *notes),
         steps=dict(case.run.step_seconds) if case.run else {},
         reads=tallies.reads(case.run) if case.run else (),
         fallbacks=tallies.fallbacks(case.run) if case.run else (),
         simulated=_simulated(case),
+        tpu=tpu,
     )
 
 
@@ -202,6 +222,11 @@ def _notes(case: Case, readings: Readings) -> list[str]:
             notes.append(
                 "xm.rendezvous and xm.mesh_reduce compile graphs on a real device; simulated cores "
                 "exchange in memory, so these compilations are counted and have no duration."
+            )
+        if all(run.linted is None for run in case.run.runs) and case.run.cores:
+            notes.append(
+                "This run was recorded without the linter: what reading the code shows is not "
+                "among the findings; 'xladoctor lint' says it."
             )
         missing = [part for part in PARTS if getattr(case.run.time, part) is None]
         if not case.run.steps:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xladoctor.findings import Severity
-from xladoctor.report import words
+from xladoctor.report import device, device_terminal, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,6 +50,8 @@ _PART_MARKS = {
 }
 #: Rows of the compilation table; the rest is summed up in a line.
 _COMPILATIONS = 12
+#: Further places of a finding that are named.
+_RELATED = 4
 
 
 def render(report: Report, width: int = 100, *, color: bool = False) -> str:
@@ -88,6 +90,8 @@ def _parts(report: Report, width: int) -> Iterable[RenderableType]:
         yield _heading(f"Findings ({len(report.findings)})")
         for number, finding in enumerate(report.findings, 1):
             yield _finding(number, finding, report)
+    if report.tpu:
+        yield from device_terminal.parts(report.tpu)
     if report.compilations:
         yield _heading("Compilations")
         yield _compilations(report, width)
@@ -166,14 +170,16 @@ def _finding(number: int, finding: Finding, report: Report) -> Padding:
         facts.append(f"{finding.count:,}x")
     if finding.seconds is not None:
         facts.append(words.seconds(finding.seconds))
+    if finding.tpu_seconds is not None:
+        facts.append(f"{device.time(finding.tpu_seconds)} a step on a TPU")
     if finding.cores:
         numbers = words.cores(finding.cores, report.summary.cores)
         if numbers.startswith("all"):
             facts.append(f"{numbers} cores")
         else:
             facts.append(f"{'core' if numbers.isdigit() else 'cores'} {numbers}")
-    if "lint" in finding.confirmed_by and "runtime" in finding.confirmed_by:
-        facts.append("seen in the code and in the run")
+    if words.witnesses(finding):
+        facts.append(words.witnesses(finding))
     if facts:
         head.append("  " + " · ".join(facts), style="dim")
     body = Table.grid(padding=(0, 1))
@@ -183,12 +189,11 @@ def _finding(number: int, finding: Finding, report: Report) -> Padding:
         where = words.place(finding.locations[0])
         if finding.locations[0].function:
             where += f" in {finding.locations[0].function}"
-        others = [words.place(place) for place in finding.locations[1:4]]
-        if others:
-            more = len(finding.locations) - 1 - len(others)
-            where += f", also {', '.join(others)}" + (f" and {more} more" if more else "")
         body.add_row("at", where)
     body.add_row("", finding.message)
+    others = words.related(finding, _RELATED)
+    if others:
+        body.add_row("see", ", ".join(others))
     if finding.suggestion:
         body.add_row("fix", finding.suggestion)
     return Padding(Group(head, Padding(body, (0, 0, 0, 3))), (0, 0, 0, 2))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ..agent import xla
 from ..agent.causes import tensors_in
 from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, STEP, WAIT, Call
+from . import modes
 from .cores import BEFORE
 from .divergence import ENDING, Collective, Pending
 from .places import user_frame, user_frames
@@ -39,6 +40,10 @@ _WAITING = {"_xla_step_marker", "_xla_sync_multi"}
 _WAIT_POSITION = 2
 #: The user's frames in whose variables a core may keep what no parameter depends on.
 FRAMES = 3
+
+#: Collectives that go from thread to thread (see ``exchange``): no part of any graph.
+_IN_MEMORY = {"send", "recv"}
+
 _EAGER = threading.Lock()
 
 
@@ -118,8 +123,15 @@ class Gate:
         crew = core.crew
         core.launches += 1
         crew.progress = time.monotonic()
+        with modes.applied(core):
+            return self._launch_as_met(core, meeting, call, proceed)
+
+    def _launch_as_met(
+        self, core: Core, meeting: Meeting | None, call: Call, proceed: Callable[[], Any]
+    ) -> Any:
         if meeting is None:
             return proceed()
+        crew = core.crew
         before = xla.counter("UncachedCompile")
         self.launching = (core, meeting, before)
         try:
@@ -241,10 +253,12 @@ class Gate:
 
     def collective(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around COLLECTIVE: note what the pending graph of this core now holds."""
+        if call.what in _IN_MEMORY:
+            return proceed()
         held = Collective(call.what, _detail(call), user_frame(core.thread))
         if xla.eager():
             return self._run_now(core, held, proceed)
-        if not core.collectives and call.what not in ("send", "recv"):
+        if not core.collectives:
             self._meet_at_first(core, call, held)
         core.collectives.append(held)
         return proceed()
