@@ -85,7 +85,7 @@ def main(index, fault):
             kinds = ("sum", "max") if odd else ("max", "sum")
             kept = xm.all_reduce(kinds[0], ones), xm.all_reduce(kinds[1], ones)  # line order
         loss.backward()
-        xm.optimizer_step(optimizer)
+        xm.optimizer_step(optimizer)  # line step
         if fault == "master-item" and index == 0:
             loss.item()
         if fault == "master-cpu" and index == 0:
@@ -103,7 +103,18 @@ CASES = (
 )  # fmt: skip
 
 
-MARKS = ("sync", "last", "rendezvous", "sleep", "reduce", "kept", "instead", "order", "number")
+MARKS = (
+    "step",
+    "sync",
+    "last",
+    "rendezvous",
+    "sleep",
+    "reduce",
+    "kept",
+    "instead",
+    "order",
+    "number",
+)
 
 
 def line(mark):
@@ -155,13 +166,13 @@ def test_a_core_that_fails_before_the_others_have_begun_ends_the_run(runs):
     ("fault", "kind", "words"),
     [
         ("end", "core-left", [
-            "cores 0, 2 and 3 wait in a graph with all_reduce at {file}:{sync} for core 1",
+            "cores 0, 2 and 3 wait in all_reduce at {file}:{step} for core 1",
             "core 1 has already ended, after 2 steps"]),
         ("master-rendezvous", "core-left", [
             "core 0 waits in rendezvous 'saved' at {file}:{last} for cores 1 to 3",
             "cores 1 to 3 have already ended, after 4 steps"]),
         ("rendezvous", "cores-differ", [
-            "cores 0, 2 and 3 wait in a graph with all_reduce at {file}:{sync} for core 1",
+            "cores 0, 2 and 3 wait in all_reduce at {file}:{step} for core 1",
             "core 1 waits in rendezvous 'save' at {file}:{rendezvous} for cores 0, 2 and 3"]),
         ("kept", "graphs-differ", [
             "core 1 builds another graph than cores 0, 2 and 3",
@@ -177,7 +188,7 @@ def test_a_core_that_fails_before_the_others_have_begun_ends_the_run(runs):
             "cores 0, 2 and 3 come to all_reduce ('sum'"]),
         ("stand-still", "hang", [
             "no core has made progress for 20 s",
-            "cores 0, 2 and 3 wait in a graph with all_reduce at {file}:{sync} for core 1",
+            "cores 0, 2 and 3 wait in all_reduce at {file}:{step} for core 1",
             "core 1 is elsewhere at {file}:{sleep}"]),
     ],
 )  # fmt: skip
