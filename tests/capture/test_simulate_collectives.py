@@ -384,6 +384,10 @@ def test_gradients_that_are_views_of_a_bucket_lose_their_reduction_and_that_is_s
     [(kind, facts)] = done.events
     assert (kind, facts["step"]) == ("cores-part", 1)
     assert facts["cores"] == [0, 1, 2, 3]
+    assert facts["cause"] == "lost"
+    assert "leave out DistributedDataParallel's gradient_as_bucket_view=True" in facts["suggestion"]
+    made = PROGRAM[: PROGRAM.index("gradient_as_bucket_view=as_views")].count("\n") + 1
+    assert facts["cause_place"][1] == made
 
 
 def test_the_table_names_what_the_code_does():

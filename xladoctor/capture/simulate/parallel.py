@@ -21,9 +21,12 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ..agent import tensors, xla
+from .places import user_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from .places import Place
 
 _thread = threading.local()
 
@@ -65,6 +68,12 @@ def _read_by_cpp(original: Callable[..., Any]) -> Any:
             return original(*args, **kwargs)
 
     return function
+
+
+def bucket_views() -> Place | None:
+    """Where this core has made the gradients views of what ``DistributedDataParallel`` reduces."""
+    place: Place | None = getattr(_thread, "bucket_views", None)
+    return place
 
 
 def _launching(original: Callable[..., Any]) -> Any:
@@ -132,6 +141,8 @@ def _refusing(original: Callable[..., None]) -> Any:
                 "simulated cores: leave it out if all parameters are used, step with "
                 "xm.optimizer_step(optimizer) instead, or profile on real devices"
             )
+        if kwargs.get("gradient_as_bucket_view"):
+            _thread.bucket_views = user_frame(threading.get_ident())
         original(self, module, *args, **kwargs)
 
     return init
