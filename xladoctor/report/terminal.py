@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xladoctor.findings import Severity
-from xladoctor.report import words
+from xladoctor.report import device, device_terminal, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,6 +90,8 @@ def _parts(report: Report, width: int) -> Iterable[RenderableType]:
         yield _heading(f"Findings ({len(report.findings)})")
         for number, finding in enumerate(report.findings, 1):
             yield _finding(number, finding, report)
+    if report.tpu:
+        yield from device_terminal.parts(report.tpu)
     if report.compilations:
         yield _heading("Compilations")
         yield _compilations(report, width)
@@ -168,6 +170,8 @@ def _finding(number: int, finding: Finding, report: Report) -> Padding:
         facts.append(f"{finding.count:,}x")
     if finding.seconds is not None:
         facts.append(words.seconds(finding.seconds))
+    if finding.tpu_seconds is not None:
+        facts.append(f"{device.time(finding.tpu_seconds)} a step on a TPU")
     if finding.cores:
         numbers = words.cores(finding.cores, report.summary.cores)
         if numbers.startswith("all"):

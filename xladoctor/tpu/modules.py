@@ -186,7 +186,7 @@ class _Numbering:
             elif key not in (5, 17):  # a running number; the stack frames, which are in ``sources``
                 out.append(whole)
         found = dict(fields(module))
-        if donate and not found.get(8):
+        if donate and not found.get(8) and not found.get(18):  # neither aliases nor donors
             pairs = self._donations(int(found.get(6) or 0))
             entries = [field(1, number(result)) + field(2, p) + field(4, 1) for result, p in pairs]
             out.append(field(8, b"".join(field(1, entry) for entry in entries)))
@@ -381,7 +381,7 @@ def _shape(value: bytes | int | None) -> str:
 
 def _operation(name: str) -> str:
     """Torch's name of an operation ("aten::mm") from what torch_xla noted ("aten__mm")."""
-    return name.rpartition("/")[2].replace("__", "::", 1)
+    return name.rpartition("/")[2].replace("__", "::", 1).replace("_overrideable", "")
 
 
 def _text(value: bytes | int | None) -> str:
