@@ -197,8 +197,8 @@ def check(words: Sequence[str], cores: int | None, what: str = "--simulate-cores
     launcher = commands.starts_processes(words)
     if cores is not None and launcher is not None:
         raise UsageError(
-            f"{what} does not run under {launcher}, which starts a process for each "
-            f"core; {ONE_PROCESS}"
+            f"{what} does not run under {launcher}, which starts a process for each core; "
+            f"{ONE_PROCESS}"
         )
     launch.find(words[0], os.environ)
     commands.missing_script(words)

@@ -114,7 +114,7 @@ def ask(
         )
     except XladoctorError as error:
         doing.stop()
-        console.print(f"xladoctor: {error}", soft_wrap=True)
+        console.print(f"xladoctor: {error}", soft_wrap=True, markup=False)
         return None, (*notes, f"Not asked what the run costs on a TPU: {error}.")
     finally:
         doing.stop()

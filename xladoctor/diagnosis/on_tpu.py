@@ -1,4 +1,4 @@
-"""What the TPU compiler says of the typical step, as findings: XLA722 to XLA729, and XLA602.
+"""What the TPU compiler says of the typical step, as findings: XLA723 to XLA730, and XLA602.
 
 Evidence is the compiler's own: its estimated cycles, its layouts, its refusals. A finding's
 ``tpu_seconds`` are seconds of one step on the first target; where the compiler makes no estimate,
@@ -48,7 +48,7 @@ def tpu_cost(steps: int) -> Callable[[Finding], float | None]:
 
 # -- what does not run at all ----------------------------------------------------------------------
 def _no_room(cost: TargetCost) -> Iterator[Finding]:
-    """XLA722: at most one for each target, of the graph that needs most."""
+    """XLA730: at most one for each target, of the graph that needs most."""
     graphs = [graph for graph in cost.graphs if graph.fits is False]
     if not graphs:
         return
@@ -65,7 +65,7 @@ def _no_room(cost: TargetCost) -> Iterator[Finding]:
             + (f", made in {place_text(largest.location)}" if largest.location else "")
         )
     yield finding(
-        "XLA722",
+        "XLA730",
         f"does not fit a core of {cost.target}: needs {size(needed)} and there are "
         f"{size(limit)}, {size(max(0, needed - limit))} too few{held}",
         "use a smaller batch, bfloat16, torch_xla.utils.checkpoint around large blocks, or "

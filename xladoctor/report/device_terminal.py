@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from xladoctor.costs import DeviceTensor, TargetCost
 
 
-def parts(costs: tuple[TargetCost, ...]) -> Iterable[RenderableType]:
+def parts(costs: tuple[TargetCost, ...], width: int) -> Iterable[RenderableType]:
     """The targets side by side, then where the device time of the first goes."""
     if not costs:
         return
@@ -30,7 +32,7 @@ def parts(costs: tuple[TargetCost, ...]) -> Iterable[RenderableType]:
     lines = device.lines(first)
     if lines:
         yield Text(f"\nDevice time of a step on {first.target}", style="bold")
-        yield Padding(_lines(lines), (0, 0, 0, 2))
+        yield Padding(_lines(lines, width // 3), (0, 0, 0, 2))
         kinds = ", ".join(f"{kind.name} {kind.share:.0%}" for kind in device.kinds(first)[:5])
         yield Padding(Text(kinds, style="dim"), (0, 0, 0, 2))
     for cost in costs:
@@ -40,7 +42,7 @@ def parts(costs: tuple[TargetCost, ...]) -> Iterable[RenderableType]:
     if graph is not None and tensors:
         where = words.place(graph.location)
         yield Text(f"\nLargest tensors of the graph that ends at {where}", style="bold")
-        yield Padding(_tensors(tensors), (0, 0, 0, 2))
+        yield Padding(_tensors(tensors, width // 3), (0, 0, 0, 2))
     for note in device.notes(costs):
         yield Padding(Text(f"Note: {note}", style="dim"), (0, 0, 0, 2))
 
@@ -55,20 +57,20 @@ def _side_by_side(costs: tuple[TargetCost, ...]) -> Table:
     return table
 
 
-def _lines(lines: list[device.Line]) -> Table:
+def _lines(lines: list[device.Line], columns: int) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table.add_column(no_wrap=True)
     table.add_column(overflow="fold", style="dim")
     for line in lines[: device.LINES]:
-        bar = "█" * max(1, round(line.share * 20))
+        bar = "█" * max(1, round(line.share * 12))
         table.add_row(
             device.time(line.seconds),
             f"{line.share:.0%}" if line.share >= 0.005 else "<1%",
             Text(bar, style="green"),
-            words.place(line.location),
+            words.tail(words.place(line.location), columns),
             line.operations,
         )
     if len(lines) > device.LINES:
@@ -80,18 +82,20 @@ def _lines(lines: list[device.Line]) -> Table:
     return table
 
 
-def _tensors(tensors: tuple[DeviceTensor, ...]) -> Table:
+def _tensors(tensors: tuple[DeviceTensor, ...], columns: int) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     table.add_column(overflow="fold", style="dim")
-    for one in tensors:
+    for one, count in collections.Counter(
+        dataclasses.replace(one, first=None, last=None) for one in tensors
+    ).items():
         padded = one.unpadded is not None and one.size > 1.05 * one.unpadded
         table.add_row(
-            device.size(one.size),
+            (f"{count} x " if count > 1 else "") + device.size(one.size),
             device.shape(one.shape),
             one.kind + (f", {device.size(one.unpadded)} without padding" if padded else ""),
-            words.place(one.location) if one.location is not None else "",
+            words.tail(words.place(one.location), columns) if one.location is not None else "",
         )
     return table
