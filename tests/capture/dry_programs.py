@@ -155,7 +155,8 @@ for step in range(20):
     optimizer.zero_grad()
     for part in range(2):
         x, mask, y = (torch.ones(6, 4).to(device) for _ in range(3))
-        (model(x * mask).sum() + y.sum()).backward()
+        places = (y[:, :1] > 0).long()
+        (model(x * mask).gather(1, places).sum() + y.sum()).backward()
     optimizer.step()
     torch_xla.sync()
 """

@@ -139,5 +139,13 @@ def test_autocast_is_traced_as_on_a_tpu(tmp_path):
 
 
 def test_samples_of_uploads_by_hand_are_one_batch_for_each_backward_pass(tmp_path):
-    step = Dry(tmp_path, dry_programs.ACCUMULATED).row("traced-step")
+    dry = Dry(tmp_path, dry_programs.ACCUMULATED)
+    step = dry.row("traced-step")
     assert (step["settled"], step["samples"]) == (True, 12)
+    # Its backward pass scatters.
+    assert dry.notes() == [
+        (
+            "a TPU host traces torch.gather, Tensor.scatter_add otherwise than a CPU: what these cost "
+            "may differ"
+        )
+    ]

@@ -35,17 +35,17 @@ def folder(tmp_path):
 
 def test_a_row_for_each_value_and_target(folder):
     done = plan(
-        folder, "--tpu", "v3-8,v5e-8", "--output-format", "json", "--", "plain.py", "{8,64}"
+        folder, "--tpu", "v3-8,v5e-8", "--output-format", "json", "--", "plain.py", "{64,4096}"
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert [(row["values"], row["target"]) for row in rows] == [
-        ({"argument 1": "8"}, "v3-8"),
-        ({"argument 1": "8"}, "v5e-8"),
         ({"argument 1": "64"}, "v3-8"),
         ({"argument 1": "64"}, "v5e-8"),
+        ({"argument 1": "4096"}, "v3-8"),
+        ({"argument 1": "4096"}, "v5e-8"),
     ]
-    assert [row["samples"] for row in rows] == [8, 8, 64, 64]
+    assert [row["samples"] for row in rows] == [64, 64, 4096, 4096]
     for row in rows:
         assert row["error"] is None
         assert row["fits"] is True
@@ -123,3 +123,29 @@ def test_donated_buffers_are_not_counted_twice(folder):
     (row,) = json.loads(done.stdout)["rows"]
     weights = 4096 * 4096 * 4
     assert weights < row["memory_bytes"] < 2.5 * weights
+
+
+def test_what_is_too_large_for_8_gb_and_not_for_16_is_told_so(folder):
+    """8.7 GB of input."""
+    (folder / "rows.py").write_text(
+        "import torch, torch_xla\n"
+        "device = torch_xla.device()\n"
+        "model = torch.nn.Sequential(\n"
+        "    torch.nn.Linear(128, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)\n"
+        ").to(device)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(9):\n"
+        "    x = torch.empty(17_000_000, 128).to(device)\n"
+        "    optimizer.zero_grad()\n"
+        "    model(x).sum().backward()\n"
+        "    optimizer.step()\n"
+        "    torch_xla.sync()\n"
+    )
+    done = plan(folder, "--tpu", "v2-8,v3-8", "--output-format", "json", "--", "rows.py")
+    assert done.returncode == 0, done.stderr
+    small, large = json.loads(done.stdout)["rows"]
+    assert (small["fits"], large["fits"]) == (False, True)
+    assert small["memory_limit_bytes"] < 8.6e9 < small["memory_bytes"]
+    assert small["device_seconds"] is None
+    assert 8.7e9 < large["memory_bytes"] < large["memory_limit_bytes"] < 17.2e9
+    assert large["device_seconds"] > 0

@@ -18,6 +18,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from ..agent.process import Process, at_end_of_child
+from . import differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,6 +133,12 @@ class Steps:
 
     def _write(self, graphs: list[str], *, settled: bool) -> None:
         self._closed = True
+        different = differences.traced()
+        if different:
+            self._process.note(
+                f"a TPU host traces {', '.join(different)} otherwise than a CPU: what these cost "
+                "may differ"
+            )
         self._process.write(
             {
                 "e": "traced-step",
