@@ -15,6 +15,7 @@ from xladoctor import __version__
 from xladoctor.capture import command as commands
 from xladoctor.capture import launch, masking, rundir
 from xladoctor.capture.simulate import MAX_CORES
+from xladoctor.capture.simulate.environment import ONE_PROCESS
 from xladoctor.capture.unreached import Watch
 from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   xladoctor profile --simulate-cores 8 -- python train.py --epochs 1
-  xladoctor profile -- torchrun --nproc-per-node=4 train.py
+  xladoctor profile -- torchrun --nproc-per-node=4 train.py     (on real devices)
   xladoctor profile --max-compilations-after-step 3 0 -- python -m my.train
 
 'profile train.py' and 'profile -m my.train' use this Python.
@@ -133,6 +134,9 @@ def _profile(
     _check_writable(html, output_file)
     console = Console(stderr=True, highlight=False)
     run_dir, code = record(words, simulate_cores, output, force, hang_timeout, detail, console)
+    refused = rundir.refused(run_dir)
+    if refused is not None:
+        raise UsageError(refused)
     own = launch.shell_code(code)
     if own:
         ended = launch.signal_name(code)
@@ -163,6 +167,12 @@ def command_words(words: Sequence[str], example: str = "profile --simulate-cores
 
 def check(words: Sequence[str], cores: int | None, what: str = "--simulate-cores") -> None:
     """Refuse what cannot work before anything is started or written; ``what`` asks for cores."""
+    launcher = commands.starts_processes(words)
+    if cores is not None and launcher is not None:
+        raise UsageError(
+            f"{what} does not run under {launcher}, which starts a process for each "
+            f"core; {ONE_PROCESS}"
+        )
     launch.find(words[0], os.environ)
     commands.missing_script(words)
     if cores is None:
@@ -304,8 +314,9 @@ def _show(
         if code:  # what the linter sees may well be why
             why = "nothing was recorded: the command failed before it used an XLA device"
         console.print(f"xladoctor: {why}", soft_wrap=True)
-    static = _lint(run_dir, words, console)
-    report = diagnosis.diagnose(readings.load([run_dir]), static_findings=static)
+    # Kept with the run, so that every later report of it has the same findings.
+    rundir.write_lint(run_dir, _lint(run_dir, words, console))
+    report = diagnosis.diagnose(readings.load([run_dir]))
     width, color = terminal_options(output_file)
     write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:

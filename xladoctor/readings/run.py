@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from xladoctor.errors import SourceError
-from xladoctor.readings import tables
+from xladoctor.readings import linted, tables
 from xladoctor.readings.events import VERSION, EventReader
 from xladoctor.readings.fields import integer, number, text
 from xladoctor.readings.metrics_text import parse_reports
@@ -45,6 +45,7 @@ def read_run(path: Path) -> tables.Run:
     notes += unwatched(path)
     if not rows["process"]:
         notes.append("no process that could be watched used a device: nothing was recorded")
+    static = linted.read(path, notes)
     return tables.Run(
         manifest=manifest,
         processes=tuple(rows["process"]),
@@ -58,7 +59,9 @@ def read_run(path: Path) -> tables.Run:
         hangs=tuple(rows["hang"]),
         divergences=tuple(rows["divergence"]),
         partings=tuple(rows["parting"]),
+        silent=tuple(rows["silent"]),
         metrics=tuple(rows["metrics"]),
+        linted=static,
         notes=tuple(dict.fromkeys(notes)),
     )
 
