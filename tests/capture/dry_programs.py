@@ -160,3 +160,19 @@ for step in range(20):
     optimizer.step()
     torch_xla.sync()
 """
+
+#: A step that is not traced as a graph of one core: FIRST says why.
+OTHERWISE = """\
+import torch
+import torch_xla
+import torch_xla.runtime as xr
+FIRST
+device = torch_xla.device()
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(9):
+    optimizer.zero_grad()
+    model(torch.ones(6, 4).to(device)).sum().backward()
+    optimizer.step()
+    torch_xla.sync()
+"""

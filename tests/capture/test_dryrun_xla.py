@@ -143,9 +143,17 @@ def test_samples_of_uploads_by_hand_are_one_batch_for_each_backward_pass(tmp_pat
     step = dry.row("traced-step")
     assert (step["settled"], step["samples"]) == (True, 12)
     # Its backward pass scatters.
-    assert dry.notes() == [
-        (
-            "a TPU host traces torch.gather, Tensor.scatter_add otherwise than a CPU: what these cost "
-            "may differ"
-        )
-    ]
+    (note,) = dry.notes()
+    assert note.startswith("a TPU host traces torch.gather, Tensor.scatter_add otherwise")
+
+
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [
+        ("xr.use_spmd()", "SPMD"),
+        ("import torch_xla.experimental as te; te.eager_mode(True)", "eager mode"),
+    ],
+)
+def test_programs_that_cannot_be_traced_say_why(tmp_path, first, why):
+    dry = Dry(tmp_path, dry_programs.OTHERWISE.replace("FIRST", first))
+    assert why in dry.row("trace-failed")["why"], dry.done.stderr
