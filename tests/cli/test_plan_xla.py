@@ -28,24 +28,24 @@ def plan(folder, *words, **environ):
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ("plain", "cores", "stepless", "reads"):
+    for name in ("plain", "linear", "cores", "stepless"):
         (tmp_path / f"{name}.py").write_text(getattr(dry_programs, name.upper()))
     return tmp_path
 
 
 def test_a_row_for_each_value_and_target(folder):
     done = plan(
-        folder, "--tpu", "v3-8,v5e-8", "--output-format", "json", "--", "plain.py", "{64,4096}"
+        folder, "--tpu", "v3-8,v5e-8", "--output-format", "json", "--", "linear.py", "{64,8192}"
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert [(row["values"], row["target"]) for row in rows] == [
         ({"argument 1": "64"}, "v3-8"),
         ({"argument 1": "64"}, "v5e-8"),
-        ({"argument 1": "4096"}, "v3-8"),
-        ({"argument 1": "4096"}, "v5e-8"),
+        ({"argument 1": "8192"}, "v3-8"),
+        ({"argument 1": "8192"}, "v5e-8"),
     ]
-    assert [row["samples"] for row in rows] == [64, 64, 4096, 4096]
+    assert [row["samples"] for row in rows] == [64, 64, 8192, 8192]
     for row in rows:
         assert row["error"] is None
         assert row["fits"] is True
@@ -72,7 +72,7 @@ def test_eight_cores_and_the_table(folder):
 def test_rows_that_fail_say_why_and_the_others_stand(folder):
     (folder / "sometimes.py").write_text(
         "import sys\nif sys.argv[1] == '9':\n    raise ValueError('nine is not served')\n"
-        + dry_programs.PLAIN
+        + dry_programs.LINEAR
     )
     done = plan(folder, "--tpu", "v3-8", "--", "sometimes.py", "{8,9}")
     assert done.returncode == 0, done.stderr
