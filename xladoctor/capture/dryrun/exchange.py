@@ -37,16 +37,12 @@ def rendezvous(call: Call, proceed: Callable[[], Any]) -> Any:  # noqa: ARG001
 
 def collective(call: Call, proceed: Callable[[], Any]) -> Any:
     """Around COLLECTIVE."""
-    compute = {
-        "all_reduce": _all_reduce,
-        "all_gather": _all_gather,
-        "collective_broadcast": _broadcast,
-    }.get(call.what)
     values = _tensors(call.args[1:2] if call.what == "all_reduce" else call.args[:1])
-    plain = compute is not None and values and not call.kwargs.get("groups")
-    if compute is None or not plain or not lazy.known(values, SMALL):
+    if call.what not in _COMPUTE or not values or call.kwargs.get("groups"):
         return proceed()
-    return compute(*call.args, **call.kwargs)
+    if not lazy.known(values, SMALL):
+        return proceed()
+    return _COMPUTE[call.what](*call.args, **call.kwargs)
 
 
 def _all_reduce(kind: str, inputs: Any, scale: float = 1.0, *rest: Any, **more: Any) -> Any:  # noqa: ARG001
@@ -72,6 +68,13 @@ def _all_gather(value: Any, dim: int = 0, *rest: Any, **more: Any) -> Any:  # no
 
 def _broadcast(values: Any, *rest: Any, **more: Any) -> None:
     """What core 0 sends is what it has."""
+
+
+_COMPUTE: dict[str, Callable[..., Any]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "collective_broadcast": _broadcast,
+}
 
 
 def _tensors(values: Any) -> list[Any]:
