@@ -8,7 +8,7 @@ pytest.importorskip("libtpu")
 peaks = pytest.importorskip("tests.accuracy.peaks")
 pytestmark = pytest.mark.xla
 
-#: Measured: 91 to 99 %; v5p 88 to 96 %, v6e 70 to 87 % (see docs/tpu-accuracy.md).
+#: The table of docs/tpu-accuracy.md leaves v6e the furthest from its peak.
 LEAST = {"v6e": 0.65}
 
 
