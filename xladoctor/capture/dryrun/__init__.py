@@ -73,7 +73,7 @@ def install(points: Points, writer: Writer, process: Process, cores: int) -> lis
         return proceed() if call.core in (None, 0) else None
 
     points.around(CORE, SIMULATE, core_for_all, "dryrun")
-    exchange.install(points)
+    exchange.install(points, steps)
     frameworks.install(cores)
     guards.answer_as_a_tpu()
     return []

@@ -1,6 +1,6 @@
 """What cores exchange, when core 0 stands for all: the others bring what it brings.
 
-A collective of values that were never computed is traced as it stands: it is part of the step. One
+A collective is traced as it stands: it is part of the step. Only before the first backward pass one
 of little data that is there (settings that a framework broadcasts before it begins) is computed,
 because the program will read it.
 """
@@ -18,12 +18,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..agent.points import Points
+    from .steps import Steps
 
 
-def install(points: Points) -> None:
-    """Put it around the points."""
+def install(points: Points, steps: Steps) -> None:
+    """Put it around the points.
+
+    Args:
+        points: The process's points.
+        steps: Knows whether the program has begun to train.
+    """
+
+    def before_training(call: Call, proceed: Callable[[], Any]) -> Any:
+        return proceed() if steps.training else collective(call, proceed)
+
     points.around(RENDEZVOUS, SIMULATE, rendezvous, "dryrun")
-    points.around(COLLECTIVE, SIMULATE, collective, "dryrun")
+    points.around(COLLECTIVE, SIMULATE, before_training, "dryrun")
 
 
 def rendezvous(call: Call, proceed: Callable[[], Any]) -> Any:  # noqa: ARG001
@@ -36,7 +46,7 @@ def rendezvous(call: Call, proceed: Callable[[], Any]) -> Any:  # noqa: ARG001
 
 
 def collective(call: Call, proceed: Callable[[], Any]) -> Any:
-    """Around COLLECTIVE."""
+    """Around COLLECTIVE, until the program trains."""
     values = _tensors(call.args[1:2] if call.what == "all_reduce" else call.args[:1])
     if call.what not in _COMPUTE or not values or call.kwargs.get("groups"):
         return proceed()

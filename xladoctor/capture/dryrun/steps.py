@@ -51,6 +51,8 @@ class Steps:
         self._stepper: int | None = None
         self._stepped = 0
         self._backward = 0
+        #: Whether a backward pass has begun: what the program does now is what it will do.
+        self.training = False
         self._closed = False
         self._count = 0
         self._batches: collections.Counter[int] = collections.Counter()
@@ -102,6 +104,7 @@ class Steps:
 
     def backward(self) -> None:
         """A backward pass begins."""
+        self.training = True
         self._backward += 1
 
     def launched(self) -> None:
