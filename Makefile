@@ -84,6 +84,14 @@ accuracy-tpu: $(VENV)/.installed-dev  ## the TPU compiler's estimates against pu
 	PYTHONPATH=. $(BIN)/python tests/accuracy/peaks.py
 	PYTHONPATH=. $(BIN)/python tests/accuracy/published.py
 
+# Some hours: 6 faults, 50 times each, twice. RUNS=5 for a first look.
+RUNS ?= 50
+
+.PHONY: determinism
+determinism: $(VENV)/.installed-dev  ## the same faulty programs give the same reports, with load and without
+	$(BIN)/python -m tests.determinism.repeat --runs $(RUNS)
+	$(BIN)/python -m tests.determinism.repeat --runs $(RUNS) --load 4
+
 .PHONY: clean
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .xladoctor build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
