@@ -7,6 +7,7 @@ import datetime as dt
 import shlex
 from typing import TYPE_CHECKING
 
+from xladoctor import catalogue
 from xladoctor.diagnosis import (
     compile_cache,
     compile_time,
@@ -88,7 +89,7 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
     )
     measured = [found for find in _DIAGNOSES for found in find(case)]
     static = dict.fromkeys(found for run in readings.runs for found in run.linted or ())
-    joined = merge([*static_findings, *static], measured)
+    joined = merge([*static_findings, *static], measured, catalogue.same_problems())
     findings = ranked(marked(joined, case.run), checked=_simulated(case))
     metrics = [report for run in readings.runs for report in run.metrics]
     return Report(

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.suppressions import Suppressions
 
 UNPARSABLE = "XLA001"
-#: Families whose problems cost something each time round a loop.
-_PER_STEP = ("XLA1", "XLA2", "XLA5")
 
 _Made = TypeVar("_Made")
 
@@ -286,7 +284,7 @@ def _finding(
     )
     main = source.location(place.start, place.end, function=place.function)
     message = problem.message
-    if code.startswith(_PER_STEP):
+    if page.per_step:
         message += _in_loop(problem, main, related, model)
     return Finding(
         code,
