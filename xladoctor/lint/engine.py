@@ -10,8 +10,8 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.findings import Edit, Finding, Fix, Location, Position, in_source_order
+from xladoctor.lint import library, sources, suppressions
 from xladoctor.lint import rules as registry
-from xladoctor.lint import sources, suppressions
 from xladoctor.lint.model.file import NEWEST_TORCH_XLA, FileModel
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
@@ -41,10 +41,12 @@ class LintOptions:
     Attributes:
         codes: Codes of the rules to run; None for all that are on by default.
         target: torch_xla version to lint for.
+        library: What names of the project's own libraries do, as TOML (see ``lint/library``).
     """
 
     codes: frozenset[str] | None = None
     target: tuple[int, ...] = NEWEST_TORCH_XLA
+    library: str = ""
 
     def asks(self, code: str) -> bool:
         """Whether a rule is to be run."""
@@ -186,7 +188,11 @@ def _models(
     if isinstance(program, Result):
         return {}, failed | {of[0].source.filename: program}
     return {
-        member.source.filename: FileModel(target=member.options.target, of=(program, part))
+        member.source.filename: FileModel(
+            target=member.options.target,
+            of=(program, part),
+            library=library.extended(member.options.library),
+        )
         for member, part in zip(of, parts, strict=True)
     }, failed
 

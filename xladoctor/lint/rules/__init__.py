@@ -20,7 +20,9 @@ A rule is a function that asks the model of one file and yields problems::
                     "nprocs=8 raises in torch_xla 2.9: only 1 or None are accepted",
                     suggestion="leave nprocs out",
                     related=[model.place(call.node, "the cores are started here")],
-                    fix=model.fix("Remove nprocs", model.remove_argument(call.node, value)),
+                    fix=model.fix(
+                        "Remove nprocs", model.remove_argument(call.node, value), safe=True
+                    ),
                 )
 
 Put it into a module of this package (any name; modules that begin with ``_`` are helpers) and
