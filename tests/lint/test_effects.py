@@ -321,3 +321,32 @@ def test_a_library_that_cannot_be_used_is_one_sentence(tmp_path, lint, text, say
     assert code == 2
     assert says in error
     assert len(error.splitlines()) == 1
+
+
+CLIP = """
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+from torch.utils.data.distributed import DistributedSampler
+
+def train(model, dataset, criterion, loader):
+    {before}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for images, labels in loader:
+        loss = criterion(model(images), labels)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        xm.optimizer_step(optimizer, barrier=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ("pass", False),
+        ("sampler = DistributedSampler(dataset, xr.world_size(), xr.global_ordinal())", True),
+        ("xm.rendezvous('start')", True),
+    ],
+)
+def test_a_barrier_does_not_prove_that_there_is_one_core(before, found):
+    assert ("XLA303" in codes(CLIP.format(before=before))) is found
