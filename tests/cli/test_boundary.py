@@ -25,6 +25,7 @@ COMMANDS = {
     "probe": ["probe"],
     "env": ["env"],
     "profile": ["profile", "--", "true"],
+    "plan": ["plan", "--tpu", "v3-8", "--", "true"],
 }
 
 

@@ -220,6 +220,11 @@ def not_reached(path: Path) -> list[str]:
     return _last_lines(path, "not-reached-*.txt")
 
 
+def refused(path: Path) -> str | None:
+    """Why the cores could not be simulated in the processes of the command; None if they could."""
+    return next(iter(_last_lines(path, "refused-*.txt")), None)
+
+
 def _last_lines(path: Path, pattern: str) -> list[str]:
     found = []
     for file in sorted(path.glob(pattern)):

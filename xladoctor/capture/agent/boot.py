@@ -37,6 +37,8 @@ def boot() -> Recorder | None:
     if not run_dir or os.getpid() in started:
         return None
     cores = _simulated_cores(os.environ.get(SIMULATE))
+    if cores is not None:
+        _refuse(run_dir, cores)
     writer = Writer(run_dir)
     if os.environ.get(DRY_RUN):
         _dry_run(writer, cores or 1)
@@ -69,6 +71,22 @@ def _dumps(writer: Writer) -> Dumps | None:
     if level == "low":
         return None
     return Dumps(writer, lines="always" if level == "high" else "settling")
+
+
+def _refuse(run_dir: str, cores: int) -> None:
+    """End a process in which the cores cannot be simulated: its results would be wrong in silence.
+
+    Raises:
+        SystemExit: It is one of several.
+    """
+    from ..simulate.environment import refusal
+
+    sentence = refusal(os.environ, cores)
+    if sentence is not None:
+        # The launcher says it, once for all processes.
+        with open(os.path.join(run_dir, f"refused-{os.getpid()}.txt"), "w") as out:
+            out.write(sentence + "\n")
+        raise SystemExit(2)
 
 
 def _simulate(points: Points, cores: int, recorder: Recorder) -> None:

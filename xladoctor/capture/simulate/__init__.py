@@ -14,7 +14,10 @@ the agent, so that they do not:
 ``exchange``     rendezvous and all-gather
 ``bfloat16``     reductions that XLA's CPU client lacks
 ``randomness``   each core its own random numbers
+``modes``        what torch_xla keeps for a process: eager mode, names of graphs
+``threads``      what a core's own threads belong to
 ``workers``      processes of data loaders that start quickly
+``answers``      what torch_xla says on TPUs only
 ``frameworks``   what Lightning asks before it agrees to run
 ``launchers``    begin, end and failure of the cores; ``lines`` keeps what they print apart
 """
@@ -60,7 +63,17 @@ def install(
         was installed.
     """
     from ..agent import xla
-    from . import bfloat16, checks, exchange, frameworks, randomness, workers
+    from . import (
+        answers,
+        bfloat16,
+        checks,
+        exchange,
+        frameworks,
+        modes,
+        randomness,
+        threads,
+        workers,
+    )
     from .agreement import Agreement
     from .gate import Gate
     from .launchers import Launcher, give_each_core_its_model, refuse_shared_models
@@ -83,8 +96,11 @@ def install(
     if cores > 1:  # one core alone exchanges with itself as torch_xla has it
         exchange.install(running)
         bfloat16.install(running)
+        modes.install(running, tell)
     randomness.install()
+    threads.install()
     workers.install()
+    answers.install(tell)
     frameworks.install(cores)
     give_each_core_its_model()
     refuse_shared_models()
@@ -102,6 +118,8 @@ _NEEDED = (
     "_get_xla_tensors_text",
     "_xla_get_replication_devices_count",
     "_xla_counter_value",
+    "_xla_get_default_device",
+    "_xla_set_default_device",
 )
 
 
