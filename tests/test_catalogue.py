@@ -85,3 +85,15 @@ def test_an_unknown_rule_is_one_sentence_with_the_remedy():
 def test_a_malformed_page_says_which_file(text):
     with pytest.raises(CatalogueError, match=r"XLA999-a-name\.md"):
         catalogue.parse_page("XLA999-a-name.md", text)
+
+
+def test_policy_of_a_rule_stands_in_its_header():
+    pages = catalogue.pages()
+    assert pages["XLA101"].per_step
+    assert not pages["XLA401"].per_step
+    for page in pages.values():
+        if page.needed_to_run or page.changes_numbers:
+            assert page.fix != "none", page.code
+        for code in page.same_problem_as:
+            assert code != page.code
+            assert code in pages

@@ -2,12 +2,18 @@
 
 import dataclasses
 
+from xladoctor import catalogue
 from xladoctor.diagnosis.ranking import ranked
-from xladoctor.findings import Finding, Location, Severity, in_source_order, merge
+from xladoctor.findings import Finding, Location, Severity, in_source_order
+from xladoctor.findings import merge as joined_by
 
 
 def at(row: int, column: int | None = None, **more: object) -> tuple[Location, ...]:
     return (Location("train.py", row, column, **more),)  # type: ignore[arg-type]
+
+
+def merge(static, measured):
+    return joined_by(static, measured, catalogue.same_problems())
 
 
 def static(code: str, row: int, **more: object) -> Finding:

@@ -62,6 +62,10 @@ class Page:
         text: The whole page, Markdown.
         url: Where it can be read.
         examples: Its executable blocks, in order.
+        per_step: What it finds costs something each time round a loop: the message says which.
+        needed_to_run: Without its fix the program may not run at all: it is made before others.
+        changes_numbers: Its fix is meant to change what is trained on, or how.
+        same_problem_as: Codes by which a run sees the same, on the same line, less precisely.
     """
 
     code: str
@@ -77,6 +81,10 @@ class Page:
     text: str
     url: str
     examples: tuple[Example, ...]
+    per_step: bool = False
+    needed_to_run: bool = False
+    changes_numbers: bool = False
+    same_problem_as: tuple[str, ...] = ()
 
 
 def catalogue_dir() -> Traversable:
@@ -152,6 +160,15 @@ def page(code: str) -> Page:
     raise UsageError(f"there is no rule {code!r}; 'xladoctor rules' lists them all")
 
 
+def same_problems() -> dict[str, frozenset[str]]:
+    """Code of the linter to the codes by which a run sees the same problem."""
+    return {
+        each.code: frozenset(each.same_problem_as)
+        for each in pages().values()
+        if each.same_problem_as
+    }
+
+
 @functools.cache
 def table(name: str) -> dict[str, Any]:
     """A table of facts, ``rules/tables/<name>.toml``."""
@@ -197,6 +214,10 @@ def parse_page(filename: str, text: str) -> Page:
             text=text,
             url=PAGE_URL.format(stem=stem),
             examples=examples_of(text),
+            per_step=facts.get("per_step", False),
+            needed_to_run=facts.get("needed_to_run", False),
+            changes_numbers=facts.get("changes_numbers", False),
+            same_problem_as=tuple(facts.get("same_problem_as", ())),
         )
     except (KeyError, ValueError) as error:
         raise CatalogueError(

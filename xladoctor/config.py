@@ -34,7 +34,7 @@ _LISTS = (
 )  # fmt: skip
 _WORDS = ("exclude", "extend-exclude", "plugins")  # lists of something else than codes
 _FLAGS = ("force-exclude", "respect-gitignore")
-_TEXTS = ("output-format", "target-torch-xla", "baseline", "cache-dir")
+_TEXTS = ("output-format", "target-torch-xla", "baseline", "cache-dir", "library")
 _KEYS = (*_LISTS, *_FLAGS, *_TEXTS, "per-file-ignores")
 _SELECTOR = re.compile(r"^(ALL|XLA\d{0,3}|(?!XLA|ALL)[A-Z]{2,12}\d{0,4})$")
 
@@ -56,6 +56,7 @@ class Settings:
         target_torch_xla: Version to lint for, such as "2.9"; None for the newest known.
         baseline: File with the findings that are known already.
         cache_dir: Folder for what was found before, relative to the file's.
+        library: File with what names of libraries do, relative to the file's (``lint.library``).
         plugins: Modules (or files) with rules of the project.
         profile, report: The tables of the other commands as they stand.
         file: The file they come from, if any.
@@ -74,6 +75,7 @@ class Settings:
     target_torch_xla: str | None = None
     baseline: str | None = None
     cache_dir: str | None = None
+    library: str | None = None
     plugins: tuple[str, ...] = ()
     profile: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     report: Mapping[str, Any] = dataclasses.field(default_factory=dict)

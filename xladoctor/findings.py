@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 
 class Severity(str, enum.Enum):
@@ -183,22 +183,11 @@ def in_source_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (finding.place, finding.code, finding.message))
 
 
-#: What the run can see of a problem (by code), and the codes by which the linter names it more
-#: precisely (or the beginnings of these) where both speak of one line.
-_KIN: dict[str, tuple[str, ...]] = {
-    "XLA101": ("XLA1",),
-    "XLA201": ("XLA202", "XLA204"),
-    "XLA202": ("XLA201", "XLA204"),
-    "XLA210": ("XLA203", "XLA205", "XLA206", "XLA207", "XLA208", "XLA209", "XLA315"),
-    "XLA405": ("XLA418", "XLA419", "XLA420", "XLA423"),
-    "XLA410": ("XLA207", "XLA418", "XLA421"),
-    "XLA412": ("XLA302", "XLA303", "XLA307", "XLA308", "XLA424", "XLA426"),
-    "XLA420": ("XLA402", "XLA405"),
-    "XLA501": ("XLA502", "XLA503"),
-}
-
-
-def merge(static: Iterable[Finding], measured: Iterable[Finding]) -> list[Finding]:
+def merge(
+    static: Iterable[Finding],
+    measured: Iterable[Finding],
+    same: Mapping[str, Collection[str]] | None = None,
+) -> list[Finding]:
     """Join what the linter says with what the run showed.
 
     A pair joins when both speak of one line and the codes are equal or of one kin: the run sees
@@ -207,11 +196,18 @@ def merge(static: Iterable[Finding], measured: Iterable[Finding]) -> list[Findin
     and the linter's columns, fix and related places.
 
     File names are compared as they stand: the caller makes them comparable first.
+
+    Args:
+        static: What the linter says.
+        measured: What the run showed.
+        same: Code of the linter to the codes by which a run sees the same problem
+            (``catalogue.same_problems()``).
     """
+    same = same or {}
     waiting = list(measured)
     joined: list[Finding] = []
     for finding in static:
-        partners = [other for other in waiting if _same_problem(finding, other)]
+        partners = [other for other in waiting if _same_problem(finding, other, same)]
         if not partners:
             joined.append(finding)
             continue
@@ -229,12 +225,12 @@ def _unlikeness(static: Finding, measured: Finding) -> tuple[bool, bool]:
     )
 
 
-def _same_problem(static: Finding, measured: Finding) -> bool:
+def _same_problem(static: Finding, measured: Finding, same: Mapping[str, Collection[str]]) -> bool:
     if not static.locations:
         return False
     if static.code != measured.code:
         # The run's line may be part of a statement that the linter knows as a whole.
-        kin = static.code.startswith(_KIN.get(measured.code, ()) or ("-",))
+        kin = measured.code in same.get(static.code, ())
         return kin and any(_within(static, at, _last_row(static)) for at in measured.locations)
     last_row = _last_row(static)
     if static.code == "XLA301":

@@ -27,7 +27,7 @@ def nprocs(model):
                 "nprocs is given",
                 suggestion="leave it out",
                 related=[model.place(call.node, "the cores start here")],
-                fix=model.fix("Remove nprocs", model.remove_argument(call.node, value)),
+                fix=model.fix("Remove nprocs", model.remove_argument(call.node, value), safe=True),
             )
 
 

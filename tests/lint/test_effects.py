@@ -11,6 +11,7 @@ from rule_helpers import codes, rows
 from rule_helpers import marked as marked_rows
 
 from xladoctor import catalogue
+from xladoctor.cli.app import main
 from xladoctor.errors import UsageError
 from xladoctor.lint import library
 from xladoctor.lint.effects import How
@@ -255,3 +256,97 @@ def test_weights_are_equal_by_what_is_called_not_by_words(before, after, found):
 def test_what_equals_weights_and_numbers_is_apart():
     known = library.builtin()
     assert not known.equalling(Equal.WEIGHTS) & known.equalling(Equal.NUMBERS)
+
+
+OWN = """
+[[call]]
+module = "mycompany.sync"
+names = ["wait_all"]
+effects = ["collective"]
+empty = true
+known = "mycompany/sync.py"
+"""
+OWN_PROGRAM = """
+import torch_xla
+import torch_xla.core.xla_model as xm
+from mycompany.sync import wait_all
+
+def main(index):
+    if xm.is_master_ordinal():
+        wait_all()
+
+torch_xla.launch(main)
+"""
+
+
+@pytest.fixture
+def lint(tmp_path, capfd, monkeypatch):
+    """The exit code, output and errors of linting the folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run():
+        code = main(["lint", "--output-format", "concise", "."])
+        return (code, *capfd.readouterr())
+
+    return run
+
+
+def test_a_project_adds_its_own_names(tmp_path, lint):
+    (tmp_path / "train.py").write_text(OWN_PROGRAM)
+    settings = tmp_path / "pyproject.toml"
+    settings.write_text("[tool.xladoctor.lint]\n")
+    assert "XLA405" not in lint()[1]
+    settings.write_text('[tool.xladoctor.lint]\nlibrary = "names.toml"\n')
+    (tmp_path / "names.toml").write_text(OWN)
+    # The settings changed, so what the cache has from before no longer holds.
+    assert "XLA405" in lint()[1]
+    (tmp_path / "names.toml").write_text(OWN.replace('"collective"', '"graph end"'))
+    assert "XLA405" not in lint()[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        ("[[call", "is not TOML"),
+        ("[[call]]\nmodule = 3\n", 'names.toml, row 1: give module = "..."'),
+    ],
+)
+def test_a_library_that_cannot_be_used_is_one_sentence(tmp_path, lint, text, says):
+    (tmp_path / "train.py").write_text(OWN_PROGRAM)
+    (tmp_path / "pyproject.toml").write_text('[tool.xladoctor.lint]\nlibrary = "names.toml"\n')
+    if text is not None:
+        (tmp_path / "names.toml").write_text(text)
+    code, _, error = lint()
+    assert code == 2
+    assert says in error
+    assert len(error.splitlines()) == 1
+
+
+CLIP = """
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+from torch.utils.data.distributed import DistributedSampler
+
+def train(model, dataset, criterion, loader):
+    {before}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for images, labels in loader:
+        loss = criterion(model(images), labels)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        xm.optimizer_step(optimizer, barrier=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ("pass", False),
+        ("sampler = DistributedSampler(dataset, xr.world_size(), xr.global_ordinal())", True),
+        ("xm.rendezvous('start')", True),
+    ],
+)
+def test_a_barrier_does_not_prove_that_there_is_one_core(before, found):
+    assert ("XLA303" in codes(CLIP.format(before=before))) is found

@@ -27,8 +27,9 @@ def rename(model):
                     "Use new",
                     model.replace(call.node.func, "new"),
                     model.add_import("import somewhere"),
+                    safe=True,
                 )
-                or model.fix("Use new", model.replace(call.node.func, "new")),
+                or model.fix("Use new", model.replace(call.node.func, "new"), safe=True),
             )
 
 
@@ -41,12 +42,14 @@ def flags(model):
             yield model.problem(value, "no flag", fix=model.fix("Remove it", edit, safe=False))
         if isinstance(call.node.func, cst.Name) and call.node.func.value == "drop":
             yield model.problem(
-                call.node, "drop", fix=model.fix("Remove it", model.remove_statement(call.node))
+                call.node,
+                "drop",
+                fix=model.fix("Remove it", model.remove_statement(call.node), safe=True),
             )
         is_grow = isinstance(call.node.func, cst.Name) and call.node.func.value == "grow"
         if is_grow and call.argument(None, "extra") is None:
             edit = model.add_argument(call.node, "extra=1")
-            yield model.problem(call.node, "grow", fix=model.fix("Add extra", edit))
+            yield model.problem(call.node, "grow", fix=model.fix("Add extra", edit, safe=True))
 
 
 def lint(source):
@@ -126,7 +129,7 @@ def test_a_fix_that_breaks_the_file_is_thrown_away():
         def rule(model):
             for call in model.calls():
                 yield model.problem(
-                    call.node, "x", fix=model.fix("x", model.replace(call.node, "(("))
+                    call.node, "x", fix=model.fix("x", model.replace(call.node, "(("), safe=True)
                 )
 
         return engine.lint(source, rules={"XLA001": rule})
@@ -143,7 +146,7 @@ def test_fixes_that_fight_stop():
             for call in model.calls():
                 other = {"a": "b", "b": "a"}[model.tree.text(call.node.func)]
                 edit = model.replace(call.node.func, other)
-                yield model.problem(call.node, "x", fix=model.fix("x", edit))
+                yield model.problem(call.node, "x", fix=model.fix("x", edit, safe=True))
 
         return engine.lint(source, rules={"XLA001": rule})
 
@@ -246,7 +249,7 @@ def test_one_fix_that_breaks_the_file_does_not_stop_the_others():
         for call in model.calls():
             if model.tree.text(call.node.func) == "odd":
                 yield model.problem(
-                    call.node, "x", fix=model.fix("x", model.replace(call.node, "(("))
+                    call.node, "x", fix=model.fix("x", model.replace(call.node, "(("), safe=True)
                 )
 
     def linted(source):

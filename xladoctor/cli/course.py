@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from xladoctor.findings import Finding
     from xladoctor.lint.together import Place, Program, Version
 
-#: Fixes without which the program may not run at all: made and measured together, before others.
-_TO_RUN = ("XLA404", "XLA417", "XLA424", "XLA7", "XLA8", "XLA9")
-#: Fixes that are meant to change what is trained on or how: other losses are what they are for.
-_CHANGES_NUMBERS = ("XLA2", "XLA3", "XLA402", "XLA403", "XLA405", "XLA701")
 _AGAIN = "the same again, to see what differs by itself"
 #: A kind that makes the program worse is halved, and halved again, so many runs long.
 MOST_RUNS_OF_A_KIND = 8
@@ -180,7 +176,7 @@ class Course:
         return fixed, made, codes | follow
 
     def _judge(self, codes: frozenset[str], now: Trial) -> Judgement:
-        keeps = not any(code.startswith(_CHANGES_NUMBERS) for code in codes)
+        keeps = not any(catalogue.page(code).changes_numbers for code in codes)
         return trial.judge(self.last, now, self.apart, keeps_numbers=keeps)
 
     def _try_places(self, code: str) -> None:
@@ -206,7 +202,7 @@ class Course:
         found = self.runs.program.findings(self.version)
         open_ones = [item for item in found if self._may_try(item) and item.code not in self._tried]
         codes = {item.code for item in open_ones}
-        first = {code for code in codes if code.startswith(_TO_RUN)}
+        first = {code for code in codes if catalogue.page(code).needed_to_run}
         if not first and not self.last.ran:
             first = {item.code for item in open_ones if item.severity is Severity.ERROR} or codes
         return frozenset(first or sorted(codes)[:1])
@@ -215,8 +211,8 @@ class Course:
         """Run a version, and tell the runner how many runs there may still be with it."""
         found = self.runs.program.findings(self.version)
         codes = {item.code for item in found if self._may_try(item)} - self._tried
-        kinds = len([code for code in codes if not code.startswith(_TO_RUN)])
-        together = any(code.startswith(_TO_RUN) for code in codes)
+        kinds = len([code for code in codes if not catalogue.page(code).needed_to_run])
+        together = any(catalogue.page(code).needed_to_run for code in codes)
         again = self.repeat and not self.apart.measured and what != _AGAIN
         self.runs.ahead = 1 + kinds + together + again
         return self.runs.run(version, what)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xladoctor import config, files
 from xladoctor.cli import lint_files, trust
 from xladoctor.errors import UsageError
-from xladoctor.lint import discovery, plugins
+from xladoctor.lint import discovery, library, plugins
 from xladoctor.lint import run as runner
 from xladoctor.lint.asked import NEWEST_TORCH_XLA, LintOptions
 from xladoctor.lint.cache import Cache
@@ -137,7 +137,11 @@ def plan_of(request: Request, settings: config.Settings) -> Plan:
     if request.fixable is not None or request.unfixable is not None:
         fixable = chosen(request.fixable, (), request.unfixable or ())
     return runner.Plan(
-        LintOptions(codes, target), settings.per_file_ignores, settings.root, fix, fixable
+        LintOptions(codes, target, _library(settings)),
+        settings.per_file_ignores,
+        settings.root,
+        fix,
+        fixable,
     )
 
 
@@ -235,3 +239,17 @@ def plans_of(
         kept.append(path)
         plans[str(path)] = plan
     return kept, plans
+
+
+def _library(settings: config.Settings) -> str:
+    """The text of the project's own table of library names; "" if it has none."""
+    if settings.library is None:
+        return ""
+    path = settings.root / settings.library
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise UsageError(f"{settings.file}: the library {path} cannot be read: {why}") from error
+    library.extended(text, str(path))
+    return text

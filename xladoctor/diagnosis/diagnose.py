@@ -7,6 +7,7 @@ import datetime as dt
 import shlex
 from typing import TYPE_CHECKING
 
+from xladoctor import catalogue
 from xladoctor.diagnosis import (
     compile_cache,
     compile_time,
@@ -101,7 +102,7 @@ def diagnose(
     measured = [found for find in _DIAGNOSES for found in find(case)]
     measured += on_tpu.find(tpu) if tpu else ()
     static = dict.fromkeys(found for run in readings.runs for found in run.linted or ())
-    joined = merge([*static_findings, *static], measured)
+    joined = merge([*static_findings, *static], measured, catalogue.same_problems())
     steps = case.run.step_count if case.run else 0
     findings = ranked(marked(joined, case.run), on_tpu.tpu_cost(steps), checked=_simulated(case))
     metrics = [report for run in readings.runs for report in run.metrics]

@@ -32,10 +32,12 @@ class LintOptions:
     Attributes:
         codes: Codes of the rules to run; None for all that are on by default.
         target: torch_xla version to lint for.
+        library: What names of the project's own libraries do, as TOML (see ``lint/library``).
     """
 
     codes: frozenset[str] | None = None
     target: tuple[int, ...] = NEWEST_TORCH_XLA
+    library: str = ""
 
     def asks(self, code: str) -> bool:
         """Whether a rule is to be run."""

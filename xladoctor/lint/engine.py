@@ -10,8 +10,8 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.findings import Edit, Finding, Fix, Location, Position, in_source_order
+from xladoctor.lint import library, sources, suppressions
 from xladoctor.lint import rules as registry
-from xladoctor.lint import sources, suppressions
 from xladoctor.lint.asked import UNPARSABLE, UNUSED, Failure, LintOptions, Member, Result
 from xladoctor.lint.model.file import FileModel
 from xladoctor.lint.model.loops import LoopKind
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.suppressions import Suppressions
 
 __all__ = ["Failure", "LintOptions", "Member", "Result", "lint", "lint_together", "unparsable"]
-
-#: Families whose problems cost something each time round a loop.
-_PER_STEP = ("XLA1", "XLA2", "XLA5")
 
 _Made = TypeVar("_Made")
 
@@ -136,7 +133,11 @@ def _models(
     if isinstance(program, Result):
         return {}, failed | {of[0].source.filename: program}
     return {
-        member.source.filename: FileModel(target=member.options.target, of=(program, part))
+        member.source.filename: FileModel(
+            target=member.options.target,
+            of=(program, part),
+            library=library.extended(member.options.library),
+        )
         for member, part in zip(of, parts, strict=True)
     }, failed
 
@@ -234,7 +235,7 @@ def _finding(
     )
     main = source.location(place.start, place.end, function=place.function)
     message = problem.message
-    if code.startswith(_PER_STEP):
+    if page.per_step:
         message += _in_loop(problem, main, related, model)
     return Finding(
         code,

@@ -8,10 +8,16 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 
 from xladoctor import catalogue
 from xladoctor.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover
+    import tomli as tomllib
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -100,6 +106,26 @@ class Library:
 def builtin() -> Library:
     """The library that comes with xladoctor."""
     return Library(read(catalogue.table("library"), "library.toml"))
+
+
+@functools.lru_cache(maxsize=16)
+def extended(text: str, filename: str = "the library") -> Library:
+    """The library with the names of a project beside it.
+
+    Args:
+        text: TOML of the form that ``rules/tables/library.toml`` describes; "" for none.
+        filename: What to call it in an error.
+
+    Raises:
+        UsageError: It is not of that form.
+    """
+    if not text:
+        return builtin()
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{filename} is not TOML: {error}") from error
+    return Library([*builtin().names.values(), *read(table, filename)])
 
 
 def read(table: Mapping[str, Any], filename: str) -> list[Name]:

@@ -393,10 +393,14 @@ class FileModel:
         """First row of a node in its file's text (for a notebook: use ``place`` in messages)."""
         return (self._part if self.is_here(node) else self._home(node)).tree.row(node)
 
-    def fix(
-        self, message: str, *changes: Edit | Iterable[Edit] | None, safe: bool = True
-    ) -> Fix | None:
-        """A fix of one or several edits; None if one of them could not be made."""
+    def fix(self, message: str, *changes: Edit | Iterable[Edit] | None, safe: bool) -> Fix | None:
+        """A fix of one or several edits; None if one of them could not be made.
+
+        Args:
+            message: What it does, as an order.
+            changes: The edits; None for one that could not be made.
+            safe: Whether the program does the same afterwards, in the same numbers.
+        """
         flat: list[Edit] = []
         for change in changes:
             if change is None:

@@ -20,7 +20,9 @@ A rule is a function that asks the model of one file and yields problems::
                     "nprocs=8 raises in torch_xla 2.9: only 1 or None are accepted",
                     suggestion="leave nprocs out",
                     related=[model.place(call.node, "the cores are started here")],
-                    fix=model.fix("Remove nprocs", model.remove_argument(call.node, value)),
+                    fix=model.fix(
+                        "Remove nprocs", model.remove_argument(call.node, value), safe=True
+                    ),
                 )
 
 Put it into a module of this package (any name; modules that begin with ``_`` are helpers) and
@@ -57,6 +59,8 @@ What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST n
 ``core_guard(node)``           Guard whose condition may differ from core to core, or None
 ``place(node, note)``          a related place;  ``problem(node, message, ...)`` a finding
 ``literal(expr)``              its value if it is a literal (or a name bound once to one)
+``effects.of(Effect.READ)``    what happens in the file: reads, graph ends, collectives, steps
+``on_xla(node)``               whether a node runs on XLA devices: yes, no or maybe
 ``spelled(dotted, node)``      how the file can write a name there ("xm.mark_step"), or None
 ``linked``                     models of the linted files that it imports or that import it
 ``bindings(name, node)``       the ways in which a name gets its meaning at a node

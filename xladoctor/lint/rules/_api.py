@@ -135,7 +135,7 @@ def replacement_fix(model: FileModel, node: cst.BaseExpression, entry: Entry) ->
     """
     parent = model.parent(node)
     if entry.always is not None and isinstance(parent, cst.Call) and not parent.args:
-        return model.fix(f"Write {entry.always}", model.replace(parent, entry.always))
+        return model.fix(f"Write {entry.always}", model.replace(parent, entry.always), safe=True)
     if entry.new is None or not isinstance(parent, cst.Call) or parent.func is not node:
         return None
     new = spell(model, node, entry.new, beside=node)
@@ -149,7 +149,7 @@ def replacement_fix(model: FileModel, node: cst.BaseExpression, entry: Entry) ->
         else model.replace(parent, f"{spelled}({arguments})")
     )
     message = f"Replace by {spelled}"
-    return model.fix(message, change, added)
+    return model.fix(message, change, added, safe=True)
 
 
 def import_fix(model: FileModel, alias: cst.ImportAlias, dotted: str, entry: Entry) -> Fix | None:
@@ -171,7 +171,7 @@ def import_fix(model: FileModel, alias: cst.ImportAlias, dotted: str, entry: Ent
     module, _, new = entry.new.rpartition(".")
     written = f"from {module} import {new}" + (f" as {name}" if new != name else "")
     return model.fix(
-        f"Import {entry.new}", _written_import(model, statement, alias, written), calls
+        f"Import {entry.new}", _written_import(model, statement, alias, written), calls, safe=True
     )
 
 
@@ -190,7 +190,7 @@ def _without_import(
     assert not isinstance(statement.names, cst.ImportStar)
     alone = len(statement.names) == 1
     removed = model.remove_statement(statement) if alone else _without_name(model, statement, alias)
-    return model.fix(f"Write {entry.always}", removed, *calls)
+    return model.fix(f"Write {entry.always}", removed, *calls, safe=True)
 
 
 def _written_import(
@@ -243,7 +243,7 @@ def _module_import_fix(
         if not used or not used <= set(entry.names):
             return None
         written = f"import {entry.new} as {bound}"
-        return model.fix(f"Import {entry.new}", model.replace(statement, written))
+        return model.fix(f"Import {entry.new}", model.replace(statement, written), safe=True)
     assert isinstance(statement, cst.ImportFrom)
     assert not isinstance(statement.names, cst.ImportStar)
     if dotted == entry.old:  # from torch_xla.experimental import xla_sharding as xs
@@ -251,7 +251,9 @@ def _module_import_fix(
     taken = {_alias_name(item) for item in statement.names}
     if not taken <= set(entry.names) or statement.names[0] is not alias or statement.module is None:
         return None
-    return model.fix(f"Import from {entry.new}", model.replace(statement.module, entry.new))
+    return model.fix(
+        f"Import from {entry.new}", model.replace(statement.module, entry.new), safe=True
+    )
 
 
 def _calls_of(model: FileModel, name: str, entry: Entry) -> list[Edit] | None:

@@ -71,7 +71,7 @@ def _huber(model: FileModel, call: CallSite) -> Fix | None:
         return None
     renamed = model.replace(func.attr, "smooth_l1_loss")
     if delta is None:
-        return model.fix("Use smooth_l1_loss", renamed)
+        return model.fix("Use smooth_l1_loss", renamed, safe=True)
     value = model.literal(delta)
     argument = next(item for item in call.node.args if item.value is delta)
     if not isinstance(value, int | float) or value <= 0 or argument.keyword is None:
@@ -85,4 +85,4 @@ def _huber(model: FileModel, call: CallSite) -> Fix | None:
     product = f"{text} * {loss}"
     if not isinstance(parent, cst.Assign | cst.AugAssign | cst.Return | cst.Arg):
         product = f"({product})"
-    return model.fix("Use smooth_l1_loss", model.replace(call.node, product))
+    return model.fix("Use smooth_l1_loss", model.replace(call.node, product), safe=True)

@@ -47,20 +47,20 @@ def argument_fix(model: FileModel, call: CallSite, name: str) -> Fix | None:
     if name in _RENAMED and (name != "checkpoint_callback" or isinstance(given, bool)):
         text = model.tree.text(value).strip()
         edit = model.replace(argument, f"{_RENAMED[name]}={text}")
-        return model.fix(f"Call it {_RENAMED[name]}", edit)
+        return model.fix(f"Call it {_RENAMED[name]}", edit, safe=True)
     if name == "checkpoint_callback":
         made = made_by(model, value)
         if made is None or not (made.name or "").endswith(".ModelCheckpoint"):
             return None
         return _into_callbacks(model, call, value, model.tree.text(value).strip())
     if given in _DEFAULTS.get(name, ()):
-        return model.fix("Leave it out", model.remove_argument(call.node, value))
+        return model.fix("Leave it out", model.remove_argument(call.node, value), safe=True)
     if name == "progress_bar_refresh_rate" and given == 0:
         edit = model.replace(argument, "enable_progress_bar=False")
-        return model.fix("Switch the progress bar off", edit)
+        return model.fix("Switch the progress bar off", edit, safe=True)
     if name == "weights_summary" and given is None:
         edit = model.replace(argument, "enable_model_summary=False")
-        return model.fix("Switch the summary off", edit)
+        return model.fix("Switch the summary off", edit, safe=True)
     if name == "progress_bar_refresh_rate" and isinstance(given, int):
         return _callback(model, call, value, f"TQDMProgressBar(refresh_rate={given})")
     if name == "weights_summary" and given == "full":
@@ -110,13 +110,17 @@ def _into_callbacks(
     callbacks = call.keywords.get("callbacks")
     if callbacks is None:
         argument = next(item for item in call.node.args if item.value is value)
-        return model.fix("Make it a callback", model.replace(argument, f"callbacks=[{made}]"))
+        return model.fix(
+            "Make it a callback", model.replace(argument, f"callbacks=[{made}]"), safe=True
+        )
     if not isinstance(callbacks, cst.List) or not callbacks.elements:
         return None
     end = model.tree.range(callbacks.elements[-1].value).end
     place = Position(end.line, end.column + 1)
     added = Edit(f", {made}", place, place)
-    return model.fix("Make it a callback", added, model.remove_argument(call.node, value))
+    return model.fix(
+        "Make it a callback", added, model.remove_argument(call.node, value), safe=True
+    )
 
 
 def logged_fix(model: FileModel, call: CallSite) -> Fix | None:

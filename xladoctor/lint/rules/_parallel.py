@@ -41,7 +41,7 @@ def device_loader_fix(model: FileModel, call: CallSite) -> Fix | None:
         edits = list(dict.fromkeys(_Group(model).of(call)))
     except _Odd:
         return None
-    return model.fix("Use MpDeviceLoader", edits)
+    return model.fix("Use MpDeviceLoader", edits, safe=True)
 
 
 def _uses_iterators(model: FileModel) -> bool:

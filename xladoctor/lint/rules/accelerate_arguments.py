@@ -38,7 +38,7 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
                 node,
                 "Accelerate 1.0 renamed DistributedType.TPU: this raises AttributeError",
                 suggestion="write DistributedType.XLA",
-                fix=model.fix("Write XLA", model.replace(node.attr, "XLA")),
+                fix=model.fix("Write XLA", model.replace(node.attr, "XLA"), safe=True),
             )
 
 
@@ -87,14 +87,14 @@ def _renamed(model: FileModel, call: CallSite, value: cst.BaseExpression, new: s
     argument = _argument(call, value)
     if new in call.keywords or argument.keyword is None:
         return None
-    return model.fix(f"Call it {new}", model.replace(argument.keyword, new))
+    return model.fix(f"Call it {new}", model.replace(argument.keyword, new), safe=True)
 
 
 def _fp16_fix(model: FileModel, call: CallSite, value: cst.BaseExpression) -> Fix | None:
     """bfloat16 for ``fp16=True``; ``fp16=False`` asked for what Accelerate does anyway."""
     given = model.literal(value)
     if given is False:
-        return model.fix("Remove fp16", model.remove_argument(call.node, value))
+        return model.fix("Remove fp16", model.remove_argument(call.node, value), safe=True)
     if given is not True or "mixed_precision" in call.keywords:
         return None
     written = model.replace(_argument(call, value), 'mixed_precision="bf16"')

@@ -52,7 +52,7 @@ def attached_accumulation(model: FileModel) -> Iterator[Problem]:
                 "of every step, and memory grows until it runs out",
                 suggestion=f"add {detached}",
                 related=[loop_place(model, loop)],
-                fix=model.fix("Detach it", model.replace(loss, detached)),
+                fix=model.fix("Detach it", model.replace(loss, detached), safe=True),
             )
 
 

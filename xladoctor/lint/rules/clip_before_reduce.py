@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Effect
+from xladoctor.lint.model.knowledge import CORE_NUMBERS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
@@ -20,6 +22,9 @@ _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_
 #: torch_xla writes to ``torch.nn.utils.clip_grad_norm_`` when it is imported; this address keeps
 #: the original.
 _UNPATCHED = "torch.nn.utils.clip_grad.clip_grad_norm_"
+
+#: Ends of names that count the cores, or give each its part of the data.
+_SEVERAL = (".DistributedSampler", ".world_size", ".xrt_world_size", ".global_runtime_device_count")
 
 
 @rule("XLA303")
@@ -85,12 +90,23 @@ def _step_after(model: FileModel, clip: CallSite) -> CallSite | None:
 def _several_cores(model: FileModel, step: CallSite) -> bool:
     """Whether the reduction matters: known to run on several cores, or nothing says otherwise.
 
-    A file that only defines the training function is called from elsewhere; ``barrier=True`` is
-    how programs for a single core write it.
+    A file that only defines the training function is called from elsewhere. ``barrier=True`` is how
+    programs for a single core write it, and proves nothing: what asks for the other cores does.
     """
     if model.on_every_core(step.node) is not None:
         return True
-    return not model.multi_core and "barrier" not in step.keywords and len(step.positional) == 1
+    if model.multi_core:
+        return False
+    plain = "barrier" not in step.keywords and len(step.positional) == 1
+    return plain or any(_asks_for_cores(model, call) for call in model.calls())
+
+
+def _asks_for_cores(model: FileModel, call: CallSite) -> bool:
+    """Whether a call is one that only programs for several cores make."""
+    if call.name in CORE_NUMBERS or (call.name or "").endswith(_SEVERAL):
+        return True
+    events = model.effects.by_call(call)
+    return call.name != OPTIMIZER_STEP and any(x.effect is Effect.COLLECTIVE for x in events)
 
 
 def _fix(model: FileModel, clip: CallSite, step: CallSite) -> Fix | None:

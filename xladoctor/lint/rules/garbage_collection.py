@@ -26,5 +26,5 @@ def garbage_collection_in_step(model: FileModel) -> Iterator[Problem]:
             "seconds with torch_xla loaded) and frees no device memory that is not free already",
             suggestion="delete it, or collect once per epoch",
             related=[loop_place(model, loop)],
-            fix=model.fix("Delete the collection", model.remove_statement(call.node)),
+            fix=model.fix("Delete the collection", model.remove_statement(call.node), safe=True),
         )

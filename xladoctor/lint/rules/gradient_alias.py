@@ -45,6 +45,7 @@ def gradient_alias(model: FileModel) -> Iterator[Problem]:
             fix=model.fix(
                 "Change the gradient itself",
                 model.replace(call.receiver, model.tree.text(gradient).strip()),
+                safe=True,
             ),
         )
 

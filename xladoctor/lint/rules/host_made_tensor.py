@@ -139,4 +139,4 @@ def _fix(
         return None
     text = model.tree.text(made.node).strip().removesuffix(")").rstrip().removesuffix(",")
     written = f"{text}, device={model.tree.text(device).strip()})"
-    return model.fix("Make it on the device", model.replace(move.node, written))
+    return model.fix("Make it on the device", model.replace(move.node, written), safe=True)

@@ -57,7 +57,7 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     value,
                     f'Lightning 2.0 renamed strategy="{literal}": Trainer raises ValueError',
                     suggestion=f'write strategy="{new}"',
-                    fix=model.fix(f'Write "{new}"', model.replace(value, f'"{new}"')),
+                    fix=model.fix(f'Write "{new}"', model.replace(value, f'"{new}"'), safe=True),
                 )
             if name == "precision":
                 yield from _precision(model, value)

@@ -49,7 +49,7 @@ def mesh_reduce_payload(model: FileModel) -> Iterator[Problem]:
         fix = _as_tensor(model, call, data) if array else None
         if scalar and isinstance(data, cst.Name | cst.Call):
             written = f"float({model.tree.text(data).strip()})"
-            fix = model.fix("Make it a Python number", model.replace(data, written))
+            fix = model.fix("Make it a Python number", model.replace(data, written), safe=True)
         yield model.problem(
             data,
             f"{snippet(model, data)} is a NumPy value: xm.mesh_reduce reads it back with "

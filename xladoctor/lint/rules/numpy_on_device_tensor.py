@@ -65,4 +65,4 @@ def _fix(model: FileModel, tensor: cst.BaseExpression) -> Fix | None:
         text = f"({text})"
     detached = text.endswith(".detach()")
     copy = f"{text}.cpu()" if detached else f"{text}.detach().cpu()"
-    return model.fix("Copy it to the host", model.replace(tensor, copy))
+    return model.fix("Copy it to the host", model.replace(tensor, copy), safe=True)

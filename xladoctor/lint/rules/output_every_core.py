@@ -105,7 +105,7 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     if written is None:
         return None
     spelled, added = written
-    return model.fix("Print on one core", model.replace(call.node.func, spelled), added)
+    return model.fix("Print on one core", model.replace(call.node.func, spelled), added, safe=True)
 
 
 def _bar_fix(model: FileModel, call: CallSite) -> Fix | None:
@@ -115,4 +115,4 @@ def _bar_fix(model: FileModel, call: CallSite) -> Fix | None:
         return None
     spelled, added = written
     change = model.add_argument(call.node, f"disable=not {spelled}()")
-    return model.fix("Draw it on one core", change, added)
+    return model.fix("Draw it on one core", change, added, safe=True)

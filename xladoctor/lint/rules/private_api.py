@@ -102,4 +102,4 @@ def _unused(model: FileModel, node: cst.Import | cst.ImportFrom) -> Fix | None:
     others = (n for n in model.nodes(cst.Name) if n.value == bound.value)
     if any(other is not bound for other in others):
         return None
-    return model.fix("Delete the import", model.remove_statement(node))
+    return model.fix("Delete the import", model.remove_statement(node), safe=True)

@@ -40,7 +40,9 @@ def removed_argument(model: FileModel) -> Iterator[Problem]:
                 f"{name.rpartition('.')[2]} takes no {keyword} since torch_xla {version}: this "
                 "raises TypeError",
                 suggestion=advice,
-                fix=model.fix(f"Remove {keyword}", model.remove_argument(call.node, value)),
+                fix=model.fix(
+                    f"Remove {keyword}", model.remove_argument(call.node, value), safe=True
+                ),
             )
 
 

@@ -46,7 +46,7 @@ def sampler_arguments(model: FileModel) -> Iterator[Problem]:
             shuffle,
             "sampler and shuffle=True exclude each other: DataLoader raises ValueError",
             suggestion="leave shuffle out of the loader, and shuffle in the sampler",
-            fix=model.fix("Remove shuffle", model.remove_argument(call.node, shuffle)),
+            fix=model.fix("Remove shuffle", model.remove_argument(call.node, shuffle), safe=True),
         )
 
 
@@ -57,4 +57,4 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     if cores is None or core is None or model.on_every_core(call.node) is None:
         return None
     edit = model.add_argument(call.node, f"num_replicas={cores[0]}(), rank={core[0]}()")
-    return model.fix("Tell it the cores", edit, [*dict.fromkeys([*cores[1], *core[1]])])
+    return model.fix("Tell it the cores", edit, [*dict.fromkeys([*cores[1], *core[1]])], safe=True)

@@ -66,4 +66,4 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     if len(call.node.args) != 1 or not isinstance(optimizer, cst.Name | cst.Attribute):
         return None
     written = f"{model.tree.text(optimizer).strip()}.step()"
-    return model.fix("Step only", model.replace(call.node, written))
+    return model.fix("Step only", model.replace(call.node, written), safe=True)

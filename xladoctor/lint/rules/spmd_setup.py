@@ -107,4 +107,4 @@ def _fix(model: FileModel, node: cst.CSTNode) -> Fix | None:
     spelled = model.spelled("torch_xla.runtime.use_spmd", node)
     if spelled is None:
         return None
-    return model.fix("Call use_spmd()", model.replace(node, f"{spelled}()"))
+    return model.fix("Call use_spmd()", model.replace(node, f"{spelled}()"), safe=True)

@@ -43,7 +43,7 @@ def torch_compile_backend(model: FileModel) -> Iterator[Problem]:
             message + " when the compiled code meets an XLA tensor",
             suggestion='give backend="openxla"; for training torch_xla.compile makes one graph of '
             "the step",
-            fix=model.fix('Give backend="openxla"', change),
+            fix=model.fix('Give backend="openxla"', change, safe=True),
         )
     for function in model.functions:
         for decorator in function.decorators:

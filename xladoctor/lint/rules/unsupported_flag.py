@@ -31,5 +31,5 @@ def unsupported_optimizer_flag(model: FileModel) -> Iterator[Problem]:
             value,
             f"{keyword}=True raises RuntimeError for parameters on an XLA device",
             suggestion=f"leave {keyword} out",
-            fix=model.fix(f"Remove {keyword}", model.remove_argument(call.node, value)),
+            fix=model.fix(f"Remove {keyword}", model.remove_argument(call.node, value), safe=True),
         )

@@ -31,7 +31,7 @@ def unused_reduction(model: FileModel) -> Iterator[Problem]:
         fix = None
         if isinstance(tensor, cst.Name):
             written = f"{tensor.value} = {model.tree.text(call.node).strip()}"
-            fix = model.fix("Take the result", model.replace(call.node, written))
+            fix = model.fix("Take the result", model.replace(call.node, written), safe=True)
         yield model.problem(
             call.node,
             f"xm.all_reduce does not change {snippet(model, tensor)}: it returns the result, which "
