@@ -214,7 +214,8 @@ def _wait(
         if while_running is not None:
             while_running()
         if watch is not None and time.monotonic() >= next_look:
-            watch.look()
+            with contextlib.suppress(Exception):  # what we look for must not end what the user runs
+                watch.look()
             next_look = time.monotonic() + WATCH_EVERY
     return process.returncode
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import shutil
 from datetime import datetime, timezone
@@ -25,6 +26,9 @@ SCHEMA_VERSION = 1
 
 #: Where runs go when no directory is named.
 RUNS = Path(".xladoctor") / "runs"
+
+#: The file whose lock says that a run is being written.
+LOCK = "lock"
 
 _PYTHON = re.compile(r"(python|pypy)[\d.]*$")
 
@@ -76,7 +80,7 @@ def _script_name(command: Sequence[str]) -> str:
 
 
 def create(path: Path, *, force: bool) -> Path:
-    """Make a run directory.
+    """Make a run directory, and keep others from writing to it until :func:`release`.
 
     Args:
         path: Where; parents are made.
@@ -86,35 +90,86 @@ def create(path: Path, *, force: bool) -> Path:
         Its absolute path.
 
     Raises:
-        UsageError: It exists and is not empty, it is no run directory, or cannot be written.
+        UsageError: It exists and is not empty, it is no run directory, somebody else is writing to
+            it, or it cannot be written.
     """
     try:
         if path.exists():
-            _clear(path, force=force)
+            _entries_to_clear(path, force=force)
         files.make_ignored(path)
+        found = path.resolve()
+        _lock(found, path)
+        try:
+            _clear(_entries_to_clear(path, force=force))
+        except BaseException:
+            release(found)
+            raise
     except OSError as error:
         raise UsageError(
             f"cannot write the run directory {path} ({error.strerror}): "
             "name another place with --output"
         ) from error
-    return path.resolve()
+    return found
 
 
-def _clear(path: Path, *, force: bool) -> None:
+def release(path: Path) -> None:
+    """Nothing more is written to a run directory; the end of our process releases it too."""
+    descriptor = _locks.pop(path, None)
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+#: Descriptors of the locks that are held, by run directory.
+_locks: dict[Path, int] = {}
+
+
+def _lock(path: Path, shown: Path) -> None:
+    """Be the only one who writes to a run directory (a lock of the system, gone with the process).
+
+    Raises:
+        UsageError: Somebody else is.
+    """
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover  (Windows, where torch_xla does not run)
+        return
+    descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise UsageError(
+            f"{shown}: another run is being written there: wait for its end, or name another place "
+            "with --output"
+        ) from error
+    except OSError:  # a file system without locks
+        os.close(descriptor)
+        return
+    _locks[path] = descriptor
+
+
+def _entries_to_clear(path: Path, *, force: bool) -> list[Path]:
+    """What must go before a run is written to a folder.
+
+    Raises:
+        UsageError: It is no folder, or what is there may not go.
+    """
     if not path.is_dir():
         raise UsageError(f"{path} is not a folder: name another place with --output")
-    entries = [entry for entry in path.iterdir() if entry.name != ".gitignore"]
-    if not entries:
-        return
-    if not force:
+    entries = [entry for entry in path.iterdir() if entry.name not in (".gitignore", LOCK)]
+    if entries and not force:
         raise UsageError(
             f"{path} is not empty: name another place with --output, or overwrite it with --force"
         )
-    if not is_run_directory(path):
+    if entries and not is_run_directory(path):
         raise UsageError(
             f"{path} is not a run directory, so --force will not empty it: "
             "name another place with --output"
         )
+    return entries
+
+
+def _clear(entries: Sequence[Path]) -> None:
     for entry in entries:
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -146,10 +201,10 @@ def read_manifest(path: Path) -> Manifest:
         SourceError: It is missing, cut, or of a later form.
     """
     try:
-        raw = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        raw = json.loads(files.read_text(path / "manifest.json"))
     except FileNotFoundError as error:
         raise SourceError(f"{path} is not a run directory: it has no manifest.json") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SourceError(f"the manifest of {path} cannot be read ({error})") from error
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if version != SCHEMA_VERSION:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ from xladoctor.capture import command as commands
 from xladoctor.capture import launch, masking, rundir
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.capture.unreached import Watch
+from xladoctor.cli import boundary
 from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
 from xladoctor.cli.progress import Progress
@@ -140,10 +142,10 @@ def _profile(
         console.print(f"xladoctor: the command {how}", soft_wrap=True)
     try:
         verdict = _show(run_dir, words, own, limits, output_format, output_file, html, console)
-    except XladoctorError as error:
-        # The command's own failure is what its caller has to know first.
-        click.echo(f"xladoctor: {error}", err=True)
-        return own or error.exit_code
+    except Exception as error:  # noqa: BLE001  (whatever it is, the command has ended)
+        # How the command ended is what its caller has to know first.
+        failed = boundary.told(error)
+        return own or failed
     return own or verdict
 
 
@@ -220,7 +222,8 @@ def record(
     progress = Progress(console, run_dir, shared=shared)
 
     def now_and_then() -> None:
-        progress()
+        with contextlib.suppress(Exception):  # what we show must not end what the user runs
+            progress()
         if while_running is not None:
             while_running()
 
@@ -244,7 +247,12 @@ def record(
             )
         finally:
             progress.stop()
-    _close(run_dir, manifest, code)
+    try:
+        _close(run_dir, manifest, code)
+    except XladoctorError as error:  # the disk is full, or the folder is gone; the command has run
+        boundary.told(error)
+    finally:
+        rundir.release(run_dir)
     return run_dir, code
 
 
