@@ -19,6 +19,8 @@ import re
 import zlib
 from typing import TYPE_CHECKING
 
+from xladoctor.readings.wire import messages, numbers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -104,7 +106,8 @@ class Graph:
     @functools.cached_property
     def _frames(self) -> dict[str, tuple[Frame, ...]]:
         try:
-            return _stacks(_unpack(self._base.with_name(self._base.name + ".pb.z")))
+            modules = messages(_unpack(self._base.with_name(self._base.name + ".pb.z")), 1)
+            return stacks_of(modules[0]) if modules else {}
         except (IndexError, ValueError, KeyError):
             return {}
 
@@ -170,54 +173,15 @@ def _closing(text: str, opening: int) -> int:
 
 
 # -- the protobuf, as far as it is needed ----------------------------------------------------------
-def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Number and value of each field of a message: bytes, or the value of a varint."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(data, at)
-            yield key >> 3, value
-        elif kind == 2:
-            length, at = _varint(data, at)
-            yield key >> 3, data[at : at + length]
-            at += length
-        elif kind in (1, 5):
-            at += 8 if kind == 1 else 4
-        else:
-            raise ValueError(f"a field of kind {kind}")
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-
-
-def _messages(data: bytes, number: int) -> list[bytes]:
-    return [value for field, value in _fields(data) if field == number and isinstance(value, bytes)]
-
-
-def _numbers(data: bytes) -> dict[int, int]:
-    return {field: value for field, value in _fields(data) if isinstance(value, int)}
-
-
-def _stacks(data: bytes) -> dict[str, tuple[Frame, ...]]:
-    """Instruction's name to its frames, innermost first."""
-    modules = _messages(data, 1)
-    indexes = _messages(modules[0], 17) if modules else []
+def stacks_of(module: bytes) -> dict[str, tuple[Frame, ...]]:
+    """Instruction's name to its frames, innermost first, of a serialized ``HloModuleProto``."""
+    indexes = messages(module, 17)
     if not indexes:
         return {}
-    files = [text.decode("utf-8", "replace") for text in _messages(indexes[0], 1)]
-    functions = [text.decode("utf-8", "replace") for text in _messages(indexes[0], 2)]
-    places = [_numbers(message) for message in _messages(indexes[0], 3)]
-    nodes = [_numbers(message) for message in _messages(indexes[0], 4)]
+    files = [text.decode("utf-8", "replace") for text in messages(indexes[0], 1)]
+    functions = [text.decode("utf-8", "replace") for text in messages(indexes[0], 2)]
+    places = [numbers(message) for message in messages(indexes[0], 3)]
+    nodes = [numbers(message) for message in messages(indexes[0], 4)]
 
     @functools.cache
     def stack(number: int) -> tuple[Frame, ...]:
@@ -230,11 +194,11 @@ def _stacks(data: bytes) -> dict[str, tuple[Frame, ...]]:
         return tuple(frames)
 
     found: dict[str, tuple[Frame, ...]] = {}
-    for computation in _messages(modules[0], 3):
-        for instruction in _messages(computation, 2):
-            names = _messages(instruction, 1)
-            metadata = _messages(instruction, 7)
-            number = _numbers(metadata[0]).get(15, 0) if metadata else 0
+    for computation in messages(module, 3):
+        for instruction in messages(computation, 2):
+            names = messages(instruction, 1)
+            metadata = messages(instruction, 7)
+            number = numbers(metadata[0]).get(15, 0) if metadata else 0
             if names and number:
                 found[names[0].decode("utf-8", "replace")] = stack(number)
     return found

@@ -4,6 +4,7 @@ Rules import from here: ``from xladoctor.lint.model import FileModel, Problem, K
 """
 
 from xladoctor.lint.model.calls import CallSite
+from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.file import FileModel, Problem
 from xladoctor.lint.model.loops import Entry, Guard, Loop, LoopKind
 from xladoctor.lint.model.syntax import Class, Function, children, walk
@@ -19,6 +20,7 @@ __all__ = [
     "Kind",
     "Loop",
     "LoopKind",
+    "OnXla",
     "Problem",
     "Value",
     "children",

@@ -11,6 +11,7 @@ import libcst as cst
 
 from xladoctor.findings import Applicability, Edit, Fix, Position
 from xladoctor.lint.model import edits
+from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
 
@@ -319,6 +320,19 @@ class FileModel:
     def on_every_core(self, node: cst.CSTNode) -> Entry | None:
         """Where the cores start that all run this node, or None if that is not known."""
         return self._regions.on_every_core(node)
+
+    def on_xla(self, node: cst.CSTNode) -> OnXla:
+        """Whether a node runs on XLA devices: yes, no, or maybe (it serves other devices too).
+
+        What costs time on XLA devices is told unless the answer is no; what is only right on other
+        devices is told where it is yes.
+        """
+        devices = self._regions.devices
+        mentions = "accelerate" in self.frameworks and not self._linked
+        if mentions and not devices.imports_torch_xla(self.tree.module):
+            # A program of Accelerate's that only mentions XLA runs wherever it is started.
+            return devices.asked(node) or OnXla.MAYBE
+        return devices.runs(node)
 
     def guards(self, node: cst.CSTNode) -> Sequence[Guard]:
         """The conditions around a node within its function, innermost first, early returns too."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.devices import Devices
 from xladoctor.lint.model.loops import Guard
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind
@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
 _LEAVE = cst.Return | cst.Raise | cst.Continue | cst.Break
 _FUNCTIONS = cst.FunctionDef | cst.Lambda | cst.ClassDef
-#: Names of settings and questions that are true on XLA devices ("use_tpu", "is_xla_available").
-_ON_XLA = re.compile(
-    r"^_?(use_|using_|is_|has_|on_|with_|is_torch_)?(tpu|xla)(_available)?$", re.IGNORECASE
-)
-#: And such that are false there.
-_ON_GPU = re.compile(
-    r"^_?(use_|using_|is_|has_|on_|with_)?(torch_)?(cuda|gpus?|npu|hpu|xpu|mps|mlu|sagemaker)"
-    r"(_mp|_dp)?(_available|_enabled)?$",
-    re.IGNORECASE,
-)
 
 
 class Guards:
@@ -46,6 +36,7 @@ class Guards:
         self._names = names
         self._flow = flow
         self._known: dict[cst.CSTNode, tuple[Guard, ...]] = {}
+        self.devices = Devices(tree, names, self.around, flow.callers)
 
     def around(self, node: cst.CSTNode) -> Sequence[Guard]:
         """All conditions around a node within its function, innermost first."""
@@ -65,10 +56,6 @@ class Guards:
             if guard.master is not None or value.kind in cores or value.local:
                 return guard
         return None
-
-    def elsewhere(self, node: cst.CSTNode) -> bool:
-        """Whether a condition keeps a node from XLA devices (``else`` of ``if use_tpu``)."""
-        return any(guard.elsewhere for guard in self.around(node))
 
     def rare(self, node: cst.CSTNode) -> bool:
         """Whether a node runs only in a few iterations of the loop around it, or on failure."""
@@ -148,29 +135,7 @@ class Guards:
             both = isinstance(test, cst.BooleanOperation)
             if when or not both:
                 master = (kind is Kind.IS_MASTER) is when
-        return Guard(node, test, when, master, self._on_xla(test))
-
-    def _on_xla(self, test: cst.BaseExpression, depth: int = 4) -> bool | None:
-        """See ``true_on_xla``; also of ``checked and not use_tpu`` and of names bound to such."""
-        known = true_on_xla(test)
-        if known is not None or depth == 0:
-            return known
-        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            inner = self._on_xla(test.expression, depth - 1)
-            return None if inner is None else not inner
-        if isinstance(test, cst.BooleanOperation):
-            # One part that is false decides ``and``, one that is true decides ``or``.
-            deciding = isinstance(test.operator, cst.Or)
-            parts = {self._on_xla(part, depth - 1) for part in (test.left, test.right)}
-            return deciding if deciding in parts else parts.pop() if len(parts) == 1 else None
-        if isinstance(test, cst.Name):
-            bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []
-            bound = (
-                bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
-            )
-            if isinstance(bound, cst.BaseExpression):
-                return self._on_xla(bound, depth - 1)
-        return None
+        return Guard(node, test, when, master, self.devices.of_guard(test, when=when))
 
     def _every_so_often(self, test: cst.BaseExpression, when: bool, depth: int = 3) -> bool:
         """``step % 50 == 0``, ``not step % 50``, ``step == 0`` and names bound to such a test."""
@@ -248,40 +213,6 @@ def _bound_in(loop: cst.For | cst.While) -> set[str]:
 
 def _names_in(node: cst.CSTNode) -> set[str]:
     return {part.value for part in walk(node) if isinstance(part, cst.Name)}
-
-
-def true_on_xla(test: cst.BaseExpression) -> bool | None:
-    """What a condition that asks for the kind of device is on XLA devices; None for others."""
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        inner = true_on_xla(test.expression)
-        return None if inner is None else not inner
-    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
-        part = test.comparisons[0]
-        if not isinstance(part.operator, cst.Equal | cst.NotEqual):
-            return None
-        words = {
-            side.evaluated_value
-            for side in (test.left, part.comparator)
-            if isinstance(side, cst.SimpleString)
-        }
-        named = {word.lower() for word in words if isinstance(word, str)}
-        if len(named) != 1 or not named & {"tpu", "xla", "cuda", "gpu"}:
-            return None
-        return bool(named & {"tpu", "xla"}) is isinstance(part.operator, cst.Equal)
-    if isinstance(test, cst.Call):
-        if isinstance(test.func, cst.Attribute) and test.func.attr.value == "is_available":
-            return _by_name(test.func.value)
-        return _by_name(test.func)
-    return _by_name(test)
-
-
-def _by_name(node: cst.BaseExpression) -> bool | None:
-    last = node.attr if isinstance(node, cst.Attribute) else node
-    if not isinstance(last, cst.Name):
-        return None
-    if _ON_XLA.match(last.value):
-        return True
-    return False if _ON_GPU.match(last.value) else None
 
 
 def _leaves(block: cst.BaseSuite) -> bool:

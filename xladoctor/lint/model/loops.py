@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import libcst as cst
 
+    from xladoctor.lint.model.devices import OnXla
     from xladoctor.lint.model.syntax import Function
     from xladoctor.lint.model.values import Value
 
@@ -51,19 +52,15 @@ class Guard:
         when: The truth value of ``test`` for which the node runs.
         master: True if only the master core gets here, False if only the others do, None if the
             condition does not ask for the master core.
-        on_xla: What the condition is on XLA devices; None if that is not known.
+        runs: Whether it lets the node run on XLA devices; None if it does not ask for the kind of
+            device.
     """
 
     node: cst.CSTNode
     test: cst.BaseExpression
     when: bool
     master: bool | None = None
-    on_xla: bool | None = None
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether it keeps the node from XLA devices (``else`` of ``if use_tpu``)."""
-        return self.on_xla is not None and self.on_xla is not self.when
+    runs: OnXla | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.guards import Guards
 from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import Entry, Loop, LoopKind
@@ -86,6 +87,8 @@ class Regions:
         self._names = names
         self._flow = flow
         self._guards = Guards(tree, names, flow)
+        #: Whether code runs on XLA devices.
+        self.devices = self._guards.devices
         self._home = {call: tree.function_of(call) for call in tree.calls}
         self._loops = Loops(tree, names, flow)
         self._reach: dict[cst.CSTNode, Sequence[cst.Call]] = {}
@@ -296,7 +299,7 @@ class Regions:
     def _next(self, function: Function | None) -> Iterator[Function]:
         for call in self._loops.calls_in(function):
             target = self._flow.target(call)
-            if target is not None and self._guards.elsewhere(call):
+            if target is not None and self.devices.runs(call) is OnXla.NO:
                 continue
             if isinstance(target, Class):
                 yield from target.methods.values()
@@ -309,7 +312,7 @@ class Regions:
     def on_every_core(self, node: cst.CSTNode) -> Entry | None:
         """Where the cores start that all run a node; None where only other devices come."""
         entry = self._reached.get(self._tree.function_of(node))
-        return None if entry is None or self._guards.elsewhere(node) else entry
+        return None if entry is None or self.devices.runs(node) is OnXla.NO else entry
 
     # Helpers
 

@@ -1,66 +1,24 @@
-"""What rules about single calls share: is this line meant for XLA at all?"""
+"""What rules about single calls share."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
+
+from xladoctor.lint.model.devices import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel
 
-#: Words in a condition, a function's or a variable's name that say "not for XLA".
-_ELSEWHERE = re.compile(
-    r"cuda|gpu|nvidia|nccl|mps|backend|platform|device_type|xla|tpu", re.IGNORECASE
-)
-
-
-_TORCH_XLA = re.compile(r"^\s*(import|from)\s+torch_xla\b")
-_PRECISION = re.compile(r"amp|fp16|half|mixed|precision|scaler", re.IGNORECASE)
-
-
-def for_another_device(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether a condition around a node may keep it from XLA devices: silence is right then.
-
-    So may a file that takes torch_xla only where it is there: it serves other devices too.
-    """
-    if optional_torch_xla(model):
-        return True
-    if any(_ELSEWHERE.search(model.tree.text(guard.test)) for guard in model.guards(node)):
-        return True
-    parent = model.parent(node)
-    while parent is not None:
-        if isinstance(parent, cst.Try):
-            return True
-        parent = model.parent(parent)
-    function = model.function_of(node)
-    while function is not None:
-        if re.search(r"cuda|gpu|nccl|mps", function.name, re.IGNORECASE):
-            return True
-        function = function.outer
-    return False
+_PRECISION = frozenset({"amp", "fp16", "bf16", "float16", "bfloat16", "half", "mixed", "precision"})
 
 
 def chosen_precision(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether a setting turns on mixed precision here (``if args.fp16:``): it may be off on XLA."""
-    return any(_PRECISION.search(model.tree.text(guard.test)) for guard in model.guards(node))
-
-
-def optional_torch_xla(model: FileModel) -> bool:
-    """Whether the file imports torch_xla, and only under a condition, in ``try`` or a function."""
-    found = False
-    for node in model.tree.imports:
-        if not _TORCH_XLA.search(model.tree.text(node)):
-            continue
-        tried = any(isinstance(parent, cst.Try) for parent in around(model, node))
-        if not tried and model.function_of(node) is None and not model.guards(node):
-            return False
-        found = True
-    # A program of Accelerate's that only mentions XLA runs wherever it is started.
-    return found or ("accelerate" in model.frameworks and not model.linked)
+    return any(words(model.tree.text(guard.test)) & _PRECISION for guard in model.guards(node))
 
 
 def given_true(model: FileModel, call: CallSite, keyword: str) -> cst.BaseExpression | None:

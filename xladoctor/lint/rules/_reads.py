@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model import LoopKind, OnXla, walk
+from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.evidence import STEPS
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 #: Longest piece of the user's code that a message repeats.
 _LONGEST_SNIPPET = 40
-_DEBUG = re.compile(r"(^|[._ ])debug($|[ ):_])", re.IGNORECASE)
-_XLA = re.compile("tpu|xla", re.IGNORECASE)
-#: Conditions that ask whether this is an XLA device, or whether torch_xla is there.
-_SAYS_XLA = re.compile(r"(is|use|has|on)_?(torch_?)?(tpu|xla)|(tpu|xla)_available", re.IGNORECASE)
 
 
 def costly_loop(model: FileModel, node: cst.CSTNode) -> Loop | None:
@@ -40,21 +36,29 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
 
     ``if not is_torch_tpu_available():``, ``if args.debug:`` and the methods of unit tests.
     """
-    for guard in model.guards(node):
-        if guard.elsewhere:
-            return True
-        text = model.tree.text(guard.test)
-        if guard.when and _DEBUG.search(text) and "not " not in text:
-            return True
-        asks_once = len(_XLA.findall(text)) == 1 and " or " not in text
-        if asks_once and _SAYS_XLA.search(text) and ("not " in text) is guard.when:
-            return True
+    if model.on_xla(node) is OnXla.NO:
+        return True
+    if any(_for_faults(guard.test, when=guard.when) for guard in model.guards(node)):
+        return True
     function = model.function_of(node)
     while function is not None:
         if function.name.startswith("test_") and function.owner is not None:
             return True
         function = function.outer
     return False
+
+
+def _for_faults(test: cst.BaseExpression, *, when: bool) -> bool:
+    """Whether a condition lets only those through who look for faults: ``args.debug and x``."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return _for_faults(test.expression, when=not when)
+    if isinstance(test, cst.BooleanOperation):
+        parts = [_for_faults(part, when=when) for part in (test.left, test.right)]
+        return any(parts) if isinstance(test.operator, cst.And) is when else all(parts)
+    named = (
+        words(part.value) for part in walk(test) if isinstance(part, cst.Name | cst.SimpleString)
+    )
+    return when and any("debug" in found for found in named)
 
 
 def snippet(model: FileModel, node: cst.CSTNode) -> str:

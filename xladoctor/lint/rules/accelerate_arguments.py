@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
 from xladoctor.lint.rules._imports import spell
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
 
 
 def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
-    elsewhere = for_another_device(model, call.node)
+    elsewhere = model.on_xla(call.node) is not OnXla.YES
     for keyword, value in call.keywords.items():
         if keyword == "fp16" and not elsewhere:
             yield model.problem(

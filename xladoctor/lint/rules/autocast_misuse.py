@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +26,7 @@ def autocast_misuse(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls(*_OWN):
-        if for_another_device(model, call.node):
+        if model.on_xla(call.node) is not OnXla.YES:
             continue
         yield model.problem(
             call.node,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.model import Kind, LoopKind, OnXla
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
@@ -47,5 +47,5 @@ def _sometimes(model: FileModel, call: CallSite, loop: Loop) -> bool:
     return any(
         loop.function is not call.function or loop.node in model.tree.ancestors(guard.node)
         for guard in model.guards(call.node)
-        if guard.on_xla is not guard.when  # ``if self.use_tpu:`` is always so here
+        if guard.runs is not OnXla.YES  # ``if self.use_tpu:`` is always so here
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import chosen_precision, for_another_device
+from xladoctor.lint.rules._exact import chosen_precision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ def cuda_autocast(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls():
-        if not _for_cuda(model, call) or for_another_device(model, call.node):
+        if not _for_cuda(model, call) or model.on_xla(call.node) is not OnXla.YES:
             continue
         if chosen_precision(model, call.node):
             continue

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import around, for_another_device
+from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._imports import spell
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def cuda_placement(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls():
-        if not _to_cuda(model, call) or for_another_device(model, call.node):
+        if not _to_cuda(model, call) or model.on_xla(call.node) is not OnXla.YES:
             continue
         if any(isinstance(node, cst.IfExp) for node in around(model, call.node)):
             continue

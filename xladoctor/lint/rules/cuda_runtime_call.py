@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
 from xladoctor.lint.rules._imports import spell
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def cuda_runtime_call(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls(*_CALLS):
-        if for_another_device(model, call.node):
+        if model.on_xla(call.node) is not OnXla.YES:
             continue
         what, instead = _CALLS[call.name or ""]
         name = (call.name or "").removeprefix("torch.")

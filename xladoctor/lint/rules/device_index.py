@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def device_index(model: FileModel) -> Iterator[Problem]:
             continue
         number = int(text[4:]) if text[4:].isdecimal() else 0
         used = isinstance(model.parent(node), cst.Arg | cst.AssignTarget | cst.Assign)
-        if number >= 1 and used and not for_another_device(model, node):
+        if number >= 1 and used and model.on_xla(node) is OnXla.YES:
             yield _problem(model, node, number)
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def gpu_only_component(model: FileModel) -> Iterator[Problem]:
             package = next((p for p in _packages(node) if p in _PACKAGES), None)
             if (
                 package is not None
-                and not for_another_device(model, node)
+                and model.on_xla(node) is OnXla.YES
                 and not _optional(model, node)
             ):
                 yield model.problem(
@@ -47,7 +47,7 @@ def gpu_only_component(model: FileModel) -> Iterator[Problem]:
                 )
     for call in model.calls(*_FSDP):
         name = (call.name or "").rpartition(".")[2]
-        if name in _FSDP_NAMES and not for_another_device(model, call.node):
+        if name in _FSDP_NAMES and model.on_xla(call.node) is OnXla.YES:
             yield model.problem(
                 call.node,
                 "torch's FSDP asks for torch.xla, which does not exist: on an XLA device it ends "
@@ -61,7 +61,7 @@ def _names_torch_xla(model: FileModel) -> bool:
     found = False
     for node in model.nodes():
         if isinstance(node, cst.Import | cst.ImportFrom) and "torch_xla" in _packages(node):
-            if for_another_device(model, node):
+            if model.on_xla(node) is not OnXla.YES:
                 return False  # an optional torch_xla: the file serves other devices too
             found = True
     return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
 from xladoctor.lint.rules._imports import import_edit
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def nccl_backend(model: FileModel) -> Iterator[Problem]:
         backend = call.argument(0, "backend")
         if backend is None or model.literal(backend) != "nccl":
             continue
-        if not for_another_device(model, call.node):
+        if model.on_xla(call.node) is OnXla.YES:
             yield model.problem(
                 call.node,
                 "nccl connects GPUs only: without one init_process_group raises ValueError",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model import LoopKind, OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device, given_true
+from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._loaders import DATA_LOADER, loops_over
 from xladoctor.lint.rules._reads import loop_place
 
@@ -23,7 +23,7 @@ def pinned_memory(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls(DATA_LOADER):
         pinned = given_true(model, call, "pin_memory")
-        if pinned is None or for_another_device(model, call.node):
+        if pinned is None or model.on_xla(call.node) is not OnXla.YES:
             continue
         loops = loops_over(model, call)
         loop = next((x for x in loops if x.kind in {LoopKind.STEP, LoopKind.EVAL}), None)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model import LoopKind, OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
 from xladoctor.lint.rules._reads import loop_place
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def syncing_optimizer(model: FileModel) -> Iterator[Problem]:
     if loop is None:
         return
     for call in model.calls(*(f"torch.optim.{name}" for name in _MEASURED)):
-        if for_another_device(model, call.node):
+        if model.on_xla(call.node) is not OnXla.YES:
             continue
         name = (call.name or "").rpartition(".")[2]
         reads, compilations = _MEASURED[name]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ def torch_checkpoint(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls(*_TORCH):
-        if for_another_device(model, call.node):
+        if model.on_xla(call.node) is not OnXla.YES:
             continue
         yield model.problem(
             call.node,

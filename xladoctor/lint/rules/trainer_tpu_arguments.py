@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls(*_ARGUMENTS):
-        if for_another_device(model, call.node):
+        if model.on_xla(call.node) is not OnXla.YES:
             continue
         yield from _given(model, call)
         if not call.has_star and _trains(call):

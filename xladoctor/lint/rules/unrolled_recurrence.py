@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def unrolled_recurrence(model: FileModel) -> Iterator[Problem]:
         return
     layers = _LAYERS if model.target >= _SCAN else (*_LAYERS, "torch.nn.GRU")
     for call in model.calls(*layers):
-        if for_another_device(model, call.node):
+        if model.on_xla(call.node) is not OnXla.YES:
             continue
         name = (call.name or "").rpartition(".")[2]
         yield model.problem(

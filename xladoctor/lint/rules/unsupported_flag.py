@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device, given_true
+from xladoctor.lint.rules._exact import given_true
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ def unsupported_optimizer_flag(model: FileModel) -> Iterator[Problem]:
     calls += [(call, "foreach") for call in model.calls(*_CLIPS)]
     for call, keyword in calls:
         value = given_true(model, call, keyword)
-        if value is None or for_another_device(model, call.node):
+        if value is None or model.on_xla(call.node) is not OnXla.YES:
             continue
         yield model.problem(
             value,

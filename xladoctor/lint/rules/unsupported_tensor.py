@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Kind, OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import for_another_device, given_true
+from xladoctor.lint.rules._exact import given_true
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ def unsupported_tensor(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls():
         found = _method(model, call) or _maker(model, call)
-        if found is not None and not for_another_device(model, call.node):
+        if found is not None and model.on_xla(call.node) is OnXla.YES:
             why, instead = found
             yield model.problem(call.node, f"{why}: this raises an error", suggestion=instead)
 

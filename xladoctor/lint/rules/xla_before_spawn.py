@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.guards import true_on_xla
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
 
@@ -93,7 +93,7 @@ def _runs_before(model: FileModel, call: CallSite, spawn: CallSite) -> bool:
     for guard in model.guards(call.node):
         if (guard.node, guard.when) in shared or _is_main(model, guard):
             continue
-        if true_on_xla(guard.test) is not guard.when:
+        if guard.runs is not OnXla.YES:
             return False
     return not any(
         isinstance(node, cst.Lambda | cst.Try) for node in model.tree.ancestors(call.node)

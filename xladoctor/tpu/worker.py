@@ -1,0 +1,118 @@
+"""Compiles graphs in a process of its own: requests as JSON lines in, answers as JSON lines out.
+
+Started as ``python -m xladoctor.tpu.worker``. libtpu writes what it likes to standard output and
+standard error; so answers go through a copy of standard output that is made before it is loaded,
+and both go to the parent's log from then on. If a graph crashes the compiler, this process dies and
+the parent starts another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from xladoctor.tpu import allocations, compiled
+from xladoctor.tpu.adapter import AdapterError, Compiler
+from xladoctor.tpu.optimized import Optimized
+
+_SOURCE = re.compile(r'source_file="xladoctor" source_line=(\d+)')
+
+
+def main() -> int:
+    """Answer requests until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    try:
+        compiler = Compiler()
+    except AdapterError as error:
+        _say(answers, {"problem": str(error)})
+        return 0
+    _say(answers, {"ready": True})
+    for row in sys.stdin:
+        _say(answers, _answer(compiler, json.loads(row)))
+    # libtpu's threads do not end by themselves.
+    os._exit(0)
+
+
+def _say(answers: Any, row: dict[str, Any]) -> None:
+    answers.write(json.dumps(row) + "\n")
+    answers.flush()
+
+
+def _answer(compiler: Compiler, request: dict[str, Any]) -> dict[str, Any]:
+    facts = {
+        "digest": request["digest"],
+        "target": request["target"],
+        "replicas": request["replicas"],
+        "compiler": request["compiler"],
+    }
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=request["folder"], ignore_cleanup_errors=True) as dump:
+        try:
+            program = compiler.compile(
+                Path(request["module"]).read_bytes(),
+                request["topology"],
+                request["options"],
+                request["replicas"],
+                Path(dump),
+            )
+        except AdapterError as error:
+            refusal = compiled.Refusal("not-asked", str(error))
+            answer = compiled.Compiled(**facts, seconds=0.0, refusal=refusal)
+        except Exception as error:  # noqa: BLE001  (whatever the compiler raises is its answer)
+            seconds = time.monotonic() - began
+            answer = _refused(facts, str(error), seconds)
+        else:
+            seconds = time.monotonic() - began
+            optimized = Optimized(program.text())
+            largest, picture = _assignment(Path(dump), optimized)
+            answer = compiled.Compiled(
+                **facts,
+                seconds=seconds,
+                memory=compiled.Memory(**program.memory()),
+                flops=program.flops(),
+                operations=optimized.operations(),
+                allocations=largest,
+                picture=picture,
+            )
+    return compiled.to_json(answer)
+
+
+def _refused(facts: dict[str, Any], message: str, seconds: float) -> compiled.Compiled:
+    memory = allocations.out_of_memory(message)
+    if memory is not None:
+        refusal, largest = memory
+        return compiled.Compiled(**facts, seconds=seconds, refusal=refusal, allocations=largest)
+    source = _SOURCE.search(message)
+    sentence = " ".join(message.split())[:400]
+    return compiled.Compiled(
+        **facts,
+        seconds=seconds,
+        refusal=compiled.Refusal(
+            "refused",
+            f"the TPU compiler refuses the graph: {sentence}",
+            source=int(source[1]) if source else None,
+        ),
+    )
+
+
+def _assignment(
+    dump: Path, optimized: Optimized
+) -> tuple[tuple[compiled.Allocation, ...], tuple[int, ...]]:
+    """From the buffer assignment; nothing if the compiler has written none."""
+    for path in sorted(dump.glob("*after_optimizations-buffer-assignment.txt")):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            return allocations.read(text, optimized.sources())
+    return (), ()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
