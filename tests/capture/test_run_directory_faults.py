@@ -34,7 +34,8 @@ HARM = {
     "read only": "import os; os.chmod('run', 0o555)",
     "nonsense in it": "open('run/manifest.json', 'w').write('[' * 100000)",
     "a folder for the manifest": "import os; os.makedirs('run/manifest.json.new/x')",
-    "a bad row": "import os; os.mkdir('run/p1-1'); open('run/p1-1/events.jsonl', 'w').write('[' * 9**6)",
+    "a bad row": "import os; os.mkdir('run/p1-1'); "
+    "open('run/p1-1/events.jsonl', 'w').write('[' * 9**6)",
     "a pipe for rows": "import os; os.mkdir('run/p1-1'); os.mkfifo('run/p1-1/events.jsonl')",
     "a link in a circle": "import os; os.symlink('p1-1', 'run/p1-1')",
 }
@@ -77,7 +78,10 @@ def test_a_full_disk_at_the_end(capfd, monkeypatch):
 
 def test_two_runs_into_one_folder(capfd):
     """The second is refused, whatever its flags; the first is whole."""
-    code = "import time, pathlib; pathlib.Path('on').touch()\nwhile not pathlib.Path('off').exists(): time.sleep(0.01)"
+    code = (
+        "import time, pathlib; pathlib.Path('on').touch()\n"
+        "while not pathlib.Path('off').exists(): time.sleep(0.01)"
+    )
     words = [sys.executable, "-m", "xladoctor", "profile", "-o", "run", "--", sys.executable, "-c"]
     first = subprocess.Popen([*words, code], env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:

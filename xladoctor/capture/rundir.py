@@ -6,6 +6,7 @@ last line, a missing manifest, a process folder without rows.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -235,15 +236,14 @@ def processes(path: Path) -> list[Path]:
 def rows(folder: Path) -> Iterator[dict[str, Any]]:
     """The rows of one process, in order; what is cut or not an object is left out."""
     try:
-        with (folder / "events.jsonl").open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(row, dict):
-                    yield row
-    except FileNotFoundError:
+        for line in files.lines(folder / "events.jsonl"):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(row, dict):
+                yield row
+    except OSError:
         return
 
 
@@ -258,11 +258,15 @@ def not_reached(path: Path) -> list[str]:
 
 
 def _last_lines(path: Path, pattern: str) -> list[str]:
-    found = []
-    for file in sorted(path.glob(pattern)):
-        lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        found.append(lines[-1] if lines else file.name)
-    return found
+    return [_last_line(file) or file.name for file in sorted(path.glob(pattern))]
+
+
+def _last_line(file: Path) -> str:
+    last = ""
+    with contextlib.suppress(OSError):
+        for line in files.lines(file):
+            last = line.strip() or last
+    return last
 
 
 def attached(path: Path) -> bool:
