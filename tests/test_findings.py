@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from xladoctor.findings import Finding, Location, Severity, by_cost, in_source_order, merge
+from xladoctor.diagnosis.ranking import ranked
+from xladoctor.findings import Finding, Location, Severity, in_source_order, merge
 
 
 def at(row: int, column: int | None = None, **more: object) -> tuple[Location, ...]:
@@ -61,13 +62,14 @@ def test_a_statement_over_several_lines_holds_the_measured_line() -> None:
 def test_a_loop_without_step_end_is_one_problem_with_the_line_in_it_that_ended_a_graph() -> None:
     loop = dataclasses.replace(static("XLA301", 5), related=at(9))
     (joined,) = merge([loop], [measured("XLA301", 8)])
-    assert [place.row for place in joined.locations] == [5, 8]
+    assert [place.row for place in joined.locations] == [5]
+    assert [place.row for place in joined.related] == [8, 9]
     assert len(merge([loop], [measured("XLA301", 12)])) == 2
 
 
 def test_other_line_or_other_family_stays_apart() -> None:
     assert len(merge([static("XLA101", 7)], [measured("XLA101", 8)])) == 2
-    assert len(merge([static("XLA203", 7)], [measured("XLA210", 7)])) == 2
+    assert len(merge([static("XLA601", 7)], [measured("XLA210", 7)])) == 2
 
 
 def test_orders() -> None:
@@ -75,5 +77,5 @@ def test_orders() -> None:
     dear = Finding("XLA501", "n", Severity.WARNING, "m", locations=at(9), seconds=9.0)
     wrong = Finding("XLA303", "n", Severity.ERROR, "m", locations=at(20))
     nowhere = Finding("XLA601", "n", Severity.INFO, "m")
-    assert by_cost([nowhere, cheap, dear, wrong]) == [wrong, dear, cheap, nowhere]
+    assert ranked([nowhere, cheap, dear, wrong]) == [wrong, dear, cheap, nowhere]
     assert in_source_order([nowhere, wrong, dear, cheap]) == [cheap, dear, wrong, nowhere]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 class Severity(str, enum.Enum):
@@ -96,13 +96,16 @@ class Finding:
         severity: See :class:`Severity`.
         message: What is wrong and what it costs here, in one line.
         suggestion: What to write instead, in one line; "" if nothing is known.
-        locations: Where it is; the first is the main one; empty when no line is known.
-        related: Why the rule believes it (the loop's line, where the tensor got its device).
+        locations: The line that a person changes; empty when no line is known. More than one only
+            where the same change is needed at each.
+        related: Other places, each with what it has to do with the finding: where the graph ends,
+            the loop, further lines that show it, why the rule believes it.
         count: How often it happened, summed over the cores; None when not measured.
         seconds: Wall seconds it cost per core (mean); None when not measured.
         cores: The cores that it concerns; empty when not known.
         fix: What to type instead, if that is known exactly.
         confirmed_by: "lint", "runtime", "report": who says so.
+        ran: Whether the run came to this line; None where that is not known.
     """
 
     code: str
@@ -117,6 +120,7 @@ class Finding:
     cores: tuple[int, ...] = ()
     fix: Fix | None = None
     confirmed_by: tuple[str, ...] = ()
+    ran: bool | None = None
 
     @property
     def place(self) -> tuple[str, int, int, int]:
@@ -138,91 +142,137 @@ def stable(message: str) -> str:
     return re.sub(r"\d+", "0", message)
 
 
+def packed(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data that JSON can hold, for :func:`unpacked`."""
+    return dataclasses.asdict(finding)
+
+
+def unpacked(entry: Mapping[str, Any]) -> Finding:
+    """The finding that :func:`packed` made into plain data.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is none.
+    """
+    fix = entry["fix"]
+    return Finding(
+        **{
+            **entry,
+            "severity": Severity(entry["severity"]),
+            "locations": tuple(Location(**item) for item in entry["locations"]),
+            "related": tuple(Location(**item) for item in entry["related"]),
+            "cores": tuple(entry["cores"]),
+            "confirmed_by": tuple(entry["confirmed_by"]),
+            "fix": _unpacked_fix(fix) if fix is not None else None,
+        }
+    )
+
+
+def _unpacked_fix(entry: Mapping[str, Any]) -> Fix:
+    edits = (
+        Edit(item["content"], Position(**item["start"]), Position(**item["end"]), item["cell"])
+        for item in entry["edits"]
+    )
+    return Fix(Applicability(entry["applicability"]), entry["message"], tuple(edits))
+
+
 def in_source_order(findings: Iterable[Finding]) -> list[Finding]:
     """Findings by file, line and code: the order in which a linter shows them."""
     return sorted(findings, key=lambda finding: (finding.place, finding.code, finding.message))
 
 
-def by_cost(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings with the worst severity first, then the dearest, then the most frequent."""
-    return sorted(
-        findings,
-        key=lambda finding: (
-            finding.severity.rank,
-            -(finding.seconds or 0.0),
-            -(finding.count or 0),
-            finding.code,
-            finding.place,
-        ),
-    )
+#: What the run can see of a problem (by code), and the codes by which the linter names it more
+#: precisely (or the beginnings of these) where both speak of one line.
+_KIN: dict[str, tuple[str, ...]] = {
+    "XLA101": ("XLA1",),
+    "XLA201": ("XLA202", "XLA204"),
+    "XLA202": ("XLA201", "XLA204"),
+    "XLA210": ("XLA203", "XLA205", "XLA206", "XLA207", "XLA208", "XLA209", "XLA315"),
+    "XLA405": ("XLA418", "XLA419", "XLA420", "XLA423"),
+    "XLA410": ("XLA207", "XLA418", "XLA421"),
+    "XLA412": ("XLA302", "XLA303", "XLA307", "XLA308", "XLA424", "XLA426"),
+    "XLA420": ("XLA402", "XLA405"),
+    "XLA501": ("XLA502", "XLA503"),
+}
 
 
 def merge(static: Iterable[Finding], measured: Iterable[Finding]) -> list[Finding]:
     """Join what the linter says with what the run showed.
 
-    A pair joins when one line is a main place of both and the codes are equal or of one kin: the
-    run sees that a line waited for the device or that a size depends on the data, the linter sees
-    by which idiom, so its code is the more precise. The joined finding keeps the measured count,
-    seconds and cores and the linter's columns, fix and related places.
+    A pair joins when both speak of one line and the codes are equal or of one kin: the run sees
+    that a line waited for the device or that it made a graph new, the linter sees by which idiom,
+    so its code is the more precise. The joined finding keeps the measured count, seconds and cores
+    and the linter's columns, fix and related places.
 
     File names are compared as they stand: the caller makes them comparable first.
     """
     waiting = list(measured)
     joined: list[Finding] = []
     for finding in static:
-        partner = next((other for other in waiting if _same_problem(finding, other)), None)
-        if partner is None:
+        partners = [other for other in waiting if _same_problem(finding, other)]
+        if not partners:
             joined.append(finding)
             continue
+        # One code and one line before what is only of one kin, or near.
+        partner = min(partners, key=lambda other: _unlikeness(finding, other))
         waiting.remove(partner)
         joined.append(_join(finding, partner))
     return joined + waiting
 
 
-#: Beginnings of codes that name one thing the run can see: host syncs, data-dependent sizes.
-_KIN: tuple[tuple[str, ...], ...] = (("XLA1",), ("XLA201", "XLA202", "XLA204"))
+def _unlikeness(static: Finding, measured: Finding) -> tuple[bool, bool]:
+    return (
+        static.code != measured.code,
+        not any(_within(static, place, _last_row(static)) for place in measured.locations),
+    )
 
 
 def _same_problem(static: Finding, measured: Finding) -> bool:
-    same = any(
-        static.code.startswith(family) and measured.code.startswith(family)
-        for family in (static.code, "XLA1")
-    )
-    # The run sees which operation makes sizes of its own, the linter by which idiom.
-    sized = ("XLA201", "XLA202")
-    if not same and not (static.code in sized and measured.code in sized):
+    if not static.locations:
         return False
-    if not static.locations or not measured.locations:
-        return False
-    first = static.locations[0]
-    last_row = first.end_row or first.row
+    if static.code != measured.code:
+        # The run's line may be part of a statement that the linter knows as a whole.
+        kin = static.code.startswith(_KIN.get(measured.code, ()) or ("-",))
+        return kin and any(_within(static, at, _last_row(static)) for at in measured.locations)
+    last_row = _last_row(static)
     if static.code == "XLA301":
-        # The linter names the loop; the run knows a line in it at which something ends the graph.
+        # The linter names the loop; the run knows a line in it that steps or ends the graph.
+        first = static.locations[0]
         ends = [place.row for place in static.related if place.filename == first.filename]
         last_row = max([last_row, *ends])
-    return any(
+    places = (*measured.locations, *measured.related)
+    return any(_within(static, place, last_row) for place in places)
+
+
+def _last_row(finding: Finding) -> int:
+    first = finding.locations[0]
+    return first.end_row or first.row
+
+
+def _within(static: Finding, place: Location, last_row: int) -> bool:
+    first = static.locations[0]
+    return (
         place.filename == first.filename
         and place.cell == first.cell
         and first.row <= place.row <= last_row
-        for place in measured.locations
     )
 
 
 def _join(static: Finding, measured: Finding) -> Finding:
-    rest = tuple(
-        place
-        for place in measured.locations
-        if (place.filename, place.row) != (static.locations[0].filename, static.locations[0].row)
-    )
+    main = static.locations[0]
+    seen = {(main.filename, main.cell, main.row)}
+    related = []
+    for place in (*measured.locations, *measured.related, *static.related):
+        key = (place.filename, place.cell, place.row)
+        if key not in seen:
+            seen.add(key)
+            related.append(place if place.note else dataclasses.replace(place, note="seen here"))
     function = next((p.function for p in measured.locations if p.function), None)
-    main = dataclasses.replace(
-        static.locations[0], function=static.locations[0].function or function
-    )
     return dataclasses.replace(
         static,
         message=measured.message,
         suggestion=static.suggestion or measured.suggestion,
-        locations=(main, *static.locations[1:], *rest),
+        locations=(dataclasses.replace(main, function=main.function or function),),
+        related=tuple(related),
         count=measured.count,
         seconds=measured.seconds,
         cores=measured.cores,

@@ -94,6 +94,7 @@ class CoreSummary:
 
     Attributes:
         step_seconds_median: Over its steps after warm-up.
+        step_seconds_min, step_seconds_max: The fastest and the slowest of these.
         executions: Graphs that ran.
         to_device: Tensors that the program sent to the device (``.to``, ``copy_``, device loaders);
             numbers and constants that torch_xla sends while it traces are not among them.
@@ -109,6 +110,8 @@ class CoreSummary:
     executions: int | None = None
     to_device: int | None = None
     from_device: int | None = None
+    step_seconds_min: float | None = None
+    step_seconds_max: float | None = None
 
 
 #: What a read of a device value was, as the fields of :class:`Reads` are called.
@@ -180,6 +183,21 @@ class Cause:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Feed:
+    """The data loader whose batch a core was at.
+
+    Attributes:
+        made: Where the loader is made; None if that was not seen.
+        loop: The loop over it.
+        last: Whether it was the last batch of the pass; None if the loader knows no number.
+    """
+
+    made: Location | None
+    loop: Location | None
+    last: bool | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Compilation:
     """One graph that was new, with all the cores for which it was new.
 
@@ -197,6 +215,8 @@ class Compilation:
             operation) or "library" (``xm.save``, dynamo ...).
         via: The package and function that did it, if it was no line of the user's
             ("lightning.optimizer_step").
+        fed: The loader whose batch the graph is of; None for none.
+        feeds_recorded: Whether the record says so: then no ``fed`` means that there was no loader.
     """
 
     cores: tuple[int, ...]
@@ -209,6 +229,8 @@ class Compilation:
     modelled: bool = False
     trigger: str | None = None
     via: str | None = None
+    fed: Feed | None = None
+    feeds_recorded: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -249,7 +271,7 @@ class Report:
         cores: Per core.
         compilations: In the order in which they happened.
         metrics: The metrics reports that were read.
-        findings: The dearest first.
+        findings: In the order of ``diagnosis/ranking.py``, the first to be read first.
         about: How the report came about, as label to text (command, versions, date, cores).
         reads: Reads of device values by line and core.
         fallbacks: Operations on the CPU by line and core.
@@ -287,6 +309,13 @@ def location_to_json(location: Location | None) -> dict[str, Any] | None:
     return out
 
 
+def related_to_json(place: Location) -> dict[str, Any]:
+    """A further place of a finding, with what it has to do with it."""
+    out = location_to_json(place)
+    assert out is not None
+    return {**out, "message": place.note}
+
+
 def position_to_json(position: Position) -> dict[str, int]:
     """``{"row": ..., "column": ...}``."""
     return {"row": position.row, "column": position.column}
@@ -320,10 +349,12 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
         "message": finding.message,
         "suggestion": finding.suggestion,
         "locations": [location_to_json(place) for place in finding.locations],
+        "related": [related_to_json(place) for place in finding.related],
         "count": finding.count,
         "seconds": finding.seconds,
         "cores": list(finding.cores),
         "confirmed_by": list(finding.confirmed_by),
+        "ran": finding.ran,
         "fix": fix_to_json(finding.fix),
     }
 

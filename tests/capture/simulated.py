@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -93,6 +94,13 @@ def run_cases(
     return {case: _left(folder / case, *_ended(folder / case)) for case in cases}
 
 
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def _ended(folder: Path) -> tuple[int, str | None]:
     return tuple(json.loads((folder / "ended").read_text()))
 
@@ -140,6 +148,8 @@ def run(folder: Path, cores: int, source: str, *arguments: str, timeout: float =
         **environment(cores),
         "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]),
         "SIMULATED_CORES": str(cores),
+        # torch_xla's own choice is one port for the whole machine
+        "MASTER_PORT": str(_free_port()),
         "SIMULATED_EVENTS": str(folder / "events"),
     }
     done = subprocess.run(

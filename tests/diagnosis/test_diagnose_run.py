@@ -45,7 +45,7 @@ def healthy(cores: int = 2) -> InventedRun:
 def test_a_healthy_run_is_called_sound_and_says_why(tmp_path: Path) -> None:
     result = report(healthy(), tmp_path)
     assert result.findings == ()
-    assert result.summary.verdict == "The XLA side of this run is sound."
+    assert result.summary.verdict.startswith("Nothing is wrong on the XLA side; how busy a real")
     assert "2 compilations in 20 steps, 0 after warm-up" in result.summary.why
 
 
@@ -152,7 +152,8 @@ def test_the_smaller_last_batch_is_one_problem_on_all_its_lines(tmp_path: Path) 
             run.compilation(core, 20, line=line, graph=f"last{line}", executions=19, cause=SMALLER)
     (found,) = report(run, tmp_path).findings
     assert found.code == "XLA203"
-    assert [place.row for place in found.locations] == [40, 52]
+    assert [place.row for place in found.locations] == [40]
+    assert [(place.row, place.note) for place in found.related] == [(52, "the graph ends here")]
     assert found.seconds == pytest.approx(3.0)
 
 
@@ -181,7 +182,7 @@ def test_a_line_that_meets_other_sizes_too_belongs_to_the_last_batch_in_its_step
             wide = {"kind": "input-shape", "detail": f"x: f32[4] -> f32[{step}]", "site": None}
             run.compilation(core, step, line=40, graph=f"w{step}", executions=step, cause=wide)
     found = {f.code: f for f in report(run, tmp_path).findings}
-    assert [place.row for place in found["XLA203"].locations] == [52, 40]
+    assert [p.row for p in (*found["XLA203"].locations, *found["XLA203"].related)] == [52, 40]
     assert found["XLA210"].count == 2 * 3
 
 
@@ -451,7 +452,9 @@ def test_waiting_for_input_counts_after_warm_up_only(tmp_path: Path) -> None:
     for core in range(2):
         for step in range(1, 21):
             new_workers.step(core, step, input_wait=60.0 if step == 11 else 0.01)
-    assert codes(report(new_workers, tmp_path / "third")) == []
+    (found,) = report(new_workers, tmp_path / "third").findings
+    assert "nearly all of it in 1 step of a core" in found.message
+    assert "persistent_workers" in found.suggestion
 
 
 def test_a_long_compilation_that_executions_do_not_outweigh(tmp_path: Path) -> None:
@@ -647,7 +650,8 @@ def test_what_only_the_linter_says_does_not_make_a_sound_run_unsound(tmp_path: P
     static = Finding("XLA802", "deprecated-api", Severity.WARNING, "old", confirmed_by=("lint",))
     result = report(healthy(), tmp_path, static_findings=[static])
     assert codes(result) == ["XLA802"]
-    assert "sound" in result.summary.verdict
+    assert result.summary.verdict.startswith("Nothing is wrong on the XLA side")
+    assert result.summary.verdict.endswith("1 finding below.")
 
 
 def test_two_run_directories_are_the_cores_of_one_run(tmp_path: Path) -> None:

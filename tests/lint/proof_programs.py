@@ -353,3 +353,57 @@ def _mp_fn(index):
 if __name__ == "__main__":
     torch_xla.launch(_mp_fn)
 """
+
+UNTRAINED = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
+
+
+def gathered(core):
+    torch.manual_seed(0)
+    device = torch_xla.device()
+    model = torch.nn.Linear(4, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for step in range(4):
+        optimizer.zero_grad()
+        images = torch.full((4, 4), 0.5 * step + core).to(device)
+        mean = xm.all_reduce("sum", model(images), scale=0.5)
+        loss = (mean - 1).pow(2).mean()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        torch_xla.sync()
+        losses.append(loss.item())
+    xm.master_print("gathered", losses)
+
+
+def clipped(core):
+    torch.manual_seed(0)
+    device = torch_xla.device()
+    model = FSDP(torch.nn.Linear(4, 2).to(device))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    losses = []
+    for step in range(4):
+        optimizer.zero_grad()
+        images = torch.full((4, 4), 0.5 * step + core).to(device)
+        loss = model(images).pow(2).mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        torch_xla.sync()
+        losses.append(xm.mesh_reduce("loss", loss.item(), lambda parts: sum(parts) / len(parts)))
+    xm.master_print("clipped", losses)
+
+
+def main(index):
+    core = xr.global_ordinal()
+    gathered(core)
+    clipped(core)
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main)
+"""

@@ -35,6 +35,7 @@ PROOFS = {
     "XLA308": "APART",
     "XLA426": "APART",
     **dict.fromkeys(["XLA309", "XLA708"], "SHARDED"),
+    **dict.fromkeys(["XLA433", "XLA436"], "UNTRAINED"),
     "XLA429": "SPMD",
     **dict.fromkeys(["XLA901", "XLA902", "XLA910"], "LIGHTNING"),
     **dict.fromkeys(["XLA905", "XLA906"], "TRAINER"),
@@ -209,16 +210,18 @@ def test_an_endless_graph_ends_with_each_step(tmp_path):
     assert after.summary["compilations_after_warmup"] == 0
 
 
-def trained(model, steps):
+def trained(model, steps, lr=0.1, max_norm=None):
     """Train with plain torch on the CPU: for each step, what each core computes a loss of."""
     torch = pytest.importorskip("torch")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     losses = []
     for parts in steps:
         optimizer.zero_grad()
         each = [loss(model) for loss in parts]
         total = sum(each) / len(each)
         total.backward()
+        if max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
         optimizer.step()
         losses.append(total.item())
     return losses
@@ -236,6 +239,26 @@ def test_sharded_parameters_are_reduced_once_in_a_group_for_xla(tmp_path):
     expected = [2 * loss for loss in trained(torch.nn.Linear(4, 2), steps)]
     # Summed over the two cores that the group has, whatever world_size said.
     assert after.numbers("losses") == pytest.approx([*expected, 2], abs=2e-3)
+
+
+@pytest.mark.xla
+def test_layers_before_a_collective_and_clipped_shards_train_as_on_one_device(tmp_path):
+    torch = pytest.importorskip("torch")
+    after = Ran(tmp_path, "untrained", fixed("UNTRAINED").data.decode(), 2)
+    images = [[torch.full((4, 4), 0.5 * step + core) for core in range(2)] for step in range(4)]
+
+    def together(parts):
+        return [lambda m: ((m(parts[0]) + m(parts[1])) / 2 - 1).pow(2).mean()]
+
+    torch.manual_seed(0)
+    # The backward pass of torch_xla's functions stays on its core, and xm.optimizer_step takes the
+    # mean of what the cores have: half of the gradient on two cores, as the page says.
+    expected = trained(torch.nn.Linear(4, 2), [together(parts) for parts in images], lr=0.05)
+    assert after.numbers("gathered") == pytest.approx(expected, abs=2e-3)
+    torch.manual_seed(0)
+    steps = [[lambda m, x=x: m(x).pow(2).mean() for x in parts] for parts in images]
+    expected = trained(torch.nn.Linear(4, 2), steps, lr=1.0, max_norm=0.1)
+    assert after.numbers("clipped") == pytest.approx(expected, abs=2e-3)
 
 
 @pytest.mark.xla

@@ -182,7 +182,7 @@ def test_text_of_the_program_is_never_markup_for_the_terminal() -> None:
 def test_concise_is_one_line_a_finding_and_the_verdict() -> None:
     assert render(full_report(), "concise").splitlines() == [
         "-: XLA411 core 1 failed",
-        "train.py:52: XLA101 [960x, 1.5 s] a device value is read",
+        "train.py:52: XLA101 [960x, 1.5 s] a device value is read (see train.py:60)",
         "verdict: The host waits.",
     ]
 

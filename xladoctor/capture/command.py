@@ -37,6 +37,9 @@ _ASK = (
     "json.dump(out,sys.stdout)\n"
 )
 
+#: Modules that start one process for each core.
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
+
 #: How long (seconds) an interpreter may take to say which versions it has.
 PATIENCE = 30.0
 
@@ -156,6 +159,18 @@ def _after_options(words: Sequence[str]) -> list[str]:
             return []
         at += 2 if word[-1] in _WITH_VALUE else 1
     return []
+
+
+def starts_processes(command: Sequence[str]) -> str | None:
+    """The launcher that starts a process for each core, as it is written; None if there is none."""
+    name = Path(command[0]).name
+    if name == "torchrun":
+        return name
+    if _PYTHON.match(name) and "-m" in command[:-1]:
+        module = command[list(command).index("-m") + 1]
+        if module in _LAUNCHERS:
+            return f"python -m {module}"
+    return None
 
 
 def why_blind(command: Sequence[str]) -> str | None:

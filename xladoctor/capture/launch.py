@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from xladoctor.capture import simulate
+from xladoctor.capture import dryrun, simulate
 from xladoctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def environment(
     hang_timeout: float | None = None,
     detail: str = "normal",
     scratch: Path | None = None,
+    dry_run: bool = False,
 ) -> dict[str, str]:
     """The environment in which the command runs.
 
@@ -64,6 +65,7 @@ def environment(
         hang_timeout: Seconds without progress after which the simulation calls it a hang.
         detail: How much is measured: "low", "normal" or "high".
         scratch: Folder in which XLA may leave the graphs it compiles; None to keep none.
+        dry_run: Only trace the steps, as for ``cores`` cores (1 if None), and execute nothing.
     """
     result = dict(base)
     result["PYTHONPATH"] = os.pathsep.join(
@@ -71,8 +73,13 @@ def environment(
     )
     result["XLADOCTOR_RUN_DIR"] = str(run_dir)
     result.pop("XLADOCTOR_SIMULATE_CORES", None)
-    if cores is not None:
+    result.pop(dryrun.DRY_RUN, None)
+    if dry_run:
+        cores = cores or 1
+        result.update(dryrun.environment(cores))
+    elif cores is not None:
         result.update(simulate.environment(cores))
+    if cores is not None:
         result["XLADOCTOR_SIMULATE_CORES"] = str(cores)
     if hang_timeout is not None:
         result["XLADOCTOR_HANG_TIMEOUT"] = f"{hang_timeout:g}"

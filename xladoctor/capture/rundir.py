@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING, Any
 from xladoctor import files
 from xladoctor.capture import masking
 from xladoctor.errors import SourceError, UsageError
+from xladoctor.findings import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from xladoctor.findings import Finding
 
 SCHEMA_VERSION = 1
 
@@ -195,6 +198,21 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
         raise UsageError(f"cannot write to the run directory {path} ({error.strerror})") from error
 
 
+def write_lint(path: Path, findings: Sequence[Finding]) -> None:
+    """Keep what the linter says of the sources as they ran (``lint.json``), for later reports.
+
+    Raises:
+        UsageError: The disk does not take it.
+    """
+    text = json.dumps([packed(finding) for finding in findings], separators=(",", ":"))
+    beside = path / "lint.json.new"
+    try:
+        beside.write_text(text + "\n", encoding="utf-8")
+        beside.replace(path / "lint.json")
+    except OSError as error:
+        raise UsageError(f"cannot write to the run directory {path} ({error.strerror})") from error
+
+
 def read_manifest(path: Path) -> Manifest:
     """Read ``manifest.json``; keys it does not know are left out.
 
@@ -255,6 +273,11 @@ def not_started(path: Path) -> list[str]:
 def not_reached(path: Path) -> list[str]:
     """Processes that used torch_xla and that the agent could not get into, a sentence each."""
     return _last_lines(path, "not-reached-*.txt")
+
+
+def refused(path: Path) -> str | None:
+    """Why the cores could not be simulated in the processes of the command; None if they could."""
+    return next(iter(_last_lines(path, "refused-*.txt")), None)
 
 
 def _last_lines(path: Path, pattern: str) -> list[str]:

@@ -16,6 +16,7 @@ from xladoctor import __version__
 from xladoctor.capture import command as commands
 from xladoctor.capture import launch, masking, rundir
 from xladoctor.capture.simulate import MAX_CORES
+from xladoctor.capture.simulate.environment import ONE_PROCESS
 from xladoctor.capture.unreached import Watch
 from xladoctor.cli import boundary
 from xladoctor.cli import gates as gating
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   xladoctor profile --simulate-cores 8 -- python train.py --epochs 1
-  xladoctor profile -- torchrun --nproc-per-node=4 train.py
+  xladoctor profile -- torchrun --nproc-per-node=4 train.py     (on real devices)
   xladoctor profile --max-compilations-after-step 3 0 -- python -m my.train
 
 'profile train.py' and 'profile -m my.train' use this Python.
@@ -130,11 +131,14 @@ def _profile(
             max_compilations, max_compilations_after_step, forbid_fallbacks, max_syncs_per_step
         )
     )
-    words = _command(command)
+    words = command_words(command)
     check(words, simulate_cores)
     _check_writable(html, output_file)
     console = Console(stderr=True, highlight=False)
     run_dir, code = record(words, simulate_cores, output, force, hang_timeout, detail, console)
+    refused = rundir.refused(run_dir)
+    if refused is not None:
+        raise UsageError(refused)
     own = launch.shell_code(code)
     if own:
         ended = launch.signal_name(code)
@@ -149,17 +153,28 @@ def _profile(
     return own or verdict
 
 
-def _command(words: Sequence[str]) -> list[str]:
+def command_words(words: Sequence[str], example: str = "profile --simulate-cores 8") -> list[str]:
+    """The command to run.
+
+    Raises:
+        UsageError: There is none; the sentence shows ``example``.
+    """
     if not words:
         raise UsageError(
             "no command given: write it behind '--', for example "
-            "'xladoctor profile --simulate-cores 8 -- python train.py'"
+            f"'xladoctor {example} -- python train.py'"
         )
     return commands.expand(words)
 
 
-def check(words: Sequence[str], cores: int | None) -> None:
-    """Refuse what cannot work before anything is started or written."""
+def check(words: Sequence[str], cores: int | None, what: str = "--simulate-cores") -> None:
+    """Refuse what cannot work before anything is started or written; ``what`` asks for cores."""
+    launcher = commands.starts_processes(words)
+    if cores is not None and launcher is not None:
+        raise UsageError(
+            f"{what} does not run under {launcher}, which starts a process for each "
+            f"core; {ONE_PROCESS}"
+        )
     launch.find(words[0], os.environ)
     commands.missing_script(words)
     if cores is None:
@@ -167,14 +182,14 @@ def check(words: Sequence[str], cores: int | None) -> None:
     device = os.environ.get("PJRT_DEVICE", "")
     if device.upper() not in ("", "CPU"):
         raise UsageError(
-            f"--simulate-cores runs on the CPU, but PJRT_DEVICE={device} is set: "
-            "leave out --simulate-cores, or unset PJRT_DEVICE"
+            f"{what} runs on the CPU, but PJRT_DEVICE={device} is set: "
+            f"leave out {what}, or unset PJRT_DEVICE"
         )
     python = commands.interpreter(words, os.environ)
     found = commands.versions(python, os.environ) if python is not None else None
     problem = found.problem() if found is not None else None
     if problem is not None:
-        raise UsageError(f"--simulate-cores needs torch and torch_xla in {python}; {problem}")
+        raise UsageError(f"{what} needs torch and torch_xla in {python}; {problem}")
 
 
 def _check_writable(*files: Path | None) -> None:
@@ -307,8 +322,9 @@ def _show(
         if code:  # what the linter sees may well be why
             why = "nothing was recorded: the command failed before it used an XLA device"
         console.print(f"xladoctor: {why}", soft_wrap=True)
-    static = _lint(run_dir, words, console)
-    report = diagnosis.diagnose(readings.load([run_dir]), static_findings=static)
+    # Kept with the run, so that every later report of it has the same findings.
+    rundir.write_lint(run_dir, _lint(run_dir, words, console))
+    report = diagnosis.diagnose(readings.load([run_dir]))
     width, color = terminal_options(output_file)
     write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:

@@ -17,14 +17,15 @@ from xladoctor.diagnosis.joined import JoinedRuns
 from xladoctor.diagnosis.pasted import states_of
 from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
 from xladoctor.diagnosis.words import library
-from xladoctor.results import Cause, Compilation, CoreSummary, TimeParts
+from xladoctor.results import Cause, Compilation, CoreSummary, Feed, TimeParts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from xladoctor.diagnosis.pasted import Pasted, State
     from xladoctor.findings import Location
-    from xladoctor.readings.tables import CompilationRow
+    from xladoctor.readings import tables
+    from xladoctor.readings.tables import CompilationRow, StepRow
 
 _Number = TypeVar("_Number", int, float)
 
@@ -104,7 +105,7 @@ class RunFacts(JoinedRuns):
             ),
             next((row.cause for row in rows if row.cause is not None), None),
         )
-        after = [row.executions >= WARMUP_EXECUTIONS for row in rows if row.executions is not None]
+        after = [self._late(row) for row in rows if row.executions is not None]
         return Compilation(
             cores=tuple(sorted({row.core for row in rows})),
             step=min((row.step for row in rows if row.step is not None), default=None),
@@ -116,7 +117,25 @@ class RunFacts(JoinedRuns):
             modelled=first.modelled,
             trigger=first.trigger,
             via=library(first.frames),
+            fed=self.feed(next((row.fed for row in rows if row.fed is not None), None)),
+            feeds_recorded=first.feeds_recorded,
         )
+
+    def feed(self, fed: tables.Feed | None) -> Feed | None:
+        """A loader with places relative to where the command ran."""
+        if fed is None:
+            return None
+        last = None if fed.batches is None else fed.batch >= fed.batches
+        return Feed(self.place(fed.made), self.place(fed.loop), last)
+
+    def _late(self, row: CompilationRow) -> bool:
+        """Whether a graph was new after warm-up: that of its program point, and the first step.
+
+        A constructor (of ``DistributedDataParallel``, for example) ends several graphs at one line
+        before there is a step; that line has warmed up nothing.
+        """
+        first = bool(self.step_count) and row.step is not None and row.step <= 1
+        return (row.executions or 0) >= WARMUP_EXECUTIONS and not first
 
     @functools.cached_property
     def step_ends(self) -> frozenset[Location | None]:
@@ -171,9 +190,7 @@ class RunFacts(JoinedRuns):
         rows = self.compilation_rows
         if self._eager_unseen or (rows and all(row.executions is None for row in rows)):
             return None
-        late = collections.Counter(
-            row.core for row in rows if (row.executions or 0) >= WARMUP_EXECUTIONS
-        )
+        late = collections.Counter(row.core for row in rows if self._late(row))
         return max(late.values(), default=0)
 
     @functools.cached_property
@@ -224,12 +241,15 @@ class RunFacts(JoinedRuns):
 
     @functools.cached_property
     def step_seconds(self) -> Mapping[int, tuple[float, ...]]:
-        """Wall seconds of each step by core; a stretch of several steps counts with its mean."""
+        """Wall seconds of each step by core.
+
+        Of a stretch of several steps the slowest and the fastest are known, in no order, and the
+        mean of the others.
+        """
         out: dict[int, list[float]] = {}
         for row in sorted(self.steps, key=lambda row: (row.core, row.t0)):
             if row.first is not None and row.last is not None:
-                count = row.last - row.first + 1
-                out.setdefault(row.core, []).extend([(row.t1 - row.t0) / count] * count)
+                out.setdefault(row.core, []).extend(_each(row))
         return {core: tuple(seconds) for core, seconds in out.items()}
 
     @functools.cached_property
@@ -241,6 +261,8 @@ class RunFacts(JoinedRuns):
                 compilations=self.compilations_of(core),
                 steps=self.steps_by_core.get(core),
                 step_seconds_median=self._median_step(core),
+                step_seconds_min=min(self._settled(core), default=None),
+                step_seconds_max=max(self._settled(core), default=None),
                 host_syncs=sum(row.count for row in self.syncs if row.core == core),
                 fallbacks=sum(row.count for row in self.fallbacks if row.core == core),
                 executions=sum(row.count for row in self.launches if row.core == core),
@@ -251,8 +273,23 @@ class RunFacts(JoinedRuns):
         )
 
     def _median_step(self, core: int) -> float | None:
-        settled = self.step_seconds.get(core, ())[WARMUP_EXECUTIONS:]
+        settled = self._settled(core)
         return statistics.median(settled) if settled else None
+
+    def _settled(self, core: int) -> tuple[float, ...]:
+        """Seconds of the steps of a core after warm-up."""
+        return self.step_seconds.get(core, ())[WARMUP_EXECUTIONS:]
+
+
+def _each(row: StepRow) -> list[float]:
+    """Seconds of each step of a row, the slowest first where it is known."""
+    count = (row.last or 0) - (row.first or 0) + 1
+    total = row.t1 - row.t0
+    if row.fastest is None or row.slowest is None or count < 2:
+        return [total / count] * count
+    ends = [row.slowest, row.fastest]
+    rest = max(0.0, total - sum(ends))
+    return [*ends, *[rest / (count - 2)] * (count - 2)] if count > 2 else ends
 
 
 def sum_known(values: Iterable[_Number | None]) -> _Number | None:

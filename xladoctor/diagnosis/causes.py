@@ -131,7 +131,7 @@ class _History:
         if odd:
             place = self._place(found.added_work, new.graph)
             return Cause("core-divergence", odd + self._operations(found), place)
-        if grown and not found.gone_work and self._repeats(old, found):
+        if grown and not found.gone_work and self._repeats(old, new, found):
             return self._grew(old, new, found)
         cuts = self._cuts(new.row) - self._cuts(old.row)
         less = self._cuts(old.row) - self._cuts(new.row)
@@ -340,17 +340,19 @@ class _History:
         }
 
     # -- kinds --------------------------------------------------------------------------------
-    def _repeats(self, old: _Known, found: Difference) -> bool:
+    def _repeats(self, old: _Known, new: _Known, found: Difference) -> bool:
         """Whether what was added comes from lines that the earlier graph had as well.
 
         All of it; or at least half of a lot, as when no step is ended: then the optimizer's work,
         which the first graph did not have, comes with the repetition.
         """
-        lines = {(new.operation, self._user_line(found.new.frames(new))) for _, new in found.pairs}
+        lines = {(one.operation, self._user_line(found.new.frames(one))) for _, one in found.pairs}
         added = found.added_work
-        again = sum(
-            (one.operation, self._user_line(found.new.frames(one))) in lines for one in added
-        )
+        keys = [(one.operation, self._user_line(found.new.frames(one))) for one in added]
+        if all(key == ("", None) for key in keys):
+            # Traced while nobody noted lines: only what the program keeps tells a repetition.
+            return words.keeps_history(old.row, new.row) is not None
+        again = sum(key in lines for key in keys)
         grown = len(added) >= _GROWTH * len(old.graph.instructions)
         return again == len(added) or (grown and again >= _REPEATED * len(added))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.diagnosis.words import at, cores_text, finding
+from xladoctor.diagnosis.words import at, cores_text, finding, noted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,18 +107,44 @@ def _standstills(run: RunFacts) -> Iterator[Finding]:
     ordered = sorted(groups.values(), key=len)
     standing = [rows for rows in ordered if _left_after(rows[0]) is None] or ordered
     code, what, suggestion = _kind_of_standstill(run.hangs)
+    stands = [
+        noted(place, f"{_who(run, rows)} stood here")
+        for rows in standing
+        if (place := run.place(rows[0].frames)) is not None
+    ]
+    batches, fed = _uneven_batches(run) if code == "XLA420" else ("", [])
     yield finding(
         code,
-        f"{what}: {'; '.join(_stand(run, rows) for rows in ordered)}",
+        f"{what}: {batches}{'; '.join(_stand(run, rows) for rows in ordered)}",
         suggestion,
-        at=run.place(standing[0][0].frames),
+        at=next(iter([*fed, *stands]), None),
         cores=[row.core for row in run.hangs if row.core is not None],
-        related=[
-            place
-            for place in dict.fromkeys(run.place(rows[0].frames) for rows in standing[1:])
-            if place is not None
-        ],
+        related=[*fed[1:], *stands],
     )
+
+
+def _uneven_batches(run: RunFacts) -> tuple[str, list[Location]]:
+    """How many batches the cores got, in words, and what feeds them: the line to change first."""
+    feeds = [(row, row.fed) for row in run.hangs if row.fed is not None]
+    left = [(row, fed) for row, fed in feeds if row.state == "has ended"] or feeds
+    if not left:
+        return "", []
+    counts: dict[int, list[int]] = {}
+    for row, fed in feeds:
+        if row.core is not None:
+            counts.setdefault(fed.batch, []).append(row.core)
+    text = ""
+    if len(counts) > 1:
+        each = (
+            f"{cores_text(cores, run.cores)} got {count}" for count, cores in sorted(counts.items())
+        )
+        text = f"{', '.join(each)} batches; "
+    fed = left[0][1]
+    places = [
+        (run.place(fed.made), "the loader is made here"),
+        (run.place(fed.loop), "the loop over it"),
+    ]
+    return text, [noted(place, note) for place, note in places if place is not None]
 
 
 def _left_after(row: HangRow) -> int | None:
@@ -128,11 +154,14 @@ def _left_after(row: HangRow) -> int | None:
     return -1 if row.steps is None else row.steps
 
 
+def _who(run: RunFacts, rows: list[HangRow]) -> str:
+    cores = [one.core for one in rows if one.core is not None]
+    return cores_text(cores, run.cores) if cores else "a process"
+
+
 def _stand(run: RunFacts, rows: list[HangRow]) -> str:
     """Who stands where, what for: "core 0 at train.py:40 (rendezvous 'a', waiting for core 1)"."""
-    row = rows[0]
-    cores = [one.core for one in rows if one.core is not None]
-    who = cores_text(cores, run.cores) if cores else "a process"
+    row, who = rows[0], _who(run, rows)
     steps = _left_after(row)
     if steps is not None:
         return f"{who} returned" + (
@@ -174,7 +203,7 @@ def _divergences(run: RunFacts) -> Iterator[Finding]:
             _BY_KIND.get(row.kind, _SAME_GRAPHS),
             at=cause or place,
             cores=cores,
-            related=[place] if cause is not None and place is not None else (),
+            related=[noted(place, "the cores meet here")] if place is not None else (),
         )
 
 
@@ -201,7 +230,7 @@ def _partings(run: RunFacts) -> Iterator[Finding]:
             row.suggestion or _SAME_WEIGHTS,
             at=cause or place,
             cores=row.cores,
-            related=[place] if cause is not None and place is not None else (),
+            related=[noted(place, "seen when this step ended")] if place is not None else (),
         )
 
 
@@ -213,7 +242,9 @@ def _different_graphs(run: RunFacts) -> Iterator[Finding]:
     """
     points: dict[object, list[Compilation]] = {}
     for item in run.compilations:
-        if item.cause.kind == "core-divergence":
+        # Before the first step each core may cut its own share out of the model (FSDP does).
+        set_up = (item.step or 0) <= 1 and item.trigger != "step"
+        if item.cause.kind == "core-divergence" and not set_up:
             points.setdefault(item.location, []).append(item)
     for items in points.values():
         first = items[0]
@@ -225,8 +256,8 @@ def _different_graphs(run: RunFacts) -> Iterator[Finding]:
             f"{cores_text(first.cores, run.cores)} built a graph that the other cores did not build"
             f"{detail}",
             _SAME_GRAPHS,
-            at=first.location,
+            at=first.cause.location or first.location,
             count=sum(len(item.cores) for item in items),
             cores=[core for item in items for core in item.cores],
-            related=[first.cause.location] if first.cause.location else (),
+            related=[noted(first.location, "the graph ends here")] if first.location else (),
         )

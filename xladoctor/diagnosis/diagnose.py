@@ -26,15 +26,18 @@ from xladoctor.diagnosis import (
     kept_tensors,
     memory,
     recompilation,
+    silent,
     split_step,
     step_boundary,
     tallies,
     tracing,
 )
 from xladoctor.diagnosis.case import PARTS, Case, RunFacts
+from xladoctor.diagnosis.executed import marked
 from xladoctor.diagnosis.pasted import pasted
+from xladoctor.diagnosis.ranking import ranked
 from xladoctor.diagnosis.verdict import conclusive, verdict
-from xladoctor.findings import by_cost, merge
+from xladoctor.findings import merge
 from xladoctor.results import Report, Summary, TimeParts
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 _DIAGNOSES = (
     cores.find,
     core_reports.find,
+    silent.find,
     step_boundary.find,
     empty_steps.find,
     recompilation.find,
@@ -74,15 +78,18 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
 
     Args:
         readings: What :func:`xladoctor.readings.load` gave.
-        static_findings: The linter's findings on the run's sources, with file names relative to
-            where the command ran; they are joined with what was measured.
+        static_findings: Findings of the linter on the run's sources, besides those that the run
+            directory has kept, with file names relative to where the command ran; all of them are
+            joined with what was measured.
     """
     case = Case(
         run=RunFacts(readings.runs) if readings.runs else None,
         pasted=pasted(readings),
     )
     measured = [found for find in _DIAGNOSES for found in find(case)]
-    findings = by_cost(merge(static_findings, measured))
+    static = dict.fromkeys(found for run in readings.runs for found in run.linted or ())
+    joined = merge([*static_findings, *static], measured)
+    findings = ranked(marked(joined, case.run), checked=_simulated(case))
     metrics = [report for run in readings.runs for report in run.metrics]
     return Report(
         summary=_summary(case, findings),
@@ -202,6 +209,11 @@ def _notes(case: Case, readings: Readings) -> list[str]:
             notes.append(
                 "xm.rendezvous and xm.mesh_reduce compile graphs on a real device; simulated cores "
                 "exchange in memory, so these compilations are counted and have no duration."
+            )
+        if all(run.linted is None for run in case.run.runs) and case.run.cores:
+            notes.append(
+                "This run was recorded without the linter: what reading the code shows is not "
+                "among the findings; 'xladoctor lint' says it."
             )
         missing = [part for part in PARTS if getattr(case.run.time, part) is None]
         if not case.run.steps:

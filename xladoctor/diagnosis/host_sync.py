@@ -138,6 +138,9 @@ def _in_a_row(run: RunFacts, rows: list[SyncRow]) -> float | None:
     if any(row.first is not None and row.first != row.last for row in rows):
         return None
     # What comes after the last step of a core has no number, but a row of its own.
+    # What comes before the first step (a constructor that compares its weights) is no evaluation.
+    if all(row.first is not None and row.first <= 1 for row in rows):
+        return None
     visits = len({(row.core, row.first) for row in rows})
     steps = sum(run.steps_by_core.get(core, 0) for core in {row.core for row in rows})
     each = sum(row.count for row in rows) / visits

@@ -20,6 +20,11 @@ _SUGGESTION = (
     "load through MpDeviceLoader, which sends batches ahead"
 )
 
+_KEEP_WORKERS = (
+    "keep the workers of the data loader between epochs (persistent_workers=True), and look at "
+    "what the first batches wait for"
+)
+
 
 def find(case: Case) -> Iterator[Finding]:
     """At most one from a run and one from reports."""
@@ -40,20 +45,24 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
     cores = {row.core for row in settled}
     if len(settled) < limits.STEPS_FOR_SHARES * len(cores) or total <= 0:
         return
-    # In more than half of the steps: loader workers that start once an epoch are another matter.
-    typical = statistics.median(
+    if waited / total < limits.INPUT_SHARE:
+        return
+    shares = [
         row.parts.get("input_wait", 0.0) / (row.t1 - row.t0) for row in settled if row.t1 > row.t0
+    ]
+    seconds = waited / len(cores)
+    # In fewer than half of the steps: workers that start anew in each epoch, or a slow first batch.
+    seldom = statistics.median(shares) < limits.INPUT_SHARE
+    bound = sum(share >= limits.INPUT_SHARE for share in shares) / len(cores)
+    yield finding(
+        "XLA601",
+        f"the cores waited for their input {waited / total:.0%} of the time after warm-up "
+        f"({duration(seconds)} per core)"
+        + (f", nearly all of it in {plural(round(bound), 'step')} of a core" if seldom else ""),
+        _KEEP_WORKERS if seldom else _SUGGESTION,
+        seconds=seconds,
+        cores=cores,
     )
-    if min(typical, waited / total) >= limits.INPUT_SHARE:
-        seconds = waited / len(cores)
-        yield finding(
-            "XLA601",
-            f"the cores waited for their input {waited / total:.0%} of the time after warm-up "
-            f"({duration(seconds)} per core)",
-            _SUGGESTION,
-            seconds=seconds,
-            cores=cores,
-        )
 
 
 def _from_state(state: State) -> Iterator[Finding]:

@@ -23,12 +23,20 @@ if TYPE_CHECKING:
         LaunchRow,
         PartingRow,
         Run,
+        SilentRow,
         StepRow,
         SyncRow,
     )
 
 _Row = TypeVar(
-    "_Row", "CompilationRow", "ErrorRow", "FallbackRow", "LaunchRow", "StepRow", "SyncRow"
+    "_Row",
+    "CompilationRow",
+    "ErrorRow",
+    "FallbackRow",
+    "LaunchRow",
+    "SilentRow",
+    "StepRow",
+    "SyncRow",
 )
 _Any = TypeVar("_Any")
 
@@ -195,6 +203,11 @@ class JoinedRuns:
             for i, run in enumerate(self.runs)
             for row in run.partings
         ]
+
+    @functools.cached_property
+    def silent(self) -> list[SilentRow]:
+        """What trains wrong without an error."""
+        return self._numbered(lambda run: run.silent)
 
     def _said(self, index: int, process: str, cores: Sequence[int | None], text: str) -> str:
         """What a run has said about its cores, with a word on their numbers if they are others."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xladoctor.diagnosis import recompilation_text, step_boundary
 from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.dynamic_shapes import DATA_DEPENDENT
-from xladoctor.diagnosis.words import at, duration, finding, plural
+from xladoctor.diagnosis.words import duration, finding, noted, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +54,8 @@ _ADVICE = {
         "compare the shapes and Python values of this step with those of the step before",
     ),
 }
+#: Kinds of cause for which the lines of operations tell more than that of the graph's end.
+_LINES_HELP = ("op-changed", "graph-grew", "unknown")
 #: The same for inputs that changed their type only.
 _OTHER_TYPE = (
     "an input changed its type",
@@ -70,8 +72,13 @@ def find(case: Case) -> Iterator[Finding]:
 
 
 def is_smaller_batch(compilation: Compilation) -> bool:
-    """Whether only the first dimension of inputs shrank, as a data set's rest makes it."""
+    """Whether only the first dimension of inputs shrank, as the rest of a data set makes it.
+
+    Where the record says which loader feeds a core, it must be the last batch of one.
+    """
     if compilation.cause.kind != "input-shape":
+        return False
+    if compilation.feeds_recorded and (compilation.fed is None or compilation.fed.last is False):
         return False
     changes = list(_SHAPES.finditer(compilation.cause.detail))
     if not changes:
@@ -118,7 +125,7 @@ def _groups(run: RunFacts) -> _Groups:
             points.setdefault(item.location, []).append(item)
         elif item.after_warmup:
             sized.setdefault((item.cause.location or item.location, maker), []).append(item)
-    last_batches: dict[int | None, list[Compilation]] = {}
+    last_batches: dict[tuple[int | None, Location | None], list[Compilation]] = {}
     remaining: list[list[Compilation]] = []
     growing = step_boundary.told(run)
     for items in points.values():
@@ -138,7 +145,8 @@ def _groups(run: RunFacts) -> _Groups:
         # One or two other sizes of a line are the rest of its data; more are varying inputs.
         if len(smaller) <= 2 and all(item in smaller for item in shapes):
             for item in smaller:
-                last_batches.setdefault(item.step, []).append(item)
+                made = None if item.fed is None else item.fed.made
+                last_batches.setdefault((item.step, made), []).append(item)
             late = [item for item in late if item not in smaller]
         remaining.append(late)
     for late in remaining:
@@ -158,14 +166,15 @@ def _counts(late: list[Compilation]) -> bool:
 
 
 def _join_last_batches(
-    late: list[Compilation], last_batches: dict[int | None, list[Compilation]]
+    late: list[Compilation],
+    last_batches: dict[tuple[int | None, Location | None], list[Compilation]],
 ) -> None:
     """Move what a step with a short batch had to compile besides to it.
 
     All graphs of that step that depend on the batch are new, also at lines that meet other sizes
     too, and the optimizer's, although nothing in sight of its own line has changed its shape.
     """
-    for step, batch in last_batches.items():
+    for (step, _), batch in last_batches.items():
         for item in list(late):
             belongs = item.cause.kind == "unknown" or is_smaller_batch(item)
             if belongs and step is not None and item.step == step:
@@ -207,7 +216,7 @@ def _data_sized(
         count=sum(len(item.cores) for item in items),
         seconds=seconds,
         cores=[core for item in items for core in item.cores],
-        related=[item.location for item in items[:1] if item.location not in (None, place)],
+        related=_ends(items),
     )
 
 
@@ -217,6 +226,22 @@ def _most(run: RunFacts, items: list[Compilation]) -> int:
         (sum(core in item.cores for item in items) for core in run.cores),
         default=len(items),
     )
+
+
+def _ends(items: list[Compilation]) -> list[Location]:
+    """Where these graphs end, as related places."""
+    places = dict.fromkeys(item.location for item in items if item.location is not None)
+    return [noted(place, "the graph ends here") for place in places]
+
+
+def _feeding(items: list[Compilation]) -> list[Location]:
+    """The loader whose batches these graphs are of, and the loop over it, as related places."""
+    made = dict.fromkeys(item.fed.made for item in items if item.fed is not None)
+    loops = dict.fromkeys(item.fed.loop for item in items if item.fed is not None)
+    return [
+        *(noted(place, "the loader is made here") for place in made if place is not None),
+        *(noted(place, "the loop over it") for place in loops if place is not None),
+    ]
 
 
 def _last_batch(items: list[Compilation]) -> Finding:
@@ -229,14 +254,16 @@ def _last_batch(items: list[Compilation]) -> Finding:
     count = len(items)
     seconds = _wall(items)
     cost = "" if seconds is None else f" in {duration(seconds)}"
+    feeding = _feeding(items)
     return finding(
         "XLA203",
         f"the smaller last batch is compiled for itself: {plural(count, 'graph')}{cost} ({change})",
         "give the data loader drop_last=True, or pad the last batch",
-        at=[item.location for item in items],
+        at=feeding[0] if feeding else items[0].location,
         count=sum(len(item.cores) for item in items),
         seconds=seconds,
         cores=[core for item in items for core in item.cores],
+        related=[*feeding[1:], *_ends(items)],
     )
 
 
@@ -249,22 +276,57 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
     detail = f": {example.cause.detail}" if example.cause.detail else ""
     if kind == "unknown" and detail:
         detail = f" ({example.cause.detail})"
-    place = example.cause.location
-    said = place is None or place == example.location or at(place) in detail
-    made = "" if said else f", made at {at(place)}"
+    if kind in _LINES_HELP and all(item.trigger == "loader" for item in items):
+        return _left_over(run, items, example)
+    feeding = _feeding([item for item in items if item.cause.kind == "input-shape"])
+    # The line that makes what varies; else the loader that feeds it; else where the graph ends.
+    place = example.cause.location or next(iter(feeding), None)
     seconds = _wall(items)
     cost = "" if seconds is None else f" in {duration(seconds)}"
+    if place is None and kind in _LINES_HELP:
+        advice += "; --detail high names the lines of these operations"
     return finding(
         "XLA210",
-        f"{plural(_most(run, items), 'new graph')} compiled after warm-up{cost}: "
-        f"{meaning}{detail}{made}",
+        f"{plural(_most(run, items), 'new graph')} compiled after warm-up{cost}: {meaning}{detail}",
         advice,
+        at=place or example.location,
+        count=sum(len(item.cores) for item in items),
+        seconds=seconds,
+        cores=[core for item in items for core in item.cores],
+        related=[*_ends([example, *items]), *feeding],
+        certain=not _seldom(run, items, seconds),
+    )
+
+
+def _left_over(run: RunFacts, items: list[Compilation], example: Compilation) -> Finding:
+    """Work that nothing had ended was left when a device loader began, or went on."""
+    seconds = _wall(items)
+    cost = "" if seconds is None else f" in {duration(seconds)}"
+    made = example.cause.location
+    return finding(
+        "XLA210",
+        f"{plural(_most(run, items), 'new graph')} compiled after warm-up{cost}: what had been "
+        "traced and not run was left when this loop took its next batch"
+        + (f" ({example.cause.detail})" if example.cause.detail else ""),
+        "end the graph where that work ends, after the evaluation for example: torch_xla.sync()",
         at=example.location,
         count=sum(len(item.cores) for item in items),
         seconds=seconds,
         cores=[core for item in items for core in item.cores],
-        related=[place] if place and place != example.location else (),
+        related=[noted(made, "some of that work")] if made is not None else [],
+        certain=not _seldom(run, items, seconds),
     )
+
+
+def _seldom(run: RunFacts, items: list[Compilation], seconds: float | None) -> bool:
+    """Whether it is known to have cost next to nothing: a graph or two, a small share of the run.
+
+    On a device that compiles for longer the share may be larger; then it is measured there.
+    """
+    total = run.time.total
+    if seconds is None or not total or _most(run, items) > limits.FEW_LATE_GRAPHS:
+        return False
+    return seconds / total < limits.SMALL_SHARE
 
 
 def _data_dependent(run: RunFacts, place: Location | None) -> str | None:

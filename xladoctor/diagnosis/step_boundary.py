@@ -5,16 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
-from xladoctor.diagnosis.words import at, finding, plural
+from xladoctor.diagnosis.words import at, finding, noted, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.diagnosis.case import Case, RunFacts
     from xladoctor.diagnosis.pasted import State
-    from xladoctor.findings import Finding
+    from xladoctor.findings import Finding, Location
+    from xladoctor.readings.tables import Held
     from xladoctor.results import Compilation
 
+#: What ended a graph that held many steps, by trigger.
+_ENDED = {
+    "read": "a read of a value ended it",
+    "fallback": "an operation on the CPU ended it",
+    "library": "a library ended it",
+    "end": "the program was over",
+}
 _SUGGESTION = "end each step with torch_xla.sync() (or iterate over an MpDeviceLoader, which does)"
 
 
@@ -67,11 +75,16 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             f"{at(last.location)} holds the steps before it too; it grew "
             f"{plural(len(grew), 'time')}{detail}",
             _SUGGESTION,
-            at=last.location,
+            at=_steps_at(run) or last.location,
+            related=[noted(last.location, "the graph ends here")] if last.location else [],
             count=sum(len(item.cores) for item in grew),
             seconds=sum(known) if known else None,
             cores=[core for item in grew for core in item.cores],
         )
+        return
+    held = _held(run)
+    if held is not None:
+        yield held
         return
     # Eager mode and dynamo run graphs that no line of the program ends; torch_xla counts them.
     executed = any(
@@ -87,8 +100,49 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             f"no step boundary: {plural(run.step_count, run.step_word)} were traced and nothing "
             "has been executed",
             _SUGGESTION,
+            at=_steps_at(run),
             cores=run.cores,
         )
+
+
+def _held(run: RunFacts) -> Finding | None:
+    """Dozens of optimizer steps in one graph, which makes it a single large compilation."""
+    rows = [row for row in run.steps if row.held is not None and _too_many(row.held)]
+    if not rows:
+        return None
+    most = max((row.held for row in rows if row.held is not None), key=lambda held: held.steps)
+    stretches = {(row.core, row.first, row.last) for row in rows}
+    lines = {
+        run.place(launch.frames)
+        for launch in run.launches
+        if launch.trigger == most.trigger and (launch.core, launch.first, launch.last) in stretches
+    }
+    ends = [item for item in run.compilations if item.location in lines]
+    seconds = [item.seconds for item in ends if item.seconds is not None]
+    how = _ENDED.get(most.trigger, "the program ended it")
+    place = run.place(most.frames)
+    return finding(
+        "XLA301",
+        f"no step boundary: {most.steps} steps of the optimizer went into one graph before {how}; "
+        "tracing, compilation and memory grow with each of them",
+        _SUGGESTION,
+        at=place,
+        seconds=sum(seconds) if seconds else None,
+        cores=[row.core for row in rows],
+        related=[noted(line, "the graph ends here") for line in lines if line is not None],
+    )
+
+
+def _too_many(held: Held) -> bool:
+    at_will = held.trigger in ("step", "sync", "loader")
+    return held.steps >= (limits.STEPS_IN_A_GRAPH_AT_WILL if at_will else limits.STEPS_IN_A_GRAPH)
+
+
+def _steps_at(run: RunFacts) -> Location | None:
+    """Where the optimizer steps again and again in one graph; None if it does not."""
+    held = [row.held for row in run.steps if row.held is not None]
+    most = max(held, key=lambda one: one.steps, default=None)
+    return None if most is None else run.place(most.frames)
 
 
 def _from_state(state: State) -> Iterator[Finding]:

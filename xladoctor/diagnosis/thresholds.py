@@ -4,6 +4,17 @@ U: upstream's code or documentation (pytorch/xla); M: a maintainer in a thread o
 R: seen in real reports; O: ours, no authority.
 """
 
+#: New graphs after warm-up, for one core, up to which it is "a late graph" and not a habit; and the
+#: share of the run's time up to which what they cost is information only. O.
+FEW_LATE_GRAPHS = 2
+SMALL_SHARE = 0.02
+
+#: Steps of one optimizer in one graph from which nothing has ended the graph: where it ends at a
+#: read or at the end of the program, which nobody means to end steps; and where the program ends it
+#: itself (a sync every few steps is a choice, a dozen is none). O.
+STEPS_IN_A_GRAPH = 5
+STEPS_IN_A_GRAPH_AT_WILL = 12
+
 #: Executions of a program point that belong to its warm-up (first graph, optimizer state that
 #: comes into being, gradients that are kept): xladoctor's own definition of "after warm-up".
 WARMUP_EXECUTIONS = 3

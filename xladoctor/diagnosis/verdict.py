@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.diagnosis import text_answers
-from xladoctor.diagnosis.thresholds import CAUSED_BY_FALLBACKS, EARLY_STEPS, FEWEST_SAMPLES
-from xladoctor.diagnosis.words import at, duration, plural
+from xladoctor.diagnosis import healthy, ranking, text_answers
+from xladoctor.diagnosis.thresholds import (
+    CAUSED_BY_FALLBACKS,
+    EARLY_STEPS,
+    FEW_LATE_GRAPHS,
+    FEWEST_SAMPLES,
+)
+from xladoctor.diagnosis.words import at, plural
 from xladoctor.findings import Severity, capital
 
 if TYPE_CHECKING:
@@ -23,9 +28,13 @@ _MEANING = {
     "XLA420": "A core left the loop while the others went on",
     "XLA405": "The cores do not come to the same collectives",
     "XLA410": "The cores build different graphs",
+    "XLA433": "Part of the model gets no gradient",
+    "XLA316": "Part of the model gets no gradient",
+    "XLA317": "Labels or indices are out of range",
+    "XLA436": "Each core clips by a norm of its own",
+    "XLA437": "The checkpoint holds one core's share of the model",
     "XLA412": "The cores train different models",
     "XLA301": "The graph is never ended where a step ends",
-    "XLA210": "The program compiles again and again",
     "XLA201": "Shapes depend on the data, so graphs cannot be used again",
     "XLA202": "Shapes depend on the data, so graphs cannot be used again",
     "XLA702": "Device memory is short",
@@ -43,12 +52,16 @@ _MEANING = {
 }
 
 
+#: New graphs after warm-up, as the run finds them or as the linter names their reason.
+_COMPILES_LATE = ("XLA205", "XLA206", "XLA207", "XLA208", "XLA209", "XLA210", "XLA315")
+
+
 def verdict(case: Case, findings: Sequence[Finding]) -> Answer:
     """Verdict, why and next, each one sentence (see :func:`conclusive`).
 
     Args:
         case: What is known.
-        findings: The dearest first.
+        findings: All of the report, in its order.
     """
     early = _early(case)
     measured = [f for f in findings if f.confirmed_by != ("lint",)]
@@ -57,11 +70,11 @@ def verdict(case: Case, findings: Sequence[Finding]) -> Answer:
     if killed is not None:
         return killed
     if serious:
-        return _problem(case, _reason(case, serious), serious, early)
+        return _problem(case, _reason(case, serious), findings, early)
     if early is not None:
         return early
     if case.run is not None:
-        return _healthy_run(case.run)
+        return healthy.answer(case.run, len(findings))
     assert case.pasted is not None
     return text_answers.sound(case.pasted, measured)
 
@@ -113,21 +126,23 @@ def _killed(run: RunFacts, findings: Sequence[Finding]) -> Answer | None:
 
 
 def _reason(case: Case, findings: Sequence[Finding]) -> Finding:
-    """The dearest finding, or what brings it about: fallbacks read their inputs from the device."""
-    dearest = findings[0]
-    if dearest.code != "XLA101" or case.run is not None:
-        return dearest
+    """The first finding, or what brings it about: fallbacks read their inputs from the device."""
+    first = findings[0]
+    if first.code != "XLA101" or case.run is not None:
+        return first
     fallbacks = [finding for finding in findings if finding.code == "XLA501"]
     runs = sum(finding.count or 0 for finding in fallbacks)
     uncounted = any(finding.count is None for finding in fallbacks)  # those of pt-xla-profiler
-    caused = fallbacks and (uncounted or runs >= CAUSED_BY_FALLBACKS * (dearest.count or 0))
-    return fallbacks[0] if caused else dearest
+    caused = fallbacks and (uncounted or runs >= CAUSED_BY_FALLBACKS * (first.count or 0))
+    return fallbacks[0] if caused else first
 
 
 def _problem(
     case: Case, worst: Finding, findings: Sequence[Finding], early: Answer | None
 ) -> Answer:
     meaning = _MEANING.get(worst.code)
+    if worst.code in _COMPILES_LATE:
+        meaning = _late_graphs(worst)
     errors = case.run.errors if case.run is not None else []
     if worst.code == "XLA411" and errors and all(row.feeding for row in errors):
         meaning = "The loop ended early: a batch could not be loaded, and torch_xla says nothing"
@@ -142,7 +157,7 @@ def _problem(
     total = case.run.time.total if case.run is not None else None
     if worst.seconds and total and worst.seconds / total >= 0.01:
         meaning += f": {min(1.0, worst.seconds / total):.0%} of the time of the run"
-    others = len(findings) - 1
+    others = len(findings) - 1  # as many as the list has besides the one that is told here
     more = f" {plural(others, 'more finding')} below." if others else ""
     place = f"{at(worst.locations[0])}: " if worst.locations else ""
     said = f"{meaning}: "  # the verdict says it already
@@ -153,7 +168,20 @@ def _problem(
     if early is not None and worst.severity.rank != 0:
         more = " The run is short: numbers are those of its start." + more
     suggestion = worst.suggestion or f"read 'xladoctor explain {worst.code}'"
+    cause = ranking.cause_of(worst, findings)
+    if cause is not None:
+        where = f"{at(cause.locations[0])}: " if cause.locations else ""
+        why += f" Likely cause: {where}{cause.message} ({cause.code})."
+        suggestion = cause.suggestion or suggestion
     return f"{meaning}.{more}", capital(why), capital(suggestion) + "."
+
+
+def _late_graphs(finding: Finding) -> str:
+    """What new graphs after warm-up mean: one or two are no habit."""
+    each = (finding.count or 0) / max(1, len(finding.cores))
+    if finding.count is None or each > FEW_LATE_GRAPHS:
+        return "The program compiles again and again"
+    return "One graph was compiled late" if each <= 1 else "A few graphs were compiled late"
 
 
 def _early(case: Case) -> Answer | None:
@@ -189,41 +217,3 @@ def _early(case: Case) -> Answer | None:
         return None
     assert pasted is not None
     return text_answers.early(pasted)
-
-
-def _healthy_run(run: RunFacts) -> Answer:
-    late, syncs, fallbacks = (
-        run.after_warmup_count,
-        run.sync_count,
-        sum(run.fallback_counts.values()),
-    )
-    new, steps = run.compilation_count, plural(run.step_count, "step")
-    unknown = "how many after warm-up is not known"
-    facts = [
-        f"{steps} (compilations are not measured)"
-        if new is None
-        else f"{plural(new, 'compilation')} in {steps}",
-        *([] if new is None else [unknown if late is None else f"{late} after warm-up"]),
-        f"{plural(fallbacks, 'CPU fallback')}",
-        f"{plural(syncs, 'host sync')} on all cores",
-    ]
-    shares = {
-        "execution": run.time.execute,
-        "tracing": run.time.trace,
-        "compilation": run.time.compile,
-        "waiting for input": run.time.input_wait,
-    }
-    known = {name: value for name, value in shares.items() if value}
-    most = max(known, key=lambda name: known[name]) if known and run.time.total else None
-    where = (
-        f" Most of the time went into {most} ({duration(known[most])} per core)." if most else ""
-    )
-    return (
-        "The XLA side of this run is sound."
-        if new is not None
-        else "Nothing wrong is visible in this run, but it was not seen what it compiled.",
-        f"It had {', '.join(facts)}.{where}",
-        "Nothing to mend here: go on to the real device, or to a larger batch."
-        if new is not None
-        else "Leave out eager mode, or profile on one core: --simulate-cores 1.",
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from xladoctor import catalogue
@@ -26,6 +27,8 @@ _CODES = {
     "XLA215": ("graph-captured-again", Severity.WARNING),
     "XLA301": ("no-step-boundary", Severity.ERROR),
     "XLA310": ("step-end-without-work", Severity.INFO),
+    "XLA316": ("parameter-without-gradient", Severity.WARNING),
+    "XLA317": ("index-out-of-range", Severity.ERROR),
     "XLA405": ("collective-on-some-cores", Severity.ERROR),
     "XLA410": ("cores-build-different-graphs", Severity.ERROR),
     "XLA411": ("core-failed", Severity.ERROR),
@@ -33,6 +36,11 @@ _CODES = {
     "XLA413": ("hang", Severity.ERROR),
     "XLA414": ("core-lags-behind", Severity.WARNING),
     "XLA420": ("uneven-iterations", Severity.ERROR),
+    "XLA433": ("collective-without-gradient", Severity.ERROR),
+    "XLA434": ("equal-random-numbers", Severity.WARNING),
+    "XLA435": ("statistics-differ", Severity.INFO),
+    "XLA436": ("sharded-clip", Severity.ERROR),
+    "XLA437": ("sharded-checkpoint", Severity.ERROR),
     "XLA501": ("cpu-fallback-operation", Severity.WARNING),
     "XLA601": ("input-bound", Severity.WARNING),
     "XLA602": ("tracing-bound", Severity.WARNING),
@@ -59,9 +67,15 @@ def finding(
     """A finding with the name and severity that the catalogue gives its code.
 
     One that is not ``certain`` (it is seen, but not whether it matters) is information only.
-    ``at`` is one place or several; places that are not known are left out.
+    ``at`` is the line to change, or lines of which the first that is known is shown as that and the
+    others as related; so is ``related``, in which notes say what a place has to do with it.
     """
-    places = [at] if at is None or isinstance(at, Location) else list(dict.fromkeys(at))
+    several = [at] if at is None or isinstance(at, Location) else at
+    places = [place for place in dict.fromkeys(several) if place is not None]
+    further: list[Location] = []
+    for place in (*(noted(one, "also here") for one in places[1:]), *related):
+        if not _among(place, (*places[:1], *further)):
+            further.append(place)
     name, severity = _CODES[code]
     try:
         page = catalogue.page(code)
@@ -75,13 +89,23 @@ def finding(
         severity=severity if certain else Severity.INFO,
         message=message,
         suggestion=suggestion,
-        locations=tuple(place for place in places if place is not None),
-        related=tuple(related),
+        locations=tuple(places[:1]),
+        related=tuple(further),
         count=count,
         seconds=seconds,
         cores=tuple(sorted(set(cores))),
         confirmed_by=(by,),
     )
+
+
+def noted(place: Location, note: str) -> Location:
+    """A place with what it has to do with a finding."""
+    return dataclasses.replace(place, note=note)
+
+
+def _among(place: Location, places: Iterable[Location]) -> bool:
+    line = (place.filename, place.cell, place.row)
+    return any((one.filename, one.cell, one.row) == line for one in places)
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

@@ -24,12 +24,13 @@ import libcst
 
 from xladoctor import __version__, catalogue
 from xladoctor.files import make_ignored, read_bytes
-from xladoctor.findings import Applicability, Edit, Finding, Fix, Location, Position, Severity
+from xladoctor.findings import packed, unpacked
 from xladoctor.lint.contents import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from xladoctor.findings import Finding
     from xladoctor.lint.engine import LintOptions
     from xladoctor.lint.linking import Group
 
@@ -92,7 +93,7 @@ class Cache:
             return None
         try:
             found = {
-                str(name): tuple(_unpacked(item) for item in findings)
+                str(name): tuple(unpacked(item) for item in findings)
                 for name, findings in entry["found"].items()
             }
             self._use(entry)
@@ -102,10 +103,8 @@ class Cache:
 
     def keep_results(self, key: str, found: Found) -> None:
         """Remember what was found."""
-        packed = {
-            name: [dataclasses.asdict(item) for item in items] for name, items in found.items()
-        }
-        self._results[key] = {"day": self._today, "found": packed}
+        kept = {name: [packed(item) for item in items] for name, items in found.items()}
+        self._results[key] = {"day": self._today, "found": kept}
         self._changed = True
 
     def facts(self, digest: str) -> Facts | None:
@@ -181,26 +180,3 @@ def _state(rules: Iterable[Path]) -> str:
             stamps.append(f"{path}\0{found.st_size}\0{found.st_mtime_ns}")
     versions = (__version__, platform.python_version(), str(libcst.LIBCST_VERSION))
     return hashlib.sha256("\n".join((*versions, *stamps)).encode()).hexdigest()[:16]
-
-
-def _unpacked(entry: Mapping[str, Any]) -> Finding:
-    fix = entry["fix"]
-    return Finding(
-        **{
-            **entry,
-            "severity": Severity(entry["severity"]),
-            "locations": tuple(Location(**item) for item in entry["locations"]),
-            "related": tuple(Location(**item) for item in entry["related"]),
-            "cores": tuple(entry["cores"]),
-            "confirmed_by": tuple(entry["confirmed_by"]),
-            "fix": _unpacked_fix(fix) if fix is not None else None,
-        }
-    )
-
-
-def _unpacked_fix(entry: Mapping[str, Any]) -> Fix:
-    edits = (
-        Edit(item["content"], Position(**item["start"]), Position(**item["end"]), item["cell"])
-        for item in entry["edits"]
-    )
-    return Fix(Applicability(entry["applicability"]), entry["message"], tuple(edits))

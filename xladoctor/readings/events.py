@@ -205,6 +205,9 @@ class EventReader:
             parts=fields.parts(event.get("parts"), t1 - t0),
             to_device=integer(transfers.get("to_device")),
             from_device=integer(transfers.get("from_device")),
+            held=self._held(event.get("held")),
+            fastest=number(event.get("fastest")),
+            slowest=number(event.get("slowest")),
         )
         syncs = [
             tables.SyncRow(
@@ -255,6 +258,8 @@ class EventReader:
                 histories=ranges(event.get("histories")),
                 cuts=tuple(self._site(site) for site in event.get("cuts") or ()),
                 piece=integer(event.get("piece")),
+                fed=self._fed(event.get("fed")),
+                feeds_recorded="fed" in event,
             )
         )
         if turn is not None:  # only now: a damaged row is left out as a whole
@@ -278,6 +283,23 @@ class EventReader:
             cause=Cause("unknown", "after so many new graphs this one was only counted"),
         )
         self._rows["compilation"] += [row] * count
+
+    def _held(self, data: Any) -> tables.Held | None:
+        if not isinstance(data, list):
+            return None
+        steps, site, trigger = data
+        return tables.Held(round(required(steps)), self._site(site), str(trigger))
+
+    def _fed(self, data: Any) -> tables.Feed | None:
+        if not isinstance(data, dict):
+            return None
+        return tables.Feed(
+            self._site(data.get("made")),
+            self._site(data.get("loop")),
+            round(required(data.get("batch"))),
+            integer(data.get("batches")),
+            data.get("over") is True,
+        )
 
     def _cause(self, data: Any) -> Cause | None:
         if not isinstance(data, dict):
@@ -305,7 +327,7 @@ class EventReader:
                 self._process, integer(event.get("core")), number(event.get("t")),
                 self._site(event.get("site")), text(event.get("state")),
                 text(event.get("waits_for")), integers(event.get("for_cores")),
-                integer(event.get("steps")),
+                integer(event.get("steps")), self._fed(event.get("fed")),
             )
         )  # fmt: skip
 
@@ -333,6 +355,19 @@ class EventReader:
                 integer(event.get("step")),
                 self._site(event.get("site")),
                 self._site(event.get("cause_site")),
+            )
+        )
+
+    def _on_silent(self, event: dict[str, Any]) -> None:
+        known = {"e", "t", "check", "core", "step", "site", "cause_site"}
+        self._rows["silent"].append(
+            tables.SilentRow(
+                self._process,
+                integer(event.get("core")),
+                integer(event.get("step")),
+                text(event.get("check")) or "",
+                self._site(event.get("site")),
+                {key: value for key, value in event.items() if key not in known},
             )
         )
 

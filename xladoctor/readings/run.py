@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from xladoctor import files
 from xladoctor.errors import SourceError
-from xladoctor.readings import tables
+from xladoctor.readings import linted, tables
 from xladoctor.readings.events import VERSION, EventReader
 from xladoctor.readings.fields import integer, moment, text
 from xladoctor.readings.metrics_text import parse_reports
@@ -49,6 +49,7 @@ def read_run(path: Path) -> tables.Run:
     notes += unwatched(path)
     if not rows["process"]:
         notes.append("no process that could be watched used a device: nothing was recorded")
+    static = linted.read(path, notes)
     return tables.Run(
         manifest=manifest,
         processes=tuple(rows["process"]),
@@ -62,7 +63,9 @@ def read_run(path: Path) -> tables.Run:
         hangs=tuple(rows["hang"]),
         divergences=tuple(rows["divergence"]),
         partings=tuple(rows["parting"]),
+        silent=tuple(rows["silent"]),
         metrics=tuple(rows["metrics"]),
+        linted=static,
         notes=tuple(dict.fromkeys(notes)),
     )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from xladoctor.findings import Finding
     from xladoctor.results import Cause, MetricsReport
 
 #: A frame as recorded: file, row, function.
@@ -82,7 +83,9 @@ class CoreRow:
 class StepRow:
     """A stretch of one core's time that covers the optimizer steps ``first`` to ``last``.
 
-    Both are None for what came after the last step. ``parts`` are seconds by kind of work.
+    Both are None for what came after the last step. ``parts`` are seconds by kind of work; ``held``
+    is None where no graph held several steps of one optimizer. ``fastest`` and ``slowest`` are
+    seconds of one step, where the row covers several and that was recorded.
     """
 
     process: str
@@ -94,6 +97,43 @@ class StepRow:
     parts: Mapping[str, float] = dataclasses.field(default_factory=dict)
     to_device: int | None = None
     from_device: int | None = None
+    held: Held | None = None
+    fastest: float | None = None
+    slowest: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Held:
+    """Several steps of one optimizer in one graph: nothing had ended the graph between them.
+
+    Attributes:
+        steps: How many, at most, in the stretch.
+        frames: Where the optimizer steps.
+        trigger: What ended the graph ("read"; "end": the core's end).
+    """
+
+    steps: int
+    frames: tuple[Frame, ...]
+    trigger: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Feed:
+    """The data loader that gave a core its last batch.
+
+    Attributes:
+        made: Where it was made; () if that was not seen.
+        loop: Where the loop over it is.
+        batch: Which batch of the pass it was, from 1.
+        batches: How many a pass has; None if the loader does not know.
+        over: Whether the pass had ended.
+    """
+
+    made: tuple[Frame, ...]
+    loop: tuple[Frame, ...]
+    batch: int
+    batches: int | None = None
+    over: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -171,6 +211,8 @@ class CompilationRow:
         cuts: Where reads and fallbacks had cut this step's graph before.
         piece: Which of the graphs it was, from 1, that ended at this point since the last optimizer
             step.
+        fed: The data loader whose batch the core was at; None if it was at none.
+        feeds_recorded: Whether the record says so at all: then no ``fed`` means no loader.
     """
 
     process: str
@@ -192,6 +234,8 @@ class CompilationRow:
     histories: dict[str, tuple[int, int]] | None = None
     cuts: tuple[tuple[Frame, ...], ...] = ()
     piece: int | None = None
+    fed: Feed | None = None
+    feeds_recorded: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -221,6 +265,7 @@ class HangRow:
         waits_for: What it waits in, in words; None if it does not wait for other cores.
         for_cores: The cores that had not come to it.
         steps: Its optimizer steps up to then.
+        fed: The data loader that gave it its last batch.
     """
 
     process: str
@@ -231,6 +276,7 @@ class HangRow:
     waits_for: str | None
     for_cores: tuple[int, ...] = ()
     steps: int | None = None
+    fed: Feed | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -266,8 +312,29 @@ class PartingRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SilentRow:
+    """What a check for training that is wrong without an error has seen on one core.
+
+    Attributes:
+        check: Its name: "gradient-cut", "no-gradient", "draws", "embedding", "labels", "buffers",
+            "sharded-clip" or "sharded-save".
+        facts: What it knows besides; see the module of that check in ``capture/simulate/checks``.
+    """
+
+    process: str
+    core: int | None
+    step: int | None
+    check: str
+    frames: tuple[Frame, ...]
+    facts: Mapping[str, object]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """A run directory as tables; ``notes`` are sentences on what is missing."""
+    """A run directory as tables; ``notes`` are sentences on what is missing.
+
+    ``linted`` is what the linter said of its sources when they ran; None if nobody asked it.
+    """
 
     manifest: Manifest
     processes: tuple[ProcessRow, ...] = ()
@@ -281,8 +348,10 @@ class Run:
     hangs: tuple[HangRow, ...] = ()
     divergences: tuple[DivergenceRow, ...] = ()
     partings: tuple[PartingRow, ...] = ()
+    silent: tuple[SilentRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()
+    linted: tuple[Finding, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

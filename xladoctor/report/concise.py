@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.report import words
+
 if TYPE_CHECKING:
     from xladoctor.findings import Finding
     from xladoctor.results import Report
@@ -27,5 +29,9 @@ def _line(finding: Finding) -> str:
         costs.append(f"{finding.count}x")
     if finding.seconds is not None:
         costs.append(f"{finding.seconds:.1f} s")
+    if finding.ran is False:
+        costs.append("not seen in this run")
     cost = f" [{', '.join(costs)}]" if costs else ""
-    return f"{place}: {finding.code}{cost} {finding.message}"
+    others = words.related(finding)
+    see = f" (see {', '.join(others)})" if others else ""
+    return f"{place}: {finding.code}{cost} {finding.message}{see}"

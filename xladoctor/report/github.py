@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.findings import Severity
+from xladoctor.report import words
 
 if TYPE_CHECKING:
     from xladoctor.findings import Finding
@@ -25,6 +26,7 @@ def _line(finding: Finding) -> str:
     message = f"{finding.code} {finding.message}"
     if finding.suggestion:
         message += f"\nInstead: {finding.suggestion}"
+    message += "".join(f"\nSee {place}" for place in words.related(finding))
     if finding.locations:
         place = finding.locations[0]
         properties |= {"file": place.filename, "line": str(place.row)}

@@ -73,7 +73,8 @@ def _environment() -> Environment:
     environment.filters.update(
         seconds=words.seconds, number=words.number, place=words.place, cause=words.cause,
         amount=words.amount, ended_by=words.ended_by,
-        capital=capital, dash=words.dash,
+        capital=capital, dash=words.dash, related=words.related,
+        witnesses=words.witnesses,
     )  # fmt: skip
     environment.globals["cores_text"] = words.cores
     return environment

@@ -69,7 +69,8 @@ def _case(suite: ET.Element, finding: Finding) -> None:
     failure = ET.SubElement(
         case, "failure", message=_legal(finding.message), type=finding.severity.value
     )  # fmt: skip
-    failure.text = _legal(f"{finding.message}\n{finding.suggestion}".strip())
+    see = "".join(f"\nsee {other}" for other in words.related(finding))
+    failure.text = _legal(f"{finding.message}\n{finding.suggestion}".strip() + see)
 
 
 def _legal(text: str) -> str:

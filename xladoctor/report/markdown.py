@@ -40,7 +40,7 @@ def _lines(report: Report) -> Iterable[str]:
         yield f"| Time per core | {time} |"
     if report.findings:
         yield ""
-        yield "### Findings, the dearest first"
+        yield "### Findings, the most costly first"
         yield ""
         for finding in report.findings:
             yield from _finding(finding)
@@ -61,10 +61,15 @@ def _finding(finding: Finding) -> Iterable[str]:
         facts.append(f"{finding.count:,} times")
     if finding.seconds is not None:
         facts.append(f"{words.seconds(finding.seconds)} per core")
+    if finding.ran is False:
+        facts.append(words.witnesses(finding))
     where = f" at {_code(words.place(finding.locations[0]))}" if finding.locations else ""
     cost = f" ({', '.join(facts)})" if facts else ""
     yield f"1. **{finding.code}** {_plain(finding.name)}{where}{cost}  "
-    yield f"   {_plain(finding.message)}" + ("  " if finding.suggestion else "")
+    others = words.related(finding)
+    yield f"   {_plain(finding.message)}" + ("  " if finding.suggestion or others else "")
+    if others:
+        yield f"   *See:* {_plain(', '.join(others))}" + ("  " if finding.suggestion else "")
     if finding.suggestion:
         yield f"   *Instead:* {_plain(finding.suggestion)}"
 

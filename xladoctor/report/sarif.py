@@ -31,7 +31,12 @@ def render(report: Report) -> str:
         related = [*finding.locations[1:], *finding.related]
         if related:
             made["relatedLocations"] = [
-                {"id": number, **location(place)} for number, place in enumerate(related)
+                {
+                    "id": number,
+                    **location(place),
+                    **({"message": {"text": place.note}} if place.note else {}),
+                }
+                for number, place in enumerate(related)
             ]
         results.append(made)
     document = log(report.findings, results, "xladoctor/report/")

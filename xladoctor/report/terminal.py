@@ -50,6 +50,8 @@ _PART_MARKS = {
 }
 #: Rows of the compilation table; the rest is summed up in a line.
 _COMPILATIONS = 12
+#: Further places of a finding that are named.
+_RELATED = 4
 
 
 def render(report: Report, width: int = 100, *, color: bool = False) -> str:
@@ -173,8 +175,8 @@ def _finding(number: int, finding: Finding, report: Report) -> Padding:
             facts.append(f"{numbers} cores")
         else:
             facts.append(f"{'core' if numbers.isdigit() else 'cores'} {numbers}")
-    if "lint" in finding.confirmed_by and "runtime" in finding.confirmed_by:
-        facts.append("seen in the code and in the run")
+    if words.witnesses(finding):
+        facts.append(words.witnesses(finding))
     if facts:
         head.append("  " + " · ".join(facts), style="dim")
     body = Table.grid(padding=(0, 1))
@@ -184,12 +186,11 @@ def _finding(number: int, finding: Finding, report: Report) -> Padding:
         where = words.place(finding.locations[0])
         if finding.locations[0].function:
             where += f" in {finding.locations[0].function}"
-        others = [words.place(place) for place in finding.locations[1:4]]
-        if others:
-            more = len(finding.locations) - 1 - len(others)
-            where += f", also {', '.join(others)}" + (f" and {more} more" if more else "")
         body.add_row("at", where)
     body.add_row("", finding.message)
+    others = words.related(finding, _RELATED)
+    if others:
+        body.add_row("see", ", ".join(others))
     if finding.suggestion:
         body.add_row("fix", finding.suggestion)
     return Padding(Group(head, Padding(body, (0, 0, 0, 3))), (0, 0, 0, 2))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from xladoctor.findings import Location
+    from xladoctor.findings import Finding, Location
     from xladoctor.results import Compilation, Report, Summary
 
 #: Parts of the time by field name: what they are called, in the order in which they are shown.
@@ -98,6 +99,30 @@ def place(location: Location | None) -> str:
     return f"{location.filename}{cell}:{location.row}"
 
 
+def related(finding: Finding, most: int | None = None) -> list[str]:
+    """``train.py:40 (the graph ends here)``: the further places of a finding.
+
+    Args:
+        finding: One with a line to change, and others that have to do with it.
+        most: How many are named; the rest is counted.
+    """
+    places = [*finding.locations[1:], *finding.related]
+    shown = places if most is None or len(places) <= most else places[:most]
+    texts: list[str] = []
+    for note, group in itertools.groupby(shown, key=lambda one: one.note):
+        texts.append(", ".join(place(one) for one in group) + (f" ({note})" if note else ""))
+    if len(shown) < len(places):
+        texts.append(f"{len(places) - len(shown)} more")
+    return texts
+
+
+def witnesses(finding: Finding) -> str:
+    """Who has seen it, where that says more than the finding: both roads, or not this run."""
+    if "lint" in finding.confirmed_by and "runtime" in finding.confirmed_by:
+        return "seen in the code and in the run"
+    return "in the code, not seen in this run" if finding.ran is False else ""
+
+
 def cores(numbers: Iterable[int], total: int | None = None) -> str:
     """``all 8``, ``0-3, 7``; "" for none."""
     known = sorted(set(numbers))
@@ -181,7 +206,12 @@ def counts(report: Report) -> list[tuple[str, str]]:
     steps = number(summary.steps)
     medians = [c.step_seconds_median for c in report.cores if c.step_seconds_median is not None]
     if medians:
-        steps += f" (typically {seconds(sorted(medians)[len(medians) // 2])} each)"
+        fastest = [c.step_seconds_min for c in report.cores if c.step_seconds_min is not None]
+        slowest = [c.step_seconds_max for c in report.cores if c.step_seconds_max is not None]
+        between = ""
+        if fastest and slowest:
+            between = f", from {seconds(min(fastest))} to {seconds(max(slowest))}"
+        steps += f" (typically {seconds(sorted(medians)[len(medians) // 2])} each{between})"
     return [
         ("Cores", number(summary.cores)),
         ("Steps per core", steps),

@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xladoctor.tpu import donors
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -86,6 +88,7 @@ class Compiler:
         chosen = devices[:replicas]
         computation = self._jax.XlaComputation(module)
         mlir = self._jax.mlir.xla_computation_to_mlir_module(computation)
+        text = donors.mark(mlir if isinstance(mlir, str) else mlir.decode(), donors.donated(module))
         settings = self._jax.CompileOptions()
         settings.num_replicas, settings.num_partitions = replicas, 1
         settings.device_assignment = self._jax.DeviceAssignment.create(
@@ -96,7 +99,7 @@ class Compiler:
             debug.xla_dump_to = str(dump)
             debug.xla_dump_hlo_as_text = True
         made = chosen[0].client.compile(
-            mlir.encode() if isinstance(mlir, str) else mlir,
+            text.encode(),
             self._jax.DeviceList(tuple(chosen)),
             settings,
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Files that are kept; the oldest go first.
 MOST = 2000
 
-_READERS = ("adapter", "allocations", "compiled", "optimized", "shapes", "worker")
+_READERS = ("adapter", "allocations", "compiled", "donors", "optimized", "shapes", "worker")
 
 
 class Cache:

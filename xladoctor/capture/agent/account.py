@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .rows import NO_PARTS, Row, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .loaders import Feed
 
 #: Rows of one step each; after these, a row covers more and more steps, so that a run of
 #: 100,000 steps writes about 3,000 rows for a core.
@@ -46,7 +51,7 @@ class Account:
         self.core = core
         self.owner = owner
         self.ended = False
-        self.began = self._mark = self.row_began = time.monotonic()
+        self.began = self._mark = self.row_began = self._step_began = time.monotonic()
         self._spans: list[str] = ["trace"]
         self.steps = 0
         self.pending = 0  # optimizer steps since the last boundary
@@ -56,6 +61,10 @@ class Account:
         self.turns_end_at_markers = False
         self.ran_since_turn = False
         self.has_batch = False  # the device loader has given a batch, and is not at its end
+        self.feed: Feed | None = None  # the loader whose batches it gets, or got last
+        # Optimizer -> its steps in the graph that is being traced; the site of a second one.
+        self._in_graph: dict[int, int] = {}
+        self._stepped_at: int | None = None
         self.read_since_step = False  # a read has ended a graph since the last optimizer step
         # Open reads, innermost last: [part, new graphs, graphs that ran].
         self.reads: list[list[Any]] = []
@@ -76,6 +85,9 @@ class Account:
         self._fallbacks: Table = {}
         self._launches: Table = {}
         self._transfers = {"to_device": 0, "from_device": 0}
+        self._held: tuple[int, int | None, str] | None = None
+        self._fastest: float | None = None
+        self._slowest: float | None = None
 
     @property
     def booked_until(self) -> float:
@@ -233,6 +245,7 @@ class Account:
 
     def add_launch(self, site: int, trigger: str, seconds: float) -> int:
         """One graph that ended; returns how many had ended at this site before."""
+        self.graph_over(trigger)
         entry = self._launches.setdefault((site, trigger), [0, 0.0])
         entry[0] += 1
         entry[1] += seconds
@@ -249,6 +262,24 @@ class Account:
         elif site not in self.cuts and len(self.cuts) < MOST_CUTS:
             self.cuts.append(site)
 
+    def add_optimizer_step(self, optimizer: int, site: Callable[[], int]) -> None:
+        """An optimizer has stepped; its work belongs to the graph that is being traced.
+
+        Args:
+            optimizer: Its identity: several optimizers may step once each in one graph.
+            site: Gives the place; asked only when one steps again before a graph has ended.
+        """
+        count = self._in_graph[optimizer] = self._in_graph.get(optimizer, 0) + 1
+        if count == 2:
+            self._stepped_at = site()
+
+    def graph_over(self, trigger: str) -> None:
+        """What was traced has ended: remember how many steps of an optimizer one graph held."""
+        most = max(self._in_graph.values(), default=0)
+        self._in_graph.clear()
+        if most > 1 and (self._held is None or most > self._held[0]):
+            self._held = (most, self._stepped_at, trigger)
+
     def add_upload(self, count: int = 1) -> None:
         """Tensors that went to the device."""
         self._transfers["to_device"] += count
@@ -263,6 +294,19 @@ class Account:
     def current_turn(self) -> int | None:
         """The turn that is under way, from 1; None once there are steps."""
         return None if self.steps or self.pending else self.turns + 1
+
+    def step_took(self, count: int) -> None:
+        """Steps (or a turn) are over: note how long one of them took.
+
+        Args:
+            count: How many are over at once; their mean counts.
+        """
+        self.book()
+        if count > 0:
+            seconds = (self._mark - self._step_began) / count
+            self._fastest = seconds if self._fastest is None else min(self._fastest, seconds)
+            self._slowest = seconds if self._slowest is None else max(self._slowest, seconds)
+        self._step_began = self._mark
 
     def count_marks(self) -> None:
         """From now on what the program marks are the core's steps, and nothing else is."""
@@ -284,6 +328,7 @@ class Account:
         self.ran_since_turn = False
         self.turns += 1
         self.turns_unwritten += 1
+        self.step_took(1)
         return True
 
     def row_due(self) -> bool:
@@ -317,6 +362,9 @@ class Account:
             self._launches,
             self._transfers,
             self.turns_unwritten,
+            self._held,
+            self._fastest,
+            self._slowest,
         )
         self.turns_unwritten = 0
         self.row_began = self._mark

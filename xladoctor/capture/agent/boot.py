@@ -9,12 +9,15 @@ from typing import Any
 from . import measure, wrapping
 from .hlo import Dumps
 from .points import Points
+from .process import Process
 from .recorder import Recorder
 from .writer import Writer
 
 #: What the launcher tells the agent.
 RUN_DIR = "XLADOCTOR_RUN_DIR"
 SIMULATE = "XLADOCTOR_SIMULATE_CORES"
+#: Set if steps are only to be traced.
+DRY_RUN = "XLADOCTOR_DRY_RUN"
 #: "low", "normal" or "high": what is measured beyond counts and times.
 DETAIL = "XLADOCTOR_DETAIL"
 
@@ -34,7 +37,12 @@ def boot() -> Recorder | None:
     if not run_dir or os.getpid() in started:
         return None
     cores = _simulated_cores(os.environ.get(SIMULATE))
+    if cores is not None:
+        _refuse(run_dir, cores)
     writer = Writer(run_dir)
+    if os.environ.get(DRY_RUN):
+        _dry_run(writer, cores or 1)
+        return None
     recorder = Recorder(writer, simulated_cores=cores)
     points = Points(on_failure=recorder.process.hook_off)
     for missing in wrapping.install(points):
@@ -65,6 +73,22 @@ def _dumps(writer: Writer) -> Dumps | None:
     return Dumps(writer, lines="always" if level == "high" else "settling")
 
 
+def _refuse(run_dir: str, cores: int) -> None:
+    """End a process in which the cores cannot be simulated: its results would be wrong in silence.
+
+    Raises:
+        SystemExit: It is one of several.
+    """
+    from ..simulate.environment import refusal
+
+    sentence = refusal(os.environ, cores)
+    if sentence is not None:
+        # The launcher says it, once for all processes.
+        with open(os.path.join(run_dir, f"refused-{os.getpid()}.txt"), "w") as out:
+            out.write(sentence + "\n")
+        raise SystemExit(2)
+
+
 def _simulate(points: Points, cores: int, recorder: Recorder) -> None:
     from .. import simulate
 
@@ -74,6 +98,18 @@ def _simulate(points: Points, cores: int, recorder: Recorder) -> None:
             f"this torch_xla cannot run on simulated cores, it has no {', '.join(missing)}: "
             'pip install "xladoctor[xla]"'
         )
+
+
+def _dry_run(writer: Writer, cores: int) -> None:
+    from .. import dryrun
+
+    process = Process(writer, cores)
+    points = Points(on_failure=process.hook_off)
+    for missing in wrapping.install(points):
+        process.hook_off(missing, None)
+    lacking = dryrun.install(points, writer, process, cores)
+    if lacking:
+        raise RuntimeError(f"this torch_xla cannot be traced, it has no {', '.join(lacking)}")
 
 
 def _simulated_cores(value: str | None) -> int | None:

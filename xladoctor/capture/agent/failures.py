@@ -42,6 +42,10 @@ class Failures:
                 self.error(account, facts["error"])
         elif kind == "cores-part":
             self._with_places("parting", facts)
+        elif kind == "silent":
+            self._with_places("silent", facts)
+        elif kind == "check-off":
+            self._process.hook_off(f"check {facts['check']}", facts["error"])
         elif kind == "tags-differ":
             self._with_places("divergence", {"kind": "tags", **facts})
         else:
@@ -104,6 +108,7 @@ class Failures:
                 row |= {"site": self._sites.here(frame), "state": kind}
                 row["waits_for"] = waits.get(core)
             row |= {"for_cores": whom.get(core), "steps": steps.get(core)}
+            row["fed"] = None if account.feed is None else account.feed.row(self._sites)
             self._process.say(row)
 
 
@@ -113,5 +118,5 @@ _DIVERGENCES = {"graphs-differ": "graphs", "collectives-differ": "collectives"}
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """Whatever JSON cannot take, as text."""
-    plain = (str, int, float, bool, type(None), list)
+    plain = (str, int, float, bool, type(None), list, dict)
     return {key: value if isinstance(value, plain) else str(value) for key, value in row.items()}

@@ -179,6 +179,9 @@ class Graphs:
                 "cuts": list(account.cuts),
                 "modelled": modelled is not None,
                 "piece": account.pieces.get(site, 1),
+                "fed": None
+                if account.feed is None or account.feed.over
+                else account.feed.row(self._sites),
             }
         )
         return cause

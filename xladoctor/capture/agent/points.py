@@ -36,6 +36,7 @@ COLLECTIVE = "collective"  # xm.all_reduce and its kin, while tracing
 RENDEZVOUS = "rendezvous"  # xm.rendezvous, mesh_reduce: cores exchange bytes
 STEP = "step"  # optimizer.step() has returned
 LOADER = "loader"  # next() of a data loader
+MADE = "made"  # a data loader has been made
 FEED = "feed"  # the thread that takes batches for a device loader: its whole main function
 CORE = "core"  # one core's whole main function
 

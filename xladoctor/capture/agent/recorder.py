@@ -18,12 +18,14 @@ from . import tensors, xla
 from .account import Account, Accounts
 from .failures import Failures
 from .graphs import Graphs
+from .loaders import Loaders
 from .points import (
     CORE,
     FALLBACK,
     FEED,
     LAUNCH,
     LOADER,
+    MADE,
     READ,
     RECORD,
     RENDEZVOUS,
@@ -61,6 +63,7 @@ class Recorder:
         #: Gives the names of graphs that were compiled in a launch that has not come back.
         self.left_over: Callable[[], list[str]] = list
         self._simulated_cores = simulated_cores
+        self._loaders = Loaders()
         self._begin()
         atexit.register(self.close)
 
@@ -94,6 +97,7 @@ class Recorder:
             (WAIT, self._wait),
             (RENDEZVOUS, self._rendezvous),
             (LOADER, self._loader),
+            (MADE, self._made),
             (UPLOAD, self._upload),
             (STEP, self._step),
         ):
@@ -274,12 +278,29 @@ class Recorder:
 
     def _loader(self, call: Call, proceed: Callable[[], Any]) -> Any:
         found = self._account(call)
-        if found is not None and found[1]:
-            self._steps.next_batch(found[0])
-        batch = self._timed(call, proceed, "input_wait")
-        if found is not None and found[1] and call.what == "ParallelLoader":
-            found[0].has_batch = batch is not None
+        if found is None or not found[1]:
+            return proceed()
+        account = found[0]
+        self._steps.next_batch(account)
+        frame = sys._getframe(1)
+        depth = account.enter("input_wait")
+        batch = None
+        try:
+            batch = proceed()
+        finally:
+            account.leave(depth)
+            of_device = call.what == "ParallelLoader"
+            if of_device:
+                account.has_batch = batch is not None
+            account.feed = self._loaders.gave(
+                account.feed, next(iter(call.args), None), batch=batch is not None,
+                loop=lambda: self._site(account, frame),
+            )  # fmt: skip
         return batch
+
+    def _made(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        self._loaders.made(call.args[0], self._sites.frames(sys._getframe(1)))
+        return proceed()
 
     def _feed(self, call: Call, proceed: Callable[[], Any]) -> Any:
         try:
@@ -326,7 +347,11 @@ class Recorder:
         found = self._account(call)
         if found is not None and not found[0].marked:
             account = found[0]
+            frame = sys._getframe(1)
             self._steps.optimizer(account)
+            account.add_optimizer_step(
+                id(next(iter(call.args), None)), lambda: self._site(account, frame)
+            )
             result = proceed()
             if call.facts.get("eager"):
                 self._eager_step(account, call)

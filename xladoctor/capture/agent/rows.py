@@ -30,6 +30,9 @@ class Row(NamedTuple):
         syncs, fallbacks, launches: By site and what it was.
         transfers: Tensors by direction.
         turns: Turns of a loop without an optimizer.
+        held: If one graph held several steps of an optimizer: how many at most, the place of the
+            step, and what ended the graph.
+        fastest, slowest: Seconds of the fastest and the slowest step (or turn) in it.
     """
 
     core: int
@@ -41,6 +44,9 @@ class Row(NamedTuple):
     launches: Table
     transfers: dict[str, int]
     turns: int
+    held: tuple[int, int | None, str] | None = None
+    fastest: float | None = None
+    slowest: float | None = None
 
     def event(self) -> dict[str, Any]:
         """The row as it is written."""
@@ -63,6 +69,10 @@ class Row(NamedTuple):
         }
         if self.turns and last is None:
             event["turns"] = self.turns
+        if self.fastest is not None and (self.turns > 1 or (last or 0) > (first or 0)):
+            event["fastest"], event["slowest"] = self.fastest, self.slowest
+        if self.held is not None:
+            event["held"] = list(self.held)
         return event
 
 

@@ -56,6 +56,14 @@ class Sites:
         number = self._by_address.get(address)
         return self._number(address, kept) if number is None else number
 
+    def frames(self, frame: FrameType | None) -> tuple[tuple[str, int, str], ...]:
+        """The user's frames as they are recorded, innermost first, for :meth:`of`."""
+        return _as_recorded(self.users(frame))
+
+    def of(self, frames: tuple[tuple[str, int, str], ...]) -> int:
+        """The number of a place that :meth:`frames` gave."""
+        return self._number_of(frames)
+
     def named(self, place: tuple[str, int, str]) -> int:
         """The number of a place that is known by file, row and function."""
         return self._number_of((place,))
@@ -115,11 +123,7 @@ class Sites:
         return os.path.abspath(frame.f_code.co_filename).startswith(self._prefixes[1][0])
 
     def _number(self, address: tuple[Any, ...], kept: list[FrameType]) -> int:
-        frames = tuple(
-            (_file(found.f_code.co_filename), found.f_lineno or 0, found.f_code.co_name)
-            for found in kept
-        )
-        number = self._number_of(frames)
+        number = self._number_of(_as_recorded(kept))
         if len(self._by_address) < 4 * MOST:
             self._by_address[address] = number
         return number
@@ -134,6 +138,13 @@ class Sites:
                 self._write({"e": "site", "id": number, "frames": [list(f) for f in frames]})
                 self._by_frames[frames] = number
             return number
+
+
+def _as_recorded(kept: list[FrameType]) -> tuple[tuple[str, int, str], ...]:
+    return tuple(
+        (_file(found.f_code.co_filename), found.f_lineno or 0, found.f_code.co_name)
+        for found in kept
+    )
 
 
 def _file(name: str) -> str:

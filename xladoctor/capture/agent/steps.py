@@ -45,6 +45,7 @@ class Steps:
 
     def over(self, account: Account) -> None:
         """The steps that are pending are done."""
+        account.step_took(account.pending)
         account.steps += account.pending
         account.pending = 0
         account.read_since_step = False
@@ -61,6 +62,7 @@ class Steps:
 
     def marker(self, account: Account) -> None:
         """The program has ended its graph."""
+        account.graph_over("step")
         if account.pending:
             self.over(account)
         elif account.ran_since_turn and not account.in_rendezvous and not xla.in_dynamo():
@@ -77,6 +79,7 @@ class Steps:
     def end_core(self, account: Account, *, failed: bool) -> None:
         """Write what is left of a core, and that it has ended."""
         account.ended = True
+        account.graph_over("end")
         account.steps += account.pending
         account.pending = 0
         row = account.take_row(after_last=True)

@@ -192,7 +192,7 @@ class _Crossing:
         what = name.strip("_")
 
         def make(original: Any) -> Any:
-            def method(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            def method(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
                 if not tensor.is_xla:
                     return original(tensor, *args, **kwargs)
                 return self.cross(READ, what, tensor.device, original, (tensor, *args), kwargs)
@@ -208,7 +208,7 @@ class _Crossing:
         parse = torch._C._nn._parse_to
         dtype = torch.dtype
 
-        def method(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        def method(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
             if (args and isinstance(args[0], dtype)) or reading():
                 return original(tensor, *args, **kwargs)
             try:
@@ -228,11 +228,14 @@ class _Crossing:
     def copy(self, original: Any) -> Any:
         """``Tensor.copy_``: the same, for a copy into an existing tensor."""
 
-        def method(tensor: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+        def method(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
+            source: Any = args[0] if args else kwargs.get("src")
             from_xla = getattr(source, "is_xla", False)
             if from_xla == tensor.is_xla:
-                return original(tensor, source, *args, **kwargs)
-            values = (tensor, source, *args)
+                return original(tensor, *args, **kwargs)
+            if not args:
+                args = (kwargs.pop("src"),)
+            values = (tensor, *args)
             if from_xla:
                 return self.cross(READ, "copy_", source.device, original, values, kwargs)
             return self.cross(UPLOAD, "copy_", tensor.device, original, values, kwargs)
@@ -242,7 +245,7 @@ class _Crossing:
     def set_item(self, original: Any) -> Any:
         """``tensor[index] = value``, which torch copies in C++."""
 
-        def method(tensor: Any, index: Any, value: Any) -> Any:
+        def method(tensor: Any, index: Any, value: Any, /) -> Any:
             from_xla = getattr(value, "is_xla", None)
             if from_xla is None or from_xla == tensor.is_xla:
                 return original(tensor, index, value)
@@ -254,7 +257,7 @@ class _Crossing:
     def get_cpu_tensors(self, original: Any) -> Any:
         """``_xla_get_cpu_tensors``: how ``xm.save`` and ``xm.mesh_reduce`` read."""
 
-        def fetch(tensors: Sequence[Any]) -> Any:
+        def fetch(tensors: Sequence[Any], /) -> Any:
             if not len(tensors):
                 return original(tensors)
             what = "get_cpu_tensors"
@@ -265,7 +268,7 @@ class _Crossing:
     def tensors_from_aten(self, original: Any) -> Any:
         """``_xla_tensors_from_aten``: how the device loaders upload a batch."""
 
-        def upload(tensors: Any, devices: Any, *args: Any, **kwargs: Any) -> Any:
+        def upload(tensors: Any, devices: Any, /, *args: Any, **kwargs: Any) -> Any:
             device = devices[0] if devices else "xla:0"
             values = (tensors, devices, *args)
             return self.cross(UPLOAD, "tensors_from_aten", device, original, values, kwargs)

@@ -30,6 +30,7 @@ from .points import (
     FEED,
     LAUNCH,
     LOADER,
+    MADE,
     RENDEZVOUS,
     STEP,
     WAIT,
@@ -163,7 +164,7 @@ def _install_model(wrap: _Wrapper) -> None:
                     return original(*args, **kwargs)
                 _thread.in_collective = True
                 try:
-                    core = _core_of_tensors(args)
+                    core = _core_of_tensors((*args, *kwargs.values()))
                     core = xla.current_core() if core is None else core
                     return points.run(Call(COLLECTIVE, name, core, args, kwargs), original)
                 finally:
@@ -258,8 +259,17 @@ def _install_loaders(wrap: _Wrapper) -> None:
         loader("ParallelLoader", True),
     )
 
+    def making(original: Any) -> Any:
+        def make(loader: Any, *args: Any, **kwargs: Any) -> None:
+            original(loader, *args, **kwargs)
+            points.run(Call(MADE, "DataLoader", None, (loader,)), _nothing)
+
+        return make
+
+    wrap.replace("torch.utils.data.dataloader:DataLoader", "__init__", making)
+
     def feed(original: Any) -> Any:
-        def run(loader: Any) -> Any:
+        def run(loader: Any, /) -> Any:
             devices = getattr(loader, "_devices", None) or [None]
             core = None if devices[0] is None else xla.core_of_device(devices[0])
             return points.run(Call(FEED, "ParallelLoader", core, (loader,)), original)

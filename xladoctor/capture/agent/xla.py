@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ _NEAR = 24
 #: Originals by the name of the binding, for those who must go past the points.
 originals: dict[str, Any] = {}
 
+_signatures: dict[str, inspect.Signature] = {}
 _thread = threading.local()
 _ordinals: dict[object, int] = {}
 
@@ -54,11 +56,36 @@ def binding(name: str) -> Any:
     return found
 
 
+def arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names that torch_xla gives them, defaults filled in.
+
+    Args:
+        name: Of a function in Python that ``wrapping`` has wrapped ("all_reduce").
+        args: As the program passed them.
+        kwargs: The same.
+
+    Returns:
+        Parameter to value, in torch_xla's order; the original takes them as keywords.
+
+    Raises:
+        TypeError: The original would refuse them, with the same words.
+    """
+    signature = _signatures.get(name)
+    if signature is None:
+        signature = _signatures[name] = inspect.signature(originals[name])
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}(): {error}") from None
+    bound.apply_defaults()
+    return bound.arguments
+
+
 def core_of_device(device: object) -> int | None:
     """The core that a device belongs to.
 
     Args:
-        device: ``torch.device`` or string of the form "xla:3".
+        device: ``torch.device`` or string of the form "xla:3"; "xla" is the calling thread's.
 
     Returns:
         Its ordinal in the whole run; None if there is no runtime yet or no such device.
@@ -67,7 +94,10 @@ def core_of_device(device: object) -> int | None:
     if core is None:
         name = str(device)
         try:
-            core = int(binding("_xla_get_device_ordinal")("xla:0" if name == "xla" else name))
+            if name == "xla":  # whatever is the default of the calling thread
+                default = binding("_xla_get_default_device")()
+                return int(binding("_xla_get_device_ordinal")(default))
+            core = int(binding("_xla_get_device_ordinal")(name))
         except Exception:
             return None
         _ordinals[device] = core

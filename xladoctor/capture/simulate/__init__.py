@@ -10,10 +10,14 @@ the agent, so that they do not:
 ``divergence``   which core builds another graph, and what differs
 ``standstill``   who waits where and for whom, in words
 ``agreement``    whether the cores' models are still equal; ``reductions``, ``owners`` help it
+``checks``       what trains wrong without an error
 ``exchange``     rendezvous and all-gather
 ``bfloat16``     reductions that XLA's CPU client lacks
 ``randomness``   each core its own random numbers
+``modes``        what torch_xla keeps for a process: eager mode, names of graphs
+``threads``      what a core's own threads belong to
 ``workers``      processes of data loaders that start quickly
+``answers``      what torch_xla says on TPUs only
 ``frameworks``   what Lightning asks before it agrees to run
 ``launchers``    begin, end and failure of the cores; ``lines`` keeps what they print apart
 """
@@ -49,7 +53,8 @@ def install(
         on_event: Told what the run directory should know, as ``on_event(kind, facts)``. Kinds:
             "core-failed" (core, error); "core-left", "cores-differ" and "hang" (message, and what
             ``standstill.stands`` gives); "graphs-differ", "collectives-differ" and "tags-differ"
-            (message, cores, place, cause_place); "cores-part" (see ``agreement``); "not-obeyed"
+            (message, cores, place, cause_place); "cores-part" (see ``agreement``); "silent" (check,
+            core, step, place, and what the check knows, see ``checks``); "not-obeyed"
             (message), "interrupted", "process-ended" (core, error, left). Called from any thread;
             exceptions of it are ignored.
 
@@ -58,7 +63,17 @@ def install(
         was installed.
     """
     from ..agent import xla
-    from . import bfloat16, exchange, frameworks, randomness, workers
+    from . import (
+        answers,
+        bfloat16,
+        checks,
+        exchange,
+        frameworks,
+        modes,
+        randomness,
+        threads,
+        workers,
+    )
     from .agreement import Agreement
     from .gate import Gate
     from .launchers import Launcher, give_each_core_its_model, refuse_shared_models
@@ -76,12 +91,16 @@ def install(
     if cores > 1:
         # Before the gate, so around it: comparing must not hold up the launches of other cores.
         Agreement(running).install()
+    checks.install(running, several=cores > 1)
     gate.install()
     if cores > 1:  # one core alone exchanges with itself as torch_xla has it
         exchange.install(running)
         bfloat16.install(running)
+        modes.install(running, tell)
     randomness.install()
+    threads.install()
     workers.install()
+    answers.install(tell)
     frameworks.install(cores)
     give_each_core_its_model()
     refuse_shared_models()
@@ -99,6 +118,8 @@ _NEEDED = (
     "_get_xla_tensors_text",
     "_xla_get_replication_devices_count",
     "_xla_counter_value",
+    "_xla_get_default_device",
+    "_xla_set_default_device",
 )
 
 

@@ -25,9 +25,6 @@ HIDDEN = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
 #: Values that leave them off.
 _OFF = ("", "0", "false")
 
-#: Position of ``output`` among the arguments of ``xm.reduce_scatter`` that follow its input.
-_OUTPUT = 4
-
 
 def take_hidden(tell: Callable[[str, dict[str, Any]], None]) -> None:
     """Keep the variables from torch_xla, which reads them at its first tensor.
@@ -79,29 +76,38 @@ def install(running: Running) -> None:
 
 
 def _widening(original: Callable[..., Any], running: Running) -> Callable[..., Any]:
+    """Around a reduction; its first two parameters are the kind of it and what is reduced."""
+    name = original.__name__
+
     @functools.wraps(original)
-    def reduce(reduce_type: str, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if running.here is None or not any(map(_narrow, _each(inputs))):
-            return original(reduce_type, inputs, *args, **kwargs)
+    def reduce(*args: Any, **kwargs: Any) -> Any:
+        if running.here is None:
+            return original(*args, **kwargs)
+        given = xla.arguments(name, args, kwargs)
+        reduced = list(given)[1]
+        inputs = given[reduced]
+        if not any(map(_narrow, _each(inputs))):
+            return original(*args, **kwargs)
         import torch
 
-        output = kwargs.pop("output", None)
-        if original.__name__ == "reduce_scatter" and len(args) > _OUTPUT:
-            output, args = args[_OUTPUT], (*args[:_OUTPUT], None, *args[_OUTPUT + 1 :])
+        # all_reduce has no output of its own: it changes a list of tensors in place
+        output, into = given.get("output"), "output" in given
+        if into:
+            given["output"] = None
         if isinstance(inputs, torch.Tensor):
-            result = original(reduce_type, inputs.float(), *args, **kwargs).to(inputs.dtype)
+            given[reduced] = inputs.float()
+            result = original(**given).to(inputs.dtype)
             return result if output is None else output.copy_(result)
-        wide = [one.float() if _narrow(one) else one for one in inputs]
-        reduced = original(reduce_type, wide, *args, **kwargs)
-        results = [new.to(old.dtype) for old, new in zip(inputs, reduced, strict=True)]
-        if original.__name__ == "reduce_scatter":
-            for target, result in zip(output or (), results, strict=bool(output)):
-                target.copy_(result)
-            return results if output is None else output
+        given[reduced] = [one.float() if _narrow(one) else one for one in inputs]
+        wide = original(**given)
+        results = [new.to(old.dtype) for old, new in zip(inputs, wide, strict=True)]
+        if into and output is None:
+            return results
+        targets: Any = output if into else inputs
         with torch.no_grad():
-            for tensor, result in zip(inputs, results, strict=True):
-                tensor.copy_(result)
-        return inputs
+            for target, result in zip(targets, results, strict=True):
+                target.copy_(result)
+        return targets
 
     return reduce
 

@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .divergence import odd_ones
+from .modes import Mode, Rooms
 from .places import user_frame, user_place
 from .standstill import ON_A_TPU, describe, tags_differ
 from .wording import names
@@ -49,6 +50,7 @@ class Core:
         crew: The cores that it runs with.
         number: Its ordinal.
         thread: Identity of its thread.
+        mode: What torch_xla would keep for its process.
         collectives: What it has put into its pending graph.
         roots: Optimizer (its id) to parameters, of those that have stepped since the last launch.
         reads: The newest reads since the last launch: name and line.
@@ -62,12 +64,14 @@ class Core:
         meeting: The newest meeting for which it has launched a graph.
         reductions: Collectives put into its graph since the last optimizer step.
         clipped: Where gradients were clipped since then.
+        lost_gradient: The newest collective whose result passes no gradient back, and its line.
         exchanged: Sizes of what the cores brought to the newest rendezvous with payloads.
     """
 
     crew: Crew
     number: int
     thread: int
+    mode: Mode
     collectives: list[Collective] = dataclasses.field(default_factory=list)
     roots: dict[int, list[Any]] = dataclasses.field(default_factory=dict)
     reads: collections.deque[tuple[str, Place | None]] = dataclasses.field(
@@ -83,6 +87,7 @@ class Core:
     meeting: Meeting | None = None
     reductions: int = 0
     clipped: Place | None = None
+    lost_gradient: tuple[str, Place | None] | None = None
     exchanged: list[int] | None = None
 
 
@@ -134,6 +139,8 @@ class Crew:
         self._closed = False
         self._on_event = on_event
         self._changed = threading.Condition()
+        self.rooms = Rooms()
+        self.process_mode = Mode.of_process()
         #: Set when every core has returned.
         self.all_left = threading.Event()
         self.meeting = Meeting()
@@ -148,12 +155,15 @@ class Crew:
     def enter(self, number: int) -> Core:
         """A core begins its main function."""
         with self._changed:
-            core = self.cores[number] = Core(self, number, threading.get_ident())
+            core = Core(self, number, threading.get_ident(), self.process_mode.copy())
+            self.cores[number] = core
             self.progress = time.monotonic()
-            return core
+        self.rooms.enter(core)
+        return core
 
     def leave(self, number: int) -> None:
         """A core's main function has returned."""
+        self.rooms.leave(self.cores[number])
         with self._changed:
             self.cores[number].ended = True
             self.progress = time.monotonic()
@@ -226,6 +236,7 @@ class Crew:
         Raises:
             CoreStopped: The run is over.
         """
+        self.rooms.leave(core)
         with self._changed:
             core.waits_for, core.since = f"xm.recv on channel {channel}", time.monotonic()
             try:
@@ -235,7 +246,9 @@ class Crew:
             finally:
                 core.waits_for = None
                 self.progress = time.monotonic()
-            return self._channels[channel].popleft()
+            value = self._channels[channel].popleft()
+        self.rooms.enter(core)
+        return value
 
     def waited_for(self, number: int) -> list[int]:
         """The cores that a waiting core waits for: not there, or there for something else."""
@@ -263,6 +276,7 @@ class Crew:
             meeting = self.meeting
             meeting.purposes[core.number] = purpose
             meeting.brought[core.number] = brings
+            self.rooms.leave(core)
             core.waits_for, core.since = words, time.monotonic()
             self.progress = core.since
             self._check_meeting()
@@ -274,7 +288,8 @@ class Crew:
                 self.progress = time.monotonic()
             if not meeting.complete:
                 self.check()
-            return meeting
+        self.rooms.enter(core)
+        return meeting
 
     def _check_meeting(self) -> None:
         """Complete the meeting, or end the run if it can never be complete. Holds the lock."""
@@ -288,6 +303,7 @@ class Crew:
         if not ended and len(set(here.values())) == 1:
             self._compare_tags(meeting)
             meeting.complete = True
+            self.rooms.admit(self.cores[number] for number in here)
             self.meeting = Meeting()
             self._changed.notify_all()
             return

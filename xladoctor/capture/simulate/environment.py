@@ -6,8 +6,45 @@ is loaded or when its runtime starts. All facts: torch_xla 2.9.0, seen by runnin
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 #: How many cores can be simulated in one process.
 MAX_CORES = 16
+
+#: Why a launcher of processes and simulated cores do not go together, and what to do.
+ONE_PROCESS = (
+    "simulated cores are threads of one process, so the processes would train apart, each on all "
+    "the data: start the program with python, and the cores in it with torch_xla.launch(fn), which "
+    "works under torchrun too"
+)
+
+
+def refusal(environ: Mapping[str, str], cores: int) -> str | None:
+    """Why the cores cannot be simulated in a process with these variables, as a sentence.
+
+    torchrun marks its processes with ``TORCHELASTIC_RUN_ID``; there ``torch_xla.launch`` starts no
+    cores, since it takes the process for one of them (torch_xla 2.9.0).
+
+    Args:
+        environ: The process's variables.
+        cores: How many cores are simulated.
+
+    Returns:
+        The sentence; None if they can.
+    """
+    processes = environ.get("WORLD_SIZE", "1")
+    if "TORCHELASTIC_RUN_ID" in environ:
+        if processes == "1" and cores == 1:
+            return None
+        started = f"torchrun has started {processes} process{'es' if processes != '1' else ''}"
+    elif processes.isdecimal() and int(processes) > 1:
+        started = f"WORLD_SIZE={processes} says that this is one process of {processes}"
+    else:
+        return None
+    return f"--simulate-cores {cores} does not run here: {started}, and {ONE_PROCESS}"
 
 
 def environment(cores: int) -> dict[str, str]:

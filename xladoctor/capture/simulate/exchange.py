@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import tensors, xla
 from ..agent.points import COLLECTIVE, RENDEZVOUS, Call
+from . import reductions
 from .gate import one_at_a_time
 from .places import user_frame
 from .standstill import Rendezvous
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from .cores import Core
     from .running import Running
@@ -39,7 +40,8 @@ def install(running: Running) -> None:
 def rendezvous(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:  # noqa: ARG001
     """Around RENDEZVOUS: bytes go from core to core in memory."""
     crew = core.crew
-    payload, ordinals, tag = _rendezvous_arguments(*call.args, **call.kwargs)
+    given = xla.arguments("xla_rendezvous", call.args, call.kwargs)
+    payload, ordinals, tag = given["payload"], given["ordinals"], given["tag"]
     # The same refusals as torch_xla's own.
     if ordinals and len(ordinals) != crew.size:
         raise ValueError("Only global rendezvous is supported")
@@ -71,17 +73,23 @@ def _graphs(core: Core, sizes: list[int]) -> list[dict[str, Any]]:
 
 def collective(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
     """Around COLLECTIVE: what XLA cannot run on the CPU, as a graph equal on every core."""
+    reductions.note_lost_gradient(core, call.what, (*call.args, *call.kwargs.values()))
+    if call.what not in _LOOKED_INTO:
+        return proceed()
     number, size = core.number, core.crew.size
+    given = xla.arguments(call.what, call.args, call.kwargs)
     if call.what == "send":
-        return _send(core, *call.args, **call.kwargs)
+        return _send(core, **given)
     if call.what == "recv":
-        return _recv(core, *call.args, **call.kwargs)
+        return _recv(core, **given)
+    reductions.refuse_nothing(core, call.what, given)
+    if call.what == "collective_broadcast":
+        return proceed()
     if call.what == "all_gather":
-        return _all_gather(number, size, core.pinned, *call.args, **call.kwargs)
-    if call.what == "all_reduce":
-        core.pinned = _pinned(*call.args, **call.kwargs)
-    if call.what == "all_reduce" and call.args and call.args[0] in _BITWISE:
-        return _all_reduce_bits(number, size, proceed, *call.args, **call.kwargs)
+        return _all_gather(number, size, core.pinned, given)
+    core.pinned = given["pin_layout"]
+    if given["reduce_type"] in _BITWISE:
+        return _all_reduce_bits(number, size, proceed, given)
     return proceed()
 
 
@@ -99,23 +107,21 @@ def _recv(core: Core, output: Any, channel_id: int) -> Any:
     return core.crew.receive(core, channel_id).to(output.device)
 
 
+#: Collectives that are carried out otherwise or refused, always or for some of their arguments.
+_LOOKED_INTO = ("send", "recv", "all_gather", "all_reduce", "collective_broadcast")
+
 #: Reductions that XLA runs on the CPU for booleans only, and the operator for whole numbers.
 _BITWISE = {"and": operator.and_, "or": operator.or_}
 
 
 def _all_reduce_bits(
-    core: int,
-    cores: int,
-    proceed: Callable[[], Any],
-    reduce_type: str,
-    inputs: Any,
-    scale: float = 1.0,
-    groups: list[list[int]] | None = None,
-    pin_layout: bool = True,
+    core: int, cores: int, proceed: Callable[[], Any], given: Mapping[str, Any]
 ) -> Any:
     """``xm.all_reduce`` with "and" or "or": gather, then reduce."""
     import torch
 
+    reduce_type, inputs, scale = given["reduce_type"], given["inputs"], given["scale"]
+    groups, pin_layout = given["groups"], given["pin_layout"]
     values = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
     if all(value.dtype == torch.bool for value in values):
         return proceed()
@@ -150,37 +156,12 @@ def _bytes(sizes: list[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _rendezvous_arguments(
-    payload: bytes = b"", ordinals: list[int] | None = None, tag: str | None = None
-) -> tuple[bytes, list[int] | None, str | None]:
-    return payload, ordinals, tag
-
-
-def _pinned(
-    reduce_type: str,  # noqa: ARG001  (signature of xm.all_reduce)
-    inputs: Any,  # noqa: ARG001
-    scale: float = 1.0,  # noqa: ARG001
-    groups: Any = None,  # noqa: ARG001
-    pin_layout: bool = True,
-) -> bool:
-    return pin_layout
-
-
-def _all_gather(
-    core: int,
-    cores: int,
-    pinned: bool | None,
-    value: Any,
-    dim: int = 0,
-    groups: list[list[int]] | None = None,
-    output: Any = None,
-    pin_layout: bool = True,
-    channel_id: Any = None,  # noqa: ARG001  (signature of xm.all_gather)
-    use_global_device_ids: Any = None,  # noqa: ARG001
-) -> Any:
+def _all_gather(core: int, cores: int, pinned: bool | None, given: Mapping[str, Any]) -> Any:
     """``xm.all_gather`` with the same arguments, results and refusals."""
     import torch
 
+    value, dim, groups = given["value"], given["dim"], given["groups"]
+    output, pin_layout = given["output"], given["pin_layout"]
     if pinned is None:
         pinned = pin_layout  # no reduction in this graph yet: its own will be alike as a rule
     if isinstance(value, torch.Tensor):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, STEP, WAIT, Call
+from . import modes
 from .divergence import Collective, Pending
 from .places import user_frame
 from .reductions import COLLECTIVE_NODE
@@ -40,6 +41,9 @@ _WAIT_POSITION = 2
 #: does with it is computed once more (torch_xla 2.9.0, seen by running).
 _ENDING = {"cpu", "to", "tolist", "copy_", "setitem", "repr"}
 
+
+#: Collectives that go from thread to thread (see ``exchange``): no part of any graph.
+_IN_MEMORY = {"send", "recv"}
 
 _EAGER = threading.Lock()
 
@@ -118,8 +122,15 @@ class Gate:
         crew = core.crew
         core.launches += 1
         crew.progress = time.monotonic()
+        with modes.applied(core):
+            return self._launch_as_met(core, meeting, call, proceed)
+
+    def _launch_as_met(
+        self, core: Core, meeting: Meeting | None, call: Call, proceed: Callable[[], Any]
+    ) -> Any:
         if meeting is None:
             return proceed()
+        crew = core.crew
         before = xla.counter("UncachedCompile")
         self.launching = (core, meeting, before)
         try:
@@ -226,6 +237,8 @@ class Gate:
 
     def collective(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around COLLECTIVE: note what the pending graph of this core now holds."""
+        if call.what in _IN_MEMORY:
+            return proceed()
         held = Collective(call.what, _detail(call), user_frame(core.thread))
         if xla.eager():
             return self._run_now(core, held, proceed)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call
-from . import frameworks, randomness
+from . import frameworks, randomness, threads
 from .cores import GRACE_SECONDS, CoreStopped, Crew
 from .lines import flush_all, whole_lines
 from .places import from_the_user
@@ -119,7 +119,7 @@ class Launcher:
         try:
             return self._core(call, proceed)
         finally:
-            randomness.use(None)  # the thread may serve another core
+            threads.end()
 
     def _core(self, call: Call, proceed: Callable[[], Any]) -> Any:
         if call.core is None or xla.binding("_xla_get_replication_devices_count")() != self._size:
@@ -127,7 +127,7 @@ class Launcher:
         crew, origin = self._join()
         crew.enter(call.core)
         frameworks.prepare_core()
-        randomness.use(origin.generators())
+        threads.begin(origin.generators())
         try:
             result = proceed()
             if crew.failure is None:

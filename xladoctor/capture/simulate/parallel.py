@@ -62,11 +62,12 @@ def _launching(original: Callable[..., Any]) -> Any:
     """Around a collective of the process group: compute its result at once if C++ will read it."""
 
     @functools.wraps(original)
-    def collective(self: Any, outputs: Any, *args: Any) -> Any:
-        work = original(self, outputs, *args)
+    def collective(self: Any, *args: Any, **kwargs: Any) -> Any:
+        work = original(self, *args, **kwargs)
         if getattr(_thread, "reading", False):
             import torch_xla
 
+            outputs = (*args, *kwargs.values())[0]
             tensors = [one for each in outputs for one in _flat(each) if one.is_xla]
             torch_xla._XLAC._xla_sync_multi(tensors, [], wait=True, sync_xla_data=True)
         return work

@@ -15,13 +15,29 @@ if TYPE_CHECKING:
 Place = tuple[str, int, str]
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+
+
+def _folder_of(name: str) -> str | None:
+    """Where a package lies, with all that is installed beside it.
+
+    That may be elsewhere than Python says: in the user's own site-packages, or on PYTHONPATH.
+    """
+    file: str | None = getattr(sys.modules.get(name), "__file__", None)
+    if file is None:
+        return None
+    package = os.path.dirname(os.path.abspath(file))  # noqa: PTH100, PTH120
+    beside = os.path.dirname(package)  # noqa: PTH120
+    return beside if beside.endswith(("site-packages", "dist-packages")) else package
+
+
 _LIBRARIES = tuple(
-    {
-        sysconfig.get_path(name) + os.sep
-        for name in ("stdlib", "platstdlib", "purelib", "platlib")
-        if sysconfig.get_path(name)
+    folder + os.sep
+    for folder in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *(_folder_of(name) for name in ("torch", "torch_xla")),
+        _OURS,
     }
-    | {_OURS + os.sep}
+    if folder
 )
 #: Installed packages also stand where sysconfig does not say: ``pip install --user``, PYTHONPATH.
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))

@@ -55,13 +55,11 @@ class Generators:
 def current() -> Generators | None:
     """The generators of the core that this thread belongs to; None outside of cores."""
     mine: Generators | None = getattr(_thread, "generators", None)
-    if mine is None:
-        mine = getattr(threading.current_thread(), "_xladoctor_generators", None)
     return mine
 
 
 def use(generators: Generators | None) -> None:
-    """From now on this thread, and those it starts, draw from these."""
+    """From now on this thread draws from these; for threads that it starts see ``threads``."""
     _thread.generators = generators
 
 
@@ -93,7 +91,6 @@ class Origin:
 
 def install() -> None:
     """Redirect the functions that use the process's generators."""
-    _install_threads()
     _install_torch()
     _redirect(random, random._inst, lambda generators: generators.python)
     numpy = sys.modules.get("numpy")
@@ -102,19 +99,6 @@ def install() -> None:
         # In newer numpys these are functions of their own around the hidden instance.
         for name, method in _NUMPY_FUNCTIONS.items():
             _redirect_function(numpy.random, name, method, lambda generators: generators.numpy)
-
-
-def _install_threads() -> None:
-    original = threading.Thread.start
-
-    @functools.wraps(original)
-    def start(self: threading.Thread) -> None:
-        generators = current()
-        if generators is not None:
-            self._xladoctor_generators = generators  # type: ignore[attr-defined]
-        original(self)
-
-    threading.Thread.start = start  # type: ignore[method-assign]
 
 
 def _redirect(module: Any, instance: Any, choose: Callable[[Generators], Any]) -> None:
@@ -160,7 +144,7 @@ def _install_torch() -> None:
 
 def _filling(original: Any) -> Any:
     @functools.wraps(original)
-    def fill(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def fill(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
         generators = current()
         if generators is not None and tensor.is_cpu and kwargs.get("generator") is None:
             kwargs["generator"] = generators.torch
@@ -203,12 +187,15 @@ def _like(original: Any, fill: str) -> Any:
     """``rand_like`` takes no generator; torch makes it of ``empty_like`` and a filling."""
 
     @functools.wraps(original)
-    def make(tensor: Any, **kwargs: Any) -> Any:
+    def make(*args: Any, **kwargs: Any) -> Any:
         generators = current()
-        if generators is None or not tensor.is_cpu or kwargs.get("device") is not None:
-            return original(tensor, **kwargs)
+        tensor = args[0] if args else kwargs.get("input")
+        cpu = getattr(tensor, "is_cpu", False)
+        if generators is None or not cpu or kwargs.get("device") is not None:
+            return original(*args, **kwargs)
         import torch
 
+        kwargs.pop("input", None)
         needs_gradient = kwargs.pop("requires_grad", False)
         made = getattr(torch.empty_like(tensor, **kwargs), fill)()
         return made.requires_grad_(needs_gradient)

@@ -18,7 +18,7 @@ from ..agent import xla
 from .places import Place, place_named, user_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .cores import Core
 
@@ -32,6 +32,9 @@ _LOCATION = re.compile(r"location=[^ ]*?@(?P<file>[^ :@]+):(?P<row>\d+)")
 #: Operations that only look at a tensor in another way.
 _VIEWS = ("aten::permute", "aten::view", "xla::as_strided", "aten::as_strided", "xla::device_data")
 _REDUCING = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+
+#: Those with a counterpart in ``torch_xla.core.functions`` that passes gradients back.
+_WITH_GRADIENT = ("all_reduce", "all_gather")
 
 START = (
     "start with equal weights: set one seed before the model is made, or call "
@@ -66,6 +69,51 @@ def seen(core: Core, collective: str) -> None:
     """The core has put a collective into its graph."""
     if collective in _REDUCING:
         core.reductions += 1
+
+
+def note_lost_gradient(core: Core, collective: str, values: Sequence[Any]) -> None:
+    """Note an exchange whose result has no way back to what it was made of (torch_xla 2.9.0).
+
+    ``torch_xla.core.functions`` and ``torch.distributed.nn`` have such ways; what they call runs
+    without gradients.
+    """
+    import torch
+
+    if collective in _REDUCING and torch.is_grad_enabled():
+        for value in values:
+            for one in value if isinstance(value, (list, tuple)) else (value,):
+                if getattr(one, "requires_grad", False):
+                    core.lost_gradient = collective, user_frame(core.thread)
+
+
+def refuse_nothing(core: Core, collective: str, given: Mapping[str, Any]) -> None:
+    """Stop a core that reduces an empty list: torch_xla would crash, whatever the device.
+
+    Args:
+        core: The core.
+        collective: What it calls.
+        given: The arguments, by torch_xla's names.
+
+    Raises:
+        RuntimeError: There is nothing to reduce.
+    """
+    tensors = given.get("inputs", given.get("tensors"))
+    if not isinstance(tensors, (list, tuple)) or tensors:
+        return
+    if collective != "all_reduce":
+        words = f"xm.{collective} was given no tensors"
+    else:
+        words = "xm.all_reduce was given no tensors: no parameter of the optimizer has a gradient"
+        if core.lost_gradient is not None:
+            name, place = core.lost_gradient
+            where = f" at {place[0]}:{place[1]}" if place else ""
+            words += f", and xm.{name}{where} passes none back, on any device: call "
+            words += (
+                f"torch_xla.core.functions.{name}"
+                if name in _WITH_GRADIENT
+                else "its counterpart of torch.distributed.nn.functional"
+            )
+    raise RuntimeError(f"xladoctor: {words} (torch_xla itself ends in a segmentation fault here)")
 
 
 def forget(core: Core) -> None:

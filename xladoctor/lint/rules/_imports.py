@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 #: How a module is imported when a fix needs it: the statement, and what it is called then.
 IMPORTS = {
+    "torch_xla.core.functions": ("import torch_xla.core.functions as xf", "xf"),
     "torch_xla": ("import torch_xla", "torch_xla"),
     "torch_xla.runtime": ("import torch_xla.runtime as xr", "xr"),
     "torch_xla.core.xla_model": ("import torch_xla.core.xla_model as xm", "xm"),

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
+from xladoctor.lint.rules._sharded import asked, sharded_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,8 @@ def sharded_reduction(model: FileModel) -> Iterator[Problem]:
     for call in model.calls(OPTIMIZER_STEP):
         if model.guards(call.node) or call.has_star:
             continue  # on one of two roads, perhaps the one without FSDP
+        if _of_another_model(model, call):
+            continue
         yield model.problem(
             call.node,
             "FSDP has reduced the gradients, and each core holds another shard of them: "
@@ -38,6 +41,24 @@ def sharded_reduction(model: FileModel) -> Iterator[Problem]:
             related=[model.place(wrap.node, "the model is sharded here")],
             fix=_fix(model, call),
         )
+
+
+def _of_another_model(model: FileModel, call: CallSite) -> bool:
+    """Whether the optimizer is seen to hold the parameters of a model that is not sharded."""
+    optimizer = call.argument(0, "optimizer")
+    if not isinstance(optimizer, cst.Name):
+        return False
+    made = [one.node for one in model.bindings(optimizer.value, optimizer)]
+    owners = [
+        asked(one.args[0].value, "parameters") if isinstance(one, cst.Call) and one.args else None
+        for one in made
+    ]
+    return bool(owners) and all(
+        isinstance(owner, cst.Name)
+        and all(one.kind == "assign" for one in model.bindings(owner.value, owner))
+        and sharded_at(model, owner) is None
+        for owner in owners
+    )
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

@@ -1,0 +1,203 @@
+"""Training that is wrong without an error is told, and healthy programs are not accused of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import simulated
+from test_profile_xla import profile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from simulated import Run
+
+PROGRAM = """
+import torch, torch_xla
+import torch_xla.core.functions as xf
+import torch_xla.core.xla_model as xm
+import torch.nn.functional as F
+from torch import nn
+from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
+from torch_xla.utils.checkpoint import checkpoint
+
+
+class Net(nn.Module):
+    def __init__(self, case):
+        super().__init__()
+        self.case = case
+        self.embed = nn.Embedding(10, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.body = nn.Linear(8, 8)
+        self.side = nn.Linear(8, 8)
+        self.drop = nn.Dropout(0.5)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, ids):
+        case = self.case
+        h = self.embed(ids)
+        if case == "norm":
+            h = self.norm(h)
+        if case in ("frozen", "required"):
+            if case == "required":
+                h.requires_grad_()
+            h = checkpoint(self.body, h)
+        else:
+            h = self.body(h)
+        if case == "detached":
+            h = h + self.side(h).detach()
+        if case in ("dropout", "seeded"):
+            h = self.drop(h)
+        if case in ("noise", "seeded"):
+            h = h + torch.randn_like(h)  # line noise
+        if case == "cut":
+            h = xm.all_reduce("sum", h, scale=0.5)  # line cut
+        if case == "plain-cut":
+            h = xm.all_reduce("sum", h)
+        if case == "differentiable":
+            h = xf.all_reduce("sum", h, scale=0.5)
+        if case == "own-rows":
+            everyone = xm.all_gather(h)
+            h = torch.cat([h, everyone.sum().expand(4, 8)])
+            h = h[:4] + h[4:]
+        return self.head(h)
+
+
+def sharded(case, device):
+    model = FSDP(nn.Linear(16, 16).to(device))
+    model(torch.ones(2, 16, device=device)).sum().backward()
+    if case == "sharded":
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # line clip
+    else:
+        model.clip_grad_norm_(1.0)
+    torch_xla.sync()
+    xm.save(model.state_dict(), "shard.pt", master_only=case == "sharded")
+
+
+def main(index, case):
+    device = torch_xla.device()
+    if case.startswith("sharded"):
+        return sharded(case, device)
+    torch.manual_seed(0)
+    model = Net(case).to(device)
+    model.embed.requires_grad_(case not in ("frozen", "required"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if case == "seeded":
+        torch_xla.manual_seed(3 + index)
+    torch.manual_seed(100 + index)
+    for step in range(5):
+        ids = torch.randint(0, 10, (4,))
+        labels = torch.randint(0, 5, (4,))
+        if case == "rows":
+            ids[0] = 99
+        if case == "labels":
+            labels[0] = 7
+        if case == "ignored":
+            labels[0] = -100
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(ids.to(device)), labels.to(device))
+        logged = xm.all_reduce("sum", loss.detach(), scale=0.5)
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        torch_xla.sync()
+"""
+
+pytestmark = pytest.mark.xla
+
+HEALTHY = (
+    "none",
+    "differentiable",
+    "ignored",
+    "required",
+    "own-rows",
+    "sharded-right",
+)
+FAULTY = {
+    "norm": "buffers",
+    "frozen": "no-gradient",
+    "detached": "no-gradient",
+    "dropout": "draws",
+    "noise": "draws",
+    "cut": "gradient-cut",
+    "plain-cut": "gradient-cut",
+    "rows": "embedding",
+    "labels": "labels",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    cases = [*HEALTHY, *FAULTY, "seeded", "sharded"]
+    return simulated.run_cases(tmp_path_factory.mktemp("checks"), 2, PROGRAM, cases)
+
+
+def _told(run: Run) -> set[tuple[str, int]]:
+    assert run.error is None, run.stderr
+    assert not [facts for kind, facts in run.events if kind == "check-off"]
+    return {(facts["check"], facts["core"]) for kind, facts in run.events if kind == "silent"}
+
+
+def _line(mark: str) -> int:
+    lines = PROGRAM.splitlines()
+    return next(number for number, line in enumerate(lines, 1) if f"# line {mark}" in line)
+
+
+@pytest.mark.parametrize("case", HEALTHY)
+def test_a_healthy_program_is_not_accused(runs: dict[str, Run], case: str) -> None:
+    assert _told(runs[case]) == set()
+
+
+@pytest.mark.parametrize("case", FAULTY)
+def test_a_fault_is_told_of_each_core(runs: dict[str, Run], case: str) -> None:
+    checks = {check for check, _ in _told(runs[case])}
+    assert FAULTY[case] in checks
+    if FAULTY[case] != "buffers":  # compared by the core that comes last
+        assert {core for check, core in _told(runs[case]) if check == FAULTY[case]} == {0, 1}
+
+
+def test_both_faults_of_a_sharded_model_are_told_at_their_lines(runs: dict[str, Run]) -> None:
+    run = runs["sharded"]
+    assert {check for check, _ in _told(run)} == {"sharded-clip", "sharded-save"}
+    rows = {f["check"]: f["place"][1] for kind, f in run.events if kind == "silent"}
+    assert rows["sharded-clip"] == _line("clip")
+
+
+def test_cores_with_seeds_of_their_own_draw_other_numbers(runs: dict[str, Run]) -> None:
+    seeds: dict[int, list[str]] = {}
+    for kind, facts in runs["seeded"].events:
+        if kind == "silent" and facts["operation"] == "dropout":
+            seeds[facts["core"]] = facts["seeds"]
+    assert set(seeds) == {0, 1}
+    assert seeds[0] != seeds[1]
+
+
+def test_the_report_names_the_line_to_change(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        PROGRAM
+        + """
+
+def all_of_them(index):
+    for case in ("cut", "noise", "labels"):
+        main(index, case)
+
+
+if __name__ == "__main__":
+    torch_xla.launch(all_of_them)
+"""
+    )
+    done = profile(
+        tmp_path, "--simulate-cores", "2", "-o", "run", "--output-format", "json", "--output-file",
+        "report.json", "--", sys.executable, "train.py",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    found = {finding["code"]: finding for finding in report["findings"]}
+    assert {"XLA317", "XLA433", "XLA434"} <= set(found)
+    cut = found["XLA433"]
+    assert [place["row"] for place in cut["locations"]] == [_line("cut")]
+    assert cut["cores"] == [0, 1]
+    assert found["XLA434"]["locations"][0]["row"] == _line("noise")

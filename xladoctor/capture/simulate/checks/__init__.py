@@ -1,0 +1,55 @@
+"""Checks for training that is wrong without an error, while simulated cores run.
+
+Each check tells of a fault once for each core and line, as ``on_event("silent", facts)``; what the
+facts mean and what to say of them is for ``diagnosis/silent.py``. None changes a graph, reads a
+value of the device through the program's own counters, or raises into the program.
+
+``gradients``  a gradient that stops at a collective or a checkpoint, a layer that gets none
+``draws``      random numbers of the device that are the same on all cores
+``indices``    labels and indices out of range, which XLA accepts
+``buffers``    statistics of BatchNorm that differ from core to core
+``shards``     a sharded model that is clipped or saved as if each core had all of it
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...agent.points import STEP
+from . import buffers, draws, gradients, indices, shards
+from .memory import Memory
+from .modules import Ran
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ...agent.points import Call
+    from ..cores import Core
+    from ..running import Running
+
+
+def install(running: Running, *, several: bool) -> None:
+    """Put the checks around their points.
+
+    Args:
+        running: The cores that run.
+        several: Whether there is more than one core.
+    """
+    memory = Memory(running)
+
+    def step(core: Core, _call: Call, proceed: Callable[[], Any]) -> Any:
+        memory.of(core).steps += 1
+        return proceed()
+
+    ran = Ran(memory)
+    if ran.install():
+        gradients.install(memory, ran, several=several)
+        if several:
+            buffers.install(memory, ran)
+    indices.install(memory)
+    if several:
+        draws.install(memory)
+        shards.install(memory)
+    # After those that look at the step before it is counted.
+    running.around(STEP, step, "checks")

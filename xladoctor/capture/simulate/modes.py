@@ -1,0 +1,242 @@
+"""What torch_xla keeps one of for a process, so that on a real device each core has its own.
+
+``torch_xla.compile`` forbids launches inside a full graph, names its graph and leaves eager mode;
+a ``StepTrace`` tells the device loader that it has ended the step. With one such flag for all, the
+compiled function of one core stops the launch of another.
+
+What is asked at a launch is given to torch_xla inside the launch lock, for the core that launches.
+Eager mode is asked by every operation, so there the cores take turns: while one is in eager mode,
+others that trace graphs wait until it leaves the mode, ends or waits itself, and the other way
+round (:class:`Rooms`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ..agent import xla
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from .cores import Core
+    from .running import Running
+
+#: Seconds between two looks whether the run is over, for a core that waits for its mode.
+_POLL_SECONDS = 0.2
+
+#: Bindings with one value for the process that are asked at a launch: setter to getter.
+_AT_LAUNCH = {
+    "_set_allow_execution": "_get_allow_execution",
+    "_set_current_graph_name": "_get_current_graph_name",
+}
+
+
+@dataclasses.dataclass(slots=True)
+class Mode:
+    """What one core has set.
+
+    Attributes:
+        eager: Whether each operation runs by itself.
+        at_launch: Setter to the core's value, for those of :data:`_AT_LAUNCH` that there are.
+        marked_step: Whether a ``StepTrace`` has ended the step since the loader's last batch.
+    """
+
+    eager: bool = False
+    at_launch: dict[str, Any] = dataclasses.field(default_factory=dict)
+    marked_step: bool = False
+
+    @classmethod
+    def of_process(cls) -> Mode:
+        """What the process has set, with which each core begins; while none of them launches."""
+        there = {
+            setter: xla.binding(getter)()
+            for setter, getter in _AT_LAUNCH.items()
+            if None not in (xla.binding(setter), xla.binding(getter))
+        }
+        return cls(xla.eager(), there)
+
+    def copy(self) -> Mode:
+        """The same for a core of its own."""
+        return Mode(self.eager, dict(self.at_launch), self.marked_step)
+
+
+@contextlib.contextmanager
+def applied(core: Core) -> Iterator[None]:
+    """Give torch_xla what the core has set; inside the launch lock."""
+    theirs = core.crew.process_mode.at_launch
+    changed = {name: one for name, one in core.mode.at_launch.items() if one != theirs[name]}
+    for name, value in changed.items():
+        xla.binding(name)(value)
+    try:
+        yield
+    finally:
+        for name in changed:
+            xla.binding(name)(theirs[name])
+
+
+class Rooms:
+    """Two rooms, eager and tracing: all cores that run are in the same one.
+
+    A core leaves its room when it waits for others. Those that have met are let in together, so
+    that none of them has to wait for one that waits for it in a collective.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside: set[int] = set()
+
+    def leave(self, core: Core) -> None:
+        """The core waits for others, or has ended."""
+        with self._changed:
+            self._inside.discard(core.number)
+            self._changed.notify_all()
+
+    def enter(self, core: Core) -> None:
+        """The core goes on, as soon as no core is in the other room.
+
+        Raises:
+            CoreStopped: The run is over.
+        """
+        with self._changed:
+            while not self._admitted(core):
+                self._changed.wait(_POLL_SECONDS)
+                core.crew.check()
+
+    def admit(self, cores: Iterable[Core]) -> None:
+        """Let in those that have met, as far as they go into the same room."""
+        with self._changed:
+            for core in cores:
+                self._admitted(core)
+
+    def _admitted(self, core: Core) -> bool:
+        """Whether the core is in its room now. Holds the lock."""
+        if core.number in self._inside:
+            return True
+        if xla.eager() != core.mode.eager:
+            if self._inside:
+                return False
+            xla.binding("_set_use_eager_mode")(core.mode.eager)
+        self._inside.add(core.number)
+        return True
+
+
+def install(running: Running, tell: Callable[[str, dict[str, Any]], None]) -> None:
+    """Let each core have its own; what this torch_xla does not have is left alone.
+
+    Args:
+        running: The cores that run.
+        tell: Told once, as "not-obeyed", of what cannot be kept apart.
+    """
+    xlac = importlib.import_module("torch_xla")._XLAC
+    for setter, getter in _AT_LAUNCH.items():
+        if xla.binding(setter) is not None and xla.binding(getter) is not None:
+            _keep_apart(xlac, running, setter, getter)
+    if xla.binding("_set_use_eager_mode") is not None:
+        _keep_eager_apart(xlac, running)
+    _ignore_sessions(xlac, running, tell)
+    with contextlib.suppress(ImportError, AttributeError):
+        _keep_marks_apart(running)
+
+
+def _keep_apart(xlac: Any, running: Running, setter: str, getter: str) -> None:
+    put, get = xla.binding(setter), xla.binding(getter)
+
+    @functools.wraps(put)
+    def set_own(value: Any, /) -> None:
+        core = running.here
+        if core is None:
+            put(value)
+        else:
+            core.mode.at_launch[setter] = value
+
+    @functools.wraps(get)
+    def get_own() -> Any:
+        core = running.here
+        return get() if core is None else core.mode.at_launch[setter]
+
+    setattr(xlac, setter, set_own)
+    setattr(xlac, getter, get_own)
+
+
+def _keep_eager_apart(xlac: Any, running: Running) -> None:
+    put, get = xla.binding("_set_use_eager_mode"), xla.binding("_get_use_eager_mode")
+
+    @functools.wraps(put)
+    def set_own(value: bool, /) -> None:
+        core = running.here
+        if core is None:
+            put(value)
+        elif core.mode.eager != value:
+            rooms = core.crew.rooms
+            rooms.leave(core)
+            core.mode.eager = value
+            rooms.enter(core)
+
+    @functools.wraps(get)
+    def get_own() -> Any:
+        core = running.here
+        return get() if core is None else core.mode.eager
+
+    xlac._set_use_eager_mode = set_own
+    xlac._get_use_eager_mode = get_own
+
+
+def _ignore_sessions(
+    xlac: Any, running: Running, tell: Callable[[str, dict[str, Any]], None]
+) -> None:
+    """``torch_xla.compile(max_different_graphs=...)`` takes all cores' operations for one's."""
+    said: list[str] = []
+    for name in (
+        "_dynamic_shape_detector_set_max_different_graphs",
+        "_dynamic_shape_detector_start_session",
+        "_dynamic_shape_detector_end_session",
+    ):
+        original = xla.binding(name)
+        if original is not None:
+            setattr(xlac, name, _ignored(original, running, said, tell))
+
+
+def _ignored(
+    original: Any, running: Running, said: list[str], tell: Callable[[str, dict[str, Any]], None]
+) -> Any:
+    @functools.wraps(original)
+    def ignored(*args: Any) -> Any:
+        if running.here is None:
+            return original(*args)
+        if not said:
+            said.append("max_different_graphs")
+            message = (
+                "torch_xla.compile(max_different_graphs=...) is not obeyed on simulated cores, "
+                "where torch_xla counts the graphs of all cores as one's"
+            )
+            tell("not-obeyed", {"message": message})
+        return None
+
+    return ignored
+
+
+def _keep_marks_apart(running: Running) -> None:
+    profiler: Any = importlib.import_module("torch_xla.debug.profiler")
+    put, get = profiler.set_tracer_marked_step, profiler.get_tracer_marked_step
+
+    @functools.wraps(put)
+    def set_tracer_marked_step(value: bool) -> None:
+        core = running.here
+        if core is None:
+            put(value)
+        else:
+            core.mode.marked_step = value
+
+    @functools.wraps(get)
+    def get_tracer_marked_step() -> Any:
+        core = running.here
+        return get() if core is None else core.mode.marked_step
+
+    profiler.set_tracer_marked_step = set_tracer_marked_step
+    profiler.get_tracer_marked_step = get_tracer_marked_step

@@ -1,0 +1,201 @@
+"""Training that is wrong without an error, as the checks of a simulated run have seen it.
+
+XLA316 a parameter without gradient, XLA317 labels or indices out of range, XLA433 a collective that
+cuts the gradient off, XLA434 equal random numbers, XLA435 statistics that differ from core to core,
+XLA436 and XLA437 a sharded model that is clipped or saved as if each core had all of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis.words import cores_text, finding, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.diagnosis.case import Case, RunFacts
+    from xladoctor.findings import Finding, Location
+    from xladoctor.readings.tables import SilentRow
+
+_DIFFERENTIABLE = (
+    "use the function of the same name in torch_xla.core.functions, which has a gradient "
+    "(if the loss is the same on all cores, multiply it by xr.world_size())"
+)
+_INPUT_REQUIRES_GRAD = (
+    "let the block's input require grad: h.requires_grad_() before the call "
+    "(transformers: model.enable_input_require_grads())"
+)
+_WHY_NO_GRADIENT = (
+    "look for a detach(), .data, torch.no_grad() or an integer between this layer and the loss; "
+    "set requires_grad to False if it is not to be trained"
+)
+_IN_RANGE = (
+    "XLA clamps or drops what is out of range and raises nothing: check it on the host, "
+    "before the batch is sent to the device"
+)
+_OWN_SEED = (
+    "seed the device of each core differently once the weights are equal: "
+    "torch_xla.manual_seed(seed + xr.global_ordinal())"
+)
+_REDUCE_BUFFERS = (
+    "use torch_xla.core.functions.SyncBatchNorm, or average the buffers over the cores before "
+    "evaluating and saving"
+)
+_OWN_CLIP = "call the wrapper's own method, which reduces the norm: model.clip_grad_norm_(max_norm)"
+_EVERY_SHARD = (
+    "save on every core, with master_only=False, the core's number in the path and "
+    "model.get_shard_metadata() beside the state dict"
+)
+
+
+def find(case: Case) -> Iterator[Finding]:
+    """One finding for each check and line, with the cores that saw it."""
+    if case.run is None or not case.run.silent:
+        return
+    run = case.run
+    groups: dict[tuple[str, Location | None], list[SilentRow]] = {}
+    for row in run.silent:
+        groups.setdefault((row.check, run.place(row.frames)), []).append(row)
+    cut = [rows for (check, _), rows in groups.items() if check == "gradient-cut"]
+    without = [rows for (check, _), rows in groups.items() if check == "no-gradient"]
+    for (check, place), rows in groups.items():
+        if check == "gradient-cut":
+            yield _cut(run, place, rows, without)
+        elif check == "no-gradient" and not cut:
+            yield _without(place, rows)
+        elif check in ("embedding", "labels"):
+            yield _out_of_range(run, place, rows)
+        elif check == "draws":
+            yield from _equal_draws(run, place, rows)
+        elif check == "buffers" and not run.partings:
+            yield _statistics(rows)
+        elif check == "sharded-clip":
+            yield finding(
+                "XLA436",
+                "clip_grad_norm_ sees one core's shard of the gradients, so every core clips by "
+                "another norm",
+                _OWN_CLIP,
+                at=place,
+                cores=_cores(rows),
+            )
+        elif check == "sharded-save":
+            yield finding(
+                "XLA437",
+                "xm.save writes the shard of the master core alone: "
+                f"{cores_text(run.cores, run.cores)} hold the model",
+                _EVERY_SHARD,
+                at=place,
+                cores=_cores(rows),
+            )
+
+
+def _cores(rows: list[SilentRow]) -> list[int]:
+    return [row.core for row in rows if row.core is not None]
+
+
+def _first_step(rows: list[SilentRow]) -> int:
+    return min((row.step for row in rows if row.step is not None), default=1)
+
+
+def _number(row: SilentRow, name: str) -> int:
+    value = row.facts.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def _names(rows: list[SilentRow]) -> tuple[str, int]:
+    """The parameters as words, and how many there are."""
+    count = max(_number(row, "count") for row in rows)
+    named = next((row.facts["parameters"] for row in rows if row.facts.get("parameters")), [])
+    shown = [str(name) for name in named] if isinstance(named, list) else []
+    words = ", ".join([*shown[:1], *(one.removeprefix("parameter ") for one in shown[1:])])
+    more = count - len(shown)
+    return words + (f" and {more} more" if more > 0 else ""), count
+
+
+def _cut(
+    run: RunFacts, place: Location | None, rows: list[SilentRow], without: list[list[SilentRow]]
+) -> Finding:
+    name = rows[0].facts.get("operation")
+    told = [row for one in without for row in one]
+    left_out = f": no gradient reaches {_names(told)[0]}" if told else ""
+    return finding(
+        "XLA433",
+        f"xm.{name} has no gradient on several cores, so backward() stops here{left_out} "
+        f"(first in step {_first_step(rows)}); on one core it is right",
+        _DIFFERENTIABLE,
+        at=place,
+        cores=_cores(rows),
+        related=[at for at in (run.place(row.frames) for row in told[:1]) if at is not None],
+    )
+
+
+def _without(place: Location | None, rows: list[SilentRow]) -> Finding:
+    names, count = _names(rows)
+    verb = "gets" if count == 1 else "get"
+    if any(row.facts.get("checkpoint") for row in rows):
+        return finding(
+            "XLA316",
+            "none of the inputs of this checkpointed block requires grad, so nothing in it is "
+            f"trained ({names} {verb} no gradient)",
+            _INPUT_REQUIRES_GRAD,
+            at=place,
+            cores=_cores(rows),
+        )
+    return finding(
+        "XLA316",
+        f"{names} {verb} no gradient in the first {plural(_first_step(rows), 'step')}, "
+        "although the layer runs",
+        _WHY_NO_GRADIENT,
+        at=place,
+        cores=_cores(rows),
+        certain=False,
+    )
+
+
+def _out_of_range(run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    least = min(_number(row, "least") for row in rows)
+    most = max(_number(row, "most") for row in rows)
+    size = _number(rows[0], "size")
+    what, of = ("labels", "classes") if rows[0].check == "labels" else ("indices", "rows")
+    return finding(
+        "XLA317",
+        f"{what} from {least} to {most} for {size} {of}: what is outside 0 to {size - 1} is "
+        f"accepted on XLA and gives another result (first in step {_first_step(rows)}, on "
+        f"{cores_text(_cores(rows), run.cores)})",
+        _IN_RANGE,
+        at=place,
+        cores=_cores(rows),
+    )
+
+
+def _equal_draws(run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Iterator[Finding]:
+    """Only if every core of the run drew at this line, with the same seeds in the same steps."""
+    seeds = [row.facts.get("seeds") for row in rows]
+    if len(set(_cores(rows))) < max(2, len(run.cores)) or any(one != seeds[0] for one in seeds):
+        return
+    name = str(rows[0].facts.get("operation"))
+    masks = "dropout" in name or "attention" in name
+    yield finding(
+        "XLA434",
+        f"{name} draws the same random numbers on {cores_text(_cores(rows), run.cores)}: "
+        + ("every core drops the same places" if masks else "every core gets the same values"),
+        _OWN_SEED,
+        at=place,
+        cores=_cores(rows),
+        certain=not masks,
+    )
+
+
+def _statistics(rows: list[SilentRow]) -> Finding:
+    facts = rows[0].facts
+    difference = facts.get("difference")
+    amount = f" by up to {difference:.2g}" if isinstance(difference, float) else ""
+    return finding(
+        "XLA435",
+        f"{plural(_number(rows[0], 'count'), 'buffer')} of BatchNorm "
+        f"{'differs' if _number(rows[0], 'count') == 1 else 'differ'} between the cores although "
+        f"the weights agree ({facts.get('buffer')}{amount} after step {_first_step(rows) - 1}): "
+        "an evaluation gives each core another result, and a checkpoint holds those of one",
+        _REDUCE_BUFFERS,
+    )

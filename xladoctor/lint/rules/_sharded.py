@@ -1,0 +1,57 @@
+"""Which values are models that ``XlaFullyShardedDataParallel`` shares out over the cores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model import FileModel
+
+_WRAPPER = "XlaFullyShardedDataParallel"
+
+
+def sharded_at(model: FileModel, node: cst.BaseExpression) -> cst.CSTNode | None:
+    """Where a model was sharded.
+
+    Args:
+        model: The file.
+        node: An expression: the call of the wrapper, or a name or attribute that is given one.
+
+    Returns:
+        The call of the wrapper; None for what is not sharded, or not known to be.
+    """
+    if isinstance(node, cst.Call):
+        name = model.name(node.func) or ""
+        sharded = name.startswith("torch_xla.distributed.fsdp") and name.endswith(_WRAPPER)
+        return node if sharded else None
+    if isinstance(node, cst.Name):
+        given = [one.node for one in model.bindings(node.value, node) if one.kind == "assign"]
+    elif isinstance(node, cst.Attribute):
+        written = model.tree.text(node).strip()
+        given = [
+            assign.value
+            for assign in model.nodes(cst.Assign)
+            if any(model.tree.text(one.target).strip() == written for one in assign.targets)
+        ]
+    else:
+        return None
+    calls = (sharded_at(model, one) for one in given if isinstance(one, cst.Call))
+    return next((call for call in calls if call is not None), None)
+
+
+def asked(node: cst.CSTNode, method: str) -> cst.BaseExpression | None:
+    """``model`` of ``model.parameters()``, None for anything else.
+
+    Args:
+        node: The expression.
+        method: Name of the method, called without arguments.
+    """
+    if (
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Attribute)
+        and node.func.attr.value == method
+    ):
+        return node.func.value
+    return None

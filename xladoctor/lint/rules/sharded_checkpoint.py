@@ -1,0 +1,61 @@
+"""XLA437: a checkpoint that holds one core's share of a sharded model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._sharded import asked, sharded_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+_SAVE = "torch_xla.core.xla_model.save"
+
+
+@rule("XLA437")
+def sharded_checkpoint(model: FileModel) -> Iterator[Problem]:
+    """Find ``xm.save`` of a sharded model's state that only the master writes."""
+    for call in model.calls(_SAVE):
+        every = call.argument(2, "master_only")
+        data = call.argument(0, "data")
+        if data is None or call.has_star:
+            continue
+        if every is not None and model.literal(every) is not True:
+            continue
+        found = next(_sharded_states(model, data), None)
+        if found is None:
+            continue
+        sharded, origin = found
+        yield model.problem(
+            call.node,
+            f"the state of {model.tree.text(sharded).strip()} is this core's shard, and xm.save "
+            "writes that of the master alone",
+            suggestion="save on every core: master_only=False, the core's number in the path, "
+            "and get_shard_metadata() beside the state",
+            related=[model.place(origin, "the model is sharded here")],
+        )
+
+
+def _sharded_states(
+    model: FileModel, data: cst.BaseExpression
+) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:
+    """The sharded models whose ``state_dict()`` is in what is saved, and where they are sharded."""
+    roots: list[cst.CSTNode] = [data]
+    if isinstance(data, cst.Name):
+        roots += [
+            binding.node
+            for binding in model.bindings(data.value, data)
+            if binding.kind == "assign" and binding.node is not None
+        ]
+    for root in roots:
+        for node in walk(root):
+            owner = asked(node, "state_dict")
+            origin = sharded_at(model, owner) if owner is not None else None
+            if owner is not None and origin is not None:
+                yield owner, origin

@@ -1,0 +1,50 @@
+"""XLA436: gradients of a sharded model that are clipped by the norm of one core's shard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._sharded import asked, sharded_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import libcst as cst
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_CLIP = "torch.nn.utils.clip_grad_norm_"
+#: The wrapper's own method takes no others (torch_xla 2.9).
+_KEYWORDS = frozenset({"max_norm", "norm_type"})
+
+
+@rule("XLA436")
+def sharded_clip(model: FileModel) -> Iterator[Problem]:
+    """Find torch's ``clip_grad_norm_`` on the parameters of a sharded model."""
+    for call in model.calls(_CLIP, "torch.nn.utils.clip_grad.clip_grad_norm_"):
+        given = call.argument(0, "parameters")
+        sharded = asked(given, "parameters") if given is not None else None
+        origin = sharded_at(model, sharded) if sharded is not None else None
+        if sharded is None or origin is None:
+            continue
+        yield model.problem(
+            call.node,
+            "clip_grad_norm_ sees this core's shard of the gradients alone: every core clips by "
+            "another norm",
+            suggestion=f"{model.tree.text(sharded).strip()}.clip_grad_norm_(max_norm), which "
+            "reduces the norm over the cores",
+            related=[model.place(origin, "the model is sharded here")],
+            fix=_fix(model, call, sharded),
+        )
+
+
+def _fix(model: FileModel, call: CallSite, sharded: cst.BaseExpression) -> Fix | None:
+    if call.has_star or "parameters" in call.keywords or set(call.keywords) - _KEYWORDS:
+        return None
+    arguments = [model.tree.text(argument).strip().rstrip(",") for argument in call.node.args[1:]]
+    written = f"{model.tree.text(sharded).strip()}.clip_grad_norm_({', '.join(arguments)})"
+    return model.fix(
+        "Clip by the norm of all shards", model.replace(call.node, written), safe=False
+    )
