@@ -133,6 +133,7 @@ def run(
     output: IO[bytes] | None = None,
     watch: Watch | None = None,
     time_limit: float | None = None,
+    at_end: Callable[[], None] | None = None,
 ) -> int:
     """Run the command to its end.
 
@@ -145,6 +146,7 @@ def run(
         watch: Looks for processes into which the agent does not get, about once a second.
         time_limit: Seconds after which it is ended: by SIGTERM, and if that does not help within
             :data:`GRACE` seconds by SIGKILL; None for no limit.
+        at_end: Called when the command has ended, before what it left behind is ended.
 
     Returns:
         Its exit code; minus the signal's number if a signal ended it (as ``subprocess`` says it).
@@ -169,6 +171,8 @@ def run(
         if watch is not None:
             watch.started(process.pid, own_group=own_group)
         code = _wait(process, while_running, every, watch, time_limit)
+    if at_end is not None:
+        at_end()
     if own_group:
         _end_group(process.pid)
     return code

@@ -41,6 +41,7 @@ _PYTHON = re.compile(r"(python|pypy)[\d.]*$")
 class Manifest:
     """What is known about the command itself; see ``ARCHITECTURE.md``.
 
+    ``left_behind``: processes of the run that were there when the command had ended, by their ids.
     ``command`` is masked when it is written, and ``masked`` says of which options.
     """
 
@@ -53,6 +54,7 @@ class Manifest:
     exit_code: int | None = None
     signal: str | None = None
     complete: bool = False
+    left_behind: list[int] | None = None
     masked: list[str] = dataclasses.field(default_factory=list)
     schema_version: int = SCHEMA_VERSION
 
@@ -249,6 +251,30 @@ def processes(path: Path) -> list[Path]:
         (events.parent for events in path.glob("p*/events.jsonl")),
         key=lambda folder: (folder.name.rpartition("-")[2].zfill(20), folder.name),
     )
+
+
+def running(path: Path) -> list[int]:
+    """The ids of the processes of a run that have not ended yet."""
+    found = set()
+    for folder in processes(path):
+        pid = folder.name[1:].partition("-")[0]
+        if pid.isdecimal() and _is_running(int(pid)):
+            found.add(int(pid))
+    return sorted(found)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    with contextlib.suppress(OSError, IndexError):
+        # Who has ended and was not asked for its exit code is there in name only.
+        stat = files.read_bytes(f"/proc/{pid}/stat", 4096)
+        return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    return True
 
 
 def rows(folder: Path) -> Iterator[dict[str, Any]]:

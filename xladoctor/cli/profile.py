@@ -242,6 +242,10 @@ def record(
         if while_running is not None:
             while_running()
 
+    def at_end() -> None:
+        with contextlib.suppress(OSError):
+            manifest.left_behind = rundir.running(run_dir)
+
     with launch.scratch_folder() as scratch:
         environ = launch.environment(
             os.environ,
@@ -259,6 +263,7 @@ def record(
                 output=printed,
                 watch=Watch(run_dir, launch.BOOTSTRAP),
                 time_limit=time_limit,
+                at_end=at_end,
             )
         finally:
             progress.stop()

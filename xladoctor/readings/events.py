@@ -379,6 +379,14 @@ class EventReader:
     def _on_note(self, event: dict[str, Any]) -> None:
         self._notes.append(str(event["text"]))
 
+    def _on_exit(self, event: dict[str, Any]) -> None:
+        self._rows["exit"].append(
+            tables.ExitRow(
+                self._process, integer(event.get("core")), integer(event.get("code")),
+                self._site(event.get("site")),
+            )
+        )  # fmt: skip
+
     def _on_end(self, event: dict[str, Any]) -> None:
         self._ended = True
         self._until = number(event.get("t"))

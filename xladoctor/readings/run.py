@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from xladoctor import files
 from xladoctor.errors import SourceError
 from xladoctor.readings import linted, tables
+from xladoctor.readings.deaths import deaths
 from xladoctor.readings.events import VERSION, EventReader
-from xladoctor.readings.fields import integer, moment, text
+from xladoctor.readings.fields import integer, integers, moment, text
 from xladoctor.readings.metrics_text import parse_reports
 from xladoctor.readings.unwatched import unwatched
 
@@ -64,6 +65,7 @@ def read_run(path: Path) -> tables.Run:
         divergences=tuple(rows["divergence"]),
         partings=tuple(rows["parting"]),
         silent=tuple(rows["silent"]),
+        deaths=tuple(deaths(path, manifest, rows)),
         metrics=tuple(rows["metrics"]),
         linted=static,
         notes=tuple(dict.fromkeys(notes)),
@@ -100,6 +102,7 @@ def _manifest(path: Path, notes: list[str]) -> tables.Manifest:
         signal=text(data.get("signal")),
         simulated_cores=integer(data.get("simulated_cores")),
         complete=data.get("complete") is True,
+        left_behind=integers(left) if isinstance(left := data.get("left_behind"), list) else None,
     )
     hidden = data.get("masked")
     if isinstance(hidden, list) and hidden:
