@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from xladoctor.capture import rundir
+from xladoctor.capture import launch, rundir
 from xladoctor.capture.agent import writer as writing
 from xladoctor.cli import profile as command
 from xladoctor.cli.app import main
@@ -142,3 +142,25 @@ def test_messages_of_megabytes_are_cut(tmp_path):
     assert row["message"].endswith("aend")
     assert "[... 4992003 characters left out ...]" in row["message"]
     shutil.rmtree(folder)
+
+
+def test_what_a_killed_launcher_left_in_memory_is_swept(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "_has_room", lambda _: True)
+    memory = tmp_path / "memory"
+    (memory / "xladoctor-scratch-old").mkdir(parents=True)
+    (memory / "xladoctor-scratch-old" / "module_0001.txt").write_text("left")
+    (memory / "theirs").mkdir()
+    with launch.scratch_folder(str(memory)) as first:
+        assert first.parent == memory
+        assert {path.name for path in memory.iterdir()} == {"theirs", first.name}
+        with launch.scratch_folder(str(memory)) as second:
+            assert first.exists()  # in use
+            assert second.exists()
+    assert [path.name for path in memory.iterdir()] == ["theirs"]
+
+
+def test_memory_without_room_is_left_to_the_program(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "_has_room", lambda _: False)
+    with launch.scratch_folder(str(tmp_path)) as folder:
+        assert folder.parent != tmp_path
+    assert list(tmp_path.iterdir()) == []

@@ -168,9 +168,9 @@ def see_deaths(run_dir: str) -> None:
     def told(self: Any, *args: Any, **options: Any) -> int | None:
         code: int | None = poll(self, *args, **options)
         if code is not None and code < 0:
-            with contextlib.suppress(Exception):
-                with open(f"{run_dir}/died-{self.pid}.txt", "w", encoding="ascii") as file:
-                    file.write(f"{-code}\n")
+            name = f"{run_dir}/died-{self.pid}.txt"
+            with contextlib.suppress(Exception), open(name, "w", encoding="ascii") as file:
+                file.write(f"{-code}\n")
         return code
 
     Popen.poll = told  # type: ignore[method-assign]
