@@ -23,7 +23,7 @@ $(VENV)/.installed-all: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.made pyproject.toml
-	@$(BIN)/python .ci/install.py -e '.[all,dev,frameworks]'
+	@$(BIN)/python .ci/install.py -e '.[all,dev,frameworks,tpu]'
 	@touch $@ $(VENV)/.installed-all
 
 .PHONY: demo

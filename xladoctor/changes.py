@@ -45,6 +45,7 @@ class Figures:
         step: Wall seconds of the steps after warm-up, all cores together.
         steps: Optimizer steps of one core.
         cores: How many cores.
+        on_tpu: By target: microseconds of device time of the typical step, and bytes of memory.
     """
 
     compilations: int | None = None
@@ -55,6 +56,7 @@ class Figures:
     step: Spread | None = None
     steps: int | None = None
     cores: int | None = None
+    on_tpu: Mapping[str, tuple[float | None, int | None]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ class Change:
     Attributes:
         name: Its key in JSON.
         title: What it is called.
-        unit: "" for counts, "s" for seconds.
+        unit: "" for counts, "s" for seconds, "us" for estimated microseconds of a device, "B" for
+            bytes.
         before, after: None where it was not measured.
         verdict: "better", "worse", "same", or "unknown" if one of them is None.
         percent: How much more (or less, below 0) it is after; None if that is no number.
@@ -86,6 +89,8 @@ class Change:
             return "not measured"
         if self.unit == "s":
             return f"{value:.3g} s"
+        if self.unit:
+            return f"{value:,.4g} us" if self.unit == "us" else f"{value:,.0f} bytes"
         return f"{value:,.0f}" if value == int(value) else f"{value:.3g}"
 
 

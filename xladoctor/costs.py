@@ -233,14 +233,20 @@ def _graph_to_json(graph: GraphCost) -> dict[str, Any]:
         "not_estimated": graph.not_estimated,
         "lines": [
             {
-                "filename": row.location.filename if row.location else None,
-                "row": row.location.row if row.location else None,
-                "function": row.location.function if row.location else None,
+                "filename": row.location.filename,
+                "row": row.location.row,
+                "function": row.location.function,
                 "operation": row.operation,
                 "backward": row.backward,
                 "cycles": row.cycles,
             }
             for row in graph.lines
+            if row.location is not None
+        ],
+        "without_line": [
+            {"operation": row.operation, "backward": row.backward, "cycles": row.cycles}
+            for row in graph.lines
+            if row.location is None
         ],
         "kinds": _kinds(graph),
         "largest": [

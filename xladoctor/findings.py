@@ -106,6 +106,8 @@ class Finding:
         fix: What to type instead, if that is known exactly.
         confirmed_by: "lint", "runtime", "report": who says so.
         ran: Whether the run came to this line; None where that is not known.
+        tpu_seconds: Seconds of one step that it costs on a TPU core, where the TPU compiler was
+            asked and says so; None otherwise.
     """
 
     code: str
@@ -121,6 +123,7 @@ class Finding:
     fix: Fix | None = None
     confirmed_by: tuple[str, ...] = ()
     ran: bool | None = None
+    tpu_seconds: float | None = None
 
     @property
     def place(self) -> tuple[str, int, int, int]:

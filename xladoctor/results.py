@@ -12,6 +12,8 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
+from xladoctor import costs
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -278,6 +280,7 @@ class Report:
         notes: What could not be measured or read, in sentences.
         steps: Per-step wall seconds per core, for charts: core to list; empty when not measured.
         simulated: Whether the cores were simulated on the CPU: then seconds are not a device's.
+        tpu: What the run would cost on TPU targets; None if that was not asked.
     """
 
     summary: Summary
@@ -291,6 +294,7 @@ class Report:
     reads: tuple[Reads, ...] = ()
     fallbacks: tuple[Fallbacks, ...] = ()
     simulated: bool = False
+    tpu: tuple[costs.TargetCost, ...] | None = None
 
 
 def location_to_json(location: Location | None) -> dict[str, Any] | None:
@@ -356,6 +360,7 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
         "confirmed_by": list(finding.confirmed_by),
         "ran": finding.ran,
         "fix": fix_to_json(finding.fix),
+        "tpu_seconds": finding.tpu_seconds,
     }
 
 
@@ -386,6 +391,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "findings": [finding_to_json(finding) for finding in report.findings],
         "about": dict(report.about),
         "notes": list(report.notes),
+        "tpu": None if report.tpu is None else [costs.to_json(cost) for cost in report.tpu],
     }
 
 

@@ -398,10 +398,19 @@ def clipped(core):
     xm.master_print("clipped", losses)
 
 
+def other_results():
+    device = torch_xla.device()
+    ids = torch.arange(4, device=device).expand(2, -1)
+    ids[:, 2:] += 1
+    mean = xm.all_reduce("sum", torch.tensor([8], device=device), scale=0.25)
+    xm.master_print("written", ids[1].tolist(), "mean", mean.tolist())
+
+
 def main(index):
     core = xr.global_ordinal()
     gathered(core)
     clipped(core)
+    other_results()
 
 
 if __name__ == "__main__":

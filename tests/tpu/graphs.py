@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.invented import FILE, InventedRun
 from xladoctor.readings.wire import field
 from xladoctor.tpu import compiler, modules
 
@@ -22,7 +23,7 @@ real = pytest.mark.skipif(
 
 
 def _where(operation: str, row: int) -> str:
-    return f'metadata={{op_name="{operation}" source_file="/p/train.py" source_line={row}}}'
+    return f'metadata={{op_name="{operation}" source_file="{FILE}" source_line={row}}}'
 
 
 def product(rows: int, inner: int, columns: int, dtype: str = "f32", row: int = 12) -> str:
@@ -49,6 +50,91 @@ ENTRY main {{
   d = {shape} reverse(c), dimensions={{0}}, {_where("aten__flip", 10)}
   ROOT e = {shape} add(d, c), {_where("aten__add", 11)}
 }}"""
+
+
+def batched(count: int, edge: int, row: int = 14) -> str:
+    """Many small matrix products at once."""
+    shape = f"f32[{count},{edge},{edge}]{{2,1,0}}"
+    batch = "lhs_batch_dims={0}, rhs_batch_dims={0}"
+    contracted = "lhs_contracting_dims={2}, rhs_contracting_dims={1}"
+    return f"""HloModule batched
+ENTRY main {{
+  a = {shape} parameter(0)
+  b = {shape} parameter(1)
+  ROOT d = {shape} dot(a, b), {batch}, {contracted}, {_where("aten__bmm", row)}
+}}"""
+
+
+def gathered(rows: int, width: int, row: int = 20) -> str:
+    """Rows of a table by their numbers, as torch_xla traces ``table[tokens]`` in some row."""
+    shape, slices = f"f32[{rows},{width}]{{1,0}}", f"slice_sizes={{1,{width}}}"
+    dims = "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1"
+    return f"""HloModule gathered
+ENTRY main {{
+  table = f32[{rows},{width}]{{1,0}} parameter(0)
+  tokens = s32[{rows}]{{0}} parameter(1)
+  ROOT g = {shape} gather(table, tokens), {dims}, {slices}, {_where("aten__index", row)}
+}}"""
+
+
+def wide(rows: int, row: int = 30) -> str:
+    """Arithmetic in float64."""
+    shape = f"f64[{rows},{rows}]{{1,0}}"
+    contracted = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    return f"""HloModule wide
+ENTRY main {{
+  a = {shape} parameter(0)
+  b = {shape} parameter(1)
+  ROOT d = {shape} dot(a, b), {contracted}, {_where("aten__mm", row)}
+}}"""
+
+
+def reductions(count: int, row: int = 50) -> str:
+    """Many all-reduces that depend on each other, so that they cannot be joined."""
+    inputs = [f"  p{i} = f32[8,128]{{1,0}} parameter({i + 1})" for i in range(count)]
+    lines = [
+        f"  r{i} = f32[8,128]{{1,0}} all-reduce(m{i}), replica_groups={{}}, to_apply=sum, "
+        f"{_where('xla__cross_replica_sum', row)}\n"
+        f"  m{i + 1} = f32[8,128]{{1,0}} multiply(r{i}, p{i})"
+        for i in range(count)
+    ]
+    return "\n".join(
+        [
+            "HloModule reductions",
+            "sum {",
+            "  x = f32[] parameter(0)",
+            "  y = f32[] parameter(1)",
+            "  ROOT s = f32[] add(x, y)",
+            "}",
+            "ENTRY main {",
+            "  m0 = f32[8,128]{1,0} parameter(0)",
+            *inputs,
+            *lines,
+            f"  ROOT t = f32[8,128]{{1,0}} add(m{count}, m0)",
+            "}",
+        ]
+    )
+
+
+def run(folder: Path, *texts: str, cores: int = 1, steps: int = 6, **parts: float) -> Path:
+    """An invented run whose step ends in graphs of these texts, each on a line of its own."""
+    invented = InventedRun(cores=cores)
+    for number in range(len(texts)):
+        for core in range(cores):
+            reused = {"hlo": None, "reused": True} if core else {"hlo": f"graphs/{number:04}"}
+            invented.compilation(
+                core, 1, line=40 + number, graph=f"graph{number}", piece=1, named=None, **reused
+            )
+    invented.steps(steps, **parts)
+    for row in invented.rows:
+        if row["e"] == "step":
+            sites = [invented.site(40 + number) for number in range(len(texts))]
+            row["launches"] = [[site, "step", 1, 0.1] for site in sites]
+    invented.end()
+    written = invented.write(folder)
+    for number, text in enumerate(texts):
+        recorded(text, written / "p5-1" / "graphs" / f"{number:04}.pb.z")
+    return written
 
 
 def module(text: str) -> bytes:

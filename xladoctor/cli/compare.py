@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
 
 from xladoctor import diagnosis, readings
 from xladoctor.cli import gates
 from xladoctor.cli.report import open_stdin, output_options, terminal_options, write
+from xladoctor.cli.tpu import ask, chosen, tpu_options
 from xladoctor.diagnosis import comparison as comparing
 from xladoctor.errors import UsageError
 from xladoctor.report import comparison as shown
@@ -31,11 +33,16 @@ if TYPE_CHECKING:
     help="Exit with 1 if a figure grew by more than PERCENT (seconds of simulated cores apart), or "
     "an error is new.",
 )
+@tpu_options
 @output_options(shown.FORMATS)
 def compare(
     before: str,
     after: str,
     fail_if_worse: float | None,
+    tpu: str | None,
+    tpu_time_limit: float,
+    tpu_graphs: int,
+    jobs: int,
     output_format: str,
     output_file: Path | None,
 ) -> int:
@@ -48,10 +55,14 @@ def compare(
     """
     if before == after == readings.STDIN:
         raise UsageError("standard input (-) is given twice: it can be read only once")
+    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, jobs)
+    console = Console(stderr=True, highlight=False)
     reports = []
     for source in (before, after):
         stdin = open_stdin() if source == readings.STDIN else None
-        reports.append(diagnosis.diagnose(readings.load([source], stdin)))
+        read = readings.load([source], stdin)
+        costs, notes = ask(wanted, read, console)
+        reports.append(diagnosis.diagnose(read, tpu=costs, notes=notes))
     result = comparing.compare(*reports)
     gate = None if fail_if_worse is None else comparing.judge(result, fail_if_worse)
     width, color = terminal_options(output_file)

@@ -13,10 +13,11 @@ import click
 
 from xladoctor import __version__
 from xladoctor.capture.command import Versions
+from xladoctor.tpu.compiler import why_not
 
 _PACKAGES = (
-    "torch", "torch_xla", "libtpu", "torchvision", "lightning", "pytorch-lightning", "accelerate",
-    "transformers", "numpy", "pandas", "libcst", "rich", "click", "jinja2",
+    "torch", "torch_xla", "libtpu", "jaxlib", "torchvision", "lightning", "pytorch-lightning",
+    "accelerate", "transformers", "numpy", "pandas", "libcst", "rich", "click", "jinja2",
 )  # fmt: skip
 
 #: Variables that decide how torch_xla runs or that xladoctor reads.
@@ -62,6 +63,7 @@ def describe() -> dict[str, Any]:
             "lint": packages["libcst"] is not None,
             "profile --simulate-cores": xla and sys.platform == "linux",
             "report": True,
+            "--tpu": why_not() is None,
             "report as data frames": packages["pandas"] is not None,
         },
         "problems": problems,

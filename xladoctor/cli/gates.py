@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xladoctor.changes import Gate
+from xladoctor.cli import sizes
+from xladoctor.costs import StepCost
 from xladoctor.errors import UsageError
 
 if sys.version_info >= (3, 11):
@@ -18,6 +20,7 @@ else:  # pragma: no cover
     import tomli as tomllib
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from xladoctor.results import Report
@@ -32,12 +35,16 @@ class Gates:
         max_compilations_after_step: (step, number): new graphs of one core in later steps.
         forbid_fallbacks: No operation may run on the CPU.
         max_syncs_per_step: Host syncs of one core, per step.
+        max_tpu_step_ms: Milliseconds of device time of the typical step on each target.
+        max_hbm: Bytes of device memory that the typical step needs on each target.
     """
 
     max_compilations: int | None = None
     max_compilations_after_step: tuple[int, int] | None = None
     forbid_fallbacks: bool = False
     max_syncs_per_step: float | None = None
+    max_tpu_step_ms: float | None = None
+    max_hbm: int | None = None
 
     def __bool__(self) -> bool:
         return self != Gates()
@@ -87,7 +94,9 @@ def _checked(path: Path, key: str, name: str, value: Any) -> Any:
         if isinstance(value, list) and len(value) == 2 and all(number(item) for item in value):
             return tuple(value)
         raise UsageError(f"{path}: {key} must be [step, number], for example [3, 0]")
-    if name == "max_syncs_per_step":
+    if name == "max_hbm" and isinstance(value, str):
+        return sizes.parse(value, f"{path}: {key}")
+    if name in ("max_syncs_per_step", "max_tpu_step_ms"):
         if number(value, whole=False):
             return float(value)
         raise UsageError(f"{path}: {key} must be a number, 0 or more")
@@ -105,7 +114,7 @@ def judge(gates: Gates, report: Report) -> Gate:
         if measured is None:
             unknown.append(f"{option}: {what} could not be measured")
         elif measured > limit:
-            broken.append(f"{option}: {measured:g} {what}, at most {limit:g} allowed")
+            broken.append(f"{option}: {_figure(measured)} {what}, at most {_figure(limit)} allowed")
 
     summary = report.summary
     if gates.max_compilations is not None:
@@ -124,7 +133,22 @@ def judge(gates: Gates, report: Report) -> Gate:
             _syncs_per_step(report),
             gates.max_syncs_per_step,
         )
+    for option, what, used, most in _on_tpu(gates, report):
+        check(option, what, used, most)
     return Gate(tuple(broken), tuple(unknown))
+
+
+def _on_tpu(gates: Gates, report: Report) -> Iterator[tuple[str, str, float | None, float]]:
+    """Limits of the typical step on each target: option, what, what it is, what it may be."""
+    for cost in report.tpu or (None,):
+        where = "" if cost is None else f" on {cost.target}"
+        step = StepCost() if cost is None else cost.step
+        if gates.max_tpu_step_ms is not None:
+            took = None if step.device_seconds is None else step.device_seconds * 1000
+            yield "--max-tpu-step-ms", f"ms of a step{where}", took, gates.max_tpu_step_ms
+        if gates.max_hbm is not None:
+            what = f"bytes of device memory{where}"
+            yield "--max-hbm", what, step.memory_bytes, gates.max_hbm
 
 
 def tell(gate: Gate, *, broken: str, unknown: str) -> int:
@@ -144,6 +168,10 @@ def tell(gate: Gate, *, broken: str, unknown: str) -> int:
     if gate.broken:
         return 1
     return 2 if gate.unknown else 0
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1e6 else f"{value:g}"
 
 
 def _compilations_after(report: Report, step: int) -> int | None:

@@ -23,6 +23,8 @@ from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
 from xladoctor.cli.progress import Progress
 from xladoctor.cli.report import terminal_options, write
+from xladoctor.cli.sizes import Size
+from xladoctor.cli.tpu import Tpu, ask, chosen, tpu_options
 from xladoctor.errors import UsageError, XladoctorError
 from xladoctor.report import FORMATS, render
 
@@ -89,6 +91,15 @@ Examples:
     "--max-syncs-per-step", type=click.FloatRange(0), metavar="X",
     help="Fail if a core waits for the device more often.",
 )  # fmt: skip
+@tpu_options
+@click.option(
+    "--max-tpu-step-ms", type=click.FloatRange(0), metavar="MS",
+    help="Fail if the typical step takes longer on a target of --tpu.",
+)  # fmt: skip
+@click.option(
+    "--max-hbm", type=Size(), metavar="BYTES",
+    help="Fail if a step needs more device memory on a target of --tpu (14.5GiB, 16000MiB).",
+)  # fmt: skip
 @click.option(
     "--hang-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="How long no core may make progress before it is called a hang.",
@@ -122,15 +133,29 @@ def _profile(
     max_compilations_after_step: tuple[int, int] | None,
     forbid_fallbacks: bool,
     max_syncs_per_step: float | None,
+    tpu: str | None,
+    tpu_time_limit: float,
+    tpu_graphs: int,
+    jobs: int,
+    max_tpu_step_ms: float | None,
+    max_hbm: int | None,
     hang_timeout: float | None,
     detail: str,
 ) -> int:
     limits = gating.read_budget(budget) if budget is not None else gating.Gates()
     limits = limits.override(
         gating.Gates(
-            max_compilations, max_compilations_after_step, forbid_fallbacks, max_syncs_per_step
+            max_compilations,
+            max_compilations_after_step,
+            forbid_fallbacks,
+            max_syncs_per_step,
+            max_tpu_step_ms,
+            max_hbm,
         )
     )
+    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, jobs)
+    if (limits.max_tpu_step_ms is not None or limits.max_hbm is not None) and not wanted.targets:
+        raise UsageError("--max-tpu-step-ms and --max-hbm need --tpu: name the TPU, as v3-8")
     words = command_words(command)
     check(words, simulate_cores)
     _check_writable(html, output_file)
@@ -145,7 +170,9 @@ def _profile(
         how = f"was ended by {ended}" if ended else f"ended with exit code {own}"
         console.print(f"xladoctor: the command {how}", soft_wrap=True)
     try:
-        verdict = _show(run_dir, words, own, limits, output_format, output_file, html, console)
+        verdict = _show(
+            run_dir, words, own, limits, wanted, output_format, output_file, html, console
+        )
     except Exception as error:  # noqa: BLE001  (whatever it is, the command has ended)
         # How the command ended is what its caller has to know first.
         failed = boundary.told(error)
@@ -172,8 +199,8 @@ def check(words: Sequence[str], cores: int | None, what: str = "--simulate-cores
     launcher = commands.starts_processes(words)
     if cores is not None and launcher is not None:
         raise UsageError(
-            f"{what} does not run under {launcher}, which starts a process for each "
-            f"core; {ONE_PROCESS}"
+            f"{what} does not run under {launcher}, which starts a process for each core; "
+            f"{ONE_PROCESS}"
         )
     launch.find(words[0], os.environ)
     commands.missing_script(words)
@@ -303,6 +330,7 @@ def _show(
     words: Sequence[str],
     code: int,
     limits: gating.Gates,
+    tpu: Tpu,
     output_format: str,
     output_file: Path | None,
     html: Path | None,
@@ -329,7 +357,9 @@ def _show(
         console.print(f"xladoctor: {why}", soft_wrap=True)
     # Kept with the run, so that every later report of it has the same findings.
     rundir.write_lint(run_dir, _lint(run_dir, words, console))
-    report = diagnosis.diagnose(readings.load([run_dir]))
+    read = readings.load([run_dir])
+    costs, notes = ask(tpu, read, console)
+    report = diagnosis.diagnose(read, tpu=costs, notes=notes)
     width, color = terminal_options(output_file)
     write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:

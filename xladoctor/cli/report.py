@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
+from rich.console import Console
 
 from xladoctor.capture import rundir
 from xladoctor.cli import boundary
+from xladoctor.cli.tpu import ask, chosen, tpu_options
 from xladoctor.errors import SourceError, UsageError
 from xladoctor.report import FORMATS, render
 
@@ -44,9 +46,17 @@ def output_options(formats: Sequence[str]) -> Callable[[_Command], _Command]:
 @click.command(short_help="Diagnose a recorded run or a pasted metrics report.")
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.option("--last", is_flag=True, help=f"Take the newest run directory under {rundir.RUNS}.")
+@tpu_options
 @output_options(FORMATS)
 def report(
-    sources: tuple[str, ...], last: bool, output_format: str, output_file: Path | None
+    sources: tuple[str, ...],
+    last: bool,
+    tpu: str | None,
+    tpu_time_limit: float,
+    tpu_graphs: int,
+    jobs: int,
+    output_format: str,
+    output_file: Path | None,
 ) -> int:
     """Diagnose recorded runs and pasted text.
 
@@ -63,7 +73,10 @@ def report(
     if sources.count(readings.STDIN) > 1:
         raise UsageError("standard input (-) is given more than once: it can be read only once")
     stdin = open_stdin() if readings.STDIN in sources else None
-    result = diagnosis.diagnose(readings.load(sources, stdin))
+    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, jobs)
+    read = readings.load(sources, stdin)
+    costs, notes = ask(wanted, read, Console(stderr=True, highlight=False))
+    result = diagnosis.diagnose(read, tpu=costs, notes=notes)
     width, color = terminal_options(output_file)
     write(render(result, output_format, width=width, color=color), output_file)
     return 0

@@ -26,6 +26,7 @@ from xladoctor.diagnosis import (
     input_pipeline,
     kept_tensors,
     memory,
+    on_tpu,
     recompilation,
     silent,
     split_step,
@@ -44,6 +45,7 @@ from xladoctor.results import Report, Summary, TimeParts
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from xladoctor.costs import TargetCost
     from xladoctor.diagnosis.pasted import Pasted
     from xladoctor.findings import Finding
     from xladoctor.readings.tables import Readings
@@ -75,7 +77,13 @@ _DIAGNOSES = (
 )
 
 
-def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> Report:
+def diagnose(
+    readings: Readings,
+    *,
+    static_findings: Iterable[Finding] = (),
+    tpu: tuple[TargetCost, ...] | None = None,
+    notes: Iterable[str] = (),
+) -> Report:
     """Say what is wrong with a run, where, why and what it costs.
 
     Args:
@@ -83,15 +91,19 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
         static_findings: Findings of the linter on the run's sources, besides those that the run
             directory has kept, with file names relative to where the command ran; all of them are
             joined with what was measured.
+        tpu: What the run would cost on TPU targets; findings of the first are among the others.
+        notes: Sentences for the report, besides its own.
     """
     case = Case(
         run=RunFacts(readings.runs) if readings.runs else None,
         pasted=pasted(readings),
     )
     measured = [found for find in _DIAGNOSES for found in find(case)]
+    measured += on_tpu.find(tpu) if tpu else ()
     static = dict.fromkeys(found for run in readings.runs for found in run.linted or ())
     joined = merge([*static_findings, *static], measured)
-    findings = ranked(marked(joined, case.run), checked=_simulated(case))
+    steps = case.run.step_count if case.run else 0
+    findings = ranked(marked(joined, case.run), on_tpu.tpu_cost(steps), checked=_simulated(case))
     metrics = [report for run in readings.runs for report in run.metrics]
     return Report(
         summary=_summary(case, findings),
@@ -100,11 +112,12 @@ def diagnose(readings: Readings, *, static_findings: Iterable[Finding] = ()) -> 
         metrics=(*metrics, *readings.reports),
         findings=tuple(findings),
         about=_about(case, readings),
-        notes=tuple(_notes(case, readings)),
+        notes=(*_notes(case, readings), *notes),
         steps=dict(case.run.step_seconds) if case.run else {},
         reads=tallies.reads(case.run) if case.run else (),
         fallbacks=tallies.fallbacks(case.run) if case.run else (),
         simulated=_simulated(case),
+        tpu=tpu,
     )
 
 

@@ -13,7 +13,7 @@ from xladoctor.changes import Change, Figures, Spread
 from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.results import Report
 
@@ -35,6 +35,13 @@ def figures(report: Report) -> Figures:
         step=_settled(report),
         steps=summary.steps,
         cores=summary.cores,
+        on_tpu={
+            cost.target: (
+                None if cost.step.device_seconds is None else cost.step.device_seconds * 1e6,
+                cost.step.memory_bytes,
+            )
+            for cost in report.tpu or ()
+        },
     )
 
 
@@ -60,7 +67,21 @@ def changes(before: Figures, after: Figures) -> tuple[Change, ...]:
             ("fallbacks", "CPU fallbacks per step", *_only_per_step(before, after, "fallbacks")),
         ]
     found = [_change(name, title, "", one, other) for name, title, one, other in pairs]
-    return (*found, _step_change(before.step, after.step))
+    return (*found, _step_change(before.step, after.step), *_on_tpu(before, after))
+
+
+def _on_tpu(before: Figures, after: Figures) -> Iterator[Change]:
+    """Device time and memory on the targets that both were held against."""
+    for target in before.on_tpu:
+        if target in after.on_tpu:
+            (old_time, old_bytes), (new_time, new_bytes) = (
+                before.on_tpu[target],
+                after.on_tpu[target],
+            )
+            title = f"device time of a step on {target}"
+            yield _change(f"tpu_step:{target}", title, "us", old_time, new_time)
+            title = f"memory of a core of {target}"
+            yield _change(f"tpu_memory:{target}", title, "B", old_bytes, new_bytes)
 
 
 def percent(before: float | None, after: float | None) -> float | None:

@@ -146,3 +146,19 @@ MANY_PARAMETERS = 100
 PERCENTILE_IS_LARGEST = 100
 #: A read that takes this long for a few bytes has waited for the graph. M #2296.
 WAITED_READ_SECONDS = 0.05
+#: Share of a step's device time from which a cost that the TPU compiler shows is a finding. O.
+TPU_SHARE = 0.05
+#: The same as share of the whole step (the longer of host and device): less, and another change
+#: comes first. O.
+TPU_STEP_SHARE = 0.05
+#: Stored over real size of a tensor from which padding is worth a word: 96 -> 128 is 1.33. O.
+TPU_PADDED = 1.3
+#: Part of the step in which the device waits for the host, from which that is a finding. As for
+#: reports (IDLE_SHARE), but of an estimate. O.
+TPU_IDLE_SHARE = 0.5
+#: Bytes moved over what the memory could move, from which a step is bound by memory. O.
+TPU_MEMORY_BOUND = 0.5
+#: Bytes of a gather or scatter from which it is worth a word: 10 us at 1 TB/s. O.
+TPU_GATHER_BYTES = 10 * 2**20
+#: Bytes below which a collective costs its latency, and how many of them in a step are many. O.
+TPU_SMALL_COLLECTIVE, TPU_MANY_COLLECTIVES = 2**20, 8

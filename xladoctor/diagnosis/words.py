@@ -48,6 +48,14 @@ _CODES = {
     "XLA702": ("device-memory-short", Severity.WARNING),
     "XLA710": ("tensors-kept-alive", Severity.WARNING),
     "XLA711": ("graph-needs-memory", Severity.INFO),
+    "XLA723": ("padded-dimensions", Severity.WARNING),
+    "XLA724": ("layout-copies", Severity.WARNING),
+    "XLA725": ("float32-products", Severity.WARNING),
+    "XLA726": ("wide-arithmetic", Severity.WARNING),
+    "XLA727": ("row-by-row-access", Severity.WARNING),
+    "XLA728": ("small-collectives", Severity.WARNING),
+    "XLA729": ("refused-by-tpu-compiler", Severity.ERROR),
+    "XLA730": ("device-memory-exceeded", Severity.ERROR),
 }
 
 

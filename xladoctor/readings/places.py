@@ -10,6 +10,9 @@ from xladoctor.findings import Location
 if TYPE_CHECKING:
     from xladoctor.readings import tables
 
+#: What watches the program from inside, in a checkout of ours.
+_OURS = "/xladoctor/capture/"
+
 
 def location(frames: tuple[tables.Frame, ...], cwd: str | None = None) -> Location | None:
     """The first frame of the user's own code, with a path relative to where the command ran.
@@ -23,7 +26,7 @@ def location(frames: tuple[tables.Frame, ...], cwd: str | None = None) -> Locati
     """
     if not frames:
         return None
-    own = (frame for frame in frames if "-packages/" not in frame[0])
+    own = (frame for frame in frames if "-packages/" not in frame[0] and _OURS not in frame[0])
     file, row, function = next(own, frames[0])
     return Location(_relative(file, cwd), row, function=function)
 

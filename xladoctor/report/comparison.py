@@ -204,6 +204,8 @@ def value(number: float | None, unit: str) -> str:
         return "-"
     if unit == "s":
         return words.seconds(number)
+    if unit:
+        return f"{number:,.4g} us" if unit == "us" else words.amount(number, unit)
     return f"{number:,.0f}" if number == int(number) else f"{number:,.2f}"
 
 

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from xladoctor import __version__, catalogue
 from xladoctor.errors import XladoctorError
 from xladoctor.findings import capital
-from xladoctor.report import charts, pages, words
+from xladoctor.report import charts, device, pages, words
 
 if TYPE_CHECKING:
     from xladoctor.results import Report
@@ -41,6 +41,7 @@ def render(report: Report) -> str:
             cores_differ=words.cores_differ(report),
             pages={code: page for code in codes if (page := _page(code)) is not None},
             version=__version__,
+            tpu=report.tpu or (),
         )
     )
 
@@ -77,4 +78,5 @@ def _environment() -> Environment:
         witnesses=words.witnesses,
     )  # fmt: skip
     environment.globals["cores_text"] = words.cores
+    environment.globals["device"] = device
     return environment

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xladoctor.findings import Severity
-from xladoctor.report import words
+from xladoctor.report import device, device_terminal, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,6 +90,8 @@ def _parts(report: Report, width: int) -> Iterable[RenderableType]:
         yield _heading(f"Findings ({len(report.findings)})")
         for number, finding in enumerate(report.findings, 1):
             yield _finding(number, finding, report)
+    if report.tpu:
+        yield from device_terminal.parts(report.tpu, width)
     if report.compilations:
         yield _heading("Compilations")
         yield _compilations(report, width)
@@ -169,6 +171,8 @@ def _finding(number: int, finding: Finding, report: Report) -> Padding:
         facts.append(f"{finding.count:,}x")
     if finding.seconds is not None:
         facts.append(words.seconds(finding.seconds))
+    if finding.tpu_seconds is not None:
+        facts.append(f"{device.time(finding.tpu_seconds)} a step on a TPU")
     if finding.cores:
         numbers = words.cores(finding.cores, report.summary.cores)
         if numbers.startswith("all"):
@@ -214,7 +218,7 @@ def _compilations(report: Report, width: int) -> Group:
             words.seconds(item.seconds),
             words.cores(item.cores, report.summary.cores),
             words.ended_by(item),
-            _tail(words.place(item.location), max(18, width // 4)),
+            words.tail(words.place(item.location), max(18, width // 4)),
             Text(words.cause(item, short=True), style="yellow" if item.after_warmup else ""),
         )
     parts: list[RenderableType] = [Padding(table, (0, 0, 0, 2))]
@@ -222,11 +226,6 @@ def _compilations(report: Report, width: int) -> Group:
         text = f"and {rest} more; all of them: --output-format json"
         parts.append(Padding(Text(text, style="dim"), (0, 0, 0, 2)))
     return Group(*parts)
-
-
-def _tail(text: str, columns: int) -> str:
-    """The end of a long path: its file and line tell most."""
-    return text if cell_len(text) <= columns else f"…{text[1 - columns :]}"
 
 
 def _choose(items: tuple[Compilation, ...]) -> tuple[list[Compilation], int]:

@@ -6,6 +6,8 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -121,6 +123,11 @@ def witnesses(finding: Finding) -> str:
     if "lint" in finding.confirmed_by and "runtime" in finding.confirmed_by:
         return "seen in the code and in the run"
     return "in the code, not seen in this run" if finding.ran is False else ""
+
+
+def tail(text: str, columns: int) -> str:
+    """The end of a long path: its file and line tell most."""
+    return text if cell_len(text) <= columns else f"…{text[1 - columns :]}"
 
 
 def cores(numbers: Iterable[int], total: int | None = None) -> str:

@@ -186,7 +186,7 @@ class _Numbering:
             elif key not in (5, 17):  # a running number; the stack frames, which are in ``sources``
                 out.append(whole)
         found = dict(fields(module))
-        if donate and not found.get(8):
+        if donate and not found.get(8) and not found.get(18):  # neither aliases nor donors
             pairs = self._donations(int(found.get(6) or 0))
             entries = [field(1, number(result)) + field(2, p) + field(4, 1) for result, p in pairs]
             out.append(field(8, b"".join(field(1, entry) for entry in entries)))
@@ -261,9 +261,13 @@ class _Numbering:
         kept = b"".join(whole for key, _, _, whole in parts(metadata) if key in (1, 2))
         kept += field(3, NUMBERED.encode()) + field(4, row)
         names = messages(metadata, 2)
+        place = dict(fields(metadata))
+        name = _text(found.get(1))
+        if place.get(3) and name not in self._stacks:  # noted without a stack
+            self._stacks[name] = ((_text(place[3]), int(place.get(4) or 0), ""),)
         own = int(found.get(35) or 0)
         self._found[computation, own] = _Instruction(
-            _text(found.get(1)),
+            name,
             opcode,
             _operation(_text(names[0]) if names else ""),
             row,
@@ -347,14 +351,17 @@ _FORMS = frozenset({"reshape", "transpose", "broadcast", "convert", "copy", "rev
 
 
 def _replicas(key: int, value: bytes) -> Iterator[int]:
-    """The cores that a replica group names (in the older form: one group a field)."""
+    """The cores that replica groups name: one group a field (49), or a list of them (87)."""
     if key == 49:
         for one, inner in fields(value):
             if one == 1:
                 yield from packed(inner) if isinstance(inner, bytes) else [inner]
         return
-    for group in messages(value, 2):
+    for group in messages(value, 1):
         yield from _replicas(49, group)
+    for regular in messages(value, 2):  # so many groups of so many cores, in order
+        counts = dict(fields(regular))
+        yield int(counts.get(1) or 1) * int(counts.get(2) or 1) - 1
 
 
 #: Numbers of XLA's types (xla_data.proto).
@@ -381,7 +388,7 @@ def _shape(value: bytes | int | None) -> str:
 
 def _operation(name: str) -> str:
     """Torch's name of an operation ("aten::mm") from what torch_xla noted ("aten__mm")."""
-    return name.rpartition("/")[2].replace("__", "::", 1)
+    return name.rpartition("/")[2].replace("__", "::", 1).replace("_overrideable", "")
 
 
 def _text(value: bytes | int | None) -> str:

@@ -151,17 +151,18 @@ def _target_cost(
         clock_hz=target.clock_hz,
         step=step,
         graphs=graphs,
-        notes=(*notes, *_notes(run, graphs)),
+        notes=(*notes, *_notes(run, target, graphs)),
     )
 
 
-def _notes(run: Run, graphs: Sequence[GraphCost]) -> list[str]:
+def _notes(run: Run, target: Target, graphs: Sequence[GraphCost]) -> list[str]:
     notes = []
     missing = sum(graph.not_estimated for graph in graphs if graph.per_step)
     if missing:
         notes.append(
-            f"{missing} steps of the schedule have no estimate by the compiler (collectives, "
-            "gathers, scatters, copies in the background): device time is without them."
+            f"{target.name}: the compiler makes no estimate of {missing} operations of the step "
+            "(collectives, gathers, scatters, copies in the background): device time is without "
+            "them."
         )
     if run.manifest.simulated_cores:
         notes.append(

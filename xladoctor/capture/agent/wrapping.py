@@ -260,7 +260,7 @@ def _install_loaders(wrap: _Wrapper) -> None:
     )
 
     def making(original: Any) -> Any:
-        def make(loader: Any, *args: Any, **kwargs: Any) -> None:
+        def make(loader: Any, /, *args: Any, **kwargs: Any) -> None:
             original(loader, *args, **kwargs)
             points.run(Call(MADE, "DataLoader", None, (loader,)), _nothing)
 

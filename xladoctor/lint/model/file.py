@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeVar, overload
 import libcst as cst
 
 from xladoctor.findings import Applicability, Edit, Fix, Position
+from xladoctor.lint.effects import Effects
+from xladoctor.lint.library import builtin
 from xladoctor.lint.model import edits
 from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.loops import LoopKind
@@ -18,6 +20,7 @@ from xladoctor.lint.model.program import Part, Program, Unit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from xladoctor.lint.library import Library
     from xladoctor.lint.model.calls import CallSite
     from xladoctor.lint.model.loops import Entry, Guard, Loop
     from xladoctor.lint.model.syntax import Binding, Class, Function
@@ -64,6 +67,7 @@ class FileModel:
         target: The torch_xla version to lint for, such as ``(2, 9)``.
         shell: Magics and shell lines of a notebook as (row of the text, line as written).
         of: The program and the part of it that is modelled, instead of a text by itself.
+        library: What is known of names of libraries; by default what comes with xladoctor.
 
     Raises:
         libcst.ParserSyntaxError: The text is not Python.
@@ -76,6 +80,7 @@ class FileModel:
         shell: tuple[tuple[int, str], ...] = (),
         *,
         of: tuple[Program, Part] | None = None,
+        library: Library | None = None,
     ) -> None:
         if of is None:
             program = Program([Part(Unit(text, shell=shell))])
@@ -84,6 +89,7 @@ class FileModel:
         self.text = self._part.unit.text
         self.shell = self._part.unit.shell
         self.target = target
+        self.library = library or builtin()
         self.tree = self._part.tree
         self.names = self._part.names
         self._flow = self._program.flow
@@ -120,12 +126,20 @@ class FileModel:
     @functools.cached_property
     def linked(self) -> Sequence[FileModel]:
         """The models of the linted files that this one imports or that import it, also in turn."""
-        return [FileModel(target=self.target, of=(self._program, part)) for part in self._linked]
+        return [
+            FileModel(target=self.target, of=(self._program, part), library=self.library)
+            for part in self._linked
+        ]
 
     @property
     def lines(self) -> Sequence[str]:
         """The lines of the text, without what ends them."""
         return edits.lines_of(self.text)
+
+    @functools.cached_property
+    def effects(self) -> Effects:
+        """What happens in the file: reads, ends of graphs, collectives, steps."""
+        return Effects(self)
 
     # Names and calls
 

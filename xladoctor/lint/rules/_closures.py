@@ -9,7 +9,6 @@ import libcst as cst
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules._imports import spell
 from xladoctor.lint.rules._moves import line_of
-from xladoctor.lint.rules._protocol import syncs
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
@@ -123,7 +122,7 @@ def _reads_pending(model: FileModel, call: cst.Call, loop: Loop) -> bool:
 def _ends_steps(model: FileModel, loop: Loop) -> bool:
     if loop.iterates.kind is Kind.DEVICE_LOADER:
         return True
-    return any(syncs(model, call) for call in model.reached(loop.node))
+    return model.effects.ends(loop.node)
 
 
 def _captured(model: FileModel, call: cst.Call, loop: Loop) -> dict[str, cst.Name] | None:

@@ -6,29 +6,18 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.effects import OPTIMIZER_STEP
+from xladoctor.lint.library import Effect
+
+__all__ = ["OPTIMIZER_STEP", "REDUCE", "compiles", "reduces_gradients", "steps_optimizer"]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel
 
-OPTIMIZER_STEP = "torch_xla.core.xla_model.optimizer_step"
 REDUCE = "torch_xla.core.xla_model.reduce_gradients"
 
-#: Calls that end the pending graph.
-_SYNCS = frozenset(
-    {
-        "torch_xla.sync",
-        "torch_xla.step",
-        "torch_xla.core.xla_model.mark_step",
-        "torch_xla.core.xla_model.rendezvous",
-        "torch_xla.core.xla_model.mesh_reduce",
-        "torch_xla.core.xla_model.wait_device_ops",
-        "torch_xla.debug.profiler.StepTrace",
-        "torch_xla.core.xla_model.save",
-    }
-)
 #: Names (and beginnings of names) of what compiles or runs the step by itself.
 _COMPILES = (
     "torch_xla.compile",
@@ -62,17 +51,6 @@ _REDUCERS = (
 )
 
 
-def syncs(model: FileModel, call: CallSite) -> bool:
-    """Whether a call ends the pending graph."""
-    if call.name in _SYNCS:
-        return True
-    if call.name == OPTIMIZER_STEP:
-        barrier = call.argument(1, "barrier")
-        # A barrier that is decided elsewhere may be there.
-        return call.has_star or (barrier is not None and model.literal(barrier) is not False)
-    return False
-
-
 def compiles(model: FileModel) -> bool:
     """Whether the file hands steps to something that ends the graph by itself."""
     return any(name is not None and name.startswith(_COMPILES) for name in _all_names(model))
@@ -87,11 +65,8 @@ def reduces_gradients(model: FileModel) -> bool:
 
 def steps_optimizer(model: FileModel, call: CallSite) -> bool:
     """``optimizer.step()``, however the optimizer is called."""
-    return (
-        call.method == "step"
-        and call.name is None
-        and call.receiver is not None
-        and model.value(call.receiver).kind is Kind.OPTIMIZER
+    return call.name is None and any(
+        event.effect is Effect.OPTIMIZER_STEP for event in model.effects.by_call(call)
     )
 
 

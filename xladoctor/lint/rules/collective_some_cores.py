@@ -6,55 +6,23 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._moves import out_of_condition
-from xladoctor.lint.rules._protocol import syncs
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
+    from xladoctor.lint.effects import Event
     from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
 
 _XM = "torch_xla.core.xla_model."
-_COLLECTIVES = (
-    "all_reduce",
-    "all_reduce_bucketized_gradients",
-    "all_gather",
-    "all_to_all",
-    "broadcast_master_param",
-    "collective_broadcast",
-    "collective_permute",
-    "mesh_reduce",
-    "optimizer_step",
-    "reduce_gradients",
-    "reduce_scatter",
-    "rendezvous",
-)
-_TORCH = (
-    "all_gather",
-    "all_gather_into_tensor",
-    "all_gather_object",
-    "all_reduce",
-    "all_to_all",
-    "barrier",
-    "broadcast",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-)
-_NAMES = (
-    *(_XM + name for name in _COLLECTIVES),
-    *(f"torch.distributed.{name}" for name in _TORCH),
-)
 _SAVE = _XM + "save"
-#: Those that wait in the graph until it is run.
-_IN_GRAPH = frozenset(_NAMES) - {_XM + "rendezvous", _XM + "mesh_reduce"}
 _DEPTH = 2
-#: Meetings without a result: each core may meet at another line, as long as each comes once.
-_MEETINGS = frozenset({_XM + "rendezvous", "torch.distributed.barrier"})
 
 
 @rule("XLA405")
@@ -62,9 +30,13 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
     """Find collectives behind a condition that may be true on one core and false on another."""
     if not model.is_xla or model.spmd:
         return
-    for call in model.calls(*_NAMES, _SAVE):
-        guard = model.core_guard(call.node) or model.master_only(call.node)
-        if guard is None or (model.on_every_core(call.node) is None and guard.master is None):
+    for event in model.effects.of(Effect.COLLECTIVE, Effect.SAVE):
+        call, guard = event.call, model.effects.some_cores(event.node)
+        if (
+            call is None
+            or guard is None
+            or (model.on_every_core(call.node) is None and guard.master is None)
+        ):
             continue
         if call.name == _SAVE and (
             _own_file(model, call)
@@ -72,7 +44,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
             or _nobody_hangs(model, call, guard)
         ):
             continue
-        if _all_cores_meet(model, call, guard):
+        if _all_cores_meet(model, event, call, guard):
             continue
         yield model.problem(
             call.node,
@@ -105,7 +77,7 @@ def _nobody_hangs(model: FileModel, call: CallSite, guard: Guard) -> bool:
         return False
     return guard.master is not None or any(
         other.function is call.function
-        and syncs(model, other)
+        and model.effects.ends_graph(other)
         and other.node is not call.node
         and in_order(model, other.node, call.node)
         and model.loop(other.node) is model.loop(call.node)
@@ -137,7 +109,8 @@ def _ends_of_graphs(model: FileModel, function: Function | None) -> Iterator[cst
     found: list[cst.CSTNode] = [
         call.node
         for call in model.calls()
-        if call.function is function and (syncs(model, call) or _loops_to_the_end(model, call))
+        if call.function is function
+        and (model.effects.ends_graph(call) or _loops_to_the_end(model, call))
     ]
     found.extend(loop.node for loop in model.loops if loop.function is function and _is_whole(loop))
     yield from sorted(found, key=model.tree.order.__getitem__, reverse=True)
@@ -169,21 +142,33 @@ def _started_between(
         call.function is function
         and call.node not in inside
         and in_order(model, end, call.node, node)
-        and any(inner.name in _IN_GRAPH for inner in model.reached(call.node))
+        and any(_waits_in_graph(model, inner) for inner in model.reached(call.node))
         for call in model.calls()
     )
 
 
-def _all_cores_meet(model: FileModel, call: CallSite, guard: Guard) -> bool:
+def _waits_in_graph(model: FileModel, call: CallSite) -> bool:
+    """Whether a collective waits in the graph until that is run."""
+    name = model.effects.name(call)
+    return name is not None and name.pending
+
+
+def _all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard) -> bool:
     """Whether the other cores reach a meeting of the same kind at another line.
 
     In the well-known pair the first holds back the rest while the master downloads, the second
     releases them.
     """
-    if call.name is None:
-        return False
-    same = [other for other in model.calls(call.name) if other.function is call.function]
-    if call.name in _MEETINGS:
+    same = [
+        other.call
+        for other in model.effects.of(event.effect)
+        if other.call is not None
+        and other.name is event.name
+        and other.call.function is call.function
+    ]
+    # A meeting without a result: each core may come at another line, as long as each comes once.
+    empty = event.name is not None and event.name.empty
+    if empty:
         home = model.function_of(guard.node)
         if call.function is not None and home is not call.function:
             # The meeting is in a helper, and the condition around a call of it.
@@ -199,7 +184,7 @@ def _all_cores_meet(model: FileModel, call: CallSite, guard: Guard) -> bool:
     ]
     arms = {guard.node for other in same for guard in model.guards(other.node)}
     paired = sides.count(True) == sides.count(False) > 0
-    return paired and (call.name in _MEETINGS or guard.node in arms)
+    return paired and (empty or guard.node in arms)
 
 
 def _held_back_and_released(model: FileModel, same: list[CallSite]) -> bool:
@@ -213,9 +198,14 @@ def _held_back_and_released(model: FileModel, same: list[CallSite]) -> bool:
     return len(tests) >= 2 and len(tests) % 2 == 0 and bool(set.intersection(*tests))
 
 
+def _spelled(model: FileModel, call: CallSite) -> str:
+    if call.name is not None or call.receiver is None:
+        return call.name or ""
+    return f"{model.tree.text(call.receiver).strip()}.{call.method}"
+
+
 def _message(model: FileModel, call: CallSite, guard: Guard) -> str:
-    assert call.name is not None
-    name = call.name.replace(_XM, "xm.").replace("torch.distributed.", "dist.")
+    name = _spelled(model, call).replace(_XM, "xm.").replace("torch.distributed.", "dist.")
     condition = snippet(model, guard.test)
     who = "only the master core" if guard.master else f"only the cores where {condition} holds"
     if not guard.when and not guard.master:

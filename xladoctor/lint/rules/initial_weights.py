@@ -9,7 +9,8 @@ import libcst as cst
 
 from xladoctor.lint.model import Class, Kind, LoopKind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import differs, entry_places, every_core
+from xladoctor.lint.rules._cores import entry_places, every_core
+from xladoctor.lint.rules._equal import Seed, drawn_alike, equal_weights, seeded
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._imports import spell
 from xladoctor.lint.rules._moves import insert_behind, line_of
@@ -20,16 +21,9 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
 
-#: Calls after which the cores may have equal weights. A file that has one is left alone.
-_EQUAL = re.compile(
-    r"seed|broadcast|load(?!er)|pretrained|restore|resume|checkpoint|sync_module", re.IGNORECASE
-)
-
 _ADVICE = "xm.broadcast_master_param(model) after the move to the device, on all cores"
 #: Calls that send what the master has to the others.
 _SENT = re.compile(r"broadcast|sync_module|DistributedDataParallel|FullySharded")
-#: What torch draws initial weights from.
-_SEEDS = ("torch.manual_seed", "torch.random.manual_seed")
 
 
 @rule("XLA426")
@@ -40,12 +34,13 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     if not any(loop.kind is LoopKind.STEP for loop in model.loops):
         return
     yield from _loaded_alone(model)
-    if any(_makes_equal(model, call) for call in model.calls()) or _wraps(model):
+    if equal_weights(model):
         return
+    seeds = list(seeded(model))
     for call in model.calls():
-        made = _makes_model(model, call) or _drawn_apart(model, call)
+        made = _makes_model(model, call) or _drawn_apart(model, call, seeds)
         entry = every_core(model, call.node) if made else None
-        if entry is not None:
+        if entry is not None and not drawn_alike(model, call, seeds):
             yield model.problem(
                 call.node,
                 "every core draws its own random weights here; gradients are averaged, weights "
@@ -99,41 +94,40 @@ def _trained_after(model: FileModel, call: CallSite, guard: Guard, depth: int = 
     )
 
 
-def _makes_equal(model: FileModel, call: CallSite) -> bool:
-    if _seeds_apart(model, call):
-        return False
-    target = call.target.name if call.target is not None else ""
-    return _EQUAL.search(f"{call.name or ''} {call.method or ''} {target}") is not None
-
-
-def _seeds_apart(model: FileModel, call: CallSite) -> bool:
-    """``torch.manual_seed(42 + rank)``: each core draws other numbers, on purpose."""
-    return call.name in _SEEDS and any(
-        differs(model, argument.value) for argument in call.node.args
-    )
-
-
-def _drawn_apart(model: FileModel, call: CallSite) -> bool:
-    """``build_model(config).to(device)`` behind such a seed, wherever the model's class is."""
-    if call.method != "to" or not isinstance(call.receiver, cst.Call):
+def _drawn_apart(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool:
+    """``build_model(config).to(device)`` behind a seed of each core's own, whoever's it is."""
+    if not any(
+        seed.apart
+        and seed.call.function is call.function
+        and in_order(model, seed.call.node, call.node)
+        for seed in seeds
+    ):
         return False
     value = model.value(call.node)
-    return (
-        value.kind is Kind.MODEL
-        and value.on_device
-        and not isinstance(model.call(call.receiver).target, Class)
-        and any(
-            seed.function is call.function and in_order(model, seed.node, call.node)
-            for seed in model.calls(*_SEEDS)
-            if _seeds_apart(model, seed)
-        )
+    if call.method != "to" or value.kind is not Kind.MODEL or not value.on_device:
+        return False
+    if isinstance(call.receiver, cst.Call):
+        return _draws(model, call.receiver)
+    if not isinstance(call.receiver, cst.Name):
+        return False
+    bindings = model.bindings(call.receiver.value, call.receiver)
+    return any(
+        isinstance(item.node, cst.Call)
+        and (model.call(item.node).method or _plain(item.node))[:1].isupper()
+        and _draws(model, item.node)
+        for item in bindings
     )
 
 
-def _wraps(model: FileModel) -> bool:
-    """DDP and FSDP bring the weights of the first core to the others."""
-    wrappers = ("DistributedDataParallel", "FullyShardedDataParallel", "MpModelWrapper")
-    return any((call.name or "").endswith(wrappers) for call in model.calls())
+def _draws(model: FileModel, node: cst.Call) -> bool:
+    """Whether a call may make a model of another file with weights drawn at random."""
+    made = model.call(node)
+    pretrained = made.method == "from_pretrained" or _given(model, made, "pretrained", "weights")
+    return not pretrained and not isinstance(made.target, Class)
+
+
+def _plain(node: cst.Call) -> str:
+    return node.func.value if isinstance(node.func, cst.Name) else ""
 
 
 def _makes_model(model: FileModel, call: CallSite) -> bool:
@@ -150,7 +144,29 @@ def _makes_model(model: FileModel, call: CallSite) -> bool:
 
 def _is_model(model: FileModel, cls: Class) -> bool:
     bases = {(model.name(base) or "") for base in cls.bases}
-    return "torch.nn.Module" in bases and bool(cls.methods)
+    return "torch.nn.Module" in bases and bool(cls.methods) and not _only_pretrained(model, cls)
+
+
+def _only_pretrained(model: FileModel, cls: Class) -> bool:
+    """Whether all that a model is made of comes with its weights."""
+    maker = cls.methods.get("__init__")
+    if maker is None:
+        return False
+    calls = [call for call in model.calls() if call.function is maker]
+    loads = any(
+        call.method == "from_pretrained" or _given(model, call, "pretrained", "weights")
+        for call in calls
+    )
+    return loads and not any(
+        (call.name or "").startswith("torch.nn.")
+        or (isinstance(call.target, Class) and _is_model(model, call.target))
+        for call in calls
+    )
+
+
+def _given(model: FileModel, call: CallSite, *keywords: str) -> bool:
+    values = (call.keywords.get(keyword) for keyword in keywords)
+    return any(value is not None and model.literal(value) not in (None, False) for value in values)
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

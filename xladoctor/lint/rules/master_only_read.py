@@ -8,14 +8,13 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
-from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._protocol import reduces_gradients, syncs
+from xladoctor.lint.rules._protocol import reduces_gradients
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 #: Reads that materialize the tensor itself. Those that read a temporary copy (``.item()``,
 #: ``float(t)``, ``f"{t}"``) left the step's graph as it was when measured.
@@ -37,7 +36,7 @@ def master_only_read(model: FileModel) -> Iterator[Problem]:
             continue
         if guard is None and call.name != _MASTER_PRINT:
             continue
-        if _ended_before(model, call, loop):
+        if model.effects.ran_before(call.node, tensor, loop):
             continue
         yield model.problem(
             call.node,
@@ -66,13 +65,3 @@ def _reads(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
         for argument in call.positional:
             if isinstance(argument, cst.Name) and model.value(argument).is_device_tensor:
                 yield call, argument
-
-
-def _ended_before(model: FileModel, call: CallSite, loop: Loop) -> bool:
-    """Whether the loop ends the graph somewhere before the read (or elsewhere than in order)."""
-    for other in model.reached(loop.node):
-        if not syncs(model, other):
-            continue
-        if other.function is not call.function or in_order(model, other.node, call.node):
-            return True
-    return False

@@ -9,7 +9,6 @@ import libcst as cst
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import is_environ, key_of
 from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._protocol import syncs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -65,7 +64,7 @@ def runtime_configuration(model: FileModel) -> Iterator[Problem]:
             what = "set_device_type raises once the runtime is up"
             yield _too_late(model, call.node, start, what)
     for call in model.calls(_CACHE):
-        start = _before(model, call.node, [c for c in model.calls() if syncs(model, c)])
+        start = _before(model, call.node, [c for c in model.calls() if model.effects.ends_graph(c)])
         if start is not None:
             what = "initialize_cache raises once something has been computed"
             yield _too_late(model, call.node, start, what)

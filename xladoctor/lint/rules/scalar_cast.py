@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.effects import How
+from xladoctor.lint.library import Effect
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._accumulate import accumulate_fix
 from xladoctor.lint.rules._kept import kept_fix
@@ -15,23 +17,15 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import FileModel, Problem
 
-_CASTS = ("float", "int", "bool", "complex", "range")
-
 
 @rule("XLA102")
 def scalar_cast_in_step(model: FileModel) -> Iterator[Problem]:
     """Find casts of a device tensor to a Python number in hot loops."""
-    for call in model.calls(*(f"builtins.{name}" for name in _CASTS), "math.*"):
-        tensor = next(
-            (arg for arg in call.positional if model.value(arg).is_device_tensor),
-            None,
-        )
-        if tensor is None:
+    for event in model.effects.of(Effect.READ):
+        call, tensor = event.call, event.value
+        loop = costly_loop(model, event.node) if event.how is How.CAST else None
+        if loop is None or call is None or tensor is None or call.name is None:
             continue
-        loop = costly_loop(model, call.node)
-        if loop is None:
-            continue
-        assert call.name is not None
         spelled = call.name.removeprefix("builtins.")
         advice = accumulate_advice(loop)
         if spelled.startswith("math."):

@@ -55,7 +55,7 @@ def _of_another_model(model: FileModel, call: CallSite) -> bool:
     ]
     return bool(owners) and all(
         isinstance(owner, cst.Name)
-        and all(one.kind == "assign" for one in model.bindings(owner.value, owner))
+        and any(one.kind == "assign" for one in model.bindings(owner.value, owner))
         and sharded_at(model, owner) is None
         for owner in owners
     )

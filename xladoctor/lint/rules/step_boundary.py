@@ -15,7 +15,6 @@ from xladoctor.lint.rules._protocol import (
     OPTIMIZER_STEP,
     compiles,
     steps_optimizer,
-    syncs,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
         if loop.implicit or loop.iterates.kind not in _PASSIVE:
             continue
         calls = model.reached(loop.node)
-        if any(syncs(model, call) for call in calls) or not _uses_device(model, loop):
+        if any(model.effects.ends_graph(call) for call in calls) or not _uses_device(model, loop):
             continue
         if _may_be_device_loader(model, loop) or not _known(loop.iterates):
             continue
@@ -151,7 +150,7 @@ def _ended_outside(model: FileModel, loop: Loop) -> bool:
 def _ends(model: FileModel, loop: Loop) -> bool:
     if loop.iterates.kind not in _PASSIVE:
         return True
-    return any(syncs(model, call) for call in model.reached(loop.node))
+    return model.effects.ends(loop.node)
 
 
 def _known(value: Value) -> bool:

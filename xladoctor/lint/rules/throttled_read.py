@@ -8,15 +8,13 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._closures import closure_fix
-from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._formatting import formats, only_on_failure
-from xladoctor.lint.rules._protocol import syncs
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Guard, Loop, Problem
+    from xladoctor.lint.model import FileModel, Guard, Problem
 
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 _CASTS = frozenset({"builtins.float", "builtins.int"})
@@ -38,7 +36,11 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
         if loop is None or guard is None or loop.implicit or model.in_step_closure(node):
             continue
         row = model.row(node)
-        if row in rows or not model.is_here(loop.node) or _ended_before(model, node, loop):
+        if (
+            row in rows
+            or not model.is_here(loop.node)
+            or model.effects.ran_before(node, tensor, loop)
+        ):
             continue
         rows.add(row)
         yield model.problem(
@@ -68,15 +70,3 @@ def _read(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
 def _every_so_often(model: FileModel, node: cst.CSTNode) -> Guard | None:
     """The condition with a remainder in it, not one for the first or last step."""
     return next((g for g in model.guards(node) if "%" in model.tree.text(g.test)), None)
-
-
-def _ended_before(model: FileModel, node: cst.CSTNode, loop: Loop) -> bool:
-    """Whether the graph of the step may have ended before the read."""
-    for call in model.reached(loop.node):
-        if syncs(model, call) and (
-            not model.is_here(call.node)
-            or call.function is not model.function_of(node)
-            or in_order(model, call.node, node)
-        ):
-            return True
-    return False

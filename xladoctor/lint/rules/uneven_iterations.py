@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Effect
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._imports import spell
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 _XM = "torch_xla.core.xla_model"
 #: Questions whose answer is one truth value, if what is asked is a scalar.
 _FLAGS = frozenset({"isnan", "isinf", "isfinite", "any", "all"})
-_MEETINGS = (
-    OPTIMIZER_STEP,
-    REDUCE,
-    "torch_xla.core.xla_model.all_reduce",
-    "torch_xla.core.xla_model.mesh_reduce",
-    "torch_xla.core.xla_model.rendezvous",
-)
 
 
 @rule("XLA420")
@@ -36,8 +29,9 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or model.spmd or model.frameworks:
         return
     by_loop: dict[Loop | None, list[CallSite]] = {}
-    for call in model.calls(*_MEETINGS):
-        by_loop.setdefault(model.loop(call.node), []).append(call)
+    for event in model.effects.of(Effect.COLLECTIVE):
+        if event.call is not None:
+            by_loop.setdefault(model.loop(event.node), []).append(event.call)
     for loop in model.loops:
         if loop.kind is not LoopKind.STEP or loop.implicit:
             continue

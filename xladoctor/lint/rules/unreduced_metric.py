@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Equal
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
@@ -67,7 +68,7 @@ def _is_reduced(model: FileModel, loop: Loop) -> bool:
     if loop.function is None:
         return False
     return any(
-        (call.name or "").endswith(("mesh_reduce", "all_reduce", "all_gather", "rendezvous"))
+        model.effects.equals(call, Equal.RESULT)
         or call.method in {"gather", "reduce", "gather_for_metrics", "synchronize"}
         for call in model.reached(loop.function.node)
     )
@@ -92,7 +93,7 @@ def _is_metric(model: FileModel, node: cst.Name, loops: list[Loop]) -> bool:
     for item in bindings:
         made = item.node
         calls = [model.call(part) for part in walk(made) if isinstance(part, cst.Call)]
-        if any((call.name or "").endswith(("_reduce", "all_gather")) for call in calls):
+        if any(model.effects.equals(call, Equal.RESULT) for call in calls):
             return False
     return any(_comes_from(model, item.node, loop) for item in bindings for loop in loops)
 

@@ -9,7 +9,6 @@ import libcst as cst
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around
-from xladoctor.lint.rules._protocol import syncs
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
 if TYPE_CHECKING:
@@ -88,7 +87,9 @@ def _on_device(model: FileModel, node: cst.BaseExpression) -> bool:
 
 
 def _ends_graph(model: FileModel, loop: Loop) -> bool:
-    return any(syncs(model, call) or call.method == "item" for call in model.reached(loop.node))
+    return any(
+        model.effects.ends_graph(call) or call.method == "item" for call in model.reached(loop.node)
+    )
 
 
 def _counter(model: FileModel, loop: Loop) -> str | None:

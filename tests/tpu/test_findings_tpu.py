@@ -1,0 +1,177 @@
+"""Invented graphs, compiled by the real TPU compiler: which findings they give, at which line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.tpu import graphs
+from xladoctor import diagnosis, readings
+from xladoctor.errors import SourceError
+from xladoctor.tpu import study, targets
+from xladoctor.tpu.cache import Cache
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from xladoctor.findings import Finding
+    from xladoctor.results import Report
+
+pytestmark = graphs.real
+
+
+def report(run: Path, names: str = "v5e-8", **settings: object) -> Report:
+    read = readings.load([str(run)])
+    asked = study.Settings(Cache(None), **settings)  # type: ignore[arg-type]
+    return diagnosis.diagnose(read, tpu=study.study(read.runs[0], targets.find(names), asked))
+
+
+def found(given: Report, code: str) -> list[Finding]:
+    return [one for one in given.findings if one.code == code]
+
+
+def test_the_step_is_all_its_graphs_and_each_cycle_has_its_line(tmp_path: Path) -> None:
+    run = graphs.run(
+        tmp_path / "run",
+        graphs.product(1024, 1024, 1024, row=11),
+        graphs.product(2048, 1024, 1024, row=12),
+    )
+    (cost,) = report(run).tpu or ()
+    assert [graph.per_step for graph in cost.graphs] == [1.0, 1.0]
+    cycles = [graph.cycles for graph in cost.graphs]
+    assert None not in cycles
+    assert cost.step.device_seconds == pytest.approx(sum(c or 0 for c in cycles) / 1.5e9)
+    assert cost.step.flops == pytest.approx(2 * 1024**3 + 4 * 1024**3)
+    rows = {row.location.row for graph in cost.graphs for row in graph.lines if row.location}
+    assert rows == {11, 12}
+    share = cost.step.matrix_unit_share
+    assert share is not None
+    assert 0.1 < share <= 1
+
+
+def test_what_does_not_fit_is_an_error_at_the_tensors_line(tmp_path: Path) -> None:
+    given = report(graphs.run(tmp_path / "run", graphs.large(9)), "v3-8,v5p-8")
+    (finding,) = found(given, "XLA730")
+    assert "v3-8" in finding.message
+    assert given.findings[0] is finding
+    small, roomy = given.tpu or ()
+    assert (small.step.fits, roomy.step.fits) == (False, True)
+    assert small.step.device_seconds is None
+    assert roomy.step.device_seconds is not None
+
+
+def test_padding_is_told_with_the_dimension_and_not_where_there_is_none(tmp_path: Path) -> None:
+    padded = report(graphs.run(tmp_path / "a", graphs.batched(2048, 9, row=14)))
+    (finding,) = found(padded, "XLA723")
+    assert "9 -> " in finding.message
+    assert finding.locations[0].row == 14
+    assert finding.tpu_seconds
+    even = report(graphs.run(tmp_path / "b", graphs.product(4096, 4096, 1024, "bf16")))
+    assert not found(even, "XLA723")
+
+
+def test_copies_between_layouts_are_told(tmp_path: Path) -> None:
+    """1025 columns are stored as rows, which saves padding; a gather wants them as columns."""
+    given = report(graphs.run(tmp_path / "run", graphs.gathered(1000, 1025, row=21)))
+    (finding,) = found(given, "XLA724")
+    assert finding.locations[0].row == 21
+    even = report(graphs.run(tmp_path / "even", graphs.gathered(1024, 1024)))
+    assert not found(even, "XLA724")
+
+
+def test_a_gather_is_told_with_its_bytes(tmp_path: Path) -> None:
+    given = report(graphs.run(tmp_path / "run", graphs.gathered(65536, 1024, row=20)))
+    (finding,) = found(given, "XLA727")
+    assert finding.locations[0].row == 20
+    assert "gather" in finding.message
+    few = report(graphs.run(tmp_path / "few", graphs.gathered(64, 128)))
+    assert not found(few, "XLA727")
+
+
+def test_float64_is_told_and_float32_is_not(tmp_path: Path) -> None:
+    given = report(graphs.run(tmp_path / "run", graphs.wide(512, row=30)))
+    (finding,) = found(given, "XLA726")
+    assert "float64" in finding.message
+    assert finding.locations[0].row == 30
+    other = report(graphs.run(tmp_path / "other", graphs.wide(512).replace("f64", "f32")))
+    assert not found(other, "XLA726")
+
+
+def test_float32_is_told_where_memory_binds(tmp_path: Path) -> None:
+    wide = graphs.product(8, 8192, 8192, row=13)
+    (finding,) = found(report(graphs.run(tmp_path / "run", wide)), "XLA725")
+    assert finding.locations[0].row == 13
+    half = report(graphs.run(tmp_path / "half", wide.replace("f32", "bf16")))
+    assert not found(half, "XLA725")
+
+
+def test_many_small_collectives_are_told(tmp_path: Path) -> None:
+    given = report(graphs.run(tmp_path / "run", graphs.reductions(9), cores=8), "v3-8")
+    (finding,) = found(given, "XLA728")
+    assert finding.count == 9
+    assert finding.locations[0].row == 50
+    few = report(graphs.run(tmp_path / "few", graphs.reductions(2), cores=8), "v3-8")
+    assert not found(few, "XLA728")
+
+
+def test_a_refused_graph_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    text = graphs.product(8, 8, 8).replace(
+        "dot(a, b)", 'custom-call(a, b), custom_call_target="no"'
+    )
+    text = text.replace(", lhs_contracting_dims={1}, rhs_contracting_dims={0}", "")
+    given = report(graphs.run(tmp_path / "run", text, graphs.product(256, 256, 256)))
+    (finding,) = found(given, "XLA729")
+    assert "no" in finding.message
+    (cost,) = given.tpu or ()
+    assert sorted(graph.error is None for graph in cost.graphs) == [False, True]
+    assert cost.step.device_seconds is None  # half a step is no step
+
+
+def test_a_host_that_is_slower_is_told_and_simulated_cores_share_theirs(tmp_path: Path) -> None:
+    text = graphs.product(1024, 1024, 1024)
+    alone = report(graphs.run(tmp_path / "one", text, trace=0.2))
+    (finding,) = found(alone, "XLA602")
+    step = (alone.tpu or ())[0].step
+    assert step.host_seconds == pytest.approx(0.2)
+    assert finding.tpu_seconds == pytest.approx(0.2, rel=0.01)
+    shared = report(graphs.run(tmp_path / "eight", text, cores=8, trace=0.2), "v3-8")
+    step = (shared.tpu or ())[0].step
+    assert step.host_seconds == pytest.approx(0.2 / 8)
+    assert step.host_seconds_at_most == pytest.approx(0.2)
+    assert "at least" in found(shared, "XLA602")[0].message
+    fast = report(graphs.run(tmp_path / "fast", text, trace=1e-6))
+    assert not found(fast, "XLA602")
+
+
+def test_findings_are_ranked_by_what_they_cost_on_the_tpu(tmp_path: Path) -> None:
+    given = report(graphs.run(tmp_path / "run", graphs.batched(2048, 9), trace=0.2))
+    codes = [one.code for one in given.findings]
+    assert codes.index("XLA602") < codes.index("XLA723")
+
+
+def test_a_graph_that_was_cut_costs_itself(tmp_path: Path) -> None:
+    run = graphs.run(tmp_path / "run", graphs.product(256, 256, 256), graphs.product(128, 128, 128))
+    path = run / "p5-1" / "graphs" / "0001.pb.z"
+    path.write_bytes(path.read_bytes()[:20])
+    (cost,) = report(run).tpu or ()
+    assert len(cost.graphs) == 1
+    assert any("0001.pb.z" in note for note in cost.notes)
+    path.unlink()
+    (run / "p5-1" / "graphs" / "0000.pb.z").unlink()
+    with pytest.raises(SourceError, match="no graphs for the TPU compiler"):
+        report(run)
+
+
+def test_only_as_many_graphs_as_asked_for_and_it_is_said(tmp_path: Path) -> None:
+    texts = [graphs.product(128, 128 * size, 128) for size in (1, 2, 3)]
+    (cost,) = report(graphs.run(tmp_path / "run", *texts), most=2).tpu or ()
+    assert len(cost.graphs) == 2
+    assert any("1 of 3 graphs" in note for note in cost.notes)
+
+
+def test_a_slice_that_is_too_small_for_the_collectives_is_told(tmp_path: Path) -> None:
+    text = graphs.reductions(2).replace("replica_groups={}", "replica_groups={{0,1,2,3,4,5,6,7}}")
+    (cost,) = report(graphs.run(tmp_path / "run", text, cores=8), "v5p-8").tpu or ()
+    assert cost.graphs[0].error is not None
+    assert "take a larger slice" in cost.graphs[0].error

@@ -1,0 +1,306 @@
+"""What happens in a program, as rows: reads, ends of graphs, collectives, steps.
+
+The runtime's records and this stream use the same nouns. An event knows where it stands, which
+loop runs it and how often, whether it runs on XLA devices and which cores come there; a rule is a
+question about events.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.library import Effect, Equal
+from xladoctor.lint.model.values import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from xladoctor.lint.library import Name
+    from xladoctor.lint.model.calls import CallSite
+    from xladoctor.lint.model.file import FileModel
+    from xladoctor.lint.model.loops import Guard, Loop
+    from xladoctor.lint.model.syntax import Function
+
+OPTIMIZER_STEP = "torch_xla.core.xla_model.optimizer_step"
+#: Methods of a tensor that hand its content to the host.
+_READS = ("item", "cpu", "tolist", "numpy")
+_CASTS = tuple(f"builtins.{name}" for name in ("float", "int", "bool", "complex", "range"))
+_BACKWARD = ("backward", "manual_backward")
+_LOADERS = frozenset({"torch.utils.data.DataLoader",
+                      "torchdata.stateful_dataloader.StatefulDataLoader"})  # fmt: skip
+
+
+class Frequency(enum.Enum):
+    """How often an event happens."""
+
+    EACH_STEP = "on every step"
+    EACH_BATCH = "for every evaluation batch"
+    THROTTLED = "once in a while"
+    EACH_EPOCH = "once in an epoch"
+    ONCE = "once"
+
+
+class How(enum.Enum):
+    """In which way a read is written."""
+
+    METHOD = "a method of the tensor"
+    CAST = "a cast to a Python number"
+    LIBRARY = "a function that looks at its values"
+    STORE = "a store into a CPU tensor"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Event:
+    """One thing that happens when a node runs.
+
+    Attributes:
+        effect: What happens.
+        node: Where: a call as a rule.
+        call: The call, if it is one.
+        name: What the library knows of what is called.
+        value: Of a read: the device tensor that is read.
+        how: Of a read: in which way.
+    """
+
+    effect: Effect
+    node: cst.CSTNode
+    call: CallSite | None = None
+    name: Name | None = None
+    value: cst.BaseExpression | None = None
+    how: How | None = None
+
+
+class Effects:
+    """The events of a file, and the questions that rules ask of them.
+
+    Args:
+        model: The file.
+    """
+
+    def __init__(self, model: FileModel) -> None:
+        self._model = model
+
+    # The stream
+
+    def of(self, *effects: Effect) -> Sequence[Event]:
+        """The events of some kinds, in source order."""
+        if len(effects) == 1:
+            return self._by_effect.get(effects[0], ())
+        found = (event for effect in effects for event in self._by_effect.get(effect, ()))
+        return sorted(found, key=lambda event: self._model.tree.order[event.node])
+
+    @functools.cached_property
+    def _by_effect(self) -> dict[Effect, list[Event]]:
+        found: dict[Effect, list[Event]] = {}
+        for call in self._model.calls():
+            for event in self.by_call(call):
+                found.setdefault(event.effect, []).append(event)
+        reads = [*found.get(Effect.READ, ()), *self._stores()]
+        order = self._model.tree.order
+        found[Effect.READ] = sorted(reads, key=lambda event: order[event.node])
+        return found
+
+    def by_call(self, call: CallSite) -> Iterator[Event]:
+        """What one call does by itself (not what the functions that it runs do)."""
+        name = self.name(call)
+        for effect in name.effects if name is not None else ():
+            if effect is Effect.READ:
+                continue
+            if effect is Effect.GRAPH_END and not self._holds(call, name):
+                continue
+            yield Event(effect, call.node, call, name)
+        if call.name is None and call.method in _BACKWARD:
+            yield Event(Effect.BACKWARD, call.node, call)
+        if self._is_plain_step(call):
+            yield Event(Effect.OPTIMIZER_STEP, call.node, call)
+        yield from self._read(call, name)
+
+    def name(self, call: CallSite) -> Name | None:
+        """What the library knows of what a call calls; of a method by the class of its object."""
+        library = self._model.library
+        if call.name is not None or call.receiver is None:
+            return library.get(call.name)
+        made = self._model.value(call.receiver).type_name
+        return library.get(f"{made}.{call.method}") if made is not None else None
+
+    def _holds(self, call: CallSite, name: Name | None) -> bool:
+        """Whether the argument that an effect hangs on may be true."""
+        if name is None or name.only_if is None:
+            return True
+        given = call.argument(*name.only_if)
+        # What is decided elsewhere may be there.
+        return call.has_star or (given is not None and self._model.literal(given) is not False)
+
+    def _is_plain_step(self, call: CallSite) -> bool:
+        """``optimizer.step()``, however the optimizer is called."""
+        return (
+            call.method == "step"
+            and call.name is None
+            and call.receiver is not None
+            and self._model.value(call.receiver).kind is Kind.OPTIMIZER
+        )
+
+    # Reads
+
+    def _read(self, call: CallSite, name: Name | None) -> Iterator[Event]:
+        tensor, how = self._by_method(call), How.METHOD
+        if tensor is None and call.name is not None:
+            if call.name in _CASTS or call.name.startswith("math."):
+                tensor, how = self._device_tensor(call.positional), How.CAST
+            elif name is not None and Effect.READ in name.effects:
+                tensor, how = self._by_library(call), How.LIBRARY
+        elif tensor is None and self._is_writer(call):
+            tensor, how = self._by_library(call), How.LIBRARY
+        if tensor is not None:
+            yield Event(Effect.READ, call.node, call, name, tensor, how)
+
+    def _by_method(self, call: CallSite) -> cst.BaseExpression | None:
+        tensor = call.receiver
+        if tensor is None or call.method not in {*_READS, "to"}:
+            return None
+        value = self._model.value(tensor)
+        if not value.is_device_tensor or (call.method == "to" and not self._to_cpu(call)):
+            return None
+        # ``.numpy()`` of what is certainly on the device raises instead.
+        return None if call.method == "numpy" and value.certain else tensor
+
+    def _to_cpu(self, call: CallSite) -> bool:
+        target = call.argument(0, "device")
+        if isinstance(target, cst.Call) and self._model.name(target.func) == "torch.device":
+            target = self._model.call(target).argument(0, "type") or target
+        return target is not None and self._model.literal(target) == "cpu"
+
+    def _is_writer(self, call: CallSite) -> bool:
+        """A method of a logger, by its name: TensorBoard's writer goes by many names."""
+        return any(
+            known.rpartition(".")[2] == call.method
+            for known in self._model.library.doing(Effect.READ)
+            if known.split(".")[-2][:1].isupper()
+        )
+
+    def _by_library(self, call: CallSite) -> cst.BaseExpression | None:
+        values = [*call.positional, *call.keywords.values()]
+        inner = [part for value in values for part in _literal_parts(value)]
+        tensor = self._device_tensor([*values, *inner])
+        if call.name == "torch.tensor" and tensor not in inner:
+            return None  # torch.tensor(t) of one tensor is a copy on its device
+        return tensor
+
+    def _device_tensor(self, nodes: Sequence[cst.BaseExpression]) -> cst.BaseExpression | None:
+        return next((node for node in nodes if self._model.value(node).is_device_tensor), None)
+
+    def _stores(self) -> Iterator[Event]:
+        """``losses[i] = loss`` with ``losses`` on the CPU waits without a word of it."""
+        for node in self._model.nodes(cst.Assign):
+            if self._model.value(node.value).is_device_tensor and any(
+                isinstance(item.target, cst.Subscript) and self._is_cpu_tensor(item.target.value)
+                for item in node.targets
+            ):
+                yield Event(Effect.READ, node, value=node.value, how=How.STORE)
+
+    def _is_cpu_tensor(self, node: cst.BaseExpression) -> bool:
+        """Whether something was made as one tensor: a loader's batch may be a dictionary."""
+        value = self._model.value(node)
+        if value.kind is not Kind.CPU_TENSOR or not isinstance(value.origin, cst.Call):
+            return False
+        return self._model.name(value.origin.func) not in _LOADERS
+
+    # What is asked of an event
+
+    def frequency(self, node: cst.CSTNode) -> Frequency:
+        """How often a node runs, here or through calls; step closures run after the step."""
+        model = self._model
+        loop = model.hot_loop(node)
+        if loop is not None:
+            if model.throttled(node):
+                return Frequency.THROTTLED
+            return Frequency.EACH_STEP if model.step_loop(node) else Frequency.EACH_BATCH
+        return Frequency.EACH_EPOCH if model.loop(node) is not None else Frequency.ONCE
+
+    def some_cores(self, node: cst.CSTNode) -> Guard | None:
+        """The condition by which not all cores come to a node; None if all may come together."""
+        return self._model.core_guard(node) or self._model.master_only(node)
+
+    # Order: the segments between the ends of graphs
+
+    def ends(self, node: cst.CSTNode) -> bool:
+        """Whether something in a node, or in the functions that it runs, ends the graph."""
+        return any(self.ends_graph(call) for call in self._model.reached(node))
+
+    def ends_graph(self, call: CallSite) -> bool:
+        """Whether a call by itself ends the pending graph."""
+        name = self.name(call)
+        return name is not None and Effect.GRAPH_END in name.effects and self._holds(call, name)
+
+    def ran_before(self, node: cst.CSTNode, value: cst.BaseExpression, loop: Loop) -> bool:
+        """Whether the graph that computes a value may have ended when a node reads it.
+
+        An end *before* the value is computed is that of the step before: it does not run this one.
+        """
+        model, function = self._model, self._model.function_of(node)
+        order = model.tree.order
+        made = self._made_last(value, node, loop)
+        for call in model.reached(loop.node):
+            if not self.ends_graph(call):
+                continue
+            places = self._places(call, function, loop)
+            if not places:
+                return True  # in a function around this one: before or behind, nobody knows
+            first = order[made] if made is not None else -1
+            if any(first < order[place] < order[node] for place in places):
+                return True
+        return False
+
+    def _places(
+        self, call: CallSite, function: Function | None, loop: Loop
+    ) -> Sequence[cst.CSTNode]:
+        """The calls that stand in a function, within a loop, and run another call."""
+        if call.function is function:
+            return [call.node]
+        model = self._model
+        return [
+            other.node
+            for other in model.reached(loop.node)
+            if other.function is function
+            and other.target is not None
+            and any(inner is call for inner in model.reached(other.node))
+        ]
+
+    def _made_last(
+        self, value: cst.BaseExpression, node: cst.CSTNode, loop: Loop
+    ) -> cst.CSTNode | None:
+        """The last assignment in the loop to the name that a value is, before a node."""
+        model = self._model
+        while isinstance(value, cst.Call | cst.Attribute) and not isinstance(value, cst.Name):
+            inner = value.func if isinstance(value, cst.Call) else value.value
+            if not isinstance(inner, cst.BaseExpression):
+                return None
+            value = inner
+        if not isinstance(value, cst.Name):
+            return None
+        order = model.tree.order
+        made = [
+            item.node
+            for item in model.bindings(value.value, value)
+            if item.kind == "assign" and item.node in order and order[item.node] < order[node]
+            and loop.node in model.tree.ancestors(item.node)
+        ]  # fmt: skip
+        return max(made, key=order.__getitem__, default=None)
+
+    # Equal on all cores
+
+    def equals(self, call: CallSite, what: Equal) -> bool:
+        """Whether a call makes something the same on every core by itself."""
+        name = self.name(call)
+        return name is not None and name.equal is what
+
+
+def _literal_parts(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """The elements of a list, tuple or dictionary as it is written."""
+    if isinstance(value, cst.List | cst.Tuple | cst.Dict):
+        yield from (element.value for element in value.elements)

@@ -1,0 +1,172 @@
+"""What names of libraries do: a typed reader of ``rules/tables/library.toml``.
+
+A project adds its own names in the same form (``[tool.xladoctor.lint] library = "names.toml"``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+from typing import TYPE_CHECKING, Any
+
+from xladoctor import catalogue
+from xladoctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Effect(enum.Enum):
+    """What happens at a place of a program, in the words of the runtime."""
+
+    READ = "read"
+    GRAPH_END = "graph end"
+    COLLECTIVE = "collective"
+    BACKWARD = "backward"
+    OPTIMIZER_STEP = "optimizer step"
+    RANDOM = "random"
+    SAVE = "save"
+    LAUNCH = "launch"
+
+
+class Equal(enum.Enum):
+    """What is the same on every core after a call."""
+
+    RESULT = "result"
+    WEIGHTS = "weights"
+    NUMBERS = "numbers"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Name:
+    """What is known of a function, class or method.
+
+    Attributes:
+        dotted: Its full name; of a method, the class's and its own.
+        effects: What a call of it does.
+        pending: The collective waits in the graph until that is run.
+        empty: The cores meet without a result: each may come at a line of its own.
+        only_if: Position and name of an argument that must be true for ``Effect.GRAPH_END``.
+        equal: What is the same on every core afterwards.
+        core: Position and name of an argument that makes random numbers each core's own.
+        optional: It may be missing from an installed package.
+        known: How this is known.
+    """
+
+    dotted: str
+    effects: frozenset[Effect] = frozenset()
+    pending: bool = False
+    empty: bool = False
+    only_if: tuple[int, str] | None = None
+    equal: Equal | None = None
+    core: tuple[int, str] | None = None
+    optional: bool = False
+    known: str = ""
+
+
+_KEYS = frozenset(
+    {"module", "names", "effects", "pending", "empty", "only_if", "equal", "core", "optional",
+     "known"}
+)  # fmt: skip
+
+
+class Library:
+    """Names of libraries.
+
+    Args:
+        names: Those it knows; a later one replaces an earlier one of the same name.
+    """
+
+    def __init__(self, names: Iterable[Name]) -> None:
+        self.names: Mapping[str, Name] = {name.dotted: name for name in names}
+
+    def get(self, dotted: str | None) -> Name | None:
+        """What is known of a name."""
+        return self.names.get(dotted) if dotted is not None else None
+
+    @functools.cache  # noqa: B019 (there is one library, or one for each project)
+    def doing(self, effect: Effect) -> frozenset[str]:
+        """The names of all that have an effect."""
+        return frozenset(name.dotted for name in self.names.values() if effect in name.effects)
+
+    @functools.cache  # noqa: B019
+    def equalling(self, what: Equal) -> frozenset[str]:
+        """The names after which something is the same on every core."""
+        return frozenset(name.dotted for name in self.names.values() if name.equal is what)
+
+
+@functools.cache
+def builtin() -> Library:
+    """The library that comes with xladoctor."""
+    return Library(read(catalogue.table("library"), "library.toml"))
+
+
+def read(table: Mapping[str, Any], filename: str) -> list[Name]:
+    """The names of a table.
+
+    Args:
+        table: Parsed TOML of the form that ``rules/tables/library.toml`` describes.
+        filename: What to call it in an error.
+
+    Raises:
+        UsageError: It is not of that form.
+    """
+    found: list[Name] = []
+    rows = table.get("call", [])
+    unknown = sorted(set(table) - {"call"})
+    if unknown or not isinstance(rows, list):
+        raise UsageError(f"{filename}: only [[call]] rows are known, not {', '.join(unknown)}")
+    for number, row in enumerate(rows, 1):
+        where = f"{filename}, row {number}"
+        if not isinstance(row, dict) or not _is_text(row.get("module")):
+            raise UsageError(f'{where}: give module = "..."')
+        found.extend(_names(row, where))
+    return found
+
+
+def _names(row: Mapping[str, Any], where: str) -> Iterable[Name]:
+    names = row.get("names")
+    if not isinstance(names, list) or not names or not all(_is_text(name) for name in names):
+        raise UsageError(f"{where}: names is a list of names")
+    unknown = sorted(set(row) - _KEYS)
+    if unknown:
+        raise UsageError(f"{where}: unknown key {unknown[0]} (known: {', '.join(sorted(_KEYS))})")
+    for key in ("pending", "empty", "optional"):
+        if not isinstance(row.get(key, False), bool):
+            raise UsageError(f"{where}: {key} is true or false")
+    given = row.get("effects", [])
+    words = [effect.value for effect in Effect]
+    if not isinstance(given, list) or not set(given) <= set(words):
+        raise UsageError(f"{where}: effects is a list of {', '.join(words)}")
+    equal = row.get("equal")
+    if equal is not None and equal not in [item.value for item in Equal]:
+        raise UsageError(f"{where}: equal is one of {', '.join(item.value for item in Equal)}")
+    for name in names:
+        yield Name(
+            f"{row['module']}.{name}",
+            effects=frozenset(Effect(effect) for effect in given),
+            pending=row.get("pending", False),
+            empty=row.get("empty", False),
+            only_if=_argument(row, "only_if", where),
+            equal=Equal(equal) if equal is not None else None,
+            core=_argument(row, "core", where),
+            optional=row.get("optional", False),
+            known=str(row.get("known", "")),
+        )
+
+
+def _argument(row: Mapping[str, Any], key: str, where: str) -> tuple[int, str] | None:
+    given = row.get(key)
+    if given is None:
+        return None
+    if not isinstance(given, list) or len(given) != 2:
+        raise UsageError(f'{where}: {key} is a position and a name, such as [1, "barrier"]')
+    index, name = given
+    if not isinstance(index, int) or isinstance(index, bool) or not _is_text(name):
+        raise UsageError(f'{where}: {key} is a position and a name, such as [1, "barrier"]')
+    return index, name
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)

@@ -1,0 +1,160 @@
+"""What makes the weights of the cores equal: the same random numbers, or one core's weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.library import Equal
+from xladoctor.lint.model import Function, Kind, OnXla, walk
+from xladoctor.lint.model.devices import words
+from xladoctor.lint.rules._cores import differs
+from xladoctor.lint.rules._exact import in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Guard
+
+#: Words in the name of a function that cannot be read: it seeds, or gives a model its weights.
+_SEEDS = frozenset({"seed", "seeds", "deterministic", "determinism", "reproducibility"})
+_LOADS = frozenset({"load", "restore", "resume", "broadcast", "sync", "pretrained"})
+#: Libraries whose random numbers no weights are drawn from.
+_OTHER_NUMBERS = ("numpy.", "random.", "builtins.", "torch.cuda.", "tensorflow.", "jax.")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Seed:
+    """A call that sets what random numbers are drawn from.
+
+    Attributes:
+        call: The call.
+        apart: Each core gets numbers of its own.
+    """
+
+    call: CallSite
+    apart: bool
+
+
+def seeded(model: FileModel) -> Iterator[Seed]:
+    """The calls that seed, also through functions of the program or by their name alone."""
+    for call in model.calls():
+        if model.effects.equals(call, Equal.NUMBERS):
+            yield Seed(call, _apart(model, call))
+        elif isinstance(call.target, Function):
+            inner = [
+                other
+                for other in model.reached(call.node)
+                if other is not call and model.effects.equals(other, Equal.NUMBERS)
+            ]
+            if inner:
+                own = any(_is_own(model, argument.value) for argument in call.node.args)
+                yield Seed(call, own or any(_apart(model, other) for other in inner))
+        elif _unread(model, call) and words(_last(call)) & _SEEDS:
+            yield Seed(call, any(_is_own(model, argument.value) for argument in call.node.args))
+
+
+def _apart(model: FileModel, call: CallSite) -> bool:
+    """``torch.manual_seed(42 + rank)``: each core draws other numbers, on purpose."""
+    name = model.effects.name(call)
+    core = call.argument(*name.core) if name is not None and name.core is not None else None
+    if core is not None and model.literal(core) not in (0, False, None):
+        return True
+    return any(_is_own(model, argument.value) for argument in call.node.args)
+
+
+def _is_own(model: FileModel, node: cst.BaseExpression) -> bool:
+    return differs(model, node) or model.value(node).local
+
+
+def drawn_alike(model: FileModel, made: CallSite, seeds: list[Seed]) -> bool:
+    """Whether the cores draw the same weights for a model: the last seed before it decides."""
+    before = [
+        seed
+        for seed in seeds
+        if seed.call.function is made.function and in_order(model, seed.call.node, made.node)
+    ]
+    if before:
+        return not before[-1].apart
+    # At the top of the module, in a caller, or where the cores are started (forked ones inherit).
+    entry = model.on_every_core(made.node)
+    starts = model.function_of(entry.call) if entry is not None and entry.call else None
+    return any(
+        not seed.apart
+        for seed in seeds
+        if (function := seed.call.function) is not made.function
+        and (
+            function in {None, starts}
+            or any(call.node is made.node for call in model.reached(function.node))
+        )
+    )
+
+
+def equal_weights(model: FileModel) -> bool:
+    """Whether something brings the weights of all cores together, whatever they were before."""
+    return any(_brings_together(model, call) for call in model.calls())
+
+
+def _brings_together(model: FileModel, call: CallSite) -> bool:
+    if model.effects.equals(call, Equal.WEIGHTS):
+        return True
+    if call.method == "load_state_dict" and call.receiver is not None:
+        kind = model.value(call.receiver).kind
+        named = words(model.tree.text(call.receiver)) & {"optimizer", "scheduler", "scaler"}
+        loads = kind in {Kind.MODEL, Kind.UNKNOWN, Kind.OBJECT} and not named
+        return loads and not _sometimes(model, call)
+    if _sends_parameters(model, call):
+        return True
+    said = words(_last(call))
+    if not said & _LOADS or said & {"save", "loader"} or not _unread(model, call):
+        return False
+    # What cannot be read is believed, if it is given a model and runs whatever happens.
+    given = any(model.value(argument.value).kind is Kind.MODEL for argument in call.node.args)
+    return given and ("broadcast" in said or not _sometimes(model, call))
+
+
+def _sends_parameters(model: FileModel, call: CallSite) -> bool:
+    """``dist.broadcast(p, 0)``, ``xm.all_reduce("sum", [p])`` of all of a model's parameters."""
+    if not model.effects.equals(call, Equal.RESULT):
+        return False
+    loop = model.loop(call.node)
+    around = [loop.node] if loop is not None else []
+    return any(
+        isinstance(part, cst.Attribute)
+        and part.attr.value in {"parameters", "named_parameters", "buffers", "state_dict"}
+        for node in (*around, call.node)
+        for part in walk(node)
+    )
+
+
+def _unread(model: FileModel, call: CallSite) -> bool:
+    """Whether a function is of a package that is neither read here nor known."""
+    if call.target is not None or model.effects.name(call) is not None:
+        return False
+    return call.name is None or not call.name.startswith(
+        (*_OTHER_NUMBERS, "torch.", "torch_xla.", "yaml.", "json.", "pickle.", "os.")
+    )
+
+
+def _sometimes(model: FileModel, call: CallSite, depth: int = 3) -> bool:
+    """Whether a call runs only under a condition of the program: a resume is none for a new run."""
+    if any(_is_choice(guard) for guard in model.guards(call.node)):
+        return True
+    callers = model.callers(call.function) if call.function is not None and depth else ()
+    return bool(callers) and all(_sometimes(model, caller, depth - 1) for caller in callers)
+
+
+def _is_choice(guard: Guard) -> bool:
+    """Not ``if __name__ == "__main__":``, not ``if use_tpu:``."""
+    main = any(isinstance(part, cst.Name) and part.value == "__name__" for part in walk(guard.test))
+    return not main and guard.runs is not OnXla.YES
+
+
+def _last(call: CallSite) -> str:
+    return (call.name or "").rpartition(".")[2] or call.method or _plain(call.node.func)
+
+
+def _plain(func: cst.BaseExpression) -> str:
+    return func.value if isinstance(func, cst.Name) else ""

@@ -1,0 +1,282 @@
+"""What the TPU compiler says of a run, shaped for the formats for people."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from xladoctor.report import words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from xladoctor.costs import DeviceTensor, GraphCost, TargetCost
+    from xladoctor.findings import Location
+
+#: Lines and tensors that are shown; all of them are in the JSON.
+LINES, TENSORS = 10, 6
+
+#: Kinds of operation by name: what they are called.
+KINDS = {
+    "product": "matrix products and convolutions",
+    "elementwise": "element by element",
+    "reduction": "reductions",
+    "copy": "copies and transposes",
+    "gather": "gathers",
+    "scatter": "scatters",
+    "sort": "sorting",
+    "random": "random numbers",
+    "collective": "collectives",
+    "emulation": "64-bit values in halves",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """Device time of one line in the typical step."""
+
+    location: Location | None
+    operations: str
+    seconds: float
+    share: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kind:
+    """Device time of one kind of operation in the typical step."""
+
+    kind: str
+    name: str
+    seconds: float
+    share: float
+
+
+def facts(costs: Iterable[TargetCost]) -> list[tuple[str, list[str]]]:
+    """The targets side by side: label, and a text for each."""
+    known = list(costs)
+    return [
+        ("device time of a step", [time(cost.step.device_seconds) for cost in known]),
+        ("host time of a step", [_host(cost) for cost in known]),
+        ("device waits for the host", [_idle(cost) for cost in known]),
+        ("memory of a core", [_memory(cost) for cost in known]),
+        ("matrix units in use", [_percent(cost.step.matrix_unit_share) for cost in known]),
+        ("memory bandwidth in use", [_at_most(cost.step.bandwidth_share) for cost in known]),
+        ("the step waits for", [bound(cost) for cost in known]),
+        ("graphs that compile", [_compiled(cost) for cost in known]),
+    ]
+
+
+def bound(cost: TargetCost) -> str:
+    """What a step takes its time for, in one word or two."""
+    step = cost.step
+    if step.device_seconds is None:
+        return "-"
+    if (step.host_seconds or 0.0) > step.device_seconds:
+        return "the host"
+    matrix, memory = step.matrix_unit_share or 0.0, step.bandwidth_share or 0.0
+    if max(matrix, memory) < 0.3:
+        return "small or padded operations"
+    return "the matrix units" if matrix >= memory else "the memory"
+
+
+def lines(cost: TargetCost) -> list[Line]:
+    """Lines of the typical step, the most costly first."""
+    total = _total(cost)
+    found: dict[tuple[str, int] | None, tuple[Location | None, dict[str, float]]] = {}
+    for graph in cost.graphs:
+        for row in graph.lines if graph.per_step else ():
+            at = row.location
+            key = (at.filename, at.row) if at else None
+            _, operations = found.setdefault(key, (at, {}))
+            name = row.operation.partition("::")[2] or row.operation
+            operations[name] = operations.get(name, 0.0) + row.cycles * graph.per_step
+    out = []
+    for location, operations in found.values():
+        cycles = sum(operations.values())
+        names = sorted(operations, key=operations.__getitem__, reverse=True)
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        out.append(
+            Line(
+                location,
+                ", ".join(names[:2]) + more,
+                cycles / cost.clock_hz,
+                cycles / total if total else 0.0,
+            )
+        )
+    return sorted(out, key=lambda line: -line.seconds)
+
+
+def kinds(cost: TargetCost) -> list[Kind]:
+    """Kinds of operation of the typical step, the most costly first."""
+    total = _total(cost)
+    found: dict[str, float] = {}
+    for graph in cost.graphs:
+        for one in graph.operations if graph.per_step else ():
+            found[one.kind] = found.get(one.kind, 0.0) + (one.cycles or 0) * graph.per_step
+    return [
+        Kind(kind, KINDS.get(kind, kind), cycles / cost.clock_hz, cycles / total)
+        for kind, cycles in sorted(found.items(), key=lambda item: -item[1])
+        if cycles and total
+    ]
+
+
+def largest(cost: TargetCost) -> tuple[GraphCost | None, tuple[DeviceTensor, ...]]:
+    """The graph that needs most memory, and its largest tensors."""
+    known = [graph for graph in cost.graphs if graph.needed is not None]
+    if not known:
+        return None, ()
+    most = max(known, key=lambda graph: (graph.fits is False, graph.needed or 0))
+    return most, most.tensors[:TENSORS]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Band:
+    """One kind of memory along the schedule, as a path of SVG."""
+
+    name: str
+    color: str
+    path: str
+    most: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Picture:
+    """Memory along the schedule of the graph that needs most.
+
+    Attributes:
+        bands: From the bottom up.
+        limit: Height (SVG units) of what a core has; None if it is far above.
+        top: Bytes at the upper edge.
+        tensors: The largest.
+        location: Where the graph ends.
+    """
+
+    bands: tuple[Band, ...]
+    limit: float | None
+    top: int
+    tensors: tuple[DeviceTensor, ...]
+    location: Location | None
+    width: int = 900
+    height: int = 180
+
+
+#: A limit that is so many times what is needed would press the picture flat.
+_FAR = 4
+
+
+def picture(cost: TargetCost) -> Picture | None:
+    """The picture of one target; None without a program."""
+    graph, tensors = largest(cost)
+    if graph is None or graph.memory is None or graph.needed is None:
+        return None
+    memory = graph.memory
+    along = graph.picture or (0, 0)
+    steady = (
+        ("arguments", "input_wait", memory["arguments"]),
+        ("results", "compile", memory["output"] - memory["aliased"]),
+        ("program", "other", memory["code"]),
+    )
+    base = sum(size for _, _, size in steady)
+    limit = cost.step.memory_limit_bytes
+    top = max(graph.needed, base + max(along), 1)
+    shown = limit if limit is not None and limit <= _FAR * top else None
+    top = max(top, shown or 0)
+    bands = []
+    floor = [0] * len(along)
+    for name, color, size in steady:
+        ceiling = [low + size for low in floor]
+        bands.append(Band(name, color, _band(floor, ceiling, top), size))
+        floor = ceiling
+    ceiling = [low + more for low, more in zip(floor, along, strict=True)]
+    bands.append(Band("temporary", "execute", _band(floor, ceiling, top), max(along)))
+    return Picture(
+        tuple(bands),
+        None if shown is None else round(180 * (1 - shown / top), 1),
+        top,
+        tensors,
+        graph.location,
+    )
+
+
+def _band(floor: list[int], ceiling: list[int], top: int) -> str:
+    """The area between two curves."""
+    step = 900 / max(1, len(floor) - 1)
+
+    def points(curve: list[int]) -> list[str]:
+        return [f"{i * step:.1f},{180 * (1 - value / top):.1f}" for i, value in enumerate(curve)]
+
+    return f"M{' L'.join([*points(ceiling), *reversed(points(floor))])} Z"
+
+
+def notes(costs: Iterable[TargetCost]) -> list[str]:
+    """What is not known or left out, each sentence once."""
+    return list(dict.fromkeys(note for cost in costs for note in cost.notes))
+
+
+def failures(cost: TargetCost) -> list[str]:
+    """Graphs without a program: where, and why."""
+    return [
+        f"{words.place(graph.location)}: {graph.error}"
+        for graph in cost.graphs
+        if graph.error is not None
+    ]
+
+
+def time(value: float | None) -> str:
+    """``427 us``, ``1.2 ms``; a dash for what is not known."""
+    if value is None:
+        return "-"
+    if value >= 1:
+        return f"{value:.2f} s"
+    return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} us"
+
+
+def size(value: float | None) -> str:
+    """Bytes for people."""
+    return words.amount(value, "B")
+
+
+def shape(text: str) -> str:
+    """A shape without its layout ("f32[6,4,16,16]")."""
+    return text.lstrip("(").partition("{")[0].rstrip(",) ")
+
+
+def _total(cost: TargetCost) -> float:
+    return sum((graph.cycles or 0) * graph.per_step for graph in cost.graphs)
+
+
+def _host(cost: TargetCost) -> str:
+    step = cost.step
+    if step.host_seconds is None:
+        return "-"
+    sure = step.host_seconds == step.host_seconds_at_most
+    return time(step.host_seconds) if sure else f"at least {time(step.host_seconds)}"
+
+
+def _idle(cost: TargetCost) -> str:
+    share = cost.step.idle_share
+    return "-" if share is None else f"at least {share:.0%}" if share else "no"
+
+
+def _memory(cost: TargetCost) -> str:
+    step = cost.step
+    limit = size(step.memory_limit_bytes)
+    if step.memory_bytes is None:
+        return f"- of {limit}"
+    verdict = {True: "fits", False: "does not fit", None: "not known"}[step.fits]
+    return f"{size(step.memory_bytes)} of {limit}, {verdict}"
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return "-"
+    return f"{share:.0%}" if share >= 0.01 else "under 1%"
+
+
+def _at_most(share: float | None) -> str:
+    return _percent(share) if share is None or share < 0.01 else f"at most {share:.0%}"
+
+
+def _compiled(cost: TargetCost) -> str:
+    done = sum(graph.error is None for graph in cost.graphs)
+    return f"{done} of {len(cost.graphs)}"
