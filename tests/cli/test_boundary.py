@@ -46,7 +46,7 @@ def test_an_internal_error_is_one_sentence_and_code_2(monkeypatch, capfd, comman
     assert "\x1b" not in err
     kept = details(err)
     assert "Traceback (most recent call last)" in kept
-    assert f"command: xladoctor {command} --token ***" in kept
+    assert f"command: xladoctor {command} --token '***'" in kept
     assert "abc" not in kept  # it may hold a secret, and is to be sent
 
 
