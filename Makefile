@@ -79,6 +79,14 @@ accuracy-reports: $(VENV)/.installed-dev  ## check report against labelled repor
 	@test -n "$(REPORTS)" || { echo "say where the labelled reports are: make accuracy-reports REPORTS=folder" >&2; exit 2; }
 	$(BIN)/python tests/accuracy/reports.py $(REPORTS)
 
+# Some hours: 6 faults, 50 times each, twice. RUNS=5 for a first look.
+RUNS ?= 50
+
+.PHONY: determinism
+determinism: $(VENV)/.installed-dev  ## the same faulty programs give the same reports, with load and without
+	$(BIN)/python -m tests.determinism.repeat --runs $(RUNS)
+	$(BIN)/python -m tests.determinism.repeat --runs $(RUNS) --load 4
+
 .PHONY: clean
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .xladoctor build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

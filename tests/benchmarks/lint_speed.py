@@ -1,21 +1,31 @@
 """What linting costs: beside parsing alone, for many files, from the cache, for one huge file.
 
     python tests/benchmarks/lint_speed.py [FILE ...]
+    python tests/benchmarks/lint_speed.py --tree FOLDER FILE [TORCHFIX]
 
 Lints files for XLA devices (the samples by default) and parses the same texts with LibCST: a ratio
 does not depend on the machine, and grows when a rule walks more than it should. Then a project of
 500 such files, with an empty and with a full cache, and a made-up file of 50,000 lines that is all
 step loops; seconds are those of the processor.
+
+With ``--tree``: the command on a folder of other people's files (say pytorch/xla's) and on one file
+of it, each a process of its own, beside processes that import LibCST and parse: the files of the
+folder that mention torch_xla, and the one. Then the folder again with a full cache, after an edit
+of that file (in a copy of the folder), and, if its program is named, TorchFix on the folder.
 """
 
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import libcst as cst
 
@@ -53,7 +63,19 @@ class Meter_{n}:
 """
 
 
+PARSE = """
+import sys, libcst
+for name in sys.argv[1:]:
+    with open(name, encoding="utf-8") as stream:
+        libcst.parse_module(stream.read())
+"""
+LINT = (sys.executable, "-m", "xladoctor", "lint", "--isolated", "--output-format", "json")
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["--tree"]:
+        tree(*sys.argv[2:])
+        return
     names = sys.argv[1:] or sorted(str(path) for path in SAMPLES.glob("*/*.py"))
     files = [source for name in names if "xla" in (source := sources.read(Path(name))).text]
     engine.lint(files[0])  # loads rules and tables
@@ -94,6 +116,55 @@ def many(files: list[sources.Source]) -> None:
         f"{FILES} files, {lines} lines, one process: {cold:.1f} s; again from the cache "
         f"{warm:.2f} s; after a change of one file {one:.2f} s"
     )
+
+
+def tree(given: str, file: str, torchfix: str | None = None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(given, Path(folder, "tree"), symlinks=True)
+        os.chdir(Path(folder, "tree"))
+        names = [str(path) for path in sorted(Path().rglob("*.py")) if path.is_file()]
+        ours = [name for name in names if b"torch_xla" in Path(name).read_bytes()]
+        python = (sys.executable, "-c", PARSE)
+        cached = (*LINT, "--cache-dir", str(Path(folder, "cache")), ".")
+        one = min(run_apart(*python, file) for _ in range(ROUNDS))
+        many = run_apart(*python, *ours)
+        alone = min(run_apart(*LINT, "--no-cache", file) for _ in range(ROUNDS))
+        cold = run_apart(*cached)
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        warm = min(run_apart(*cached) for _ in range(ROUNDS))
+        with Path(file).open("a", encoding="utf-8") as stream:
+            stream.write("\n_edited = 1\n")
+        edited = run_apart(*cached)
+        print(f"{len(names)} files, {len(ours)} mention torch_xla; wall and processor time")
+        print(f"parsing {file}: {one}; linting it without a cache: {alone}, {alone / one}")
+        print(f"parsing those of torch_xla: {many}; linting all: {cold}, {cold / many}")
+        print(f"  at most {peak:.0f} MB a process")
+        print(f"from the cache: {warm}, linting all takes {cold / warm}")
+        print(f"after an edit of {file}: {edited}, linting all takes {cold / edited}")
+        if torchfix is not None:
+            other = run_apart(torchfix, "--select", "ALL", ".")
+            print(f"TorchFix: {other}, {other / cold} what linting all takes")
+
+
+class Taken(NamedTuple):
+    """Seconds of a process: on the wall clock, and of the processor with its own processes."""
+
+    wall: float
+    used: float
+
+    def __truediv__(self, other: Taken) -> str:
+        return f"{self.wall / other.wall:.1f} and {self.used / other.used:.1f} times"
+
+    def __str__(self) -> str:
+        return f"{self.wall:.2f} s and {self.used:.2f} s"
+
+
+def run_apart(*command: str) -> Taken:
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Taken(wall, used)
 
 
 def huge() -> None:

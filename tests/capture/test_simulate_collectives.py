@@ -148,6 +148,9 @@ def distributed(index, device, value, keep, gradient):
     out = zeros(2, 2, 2, 2) if index == 0 else None
     dist.gather(value(2), out, dst=0)
     keep("d_gather", out or [])
+    for source in (0, 3):
+        parts = [value(2) * (part + 1) for part in range(4)] if index == source else None
+        into(f"d_scatter_{source}", lambda out: dist.scatter(out, parts, src=source), *zeros(2))
     torch_xla.sync()
     dist.barrier()
     keep("d_all_reduce_backward", gradient(functional.all_reduce, 4))
@@ -343,6 +346,8 @@ def test_torch_distributed(distributed):
         assert found["d_all_to_all"] == [[(one + 1.0) * (core + 1)] for one in range(CORES)]
         assert found["d_all_to_all_single"] == every(4)[:, core].tolist()
         assert found["d_reduce"] == (every(3).sum(0) if core == 1 else value(core, 3)).tolist()
+        for source in (0, 3):
+            assert found[f"d_scatter_{source}"] == (value(source, 2) * (core + 1)).tolist()
         assert found["d_gather"] == (every(2).tolist() if core == 0 else [])
 
 
@@ -379,6 +384,10 @@ def test_gradients_that_are_views_of_a_bucket_lose_their_reduction_and_that_is_s
     [(kind, facts)] = done.events
     assert (kind, facts["step"]) == ("cores-part", 1)
     assert facts["cores"] == [0, 1, 2, 3]
+    assert facts["cause"] == "lost"
+    assert "leave out DistributedDataParallel's gradient_as_bucket_view=True" in facts["suggestion"]
+    made = PROGRAM[: PROGRAM.index("gradient_as_bucket_view=as_views")].count("\n") + 1
+    assert facts["cause_place"][1] == made
 
 
 def test_the_table_names_what_the_code_does():

@@ -6,7 +6,9 @@ import pytest
 import simulated
 import torch
 
-from xladoctor.capture.simulate.divergence import difference, odd_ones
+from xladoctor.capture.simulate import comparison
+from xladoctor.capture.simulate.comparison import Graph
+from xladoctor.capture.simulate.divergence import groups_of, minority, odd_ones
 from xladoctor.capture.simulate.wording import names
 
 PROGRAM = """
@@ -43,6 +45,7 @@ def main(index, fault):
             xm.rendezvous("saved")  # line odd tag
         else:
             xm.rendezvous("loaded")  # line other tag
+    first = model.weight.detach().flatten()[4 * index : 4 * index + 4].clone()
     for step in range(4):
         odd = step == 2 and index == 1
         if odd and fault == "raise":
@@ -62,11 +65,27 @@ def main(index, fault):
             xm.rendezvous("save")  # line rendezvous
         if odd and fault == "stand-still":
             time.sleep(900)  # line sleep
-        loss = model(torch.randn(3 if odd and fault == "shape" else 4, 4).to(device)).sum()
+        rows = (5 + index if step == 2 else 4) if fault == "shapes" else 4
+        images = torch.ones(3 if odd and fault == "shape" else rows, 4).to(device)
+        output = model(images)
+        if fault == "number":
+            output = output + 0.125 * index * (step == 2)  # line number
+        if fault == "kept" and odd:
+            kept = output.softmax(-1).max()  # line kept
+        if fault == "instead":
+            kept = output.max() if odd else output.sum()  # line instead
+        if fault == "shares":
+            output = output + first.sum()
+        loss = output.mean()
         if odd and fault == "reduce":
             loss = xm.all_reduce("sum", loss)  # line reduce
+        if fault == "order":
+            torch_xla.sync()
+            ones = torch.ones(4, device=device)
+            kinds = ("sum", "max") if odd else ("max", "sum")
+            kept = xm.all_reduce(kinds[0], ones), xm.all_reduce(kinds[1], ones)  # line order
         loss.backward()
-        xm.optimizer_step(optimizer)
+        xm.optimizer_step(optimizer)  # line step
         if fault == "master-item" and index == 0:
             loss.item()
         if fault == "master-cpu" and index == 0:
@@ -79,8 +98,23 @@ def main(index, fault):
 
 CASES = (
     "raise", "raise-and-hang", "end", "rendezvous", "shape", "stand-still", "reduce", "tags",
+    "shapes", "number", "kept", "instead", "shares", "order",
     "master-item", "master-cpu", "master-rendezvous", "shared", "cuda", "raise-at-once",
 )  # fmt: skip
+
+
+MARKS = (
+    "step",
+    "sync",
+    "last",
+    "rendezvous",
+    "sleep",
+    "reduce",
+    "kept",
+    "instead",
+    "order",
+    "number",
+)
 
 
 def line(mark):
@@ -132,21 +166,29 @@ def test_a_core_that_fails_before_the_others_have_begun_ends_the_run(runs):
     ("fault", "kind", "words"),
     [
         ("end", "core-left", [
-            "cores 0, 2 and 3 wait in a graph with all_reduce at {file}:{sync} for core 1",
+            "cores 0, 2 and 3 wait in all_reduce at {file}:{step} for core 1",
             "core 1 has already ended, after 2 steps"]),
         ("master-rendezvous", "core-left", [
             "core 0 waits in rendezvous 'saved' at {file}:{last} for cores 1 to 3",
             "cores 1 to 3 have already ended, after 4 steps"]),
         ("rendezvous", "cores-differ", [
-            "cores 0, 2 and 3 wait in a graph with all_reduce at {file}:{sync} for core 1",
+            "cores 0, 2 and 3 wait in all_reduce at {file}:{step} for core 1",
             "core 1 waits in rendezvous 'save' at {file}:{rendezvous} for cores 0, 2 and 3"]),
-        ("shape", "graphs-differ", ["core 1 and cores 0, 2 and 3 build", "f32[3,4]", "f32[4,4]"]),
+        ("kept", "graphs-differ", [
+            "core 1 builds another graph than cores 0, 2 and 3",
+            "core 1 has aten::softmax f32[4,4] (program.py:{kept}), aten::max f32[]"]),
+        ("instead", "graphs-differ", [
+            "core 1 has aten::max f32[] (program.py:{instead})",
+            "cores 0, 2 and 3 have aten::sum f32[] (program.py:{instead})"]),
+        ("order", "collectives-differ", [
+            "core 1 comes to all_reduce ('sum' torch.float32(4,)) at {file}:{order}",
+            "cores 0, 2 and 3 come to all_reduce ('max' torch.float32(4,)) at {file}:{order}"]),
         ("reduce", "collectives-differ", [
             "only core 1 comes to all_reduce ('sum' torch.float32()) at {file}:{reduce}",
-            "cores 0, 2 and 3 launch a graph without it at {file}:{sync}"]),
+            "cores 0, 2 and 3 come to all_reduce ('sum'"]),
         ("stand-still", "hang", [
             "no core has made progress for 20 s",
-            "cores 0, 2 and 3 wait in a graph with all_reduce at {file}:{sync} for core 1",
+            "cores 0, 2 and 3 wait in all_reduce at {file}:{step} for core 1",
             "core 1 is elsewhere at {file}:{sleep}"]),
     ],
 )  # fmt: skip
@@ -156,7 +198,7 @@ def test_cores_that_do_not_do_the_same_are_named(runs, fault, kind, words):
     assert done.kinds[0] == kind
     message = done.stderr.partition("\n")[0]
     assert message == done.events[0][1]["message"]
-    lines = {mark: line(mark) for mark in ("sync", "last", "rendezvous", "sleep", "reduce")}
+    lines = {mark: line(mark) for mark in MARKS}
     file = next(word for word in message.split() if "program.py" in word).rpartition(":")[0]
     for word in words:
         assert word.format(file=file, **lines) in message
@@ -212,6 +254,59 @@ def test_a_read_that_only_one_core_makes_and_that_does_not_cut_is_let_through(ru
 
 
 @pytest.mark.xla
+def test_cores_whose_batches_have_other_shapes_go_on_and_are_named(runs):
+    done = runs["shape"]
+    assert done.code == 0, done.stderr
+    [(kind, facts)] = done.events
+    assert kind == "graphs-vary"
+    assert (facts["what"], facts["stopped"]) == ("shapes", False)
+    assert (facts["cores"], facts["groups"]) == ([1], [[0, 2, 3], [1]])
+    shapes = "f32[4,4] on cores 0, 2 and 3, f32[3,4] on core 1: pad to one length on all cores"
+    assert facts["difference"] == shapes
+    assert done.stdout.count("done") == 4
+
+
+@pytest.mark.xla
+def test_nobody_is_blamed_where_no_majority_is_alike(runs):
+    done = runs["shapes"]
+    assert done.code == 0, done.stderr
+    [(_, facts)] = done.events
+    assert (facts["cores"], facts["groups"]) == ([], [[0], [1], [2], [3]])
+    assert facts["difference"].startswith("f32[5,4] on core 0, f32[6,4] on core 1, f32[7,4] on")
+    assert done.stdout.count("done") == 4
+
+
+@pytest.mark.xla
+def test_a_number_that_is_another_on_each_core_is_named_with_its_line(runs):
+    done = runs["number"]
+    assert done.code == 0, done.stderr
+    [(_, facts)] = done.events
+    assert facts["what"] == "constants"
+    assert facts["cause_place"][1] == line("number")
+    assert f"program.py:{line('number')} is 0 on core 0, an input on cores 1 to 3" in done.stderr
+
+
+@pytest.mark.xla
+def test_cores_that_take_different_shares_of_a_tensor_are_let_through_in_silence(runs):
+    """As FSDP shards a model: which part each core takes is a number in its graph."""
+    done = runs["shares"]
+    assert done.code == 0, done.stderr
+    assert done.events == []
+    assert done.stdout.count("done") == 4
+
+
+@pytest.mark.xla
+def test_the_facts_of_other_operations_hold_both_graphs(runs):
+    facts = runs["instead"].events[0][1]
+    assert (facts["what"], facts["stopped"]) == ("operations", True)
+    assert (facts["cores"], facts["groups"]) == ([1], [[0, 2, 3], [1]])
+    rest, odd = ([one["operation"] for one in each] for each in facts["differs"])
+    assert (rest, odd) == (["aten::sum"], ["aten::max"])
+    assert "aten::sum" in facts["texts"][0]
+    assert "aten::max" in facts["texts"][1]
+
+
+@pytest.mark.xla
 def test_a_model_that_the_cores_share_is_refused(runs):
     done = runs["shared"]
     assert done.code == 1
@@ -244,17 +339,73 @@ def test_cores_in_words():
     assert names([1, 2, 3, 4]) == "cores 1 to 4"
 
 
+def test_the_odd_cores_are_those_unlike_more_than_half_and_else_nobody():
+    assert minority(groups_of({0: "a", 1: "b", 2: "a"})) == [1]
+    assert minority(groups_of({0: "b", 1: "a", 2: "a", 3: "c", 4: "a"})) == [0, 3]
+    assert minority(groups_of({0: "a", 1: "b"})) == []
+    assert minority(groups_of({0: "a", 1: "a", 2: "b", 3: "c"})) == []
+
+
+# Form of the lines as torch_xla 2.9 prints them; the graphs are invented.
+ONE = """
+  %0 = f32[3,4]{1,0} xla::device_data(), xla_shape=f32[3,4]{1,0}
+  %1 = f32[3,4]{1,0} aten::sin(%0), xla_shape=f32[3,4]{1,0}, ROOT=0
+"""
+ANOTHER = """
+  %0 = f32[4,4]{1,0} xla::device_data(), xla_shape=f32[4,4]{1,0}
+  %1 = f32[4,4]{1,0} aten::sin(%0), xla_shape=f32[4,4]{1,0}, ROOT=0
+"""
+
+
 def test_difference_of_two_graphs():
-    # Form of the lines as torch_xla 2.9 prints them; the graphs are invented.
-    one = """
-      %0 = f32[3,4]{1,0} xla::device_data(), xla_shape=f32[3,4]{1,0}
-      %1 = f32[3,4]{1,0} aten::sin(%0), xla_shape=f32[3,4]{1,0}, ROOT=0
-    """
-    other = """
-      %0 = f32[4,4]{1,0} xla::device_data(), xla_shape=f32[4,4]{1,0}, ROOT=0
-    """
-    assert difference(one, other) == (
-        "it has xla::device_data f32[3,4], aten::sin f32[3,4]; "
-        "the others have xla::device_data f32[4,4]"
+    one, other = Graph.read(ONE), Graph.read(ANOTHER)
+    assert comparison.words(one, other) == (
+        "xla::device_data f32[3,4], aten::sin f32[3,4]",
+        "xla::device_data f32[4,4], aten::sin f32[4,4]",
     )
-    assert difference(one, one) == ""
+    assert comparison.words(one, one) == ("", "")
+    assert comparison.kind_of([one, other]) == comparison.SHAPES
+    assert comparison.first_shapes([one, other]) == ["f32[3,4]", "f32[4,4]"]
+    assert comparison.first_shapes([one, one]) is None
+
+
+def test_graphs_that_only_take_other_parts_of_a_tensor_differ_by_design():
+    def graph(start):
+        return Graph.read(
+            f"%0 = f32[8] xla::device_data(), xla_shape=f32[8]\n"
+            f"%1 = f32[4] xla::generic_slice(%0), base_indices=({start}), sizes=(4), "
+            "location=main@train.py:3, xla_shape=f32[4], ROOT=0"
+        )
+
+    assert comparison.kind_of([graph(0), graph(4)]) == comparison.SHARES
+
+
+def test_the_first_number_that_differs_is_found_with_its_line():
+    def hlo(text, row=12):
+        return (
+            f"  %number.1 = f32[] {text}, metadata={{op_type="
+            f'"{"prim__Constant" if "constant" in text else "xla__device_data"}" op_name="" '
+            f'source_file="/home/train.py" source_line={row}}}'
+        )
+
+    texts = [hlo("constant(0)"), hlo("constant(1)"), hlo("parameter(3)"), hlo("constant(0)", 40)]
+    found = comparison.first_number(texts, lambda file: file.endswith("train.py"))
+    assert found == ("/home/train.py", 12, ["0", "1", "an input", "an input"])
+    assert comparison.first_number(texts, lambda _file: False) is None
+    assert comparison.first_number(texts[:1] * 3, lambda _file: True) is None
+
+
+def test_other_operations_are_told_from_the_same_ones_on_other_numbers():
+    def graph(*nodes):
+        return Graph.read("\n".join(f"%{at} = {node}(), ROOT" for at, node in enumerate(nodes)))
+
+    data, constant = "f32[] xla::device_data", "f32[] prim::Constant"
+    three = "f32[3] aten::add"
+    assert comparison.kind_of([graph(three, data), graph(three, constant)]) == comparison.CONSTANTS
+    assert comparison.kind_of([graph(three), graph(three, three)]) == comparison.OPERATIONS
+
+
+def test_several_graphs_of_one_core_count_what_they_share_once():
+    both = Graph.read(f"IR {{{ONE}}}\nIR {{{ONE}  %2 = f32[3,4] aten::cos(%1), ROOT=0\n}}")
+    assert both.operations["aten::sin", "f32[3,4]", ""] == 1
+    assert both.operations["aten::cos", "f32[3,4]", ""] == 1

@@ -369,3 +369,18 @@ def test_the_line_that_debug_output_names_is_that_of_the_reads_in_the_report() -
         findings = series(other, metrics).findings  # the lines are told by themselves
         assert findings[0].locations == ()
         assert {row.locations[0].row for row in findings[1:]} <= {73, 80}
+
+
+def test_long_compilations_of_unknown_use_are_told_and_nothing_is_concluded() -> None:
+    report = diagnosed([time("CompileTime", 4, 148.0, 37.0)], {})
+    (found,) = report.findings
+    assert (found.code, found.severity, found.count) == ("XLA211", Severity.INFO, 4)
+    assert "4 compilations took 2 min 28 s, 37.0 s each on average" in found.message
+    assert report.summary.verdict.startswith("Compilation takes long")
+    assert not report.summary.conclusive
+    assert codes(diagnosed([time("CompileTime", 4, 20.0, 5.0)], {})) == []
+
+
+def test_results_whose_size_depends_on_data_are_named_from_counters_alone() -> None:
+    for name in ("aten::unique_dim", "aten::unique_consecutive", "aten::argwhere", "aten::_unique"):
+        assert "XLA201" in codes(diagnosed([], settled(**{name: 300})))

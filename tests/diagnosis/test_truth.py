@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.invented import InventedRun
+from xladoctor import catalogue
 from xladoctor.capture import rundir
 from xladoctor.diagnosis import diagnose
 from xladoctor.diagnosis.ranking import cause_of, ranked
@@ -276,6 +277,17 @@ def test_a_cause_stands_above_what_it_causes() -> None:
     assert ranked([elsewhere, failed, here]) == [here, failed, elsewhere]
 
 
+def test_the_table_of_causes_names_rules_that_there_are() -> None:
+    codes = set(catalogue.pages())
+    for row in catalogue.table("causes")["cause"]:
+        assert row["where"] in ("line", "anywhere")
+        assert row["why"]
+        assert set(row["symptoms"]) <= codes
+        for beginning in row["codes"]:
+            assert any(code.startswith(beginning) for code in codes)
+            assert beginning not in row["symptoms"]
+
+
 def test_the_verdict_names_the_cause_and_what_to_do_about_it(tmp_path: Path) -> None:
     run = settled()
     run.rows.append(
@@ -320,3 +332,79 @@ def test_a_slow_step_does_not_vanish_in_a_block_of_ten(tmp_path: Path) -> None:
     assert sum(result.steps[0][10:]) == pytest.approx(2.0)
     assert len(result.steps[0]) == 20
     assert "from 100 ms to 1.1 s" in render(result, "full")
+
+
+# -- cores that differ ----------------------------------------------------------------------------
+def differing(run: InventedRun, **facts: Any) -> InventedRun:
+    """A row as the simulation writes it."""
+    run.rows.append(
+        {"e": "divergence", "t": 9.0, "kind": "graphs", "message": "xladoctor: they differ",
+         "stopped": True, "step": 7, "site": run.site(41), "cause_site": run.site(40), **facts}
+    )  # fmt: skip
+    return run
+
+
+def extra(operation: str, place: str | None = "train.py:40", **more: Any) -> dict[str, Any]:
+    return {"operation": operation, "shape": "f32[]", "value": None, "count": 1, "place": place,
+            **more}  # fmt: skip
+
+
+def test_who_differs_and_in_what(tmp_path: Path) -> None:
+    added = [extra("aten::softmax"), extra("aten::max"), extra("aten::mul"), extra("aten::expand")]
+    run = differing(settled(8), what="operations", cores=[0], groups=[[1, 2, 3, 4, 5, 6, 7], [0]],
+                    differs=[[], added])  # fmt: skip
+    (found,) = report(run, tmp_path).findings
+    assert found.message == (
+        "core 0 builds another graph than cores 1-7: core 0 adds softmax, max, mul (train.py:40) "
+        "(step 7)"
+    )
+    assert (found.code, found.cores, found.locations[0].row) == ("XLA410", (0,), 40)
+    assert [(place.row, place.note) for place in found.related] == [(41, "the cores meet here")]
+
+
+def test_a_number_that_differs_from_core_to_core(tmp_path: Path) -> None:
+    run = differing(
+        settled(4), what="constants", cores=[], groups=[[0], [1], [2, 3]],
+        differs=[[extra("prim::Constant", value="0")], [extra("prim::Constant", value="1")],
+                 [extra("xla::device_data")]],
+    )  # fmt: skip
+    (found,) = report(run, tmp_path).findings
+    assert found.message.startswith("cores 0-3 build 3 different graphs: a number is 0 on core 0, ")
+    assert "1 on core 1, another number, as an input, on cores 2, 3 (train.py:40)" in found.message
+
+
+def test_shares_of_one_tensor_are_by_design(tmp_path: Path) -> None:
+    run = differing(settled(2), what="shares", groups=[[0], [1]], cores=[], differs=[[], []])
+    assert report(run, tmp_path).findings == ()
+
+
+def test_a_line_of_an_installed_package_is_no_line_to_change(tmp_path: Path) -> None:
+    run = settled(2)
+    inside = run.site(87, "/usr/lib/python3/site-packages/torch_xla/torch_xla.py")
+    differing(run, site=inside, cause_site=run.site(40))
+    (found,) = report(run, tmp_path).findings
+    places = (*found.locations, *found.related)
+    assert [(place.filename, place.row) for place in places] == [("train.py", 40), ("train.py", 99)]
+
+
+# -- launches one after the other -----------------------------------------------------------------
+def test_turns_of_an_earlier_launch_are_no_steps_of_the_training(tmp_path: Path) -> None:
+    training = settled(1, steps=10)
+    training.end()
+    path = training.write(tmp_path / "run")
+    looking = InventedRun(1)
+    looking.rows[0] |= {"pid": 4, "t": -9.0, "time": 1.0, "since": -9.0}
+    looking.step(0, None, None)
+    looking.rows[-1] |= {"turns": 1, "t0": -8.0, "t1": -7.0, "first": None, "last": None}
+    for row in looking.rows:
+        if row["e"] == "core-start":
+            row["t"] = -8.5
+    looking.rows += [
+        {"e": "core-end", "core": 0, "t": -6.0, "steps": 0, "turns": 1, "failed": False},
+        {"e": "end", "t": -5.0},
+    ]
+    earlier = looking.write(tmp_path / "other") / "p5-1"
+    earlier.rename(path / "p4-0")
+    result = diagnose(load([path]))
+    assert result.summary.steps == 10
+    assert not [note for note in result.notes if "No optimizer has stepped" in note]

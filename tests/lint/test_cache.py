@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hmac
 import json
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -308,3 +310,38 @@ def test_the_flags(project, capsys, linted):
     (project / "xladoctor.toml").write_text('cache-dir = "sub/cache"\n')
     main(["lint", "alone.py"])
     assert list((project / "sub" / "cache").glob("lint-*.json"))
+
+
+def test_a_run_in_which_nothing_changed_loads_no_parser(project):
+    code = (
+        "import sys\nfrom xladoctor.cli.app import main\n"
+        "code = main(['lint', '--isolated', '--output-format=json', '--cache-dir=kept', '.'])\n"
+        "print(code, 'libcst' in sys.modules, file=sys.stderr)\n"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True
+        )
+        for _ in range(2)
+    ]
+    assert runs[0].stdout == runs[1].stdout != ""
+    assert [item.stderr.split()[-2:] for item in runs] == [["1", "True"], ["1", "False"]]
+
+
+def test_two_runs_at_once_harm_nothing(project):
+    """Each replaces the whole store by its own: what is there is always one of them, complete."""
+    command = [
+        *(sys.executable, "-m", "xladoctor", "lint", "--isolated", "--output-format=json"),
+        *("--cache-dir=kept", "."),
+    ]
+    running = [
+        subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    said = {process.communicate()[0] for process in running}
+    assert [process.returncode for process in running] == [1, 1, 1]
+    assert len(said) == 1
+    [path] = (project / "kept").glob("lint-*.json")
+    assert opened(path)["results"]
+    assert not list((project / "kept").glob(".lint-*"))
+    after = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert {after.stdout} == said

@@ -170,6 +170,18 @@ def test_only_as_many_graphs_as_asked_for_and_it_is_said(tmp_path: Path) -> None
     assert any("1 of 3 graphs" in note for note in cost.notes)
 
 
+def test_a_sharded_graph_is_not_taken_for_that_of_one_core(tmp_path: Path) -> None:
+    text = graphs.product(256, 256, 256)
+    for sharding, error in (("{devices=[2,1]0,1}", True), ("{replicated}", False)):
+        name = "sharded" if error else "replicated"
+        run = graphs.run(
+            tmp_path / name, text.replace("parameter(0)", f"parameter(0), sharding={sharding}")
+        )
+        (cost,) = report(run).tpu or ()
+        assert (cost.graphs[0].error is not None) is error
+        assert (cost.step.device_seconds is None) is error
+
+
 def test_a_slice_that_is_too_small_for_the_collectives_is_told(tmp_path: Path) -> None:
     text = graphs.reductions(2).replace("replica_groups={}", "replica_groups={{0,1,2,3,4,5,6,7}}")
     (cost,) = report(graphs.run(tmp_path / "run", text, cores=8), "v5p-8").tpu or ()

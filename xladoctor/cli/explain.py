@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from xladoctor.cli.rules import allow_plugins, load_plugins
+from xladoctor.cli.rules import allow_plugins
 
 if TYPE_CHECKING:
     from xladoctor.catalogue import Page
@@ -33,6 +33,7 @@ _MARK = re.compile(r"  # error:( \[XLA\d{3}\])+$", re.MULTILINE)
 def explain(codes: tuple[str, ...], output_format: str, allow_plugins: bool) -> int:
     """Explain what a rule finds, why it matters and what to write instead."""
     from xladoctor import catalogue
+    from xladoctor.cli.pages import as_json, load_plugins
 
     load_plugins(allow=allow_plugins)
     # All are looked up before the first is shown: a wrong code must not be lost behind pages.
@@ -45,24 +46,6 @@ def explain(codes: tuple[str, ...], output_format: str, allow_plugins: bool) -> 
     else:
         click.echo("\n".join(page.text.strip() + "\n" for page in pages), nl=False)
     return 0
-
-
-def as_json(page: Page) -> dict[str, Any]:
-    """What machines are told of a rule; ``text`` is the page, Markdown."""
-    return {
-        "code": page.code,
-        "name": page.name,
-        "severity": page.severity.value,
-        "summary": page.summary,
-        "fix": page.fix,
-        "confidence": page.confidence,
-        "found_by": list(page.found_by),
-        "default": page.default,
-        "select": page.select or page.code if not page.default else None,
-        "since": page.since,
-        "url": page.url,
-        "text": page.text,
-    }
 
 
 def _render(pages: list[Page]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,29 +14,24 @@ import click
 from xladoctor import visible
 from xladoctor.cli import lint_files, lint_plans
 from xladoctor.errors import UsageError
-from xladoctor.lint import baseline, discovery, engine, sources
+from xladoctor.lint import baseline, discovery, sources
 from xladoctor.lint import run as runner
+from xladoctor.lint.asked import Result
 from xladoctor.lint.run import FileResult
-from xladoctor.report import junit, lint_github, lint_gitlab, lint_json, lint_sarif, lint_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from xladoctor import config
     from xladoctor.cli.lint_plans import Request
     from xladoctor.findings import Finding
     from xladoctor.lint.run import Plan
+    from xladoctor.report.lint_text import Lines
 
 
-#: Formats that are one text, and those of them that are JSON.
-_WHOLE: Mapping[str, Callable[[Sequence[Finding]], str]] = {
-    "github": lint_github.render,
-    "junit": functools.partial(junit.of, passed="no findings"),
-}
-_FOR_MACHINES: Mapping[str, Callable[[Sequence[Finding]], str]] = {
-    "gitlab": lint_gitlab.render,
-    "sarif": lint_sarif.render,
-}
+#: Formats that are one text, and those of them that are JSON; each is loaded when it is asked for.
+_FOR_MACHINES = ("json", "gitlab", "sarif")
+_WHOLE = (*_FOR_MACHINES, "github", "junit")
 
 
 def run(request: Request) -> int:
@@ -86,7 +82,7 @@ def _lint_stdin(request: Request, settings: config.Settings, plan: Plan) -> list
     search = lint_plans.search_of(settings)
     named = request.flag("stdin_filename") is not None and search.force_exclude
     if named and discovery.is_excluded(Path(name), search):
-        return [FileResult(name, engine.Result(), data)]
+        return [FileResult(name, Result(), data)]
     return [runner.lint_text(data, name, plan)]
 
 
@@ -118,6 +114,8 @@ def _act(request: Request, settings: config.Settings, results: Sequence[FileResu
         findings = _without_known(known, findings, results)
     _show(request, settings, findings, results)
     if settings.output_format in {"full", "concise"}:
+        from xladoctor.report import lint_text
+
         lint_files.say(lint_text.summary(findings, applied, unsafe=bool(flags["unsafe_fixes"])))
     if flags["exit_zero"]:
         return 0
@@ -167,25 +165,41 @@ def _render(
     results: Sequence[FileResult],
     stream: Any,
 ) -> None:
-    console = lint_files.console_on(stream)
+    statistics = bool(request.flags["statistics"])
     wanted = settings.output_format
-    if wanted == "json":
-        statistics = request.flags["statistics"]
-        text = lint_json.statistics(findings) if statistics else lint_json.render(findings)
-        stream.write(visible.in_json(text))
-    elif request.flags["statistics"]:
+    if wanted == "json" or (wanted in _WHOLE and not statistics):
+        stream.write(_whole(wanted, findings, statistics=statistics))
+        return
+    from xladoctor.report import lint_text
+
+    console = lint_files.console_on(stream)
+    if statistics:
         lint_text.statistics(findings, console)
-    elif wanted in _FOR_MACHINES:
-        stream.write(visible.in_json(_FOR_MACHINES[wanted](findings)))
-    elif wanted in _WHOLE:
-        stream.write(_WHOLE[wanted](visible.of(findings)))
     elif wanted == "concise":
         lint_text.concise(findings, console)
     else:
         lint_text.full(findings, _lines(results), console)
 
 
-def _lines(results: Sequence[FileResult]) -> lint_text.Lines:
+def _whole(wanted: str, findings: Sequence[Finding], *, statistics: bool) -> str:
+    """Findings in a format that is one text, with what a terminal would obey made visible."""
+    if wanted == "json":
+        from xladoctor.report import lint_json
+
+        text = lint_json.statistics(findings) if statistics else lint_json.render(findings)
+        return visible.in_json(text)
+    if wanted == "junit":
+        from xladoctor.report import junit
+
+        return junit.of(visible.of(findings), passed="no findings")
+    render = importlib.import_module(f"xladoctor.report.lint_{wanted}").render
+    if wanted in _FOR_MACHINES:
+        return visible.in_json(render(findings))
+    made: str = render(visible.of(findings))
+    return made
+
+
+def _lines(results: Sequence[FileResult]) -> Lines:
     contents = {item.filename: item.fixed or item.before for item in results}
 
     @functools.cache

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from xladoctor import visible
 from xladoctor.errors import UsageError
 from xladoctor.lint import fixes, sources, suppressions
-from xladoctor.lint.unused import UNUSED
+from xladoctor.lint.asked import UNUSED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rich.console import Console
 
     from xladoctor.lint.run import FileResult
 
@@ -29,6 +29,8 @@ def say(text: str) -> None:
 
 def console_on(stream: Any) -> Console:
     """A console that shows texts as they are, on a stream that no log viewer misreads."""
+    from rich.console import Console
+
     return Console(file=visible.Guarded(stream), highlight=False, emoji=False, markup=False)  # type: ignore[arg-type]
 
 
@@ -79,6 +81,8 @@ def show_fixes(results: Sequence[FileResult]) -> None:
 
 def diff(results: Sequence[FileResult]) -> int:
     """Show what the fixes would change; 1 if there is anything."""
+    from rich.text import Text
+
     console = console_on(sys.stdout)
     count = 0
     for result in results:

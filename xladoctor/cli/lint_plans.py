@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from xladoctor import config, files
 from xladoctor.cli import lint_files, trust
 from xladoctor.errors import UsageError
-from xladoctor.lint import discovery, engine, plugins
+from xladoctor.lint import discovery, plugins
 from xladoctor.lint import run as runner
+from xladoctor.lint.asked import NEWEST_TORCH_XLA, LintOptions
 from xladoctor.lint.cache import Cache
-from xladoctor.lint.model.file import NEWEST_TORCH_XLA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,7 +137,7 @@ def plan_of(request: Request, settings: config.Settings) -> Plan:
     if request.fixable is not None or request.unfixable is not None:
         fixable = chosen(request.fixable, (), request.unfixable or ())
     return runner.Plan(
-        engine.LintOptions(codes, target), settings.per_file_ignores, settings.root, fix, fixable
+        LintOptions(codes, target), settings.per_file_ignores, settings.root, fix, fixable
     )
 
 

@@ -37,7 +37,7 @@ _COLUMNS = ("code", "name", "severity", "fix", "found by", "summary")
 def rules(context: click.Context, output_format: str, allow_plugins: bool) -> int | None:
     """List all rules: what finds them and whether there is a fix."""
     from xladoctor import catalogue
-    from xladoctor.cli.explain import as_json
+    from xladoctor.cli.pages import as_json, load_plugins
 
     if context.invoked_subcommand is not None:
         return None
@@ -65,6 +65,7 @@ def test(codes: tuple[str, ...], plugin: tuple[str, ...], allow_plugins: bool) -
     from pathlib import Path
 
     from xladoctor import catalogue
+    from xladoctor.cli.pages import load_plugins
     from xladoctor.lint import plugins, selftest
 
     load_plugins(allow=allow_plugins)
@@ -88,21 +89,6 @@ def test(codes: tuple[str, ...], plugin: tuple[str, ...], allow_plugins: bool) -
             click.echo(f"        {line}")
     click.echo(f"{len(pages)} rules, {failed} failed.", err=True)
     return 1 if failed else 0
-
-
-def load_plugins(*, allow: bool) -> None:
-    """Load the rules that the settings of the current folder name, if they are trusted."""
-    from pathlib import Path
-
-    from xladoctor import config
-    from xladoctor.cli import trust
-    from xladoctor.lint import plugins
-
-    found = config.find(Path())
-    settings = config.read(found) if found is not None else config.Settings()
-    settings = trust.with_trusted_plugins(settings, allow=allow)
-    plugins.load(settings.plugins, settings.root, f"{settings.file}: plugins")
-    trust.tell_withheld(settings)
 
 
 def _row(page: Page) -> tuple[str, ...]:

@@ -63,6 +63,21 @@ class RunFacts(JoinedRuns):
             counts[step.core] = max(counts.get(step.core, 0), step.last or 0)
         return counts
 
+    def steps_of_source(self, source: str) -> int | None:
+        """Optimizer steps of all cores of the process that a metrics report is of.
+
+        Args:
+            source: As ``MetricsReport.source`` names it: the process's folder, and the file.
+        """
+        process = source.partition("/")[0]
+        counts = [
+            row.steps
+            for run in self.runs
+            for row in run.cores
+            if row.process == process and row.steps
+        ]
+        return sum(counts) or None
+
     @property
     def step_count(self) -> int:
         """The largest number of steps over the cores."""

@@ -94,6 +94,7 @@ def _from_state(state: State) -> Iterator[Finding]:
     total = compile_time.accumulator
     executed = state.execute_seconds
     if longest < limits.LONG_COMPILATION_SECONDS:
+        yield from _of_unknown_use(state)
         return
     if executed is not None and executed > limits.AMORTISED * (total or longest):
         return
@@ -109,6 +110,27 @@ def _from_state(state: State) -> Iterator[Finding]:
         by="report",
         certain=not early,
     )
+
+
+def _of_unknown_use(state: State) -> Iterator[Finding]:
+    """A minute or more of compilation in a text that does not say for how many steps."""
+    compile_time = state.metric("CompileTime")
+    total = compile_time.accumulator if compile_time else None
+    count = compile_time.total_samples if compile_time else None
+    known = (state.executions, state.reused_graphs, state.steps)
+    if not total or not count or any(value is not None for value in known):
+        return
+    if total >= limits.LONG_COMPILATION_SECONDS:
+        yield finding(
+            "XLA211",
+            f"{plural(count, 'compilation')} took {duration(total)}, {duration(total / count)} "
+            "each on average; for how many steps is not in this text",
+            _SUGGESTION,
+            count=count,
+            seconds=total,
+            by="report",
+            certain=False,
+        )
 
 
 def _from_profiler(pasted: Pasted) -> Iterator[Finding]:

@@ -25,6 +25,9 @@ def find(case: Case) -> Iterator[Finding]:
         if sent is None or not steps:
             total = state.samples(name)
             sent, steps = None if total is None else total - limits.SETUP_CONSTANTS, state.steps
+        if state.live and case.run is not None:
+            # Marks are counted for all cores of a process, loaders' and evaluations' too.
+            steps = case.run.steps_of_source(state.source)
         if sent is None or steps is None or steps < limits.STEADY_STEPS:
             continue
         if sum(state.fallbacks.values()) >= limits.CAUSED_BY_FALLBACKS * sent:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.diagnosis import mismatch_words
 from xladoctor.diagnosis.words import at, cores_text, finding, noted
 from xladoctor.readings.deaths import BROKEN_POOL
 
@@ -191,23 +192,33 @@ def _kind_of_standstill(rows: list[HangRow]) -> tuple[str, str, str]:
 
 
 def _divergences(run: RunFacts) -> Iterator[Finding]:
-    """The simulation stopped the run because a core came with another graph."""
+    """Cores came with different graphs, or to different collectives."""
     for row in run.divergences:
+        if row.what == "shares":
+            continue  # each core cuts its own part out of the same tensors, by design
         last = [c for c in run.compilation_rows if c.core == row.core][-1:]
-        place = run.place(row.frames or (last[0].frames if last else ()))
-        cause, detail = run.place(row.cause_frames), ""
-        if cause is None and row.kind == "graphs":
+        place = _own(run.place(row.frames)) or run.place(last[0].frames if last else ())
+        cause, detail = _own(run.place(row.cause_frames)), ""
+        if cause is None and row.kind == "graphs" and not row.differs:
             cause, detail = _seen_in_graphs(run, row)
         cores = row.cores or (() if row.core is None else (row.core,))
         when = f" (step {row.step})" if row.step else ""
+        said = row.message.removeprefix("xladoctor: ").partition("\n")[0]
+        if row.kind == "graphs":
+            said = mismatch_words.sentence(row) or said
         yield finding(
             "XLA410" if row.kind == "graphs" else "XLA405",
-            row.message.removeprefix("xladoctor: ").partition("\n")[0] + when + detail,
+            said + when + detail,
             _BY_KIND.get(row.kind, _SAME_GRAPHS),
             at=cause or place,
             cores=cores,
             related=[noted(place, "the cores meet here")] if place is not None else (),
         )
+
+
+def _own(place: Location | None) -> Location | None:
+    """A place in the user's own code; None for one in an installed package."""
+    return None if place is None or "-packages/" in place.filename else place
 
 
 def _seen_in_graphs(run: RunFacts, row: DivergenceRow) -> tuple[Location | None, str]:
@@ -226,7 +237,7 @@ def _seen_in_graphs(run: RunFacts, row: DivergenceRow) -> tuple[Location | None,
 def _partings(run: RunFacts) -> Iterator[Finding]:
     """The simulation has compared the weights, and they are not the same."""
     for row in run.partings:
-        place, cause = run.place(row.frames), run.place(row.cause_frames)
+        place, cause = _own(run.place(row.frames)), _own(run.place(row.cause_frames))
         yield finding(
             "XLA412",
             row.message,

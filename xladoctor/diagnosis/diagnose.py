@@ -38,6 +38,7 @@ from xladoctor.diagnosis.case import PARTS, Case, RunFacts
 from xladoctor.diagnosis.executed import marked
 from xladoctor.diagnosis.pasted import pasted
 from xladoctor.diagnosis.ranking import ranked
+from xladoctor.diagnosis.succession import without_earlier_turns
 from xladoctor.diagnosis.verdict import conclusive, verdict
 from xladoctor.findings import merge
 from xladoctor.results import Report, Summary, TimeParts
@@ -94,6 +95,7 @@ def diagnose(
         tpu: What the run would cost on TPU targets; findings of the first are among the others.
         notes: Sentences for the report, besides its own.
     """
+    readings = without_earlier_turns(readings)
     case = Case(
         run=RunFacts(readings.runs) if readings.runs else None,
         pasted=pasted(readings),

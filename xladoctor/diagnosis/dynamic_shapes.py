@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 #: U: troubleshoot.md, recompilation.md, aten_xla_type.cpp. index_put_ is left out: with index
 #: tensors of fixed size it is static, and a counter does not tell.
-DATA_DEPENDENT = ("nonzero", "masked_select", "_unique2", "_pack_padded_sequence")
+DATA_DEPENDENT = (
+    "nonzero", "argwhere", "masked_select", "_unique", "_unique2", "unique_dim",
+    "unique_consecutive", "_pack_padded_sequence",
+)  # fmt: skip
+_SPACES = ("xla", "aten")
 
 
 def find(case: Case) -> Iterator[Finding]:
@@ -25,7 +29,7 @@ def find(case: Case) -> Iterator[Finding]:
         found = {
             name: count
             for name in DATA_DEPENDENT
-            if (count := state.counter(f"xla::{name}", f"aten::{name}"))
+            if (count := state.counter(*(f"{space}::{name}" for space in _SPACES)))
         }
         if found and not state.too_early:
             what = ", ".join(f"{name} ({plural(count, 'time')})" for name, count in found.items())

@@ -199,6 +199,10 @@ class JoinedRuns:
                 self._shifted(i, row.process, next(iter(row.cores), row.core), row),
                 core=self._number(i, row.process, row.core),
                 cores=tuple(self._number(i, row.process, core) for core in row.cores),
+                groups=tuple(
+                    tuple(self._number(i, row.process, core) for core in group)
+                    for group in row.groups
+                ),
                 message=self._said(i, row.process, [row.core, *row.cores], row.message),
             )
             for i, run in enumerate(self.runs)

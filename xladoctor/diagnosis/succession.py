@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from xladoctor.readings.turns import NO_OPTIMIZER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from xladoctor.readings.tables import CoreRow, ProcessRow
+    from xladoctor.readings.tables import CoreRow, ProcessRow, Readings, Run
 
 _Row = TypeVar("_Row")
 
@@ -78,3 +80,45 @@ def shifted(row: _Row, steps: int) -> _Row:
     numbers = {name: getattr(row, name, None) for name in _STEPS}
     found = {name: number + steps for name, number in numbers.items() if number is not None}
     return dataclasses.replace(row, **found)  # type: ignore[type-var]
+
+
+def without_earlier_turns(readings: Readings) -> Readings:
+    """Readings in which turns of an earlier launch are no steps of the training that follows it.
+
+    A program may look at its devices in one launch, or evaluate, and train in the next: the turns
+    of the first are no optimizer steps, and steps are counted from the first of the training.
+    """
+    runs = tuple(_trained_only(run) for run in readings.runs)
+    turning = any(row.turns for run in runs for row in run.cores)
+    notes = [note for note in readings.notes if turning or not note.endswith(NO_OPTIMIZER)]
+    return dataclasses.replace(readings, runs=runs, notes=tuple(notes))
+
+
+def _trained_only(run: Run) -> Run:
+    turning = {row.process for row in run.cores if row.turns}
+    training = {row.process for row in run.cores if row.steps and not row.turns}
+    if not turning or not training:
+        return run
+    follows = followers([row for row in run.cores if row.steps], run.processes)
+    earlier = {follows[process] for process in training if follows.get(process) in turning}
+    if not earlier:
+        return run
+    unnumbered: dict[str, Any] = {
+        kind: tuple(
+            dataclasses.replace(row, first=None, last=None) if row.process in earlier else row
+            for row in getattr(run, kind)
+        )
+        for kind in ("steps", "syncs", "fallbacks", "launches")
+    }
+    return dataclasses.replace(
+        run,
+        cores=tuple(
+            dataclasses.replace(row, steps=0, turns=False) if row.process in earlier else row
+            for row in run.cores
+        ),
+        compilations=tuple(
+            dataclasses.replace(row, step=0) if row.process in earlier else row
+            for row in run.compilations
+        ),
+        **unnumbered,
+    )

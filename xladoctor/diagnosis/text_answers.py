@@ -31,8 +31,9 @@ _BLOCKS = {
 }
 _TOO_LITTLE = "This report shows too little to tell."
 _TOO_LITTLE_DEBUG = "This debug output shows too little to tell."
+_COMPILES_LONG = "Compilation takes long; whether it pays off, this report does not show."
 #: The verdicts that say neither that something is wrong nor that nothing is.
-TOO_LITTLE = frozenset({_TOO_LITTLE, _TOO_LITTLE_DEBUG})
+TOO_LITTLE = frozenset({_TOO_LITTLE, _TOO_LITTLE_DEBUG, _COMPILES_LONG})
 _GIVE_ALL = "Give the whole text of metrics_report(), at two steps some 20 apart."
 
 
@@ -69,6 +70,13 @@ def sound(pasted: Pasted, informed: Sequence[Finding]) -> Answer:
     if state is None:
         return _sound_debug(pasted, informed)
     too_little = _too_little(state)
+    compiling = next((found for found in informed if found.code == "XLA211"), None)
+    if too_little is not None and compiling is not None:
+        return (
+            _COMPILES_LONG,
+            f"{capital(compiling.message)}.",
+            f"{capital(compiling.suggestion)}. {_GIVE_ALL}",
+        )
     if too_little is not None:
         return _TOO_LITTLE, too_little, _GIVE_ALL
     facts = _facts(state)

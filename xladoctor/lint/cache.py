@@ -13,14 +13,13 @@ import contextlib
 import dataclasses
 import hashlib
 import hmac
+import importlib.metadata
 import json
 import os
 import platform
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import libcst
 
 from xladoctor import __version__, catalogue
 from xladoctor.files import make_ignored, read_bytes
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from xladoctor.findings import Finding
-    from xladoctor.lint.engine import LintOptions
+    from xladoctor.lint.asked import LintOptions
     from xladoctor.lint.linking import Group
 
     #: Names of files to what was found in them.
@@ -178,5 +177,5 @@ def _state(rules: Iterable[Path]) -> str:
         with contextlib.suppress(OSError):
             found = path.stat()
             stamps.append(f"{path}\0{found.st_size}\0{found.st_mtime_ns}")
-    versions = (__version__, platform.python_version(), str(libcst.LIBCST_VERSION))
+    versions = (__version__, platform.python_version(), importlib.metadata.version("libcst"))
     return hashlib.sha256("\n".join((*versions, *stamps)).encode()).hexdigest()[:16]

@@ -7,14 +7,13 @@ import dataclasses
 import hashlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from xladoctor.lint import sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from xladoctor.lint.cache import Cache
     from xladoctor.lint.sources import Source
 
 _ROOT = re.compile(r"torch_xla|\btpu_cores\b|accelerator\s*=\s*['\"]tpu['\"]")
@@ -37,6 +36,16 @@ class Facts:
     modules: tuple[str, ...]
 
 
+class KeptFacts(Protocol):
+    """Where facts of files are kept from run to run."""
+
+    def facts(self, digest: str) -> Facts | None:
+        """Those of a file with this content, None if they are not known."""
+
+    def keep_facts(self, digest: str, facts: Facts) -> None:
+        """Remember them."""
+
+
 class Files:
     """Files by name, read when they are asked for.
 
@@ -49,7 +58,7 @@ class Files:
     """
 
     def __init__(
-        self, contents: Mapping[str, bytes] | None = None, cache: Cache | None = None
+        self, contents: Mapping[str, bytes] | None = None, cache: KeptFacts | None = None
     ) -> None:
         self._data: dict[str, bytes | None] = dict(contents or {})
         self._cache = cache

@@ -12,10 +12,11 @@ from xladoctor import catalogue
 from xladoctor.findings import Edit, Finding, Fix, Location, Position, in_source_order
 from xladoctor.lint import rules as registry
 from xladoctor.lint import sources, suppressions
-from xladoctor.lint.model.file import NEWEST_TORCH_XLA, FileModel
+from xladoctor.lint.asked import UNPARSABLE, UNUSED, Failure, LintOptions, Member, Result
+from xladoctor.lint.model.file import FileModel
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
-from xladoctor.lint.unused import UNUSED, unused
+from xladoctor.lint.unused import unused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.sources import Cell, Source, Unreadable
     from xladoctor.lint.suppressions import Suppressions
 
-UNPARSABLE = "XLA001"
+__all__ = ["Failure", "LintOptions", "Member", "Result", "lint", "lint_together", "unparsable"]
+
 #: Families whose problems cost something each time round a loop.
 _PER_STEP = ("XLA1", "XLA2", "XLA5")
 
@@ -34,49 +36,6 @@ _Made = TypeVar("_Made")
 #: A file without any of these words cannot concern our rules: it is only checked for its syntax.
 #: (``output`` holds "tpu" too.)
 _MARKERS = re.compile(r"xla|(?<![a-z])tpu|xrt_|pjrt_", re.IGNORECASE)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class LintOptions:
-    """What the rules are asked.
-
-    Attributes:
-        codes: Codes of the rules to run; None for all that are on by default.
-        target: torch_xla version to lint for.
-    """
-
-    codes: frozenset[str] | None = None
-    target: tuple[int, ...] = NEWEST_TORCH_XLA
-
-    def asks(self, code: str) -> bool:
-        """Whether a rule is to be run."""
-        if self.codes is not None:
-            return code in self.codes
-        page = catalogue.pages().get(code)
-        return page is None or page.default
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Failure:
-    """A rule (or the model) that broke on a file: our fault, never the user's."""
-
-    filename: str
-    rule: str
-    error: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.filename}: internal error in {self.rule}: {self.error}; "
-            "please report it with the file, the other results are complete"
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Result:
-    """What linting one source gave; findings in source order."""
-
-    findings: tuple[Finding, ...] = ()
-    failures: tuple[Failure, ...] = ()
 
 
 def lint(
@@ -93,27 +52,13 @@ def lint(
     return result
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Member:
-    """A source that is linted together with others.
-
-    Attributes:
-        source: What to lint.
-        options: Which rules, for which torch_xla.
-        imports: Modules as its imports spell them to the file names of the other members.
-    """
-
-    source: Source
-    options: LintOptions
-    imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
 def lint_together(
     members: Sequence[Member], rules: Mapping[str, Rule] | None = None
 ) -> list[Result]:
     """Lint sources that import each other; one result each, in their order. Pure.
 
-    A source that cannot be read drops out of the program and does not hinder the others.
+    The result of one that is not wanted is empty. A source that cannot be read drops out of the
+    program and does not hinder the others.
     """
     rules = registry.rules() if rules is None else rules
     linked = len(members) > 1 or any(not code.startswith("XLA") for code in rules)
@@ -125,6 +70,9 @@ def lint_together(
     by_name = {member.source.filename: member.source for member in members}
     done = []
     for member in members:
+        if not member.wanted:
+            done.append(Result())
+            continue
         source, options = member.source, member.options
         first = results.get(source.filename, start[source.filename][0])
         findings, failures = list(first.findings), list(first.failures)

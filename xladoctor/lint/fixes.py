@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from xladoctor.findings import Edit, Finding, Position
-    from xladoctor.lint.engine import Result
+    from xladoctor.lint.asked import Result
     from xladoctor.lint.sources import Source
 
 #: Each pass resolves at least one overlap; more than a few only happen if two fixes fight.

@@ -10,14 +10,14 @@ import re
 from typing import TYPE_CHECKING
 
 from xladoctor.lint import engine, fixes
+from xladoctor.lint.asked import UNUSED, LintOptions
 from xladoctor.lint.sources import Source
-from xladoctor.lint.unused import UNUSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.catalogue import Example, Page
-    from xladoctor.lint.engine import Result
+    from xladoctor.lint.asked import Result
 
 _MARK = re.compile(r"#\s*error:(?P<codes>(\s*\[[A-Z]+\d+\])+)\s*$")
 
@@ -68,7 +68,7 @@ def _blocks(page: Page) -> Iterator[str]:
 def _lint(source: Source, page: Page) -> Result:
     # What suppresses nothing is known when all other rules were asked.
     codes = None if page.code == UNUSED else frozenset({page.code})
-    result = engine.lint(source, engine.LintOptions(codes=codes))
+    result = engine.lint(source, LintOptions(codes=codes))
     own = tuple(item for item in result.findings if item.code == page.code)
     return dataclasses.replace(result, findings=own)
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from xladoctor.errors import UsageError
 from xladoctor.lint import discovery, engine, fixes, linking, sources
-from xladoctor.lint.engine import Member
+from xladoctor.lint.asked import Member
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from xladoctor.findings import Finding
-    from xladoctor.lint.engine import Result
+    from xladoctor.lint.asked import Result
     from xladoctor.lint.run import Plan
     from xladoctor.lint.sources import Source
 
@@ -95,9 +95,13 @@ class Program:
 
             def lint(source: Source, name: str = name, lines: _Lines = lines) -> Result:
                 lines.see(source)
-                members = self._members(version)
                 place = self.names.index(name)
-                members[place] = dataclasses.replace(members[place], source=source)
+                members = [
+                    dataclasses.replace(member, source=source)
+                    if index == place
+                    else dataclasses.replace(member, wanted=False)
+                    for index, member in enumerate(self._members(version))
+                ]
                 return engine.lint_together(members)[place]
 
             def fixable(item: Finding, lines: _Lines = lines) -> bool:

@@ -15,6 +15,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.findings import Applicability, Edit, Fix, Position
 from xladoctor.lint import rules as registry
+from xladoctor.lint.asked import UNUSED
 from xladoctor.lint.model.file import Place, Problem
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Function
     from xladoctor.lint.suppressions import Directive, Suppressions
 
-UNUSED = "XLA002"
 _SELF = ("XLA001", UNUSED)
 _DEPTH = 5
 

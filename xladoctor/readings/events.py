@@ -342,6 +342,13 @@ class EventReader:
                 self._site(event.get("site")),
                 self._site(event.get("cause_site")),
                 text(event.get("kind")) or "graphs",
+                text(event.get("what")),
+                tuple(integers(group) for group in _list(event.get("groups"))),
+                tuple(
+                    tuple(_extra(one) for one in _list(extras) if isinstance(one, dict))
+                    for extras in _list(event.get("differs"))
+                ),
+                text(event.get("difference")) or "",
             )
         )
 
@@ -390,3 +397,17 @@ class EventReader:
     def _on_end(self, event: dict[str, Any]) -> None:
         self._ended = True
         self._until = number(event.get("t"))
+
+
+def _list(value: Any) -> list[Any]:
+    """A list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def _extra(one: dict[str, Any]) -> tables.Extra:
+    return tables.Extra(
+        text(one.get("operation")) or "",
+        text(one.get("shape")) or "",
+        text(one.get("value")),
+        text(one.get("place")),
+    )

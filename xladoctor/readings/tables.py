@@ -284,12 +284,34 @@ class HangRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Extra:
+    """An operation that the graph of some cores has and that of the others has not.
+
+    Attributes:
+        operation: As torch or torch_xla names it ("aten::softmax").
+        shape: Of its result.
+        value: Of a constant.
+        place: "train.py:40": the last part of the file's name, and the row.
+    """
+
+    operation: str
+    shape: str = ""
+    value: str | None = None
+    place: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class DivergenceRow:
     """A core was about to run another graph than those that it shares a collective with.
 
     Attributes:
         kind: "graphs"; "collectives" if one of them is in some cores' graphs only; "tags" for a
             rendezvous that the cores gave different names.
+        what: In what graphs differ: "operations", "shapes", "constants", "shares" (each core cuts
+            its own part out of the same tensors, by design) or "collectives".
+        groups: The cores that have the same graph, group by group.
+        differs: For each group what its graph has and that of the others has not.
+        difference: The same in the words of the simulation.
     """
 
     process: str
@@ -300,6 +322,10 @@ class DivergenceRow:
     frames: tuple[Frame, ...] = ()
     cause_frames: tuple[Frame, ...] = ()
     kind: str = "graphs"
+    what: str | None = None
+    groups: tuple[tuple[int, ...], ...] = ()
+    differs: tuple[tuple[Extra, ...], ...] = ()
+    difference: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -144,14 +144,15 @@ def _thinned(alive: list[int]) -> tuple[int, ...]:
 def out_of_memory(message: str) -> tuple[Refusal, tuple[Allocation, ...]] | None:
     """What a refusal for want of memory says; None if the message is of something else."""
     used = _USED.search(message)
+    if used is not None and used[3] != "hbm":
+        return None  # memory on the chip: the compiler's own affair, no smaller batch mends it
     beyond = _BEYOND.search(message)
     if used is not None:
         need, limit = _bytes(used[1]), _bytes(used[2])
-        where = "device memory" if used[3] == "hbm" else f"memory of the kind {used[3]}"
         sentence = (
-            f"does not fit: it needs {used[1]}iB of {used[2]}iB of {where}"
+            f"does not fit: it needs {used[1]}iB of {used[2]}iB of device memory"
             if used[1][-1] in "KMGT"
-            else f"does not fit: it needs {need:,} of {limit:,} bytes of {where}"
+            else f"does not fit: it needs {need:,} of {limit:,} bytes of device memory"
         )
     elif beyond is not None:
         need, limit = int(beyond[1]), int(beyond[2])

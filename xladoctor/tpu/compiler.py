@@ -145,6 +145,13 @@ def compile_all(
 
 def _cannot(request: Request) -> compiled.Compiled | None:
     """The answer to a request that cannot be made."""
+    if request.graph.sharded:
+        return _failed(
+            request,
+            "not-asked",
+            "the graph is of several devices together (SPMD), and what one of them takes is not "
+            "asked: record the program without sharding",
+        )
     if request.replicas <= request.target.cores:
         return None
     return _failed(

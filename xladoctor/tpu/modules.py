@@ -6,12 +6,12 @@ instruction is written into its row before compilation, and what the compiler sa
 through it. A graph whose files have moved is still the same graph, and found in the cache.
 
 Fields of XLA's protocol buffers that are used (xla/service/hlo.proto, xla/xla_data.proto):
-``HloProto`` 1 module; ``HloModuleProto`` 2 name of the entry, 3 computations, 4 program shape,
-6 id of the entry, 8 aliases (entries: 1 index of the result, 2 number of the parameter, 4 kind: 1
-may alias), 17 stack frames; ``HloComputationProto`` 2 instructions, 5 id, 6 root;
+``HloProto`` 1 module; ``HloModuleProto`` 2 name of the entry, 3 computations, 4 program shape, 6 id
+of the entry, 8 aliases (entries: 1 index of the result, 2 number of the parameter, 4 kind: 1 may
+alias), 17 stack frames; ``HloComputationProto`` 2 instructions, 5 id, 6 root;
 ``HloInstructionProto`` 1 name, 2 opcode, 3 shape (2 type, 3 sizes), 7 metadata, 9 number of the
-parameter, 35 id, 36 operands, 49 and 87 replica groups; ``OpMetadata`` 2 name, 3 file, 4 row, 15
-stack frame.
+parameter, 35 id, 36 operands, 40 sharding, 49 and 87 replica groups; ``OpMetadata`` 2 name, 3 file,
+4 row, 15 stack frame.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class Prepared:
         sources: By the number of the instruction, from 1.
         collectives: How many collectives it has.
         donated: How many results take the memory of an input.
+        sharded: Whether tensors are cut up between devices (SPMD): then the graph is of all of
+            them together, and what it costs one of them is not known before it is partitioned.
         cores: The largest number of a core that a collective names, and one; 0 if none is named
             (then a collective is of all cores).
     """
@@ -81,6 +83,7 @@ class Prepared:
     sources: tuple[Source, ...]
     collectives: int
     donated: int
+    sharded: bool
     cores: int
 
     def source(self, row: int | None) -> Source | None:
@@ -140,6 +143,7 @@ def prepare(data: bytes, *, donate: bool = False) -> Prepared:
         sources=numbered.sources(),
         collectives=numbered.collectives,
         donated=numbered.donated,
+        sharded=numbered.sharded,
         cores=numbered.cores,
     )
 
@@ -178,6 +182,7 @@ class _Numbering:
         self._parameters: dict[tuple[int, str], set[int]] = {}
         self.collectives = 0
         self.donated = 0
+        self.sharded = False
         self.cores = 0
         out = []
         for key, _, value, whole in parts(module):
@@ -250,6 +255,8 @@ class _Numbering:
                 metadata = value
             else:
                 out.append(whole)
+            if key == 40 and isinstance(value, bytes):
+                self.sharded = self.sharded or _tiled(value)
             if key in (49, 87) and isinstance(value, bytes):
                 self.cores = max(self.cores, *(1 + one for one in _replicas(key, value)), 0)
         row = len(self._found) + 1
@@ -384,6 +391,11 @@ def _shape(value: bytes | int | None) -> str:
     if dtype in (0, 13):
         return ""
     return f"{_TYPES.get(dtype, f'type{dtype}')}[{','.join(map(str, sizes))}]"
+
+
+def _tiled(sharding: bytes) -> bool:
+    """Whether a sharding cuts a tensor up (``OpSharding``: 1 type, 3 if so; 5 those of a tuple)."""
+    return dict(fields(sharding)).get(1) == 3 or any(map(_tiled, messages(sharding, 5)))
 
 
 def _operation(name: str) -> str:

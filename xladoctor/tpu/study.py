@@ -102,12 +102,19 @@ def study(run: Run, targets: Sequence[Target], settings: Settings) -> tuple[Targ
 def _chosen(run: Run, most: int) -> tuple[list[Asked], list[str]]:
     """The graphs that are compiled, and sentences on those that are not."""
     folder = Path(run.manifest.path)
-    found = []
-    notes = []
-    for one in typical.used(run):
-        graph = _read(folder / one.process / f"{one.hlo}.pb.z", one.donates)
+
+    def path(one: typical.Used) -> Path:
+        return folder / one.process / f"{one.hlo}.pb.z"
+
+    found: dict[str, Asked] = {}
+    notes: list[str] = []
+    # To prepare a graph takes time as well: no more of them than are compiled.
+    waiting = sorted(typical.used(run), key=lambda one: (-one.per_step, -_size(path(one))))
+    while waiting and len(found) < most:
+        one = waiting.pop(0)
+        graph = _read(path(one), one.donates)
         if isinstance(graph, modules.Prepared):
-            found.append(Asked(one, graph))
+            found.setdefault(graph.digest, Asked(one, graph))
         else:
             notes.append(f"{graph}.")
     if not found:
@@ -116,18 +123,17 @@ def _chosen(run: Run, most: int) -> tuple[list[Asked], list[str]]:
             "'xladoctor profile' and --detail normal (the default)"
             + (f" ({notes[0].rstrip('.')})" if notes else "")
         )
-    found.sort(key=lambda one: (-one.used.per_step, -len(one.graph.module)))
-    by_digest: dict[str, Asked] = {}
-    for asked in found:
-        by_digest.setdefault(asked.graph.digest, asked)
-    different = list(by_digest.values())
-    if len(different) > most:
-        left = len(different) - most
+    if waiting:
         notes.append(
-            f"{left} of {len(different)} graphs were not compiled (--tpu-graphs {most}): those of "
-            "the typical step come first, then the largest."
+            f"{len(waiting)} of {len(waiting) + len(found)} graphs were not compiled (--tpu-graphs "
+            f"{most}): those of the typical step come first, then the largest."
         )
-    return different[:most], notes
+    return list(found.values()), notes
+
+
+def _size(path: Path) -> int:
+    """Bytes of a graph's file; 0 if it is not there."""
+    return path.stat().st_size if path.is_file() else 0
 
 
 def _read(path: Path, donates: bool) -> modules.Prepared | str:

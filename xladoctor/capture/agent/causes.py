@@ -85,6 +85,19 @@ def look(frames: Iterable[FrameType], device: str = "xla") -> Seen:
     return seen
 
 
+def tensors_in(frame: FrameType) -> list[Any]:
+    """The tensors in a frame's variables, in the order of their names."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return []
+    found = [
+        (path, tensor)
+        for name, value in _locals(frame)
+        for path, tensor in _tensors(name, value, torch.Tensor)
+    ]
+    return [tensor for _, tensor in sorted(found, key=lambda one: one[0])[:TENSORS]]
+
+
 def _history(newest: Any) -> tuple[int, int] | None:
     """The numbers of the oldest and the newest operation of a history of at most ``HISTORY``."""
     if newest is None or not hasattr(newest, "_sequence_nr"):

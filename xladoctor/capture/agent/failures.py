@@ -27,6 +27,7 @@ class Failures:
         self._accounts = accounts
         self._sites = sites
         self._told: list[BaseException] = []
+        self._divergences = 0
         self._stopped: list[str] = []  # what the simulation said when it stopped the cores
 
     def told(self, kind: str, facts: dict[str, Any]) -> None:
@@ -34,7 +35,7 @@ class Failures:
 
         Args:
             kind: "core-failed", "cores-part", "tags-differ", "graphs-differ",
-                "collectives-differ" or why no core can go on.
+                "graphs-vary", "collectives-differ" or why no core can go on.
             facts: See ``simulate.install``.
         """
         if kind == "core-failed":
@@ -49,10 +50,13 @@ class Failures:
             self._process.hook_off(f"check {facts['check']}", facts["error"])
         elif kind == "tags-differ":
             self._with_places("divergence", {"kind": "tags", **facts})
+        elif kind == "graphs-vary":
+            self._with_places("divergence", self._with_graphs({"kind": "graphs", **facts}))
         else:
             self._stopped.append(str(facts.get("message", kind)))
             if kind in _DIVERGENCES:
-                self._with_places("divergence", {"kind": _DIVERGENCES[kind], **facts})
+                row = self._with_graphs({"kind": _DIVERGENCES[kind], **facts})
+                self._with_places("divergence", row)
                 self._process.note(self._stopped[-1])
             else:
                 self._all_stand_still(kind, facts)
@@ -108,6 +112,18 @@ class Failures:
         if event == "divergence" and account is not None:
             row["step"] = account.current_step
         self._process.say(_plain(row))
+
+    def _with_graphs(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Keep the graphs themselves: one for each group of cores that have the same."""
+        texts = facts.pop("texts", ())
+        self._divergences += 1
+        names = [f"graphs/divergence-{self._divergences:02}-{at}" for at in range(len(texts))]
+        kept = [
+            name
+            for name, text in zip(names, texts, strict=True)
+            if self._process.keep(f"{name}.txt.z", text)
+        ]
+        return {**facts, "graphs": kept}
 
     def _all_stand_still(self, kind: str, facts: dict[str, Any]) -> None:
         """One row for each core: where it stands while no core can go on."""

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .causes import Causes, Seen, look
+from .sites import is_users_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +151,8 @@ class Graphs:
         if threading.get_ident() != account.owner:
             frame = sys._current_frames().get(account.owner, frame)
         modelled = graph.get("modelled")
-        users = self._sites.users(frame, EXPLAINING_FRAMES)
+        users = [one for one in self._sites.users(frame) if is_users_own(one)]
+        users = users[:EXPLAINING_FRAMES]
         seen = look(users) if modelled is None else Seen()
         if modelled is not None:
             cause = {**modelled, "site": site}

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from ..masking import masked
@@ -45,6 +46,10 @@ class Process:
     def write(self, *rows: dict[str, Any]) -> None:
         """Append rows."""
         self._writer.rows(rows)
+
+    def keep(self, name: str, text: str) -> bool:
+        """Keep a text, packed, in the process's folder; whether that was possible."""
+        return self._writer.keep(name, zlib.compress(text.encode("utf-8", "replace"), 1))
 
     def hold(self, make: Callable[[], dict[str, Any]], now: float) -> None:
         """Append a row of a short step a moment later."""

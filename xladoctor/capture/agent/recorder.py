@@ -20,6 +20,7 @@ from .failures import Failures
 from .graphs import Graphs
 from .loaders import Loaders
 from .points import (
+    COLLECTIVE,
     CORE,
     FALLBACK,
     FEED,
@@ -96,6 +97,7 @@ class Recorder:
             (FALLBACK, self._fallback),
             (WAIT, self._wait),
             (RENDEZVOUS, self._rendezvous),
+            (COLLECTIVE, self._collective),
             (LOADER, self._loader),
             (MADE, self._made),
             (UPLOAD, self._upload),
@@ -112,6 +114,8 @@ class Recorder:
                 self.process.note("interrupted from the keyboard (SIGINT)")
             elif kind == "not-obeyed":
                 self.process.note(str(facts["message"]))
+            elif kind == "graphs-not-compared":
+                self.process.hook_off("comparison of the cores' graphs", facts["error"])
             elif kind == "not-compared":
                 self.process.hook_off("comparison of the cores' weights", facts["error"])
             else:
@@ -337,6 +341,15 @@ class Recorder:
                 self._graphs.ended(
                     account, call, "sync", self._site(account, sys._getframe(1)), 0.0
                 )
+
+    def _collective(self, call: Call, proceed: Callable[[], Any]) -> Any:
+        try:
+            return proceed()
+        finally:
+            waited = call.facts.get("waited", 0.0)  # for other cores, in the simulation
+            found = self._account(call) if waited else None
+            if found is not None and found[1] and not found[0].reads:
+                found[0].move("trace", "core_wait", waited)
 
     def _timed(self, call: Call, proceed: Callable[[], Any], part: str) -> Any:
         found = self._account(call)

@@ -140,6 +140,11 @@ class Sites:
             return number
 
 
+def is_users_own(frame: FrameType) -> bool:
+    """Whether a frame is of the user's own code, and not of an installed package."""
+    return "-packages" + os.sep not in frame.f_code.co_filename
+
+
 def _as_recorded(kept: list[FrameType]) -> tuple[tuple[str, int, str], ...]:
     return tuple(
         (_file(found.f_code.co_filename), found.f_lineno or 0, found.f_code.co_name)

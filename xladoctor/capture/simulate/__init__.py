@@ -7,7 +7,8 @@ the agent, so that they do not:
 ``environment``  the variables to set before the program starts
 ``cores``        who runs, who waits for whom, who has failed; ``running`` gives the cores that run
 ``gate``         when a core may launch, read and wait
-``divergence``   which core builds another graph, and what differs
+``divergence``   which core builds another graph
+``mismatch``     what differs, and whether the cores can go on; ``comparison`` reads their graphs
 ``standstill``   who waits where and for whom, in words
 ``agreement``    whether the cores' models are still equal; ``reductions``, ``owners`` help it
 ``checks``       what trains wrong without an error
@@ -52,10 +53,12 @@ def install(
         cores: How many cores; the environment must be that of :func:`environment`.
         on_event: Told what the run directory should know, as ``on_event(kind, facts)``. Kinds:
             "core-failed" (core, error); "core-left", "cores-differ" and "hang" (message, and what
-            ``standstill.stands`` gives); "graphs-differ", "collectives-differ" and "tags-differ"
-            (message, cores, place, cause_place); "cores-part" (see ``agreement``); "silent" (check,
-            core, step, place, and what the check knows, see ``checks``); "not-obeyed"
-            (message), "interrupted", "process-ended" (core, error, left). Called from any thread;
+            ``standstill.stands`` gives); "graphs-differ", "collectives-differ", "graphs-vary"
+            (the cores go on) and "tags-differ" (message, cores, place, cause_place; see
+            ``mismatch``); "cores-part" (see ``agreement``); "silent" (check,
+            core, step, place, and what the check knows, see ``checks``); "not-compared" and
+            "graphs-not-compared" (error); "not-obeyed" (message), "interrupted",
+            "process-ended" (core, error, left). Called from any thread;
             exceptions of it are ignored.
 
     Returns:

@@ -16,10 +16,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from .divergence import odd_ones
+from .divergence import Pending
+from .mismatch import ON_A_TPU, of_graphs
 from .modes import Mode, Rooms
 from .places import user_frame, user_place
-from .standstill import ON_A_TPU, describe, tags_differ
+from .standstill import describe, tags_differ
 from .wording import names
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ GRACE_SECONDS = 5.0
 #: The same when cores are known to wait inside a collective that can never be complete: XLA
 #: complains after 5 s and aborts the process after 10 s.
 GRACE_IN_COLLECTIVE_SECONDS = 1.0
+
+#: What the purpose of a meeting before a graph's first collective begins with.
+BEFORE = "before "
 
 #: How many different sentences about rendezvous with different tags are said in one run.
 MOST_SENTENCES = 8
@@ -102,6 +106,7 @@ class Meeting:
         launched: How many cores have launched the graph they met for.
         first: The first of them; ``first_graph`` is the hash of its graph, if that is known.
         first_compiled: Whether it had to compile it.
+        apart: Whether the cores have to run what is pending by themselves, see ``mismatch``.
     """
 
     purposes: dict[int, str] = dataclasses.field(default_factory=dict)
@@ -111,6 +116,7 @@ class Meeting:
     first: int = 0
     first_graph: str | None = None
     first_compiled: bool = False
+    apart: bool = False
 
 
 class Crew:
@@ -302,6 +308,8 @@ class Crew:
             return
         if not ended and len(set(here.values())) == 1:
             self._compare_tags(meeting)
+            if not self._compare_graphs(meeting):
+                return
             meeting.complete = True
             self.rooms.admit(self.cores[number] for number in here)
             self.meeting = Meeting()
@@ -339,6 +347,29 @@ class Crew:
             sys.stderr.write(f"{found[0]}\n")
             self.tell("tags-differ", message=found[0], **found[1])
 
+    def _compare_graphs(self, meeting: Meeting) -> bool:
+        """Whether the cores may go on with the graphs that they have brought. Holds the lock."""
+        if not all(isinstance(one, Pending) for one in meeting.brought.values()):
+            return True
+        launch = not next(iter(meeting.purposes.values())).startswith(BEFORE)
+        try:
+            found = of_graphs(self, meeting, launch=launch)
+        except Exception as error:
+            self.tell("graphs-not-compared", error=error)
+            return True
+        if found is None:
+            return True
+        if found.stops:
+            self._end(found.event, found.message, found.facts)
+            return False
+        meeting.apart = True
+        key = f"{found.facts['what']} {found.facts['place']}"
+        if found.message and key not in self._said and len(self._said) < MOST_SENTENCES:
+            self._said.add(key)
+            sys.stderr.write(f"{found.message}\n")
+            self.tell(found.event, message=found.message, **found.facts)
+        return True
+
     def differ(self, core: Core, meeting: Meeting, other: int) -> None:
         """Cores that met for one launch have launched different graphs.
 
@@ -348,32 +379,22 @@ class Crew:
             other: The one with the new graph; if it is the one that came last, it may hang in the
                 launch of it.
         """
-        odd = odd_ones({number: brought.reads for number, brought in meeting.brought.items()})
-        why, cause = "", None
-        if odd:
-            who = names(odd[0])
-            mine, theirs = (meeting.brought[cores[0]] for cores in odd)
-            if mine.reads:
-                why = f": {who} read values before it ({', '.join(mine.reads)})"
-                why += " and the others did not"
-            else:
-                why = f": {who} did not read the values before it that the others read"
-            cause = next(iter(mine.read_at or theirs.read_at), None)
-        who = "the cores build different graphs"
         first = meeting.first
-        if not odd and first is not None and first != core.number:
+        who = "the cores build different graphs"
+        if first is not None and first != core.number:
             who = f"{names(sorted((core.number, first)))} build different graphs"
         message = (
             f"xladoctor: {who} for the same launch"
-            f"{user_place(core.thread)}, and they hold a collective{why}. {ON_A_TPU}"
+            f"{user_place(core.thread)}, and they hold a collective. {ON_A_TPU}"
         )
         with self._changed:
             self.grace, self.stuck = GRACE_IN_COLLECTIVE_SECONDS, True
-            facts = {
-                "cores": odd[0] if odd else [other],
+            facts: dict[str, Any] = {
+                "what": None,
+                "stopped": True,
+                "cores": [],
                 "new_in": other,
                 "place": user_frame(core.thread),
-                "cause_place": cause,
             }
             self._end("graphs-differ", message, facts)
 

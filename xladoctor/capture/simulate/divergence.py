@@ -1,34 +1,37 @@
-"""Which core builds another graph than the rest, and what differs: said before the run hangs.
+"""What cores bring to a meeting, and which of them are unlike the rest.
 
-Two signs are used (torch_xla 2.9.0):
+Two signs are used, both before anything is launched (torch_xla 2.9.0; 0.03 to 0.5 ms each):
 
-* The hash of what the optimizers' parameters wait for. Each core brings it to the meeting before a
-  launch, so a difference is found before anything is launched. 0.03 to 0.5 ms for each step.
-* A core that has to compile after another has launched its graph of the same meeting. That also
-  sees what no parameter depends on, such as a loss that one core alone has read before the launch.
+* The hash of the graph above the optimizers' parameters, and above what the user's variables hold.
+  Of a graph's first collective: above what it is to exchange. Where cores differ there in shapes or
+  numbers only, what is pending is run before the collective, and the cores go on.
+* How many tensors wait for a value: something may be kept where no variable of these is.
+
+What passes both shows when a core has to compile after another has launched its graph of the same
+meeting.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import re
 from typing import TYPE_CHECKING, Any
 
-from .reductions import COLLECTIVE_NODE
+from ..agent import xla
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .places import Place
 
-#: How many differing operations of each graph a message shows.
-_SHOWN = 3
-_NODE = re.compile(
-    r"%\d+ = (?P<shape>[^ ]+?)(?:\{[\d,]*\})? (?P<operation>[\w:]+)\("
-    r"(?:.*?, value=(?P<value>[^,]+))?"
-    r"(?:.*?location=[^ ]*?@(?P<place>[^ :@]+:\d+))?"
-)
+#: Reads after which the tensor is no longer pending, since the graph has given it its value. All
+#: others (``.item()``, ``bool(t)``, ``xm.save``, fallbacks) leave it pending: what the step still
+#: does with it is computed once more (torch_xla 2.9.0, seen by running).
+ENDING = {"cpu", "to", "tolist", "copy_", "setitem", "repr"}
+
+#: Characters of the text of all graphs of one core that are looked at, at most; torch_xla writes
+#: one graph for each live tensor, with what they share written again and again.
+_MOST_TEXT = 100_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,21 +51,37 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pending:
-    """What a core is about to launch.
+    """What a core is about to launch, or to put into its graph.
 
     Attributes:
-        graph: Hash of the graph above the optimizers' parameters; None when none has stepped.
-        text: Gives the text of that graph.
-        reads: The reads since the core's last meeting, as names ("cpu", "item").
-        read_at: The lines of the reads, as far as they are known.
+        graph: Hash of the graph that is compared; None when there is none.
+        text: Gives the text of that graph, ``hlo`` its text as XLA has it.
+        device: "xla:3"; None where only the hash counts.
+        reads: The reads since the core's last launch: name ("cpu", "item") and line.
         collectives: What the graph holds, in order.
     """
 
     graph: str | None
     text: Callable[[], str]
-    reads: tuple[str, ...] = ()
-    read_at: tuple[Place, ...] = ()
+    hlo: Callable[[], str] = str
+    device: str | None = None
+    reads: tuple[tuple[str, Place | None], ...] = ()
     collectives: tuple[Collective, ...] = ()
+
+    def waiting(self) -> int | None:
+        """How many tensors of the device wait for a value; may be asked from any thread."""
+        asked = xla.binding("_check_device_tensor_need_materialization")
+        return None if asked is None or self.device is None else sum(asked(self.device))
+
+    def whole_text(self) -> str:
+        """The graphs of all tensors of the device that wait for a value, if that is bearable."""
+        text = self.text()
+        report = xla.binding("_xla_tensors_report")
+        if report is None or self.device is None:
+            return text
+        if max(1000, len(text)) * (self.waiting() or 0) > _MOST_TEXT:
+            return text
+        return str(report(1, self.device))
 
 
 def odd_ones(values: Mapping[int, Any]) -> tuple[list[int], list[int]] | None:
@@ -75,100 +94,31 @@ def odd_ones(values: Mapping[int, Any]) -> tuple[list[int], list[int]] | None:
         The odd cores and the others; None if all are alike. With two equal halves the one without
         core 0 counts as odd.
     """
-    groups: dict[Any, list[int]] = {}
-    for core in sorted(values):
-        groups.setdefault(values[core], []).append(core)
+    groups = groups_of(values)
     if len(groups) < 2:
         return None
-    most = max(groups.values(), key=lambda cores: (len(cores), -cores[0]))
+    most = max(groups, key=lambda cores: (len(cores), -cores[0]))
     return sorted(set(values) - set(most)), most
 
 
-#: What an operation of a graph is known by: name, shape, constant's value or "".
-Operation = tuple[str, str, str]
+def groups_of(values: Mapping[int, Any]) -> list[list[int]]:
+    """The cores that are alike, in the order of their smallest numbers."""
+    groups: dict[Any, list[int]] = {}
+    for core in sorted(values):
+        groups.setdefault(values[core], []).append(core)
+    return list(groups.values())
 
 
-def difference(
-    odd: str, other: str, shows: Callable[[str, int], bool] = lambda _file, _row: True
-) -> str:
-    """What differs between two graphs.
-
-    Args:
-        odd: Text of the one, as ``_get_xla_tensors_text`` gives it.
-        other: Text of the other.
-        shows: Whether a line (the last part of its file's name, row) is to be shown: the innermost
-            line of an operation is often one of torch's own, which tells nobody anything.
-
-    Returns:
-        "it has aten::sin f32[4,4] (train.py:12); the others have ...", or "" if the operations
-        are the same.
-    """
-    mine, theirs = _operations(odd), _operations(other)
-    parts = []
-    for words, extra, text in (
-        ("it has", mine - theirs, odd),
-        ("the others have", theirs - mine, other),
-    ):
-        if extra:
-            places = {
-                operation: place
-                for operation, place in _places(text).items()
-                if shows(place.rpartition(":")[0], int(place.rpartition(":")[2]))
-            }
-            shown = [
-                f"{name} {shape}"
-                + (f" {value}" if value else "")
-                + (f" ({count} times)" if count > 1 else "")
-                + (f" ({places[name, shape, value]})" if (name, shape, value) in places else "")
-                for (name, shape, value), count in _collectives_first(extra)[:_SHOWN]
-            ]
-            more = len(extra) - len(shown)
-            parts.append(f"{words} {', '.join(shown)}" + (f" and {more} more" if more else ""))
-    return "; ".join(parts)
+def minority(groups: Sequence[Sequence[int]]) -> list[int]:
+    """The cores that are unlike more than half of all; nobody if there is no such majority."""
+    size = sum(map(len, groups))
+    for group in groups:
+        if 2 * len(group) > size:
+            return sorted(core for other in groups if other is not group for core in other)
+    return []
 
 
 def extra_collectives(odd: Sequence[Collective], other: Sequence[Collective]) -> list[Collective]:
     """The collectives that only one of two cores has put into its graph, the odd one's first."""
     mine, theirs = collections.Counter(odd), collections.Counter(other)
     return [*(mine - theirs).elements(), *(theirs - mine).elements()]
-
-
-def lines_of_difference(odd: str, other: str) -> list[tuple[str, int]]:
-    """The lines that made what only one of the graphs has, the odd one's first.
-
-    Returns:
-        Pairs of file name (its last part only) and row.
-    """
-    mine, theirs = _operations(odd), _operations(other)
-    found: list[tuple[str, int]] = []
-    for extra, text in ((mine - theirs, odd), (theirs - mine, other)):
-        places = _places(text)
-        for operation, _ in _collectives_first(extra):
-            if operation in places and operation[0] != "xla::device_data":
-                file, _, row = places[operation].rpartition(":")
-                found.append((file, int(row)))
-    return found
-
-
-def _collectives_first(
-    extra: collections.Counter[Operation],
-) -> list[tuple[Operation, int]]:
-    """What other cores have to take part in tells more than the sums and products around it."""
-    return sorted(extra.items(), key=lambda one: COLLECTIVE_NODE.match(one[0][0]) is None)
-
-
-def _operations(text: str) -> collections.Counter[Operation]:
-    return collections.Counter(operation for operation, _ in _nodes(text))
-
-
-def _places(text: str) -> dict[Operation, str]:
-    """The line of each operation, the last one if there are several."""
-    return {operation: place for operation, place in _nodes(text) if place}
-
-
-def _nodes(text: str) -> Iterator[tuple[Operation, str]]:
-    for line in text.splitlines():
-        match = _NODE.match(line.strip())
-        if match:
-            operation = match["operation"], match["shape"], match["value"] or ""
-            yield operation, match["place"] or ""

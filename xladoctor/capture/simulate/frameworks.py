@@ -11,6 +11,9 @@ the core that logs and writes in an attribute of a function, one for the process
 ``torch.distributed`` keeps one default process group for a process. torch has a form of it with
 one for each thread, made for its own tests, and torch_xla uses it where a process has several
 devices (``torch_xla/experimental/pjrt_backend.py``).
+
+Gradient checkpointing of torch_xla has one flag for the process, see
+:func:`_checkpoints_by_thread`.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ def install(cores: int) -> None:
     """Let the simulated cores be found; what this torch_xla does not have is left alone."""
     _count_cores(cores)
     _groups_by_thread()
+    _checkpoints_by_thread()
     parallel.install()
     _explain_cuda()
 
@@ -160,6 +164,28 @@ def _groups_by_thread() -> None:
 
     pjrt._run_thread_per_device = run
     group.__init__ = init
+
+
+def _checkpoints_by_thread() -> None:
+    """Let each core know for itself whether it runs checkpointed layers again.
+
+    torch_xla 2.9 keeps that in one flag of the process, and FSDP does not gather a layer's weights
+    while it is set: a core whose backward pass began while another one's layers ran again would
+    use weights of shape [1]. A core's backward pass has a thread of its own.
+    """
+    try:
+        status: Any = importlib.import_module("torch_xla.utils.checkpoint").CheckpointStatus
+    except (ImportError, AttributeError):
+        return
+    own = threading.local()
+
+    def get(_status: Any) -> bool:
+        return getattr(own, "again", False)
+
+    def put(_status: Any, again: bool) -> None:
+        own.again = again
+
+    status.in_chkpt_bwd = property(get, put)
 
 
 def _count_cores(cores: int) -> None:

@@ -21,10 +21,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
+from ..agent.causes import tensors_in
 from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, STEP, WAIT, Call
 from . import modes
-from .divergence import Collective, Pending
-from .places import user_frame
+from .cores import BEFORE
+from .divergence import ENDING, Collective, Pending
+from .places import user_frame, user_frames
 from .reductions import COLLECTIVE_NODE
 
 if TYPE_CHECKING:
@@ -36,11 +38,8 @@ if TYPE_CHECKING:
 #: Bindings that take ``wait``; position of the argument in both.
 _WAITING = {"_xla_step_marker", "_xla_sync_multi"}
 _WAIT_POSITION = 2
-#: Reads after which the tensor is no longer pending, since the graph has given it its value. All
-#: others (``.item()``, ``bool(t)``, ``xm.save``, fallbacks) leave it pending: what the step still
-#: does with it is computed once more (torch_xla 2.9.0, seen by running).
-_ENDING = {"cpu", "to", "tolist", "copy_", "setitem", "repr"}
-
+#: The user's frames in whose variables a core may keep what no parameter depends on.
+FRAMES = 3
 
 #: Collectives that go from thread to thread (see ``exchange``): no part of any graph.
 _IN_MEMORY = {"send", "recv"}
@@ -70,7 +69,9 @@ class Gate:
         self._lock = threading.Lock()
         self._wait_device = xla.binding("_xla_wait_device_ops")
         self._graph_text = xla.binding("_get_xla_tensors_text")
+        self._graph_hlo = xla.binding("_get_xla_tensors_hlo") or _no_text
         self._graph_hash = xla.binding("_get_graph_hash")
+        self._waits = xla.binding("_check_tensor_need_materialization")
         self._sync = xla.binding("_xla_sync_multi")
         #: Core, meeting and count of compilations at the start of the launch that runs now.
         self.launching: tuple[Core, Meeting, int] | None = None
@@ -165,21 +166,25 @@ class Gate:
         else:
             return None  # a read without collective, see read()
         words = "a graph with " + _summary(core.collectives)
-        pending = self._pending(core, roots)
-        meeting = core.crew.meet(core, f"{purpose} {pending.graph}", words, pending)
+        if call.what == "_xla_step_marker":
+            roots += self._kept(core)
+        pending = self._pending(core, roots, call)
+        meeting = core.crew.meet(core, f"launch {purpose}", words, pending)
         if call.what == "_xla_step_marker":
             core.collectives, core.pinned = [], None
         return meeting
 
-    def _pending(self, core: Core, roots: list[Any]) -> Pending:
+    def _pending(self, core: Core, roots: list[Any], call: Call) -> Pending:
         graph = None
         if roots and self._graph_hash is not None:
             graph = self._graph_hash(roots).hex()
         return Pending(
             graph,
             lambda: self._graph_text(roots),
-            reads=tuple(name for name, _ in core.reads),
-            read_at=tuple(place for _, place in core.reads if place is not None),
+            hlo=lambda: self._graph_hlo(roots),
+            # What a part of the graph holds says nothing of all that waits on the device.
+            device=str(call.args[0]) if call.what == "_xla_step_marker" else None,
+            reads=tuple(core.reads),
             collectives=tuple(core.collectives),
         )
 
@@ -203,6 +208,17 @@ class Gate:
         self._wait_device([f"CPU:{core.number}"])
         core.tokens.clear()
 
+    def _kept(self, core: Core) -> list[Any]:
+        """What the user's functions hold in variables and has no value yet."""
+        found = [
+            tensor
+            for frame in user_frames(core.thread, FRAMES)
+            for tensor in tensors_in(frame)
+            if tensor.is_xla
+        ]
+        waits = self._waits(found) if found and self._waits is not None else ()
+        return [tensor for tensor, waiting in zip(found, waits, strict=False) if waiting]
+
     def _holds_collective(self, tensors: Any) -> bool:
         return COLLECTIVE_NODE.search(self._graph_text(list(tensors))) is not None
 
@@ -214,7 +230,7 @@ class Gate:
         launch = Call(LAUNCH, call.what, call.core, facts={"kind": kind})
         tensors = _xla_tensors(call.args)
         if core.collectives and tensors and self._holds_collective(tensors):
-            if call.what not in _ENDING:
+            if call.what not in ENDING:
                 # Such a read leaves the pending graph as it is, and so does a launch of copies,
                 # whose graph is the one that the read would end.
                 copies = {id(one): one.clone() for one in tensors}
@@ -242,8 +258,38 @@ class Gate:
         held = Collective(call.what, _detail(call), user_frame(core.thread))
         if xla.eager():
             return self._run_now(core, held, proceed)
+        if not core.collectives:
+            self._meet_at_first(core, call, held)
         core.collectives.append(held)
         return proceed()
+
+    def _meet_at_first(self, core: Core, call: Call, held: Collective) -> None:
+        """Before a graph gets its first collective: whether the cores have the same graph so far.
+
+        If not, what is pending is run now, in a graph without a collective, which every core may
+        have for itself; what comes after it is the same on all cores again.
+        """
+        tensors = _xla_tensors((*call.args, *call.kwargs.values()))
+        if not tensors or self._graph_hash is None:
+            return
+        tensors += self._kept(core)
+        brings = Pending(
+            self._graph_hash(tensors).hex(),
+            lambda: self._graph_text(tensors),
+            hlo=lambda: self._graph_hlo(tensors),
+            device=str(tensors[0].device),
+            reads=tuple(core.reads),
+            collectives=(held,),
+        )
+        began = time.perf_counter()
+        meeting = core.crew.meet(core, f"{BEFORE}{held.name} {held.detail}", held.name, brings)
+        call.facts["waited"] = time.perf_counter() - began
+        if meeting.apart:
+            run = Call(
+                LAUNCH, "_xla_sync_live_tensors", core.number, (brings.device, [], False),
+                facts={"kind": "library"},
+            )  # fmt: skip
+            self._running.points.run(run, xla.binding("_xla_sync_live_tensors"))
 
     def _run_now(self, core: Core, held: Collective, proceed: Callable[[], Any]) -> Any:
         """A collective in eager mode is a graph of its own, and launched here."""
@@ -259,6 +305,11 @@ class Gate:
             result = proceed()
         core.crew.launched(core, meeting)
         return result
+
+
+def _no_text(tensors: list[Any]) -> str:  # noqa: ARG001
+    """The text of a graph where torch_xla gives none."""
+    return ""
 
 
 def _graph_of(call: Call) -> str | None:

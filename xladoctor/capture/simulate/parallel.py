@@ -1,10 +1,15 @@
-"""``DistributedDataParallel`` on simulated cores.
+"""``torch.distributed`` on simulated cores, where its graphs or its C++ need help.
 
-Its C++ reads what the cores have gathered: the shapes of the parameters in the constructor, the
-order of the buckets at the second forward pass. Such a read would launch a graph with a collective
-where nothing can make the cores meet first, and XLA would end the process after 10 seconds. So
-the process group launches those collectives itself, through the gate; C++ then finds values that
-have been computed. The reductions in the backward pass are not read and stay part of the step.
+``scatter`` sums what the source has with zeros of the others. On a TPU each core runs a graph of
+its own for that; collectives of different graphs never meet on the CPU. So the source's tensors are
+computed first and the zeros are uploaded: then the graph is the same on all cores.
+
+The C++ of ``DistributedDataParallel`` reads what the cores have gathered: the shapes of the
+parameters in the constructor, the order of the buckets at the second forward pass. Such a read
+would launch a graph with a collective where nothing can make the cores meet first, and XLA would
+end the process after 10 seconds. So the process group launches those collectives itself, through
+the gate; C++ then finds values that have been computed. The reductions in the backward pass are not
+read and stay part of the step.
 """
 
 from __future__ import annotations
@@ -15,8 +20,13 @@ import importlib
 import threading
 from typing import TYPE_CHECKING, Any
 
+from ..agent import tensors, xla
+from .places import user_frame
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from .places import Place
 
 _thread = threading.local()
 
@@ -36,6 +46,8 @@ def install() -> None:
     ddp.__init__ = _refusing(begin)
     group.allgather = _launching(gather)
     group.broadcast = _launching(broadcast)
+    if hasattr(group, "scatter"):
+        group.scatter = _alike(group.scatter)
 
 
 @contextlib.contextmanager
@@ -58,6 +70,12 @@ def _read_by_cpp(original: Callable[..., Any]) -> Any:
     return function
 
 
+def bucket_views() -> Place | None:
+    """Where this core has made the gradients views of what ``DistributedDataParallel`` reduces."""
+    place: Place | None = getattr(_thread, "bucket_views", None)
+    return place
+
+
 def _launching(original: Callable[..., Any]) -> Any:
     """Around a collective of the process group: compute its result at once if C++ will read it."""
 
@@ -68,11 +86,42 @@ def _launching(original: Callable[..., Any]) -> Any:
             import torch_xla
 
             outputs = (*args, *kwargs.values())[0]
-            tensors = [one for each in outputs for one in _flat(each) if one.is_xla]
-            torch_xla._XLAC._xla_sync_multi(tensors, [], wait=True, sync_xla_data=True)
+            values = [one for each in outputs for one in _flat(each) if one.is_xla]
+            torch_xla._XLAC._xla_sync_multi(values, [], wait=True, sync_xla_data=True)
         return work
 
     return collective
+
+
+def _alike(original: Callable[..., Any]) -> Any:
+    """Around ``ProcessGroupXla.scatter``: a graph that is equal on the source and on the others."""
+
+    @functools.wraps(original)
+    def scatter(self: Any, output_tensor_list: Any, input_tensors_list: Any, opts: Any) -> Any:
+        if xla.core_of_thread() is None:
+            return original(self, output_tensor_list, input_tensors_list, opts)
+        import torch
+        import torch_xla
+        from torch_xla import runtime
+
+        if runtime.global_ordinal() == opts.rootRank:
+            computed = [one for each in input_tensors_list for one in each]
+            torch_xla._XLAC._xla_sync_multi(computed, [], wait=False, sync_xla_data=True)
+        else:
+            with tensors.unseen():
+                input_tensors_list = [
+                    [
+                        torch.zeros(one.shape, dtype=one.dtype).to(one.device)
+                        for _ in range(self.size())
+                    ]
+                    for one in output_tensor_list
+                ]
+        reduced: Any = importlib.import_module("torch.distributed")
+        options = reduced.ReduceScatterOptions()
+        options.reduceOp = reduced.ReduceOp.SUM
+        return self.reduce_scatter(output_tensor_list, input_tensors_list, options)
+
+    return scatter
 
 
 def _flat(value: Any) -> list[Any]:
@@ -92,6 +141,8 @@ def _refusing(original: Callable[..., None]) -> Any:
                 "simulated cores: leave it out if all parameters are used, step with "
                 "xm.optimizer_step(optimizer) instead, or profile on real devices"
             )
+        if kwargs.get("gradient_as_bucket_view"):
+            _thread.bucket_views = user_frame(threading.get_ident())
         original(self, module, *args, **kwargs)
 
     return init

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import sysconfig
@@ -79,6 +80,11 @@ def user_frame(thread: int) -> Place | None:
     return frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name
 
 
+def user_frames(thread: int, most: int) -> list[FrameType]:
+    """The innermost frames of the user's own code in a thread."""
+    return list(itertools.islice(_users(thread), most))
+
+
 def user_place(thread: int) -> str:
     """The same as words.
 
@@ -87,6 +93,11 @@ def user_place(thread: int) -> str:
     """
     found = user_frame(thread)
     return "" if found is None else f" at {found[0]}:{found[1]}"
+
+
+def is_users(path: str) -> bool:
+    """Whether a file is the user's own."""
+    return not path.startswith((*_LIBRARIES, "<"))
 
 
 def place_named(file: str, row: int) -> Place | None:

@@ -5,25 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from .divergence import (
-    Pending,
-    difference,
-    extra_collectives,
-    lines_of_difference,
-    odd_ones,
-)
-from .places import Place, place_named, user_frame, user_place
+from .divergence import groups_of, minority, odd_ones
+from .mismatch import ON_A_TPU, of_collectives
+from .places import Place, user_place
 from .wording import names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .cores import Core, Crew
-
-ON_A_TPU = (
-    "On a TPU this can hang or give wrong results: every core must run the same graphs, "
-    "in the same order"
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,70 +88,12 @@ def describe(crew: Crew, ended: list[int]) -> tuple[str, str, dict[str, Any]]:
         Kind of the event, the sentence, and the facts for the run directory.
     """
     if not ended:
-        graphs = _describe_graphs(crew)
-        if graphs:
-            return graphs
+        found = of_collectives(crew)
+        if found is not None:
+            return found.event, found.message, found.facts
     kind = "core-left" if ended else "cores-differ"
     message = f"xladoctor: the cores do not run the same program: {sentence(crew)}. {ON_A_TPU}"
     return kind, message, stands(crew)
-
-
-def _describe_graphs(crew: Crew) -> tuple[str, str, dict[str, Any]] | None:
-    """The case that all cores want to launch, but not the same graph."""
-    brought = crew.meeting.brought
-    if not all(isinstance(one, Pending) for one in brought.values()):
-        return None
-    collectives = _describe_collectives(crew)
-    if collectives:
-        return collectives
-    odd = odd_ones({number: one.graph for number, one in brought.items()})
-    if odd is None:
-        return None
-    texts = brought[odd[0][0]].text(), brought[odd[1][0]].text()
-    what = difference(*texts, lambda file, row: place_named(file, row) is not None)
-    lines = (place_named(*line) for line in lines_of_difference(*texts))
-    thread = crew.cores[odd[0][0]].thread
-    message = (
-        f"xladoctor: {names(odd[0])} and {names(odd[1])} build different graphs for the same "
-        f"launch{user_place(thread)}"
-        + (f" (in {names(odd[0][:1])}: {what})" if what else "")
-        + f". {ON_A_TPU}"
-    )
-    return (
-        "graphs-differ",
-        message,
-        {
-            "cores": odd[0],
-            "difference": what,
-            "place": user_frame(thread),
-            "cause_place": next((line for line in lines if line is not None), None),
-        },
-    )
-
-
-def _describe_collectives(crew: Crew) -> tuple[str, str, dict[str, Any]] | None:
-    """The case that one core has put more collectives, or others, into its graph."""
-    brought = crew.meeting.brought
-    odd = odd_ones({number: one.collectives for number, one in brought.items()})
-    if odd is None:
-        return None
-    mine, theirs = (brought[cores[0]].collectives for cores in odd)
-    extra = extra_collectives(mine, theirs)
-    if not extra:
-        return None  # the same ones in another order
-    first = extra[0]
-    have, lack = odd if first in mine else (odd[1], odd[0])
-    where = f" at {first.place[0]}:{first.place[1]}" if first.place else ""
-    thread = crew.cores[lack[0]].thread
-    message = (
-        f"xladoctor: only {names(have)} {'come' if len(have) > 1 else 'comes'} to {first.name} "
-        f"({first.detail}){where}; {names(lack)} {'launch' if len(lack) > 1 else 'launches'} a "
-        f"graph without it{user_place(thread)}. {ON_A_TPU}"
-    )
-    facts = {"cores": odd[0], "difference": f"{first.name} {first.detail}"}
-    return "collectives-differ", message, {
-        **facts, "place": user_frame(thread), "cause_place": first.place,
-    }  # fmt: skip
 
 
 def tags_differ(brought: Mapping[int, Any]) -> tuple[str, dict[str, Any]] | None:
@@ -193,8 +125,9 @@ def tags_differ(brought: Mapping[int, Any]) -> tuple[str, dict[str, Any]] | None
         f"xladoctor: the cores meet in one rendezvous under different tags: {'; '.join(parts)}. "
         "torch_xla pairs them all the same, so each gets what the others sent for another purpose"
     )
+    by_tag = {number: one.tag for number, one in brought.items()}
     return message, {
-        "cores": odd[0],
+        "cores": minority(groups_of(by_tag)),
         "place": brought[odd[1][0]].place,
         "cause_place": brought[odd[0][0]].place,
     }

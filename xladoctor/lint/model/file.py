@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, overload
 import libcst as cst
 
 from xladoctor.findings import Applicability, Edit, Fix, Position
+from xladoctor.lint.asked import NEWEST_TORCH_XLA
 from xladoctor.lint.effects import Effects
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model import edits
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.values import Value
 
 _Node = TypeVar("_Node", bound="cst.CSTNode")
-
-#: The newest torch_xla whose names and behaviour the rules know.
-NEWEST_TORCH_XLA = (2, 9)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,23 +95,23 @@ class FileModel:
 
     # What kind of file is this?
 
-    @property
+    @functools.cached_property
     def is_xla(self) -> bool:
         """It imports torch_xla, or a framework and asks for TPU cores; or a linked file does."""
         return any(part.is_xla for part in (self._part, *self._linked))
 
-    @property
+    @functools.cached_property
     def multi_core(self) -> bool:
         """It starts several cores (spawn, launch, torchrun with the xla backend) without SPMD."""
         mine = {part.tree.module for part in (self._part, *self._linked)}
         return not self.spmd and bool(mine & self._regions.entry_modules())
 
-    @property
+    @functools.cached_property
     def spmd(self) -> bool:
         """It runs as one program over all devices: ``use_spmd``, ``mark_sharding``, ``Mesh``."""
         return any(part.spmd for part in (self._part, *self._linked))
 
-    @property
+    @functools.cached_property
     def frameworks(self) -> frozenset[str]:
         """Which of "lightning", "accelerate" and "transformers" it, or what imports it, uses."""
         above = self._program.above(self._part)
@@ -248,12 +246,7 @@ class FileModel:
         Args:
             kinds: Only nodes of exactly these types, which is quicker than to ask each node.
         """
-        if not kinds:
-            return self.tree.scopes
-        if len(kinds) == 1:
-            return self.tree.by_type.get(kinds[0], ())
-        found = (node for kind in kinds for node in self.tree.by_type.get(kind, ()))
-        return sorted(found, key=self.tree.order.__getitem__)
+        return self.tree.nodes(*kinds) if kinds else self.tree.scopes
 
     def names_in(self, function: Function | None) -> Sequence[cst.Name]:
         """The names written in a function (None: in no function), not in functions within it."""

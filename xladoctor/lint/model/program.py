@@ -54,7 +54,7 @@ class Part:
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
-        self.tree = Tree(cst.parse_module(unit.text))
+        self.tree = Tree(unit.text)
         self.names = Names(self.tree)
         self.is_xla = is_xla(self.tree, self.names)
         self.frameworks = used_frameworks(self.tree, self.names)

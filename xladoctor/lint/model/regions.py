@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import LoopNode, Tree
 
 _DEPTH = 3
+#: A loop, or a function (None: the module) outside of its loops; a kind of loop; a depth.
+_Place: TypeAlias = "tuple[LoopNode | Function | None, LoopKind, int]"
 _FRAMEWORKS = {
     "lightning": "lightning",
     "pytorch_lightning": "lightning",
@@ -92,6 +94,8 @@ class Regions:
         self._home = {call: tree.function_of(call) for call in tree.calls}
         self._loops = Loops(tree, names, flow)
         self._reach: dict[cst.CSTNode, Sequence[cst.Call]] = {}
+        self._hottest: dict[_Place, Loop | None] = {}
+        self._only_closures: dict[tuple[Function, int], bool] = {}
 
     @functools.cached_property
     def entries(self) -> Sequence[Entry]:
@@ -156,6 +160,13 @@ class Regions:
         return self._hot(node, kind, _DEPTH)
 
     def _hot(self, node: cst.CSTNode, kind: LoopKind, depth: int) -> Loop | None:
+        # All nodes of one loop, or of a function's code outside of loops, have one answer.
+        place = (self._loops.innermost(node) or self._tree.function_of(node), kind, depth)
+        if place not in self._hottest:
+            self._hottest[place] = self._find_hot(node, kind, depth)
+        return self._hottest[place]
+
+    def _find_hot(self, node: cst.CSTNode, kind: LoopKind, depth: int) -> Loop | None:
         for loop in self._loops_around(node):
             if loop.kind in {LoopKind.STEP, LoopKind.EVAL}:
                 return loop if loop.kind is kind else None
@@ -262,6 +273,14 @@ class Regions:
         return frozenset(found)
 
     def _is_closure(self, function: Function, depth: int = _DEPTH) -> bool:
+        if not self._closures:
+            return False
+        asked = (function, depth)
+        if asked not in self._only_closures:
+            self._only_closures[asked] = self._find_closure(function, depth)
+        return self._only_closures[asked]
+
+    def _find_closure(self, function: Function, depth: int) -> bool:
         if function in self._closures:
             return True
         callers = self._flow.callers(function)

@@ -1,20 +1,23 @@
 """The bare facts of a file's syntax, collected in one walk: parents, scopes, functions, calls.
 
 LibCST's own visitor and metadata cost several times more than this walk, since they visit (and
-rebuild) every piece of white space. Positions come from LibCST and are computed on first use.
+rebuild) every piece of white space. Positions are computed when they are asked for.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import libcst as cst
-from libcst.metadata import CodeRange, PositionProvider
+
+from xladoctor.lint.model.positions import Positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from libcst.metadata import CodeRange
 
 _DEFINITIONS = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
 
@@ -150,23 +153,18 @@ class Statement:
     index: int
 
 
-class _Positions(PositionProvider):
-    """LibCST's positions without its wrapper, which walks the whole tree once more for nothing."""
-
-    def of(self, module: cst.Module) -> Mapping[cst.CSTNode, CodeRange]:
-        """Where each node of a module stands."""
-        self._gen_impl(module)
-        return self._computed  # type: ignore[return-value]
-
-
 class Tree:
     """One file's syntax tree with the facts a single walk collects.
 
     Args:
-        module: What LibCST made of the file.
+        text: What the file holds.
+
+    Raises:
+        libcst.ParserSyntaxError: That is not Python.
     """
 
-    def __init__(self, module: cst.Module) -> None:
+    def __init__(self, text: str) -> None:
+        module = cst.parse_module(text)
         self.module = module
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.scopes: dict[cst.CSTNode, Scope] = {}
@@ -179,27 +177,38 @@ class Tree:
         self.imports: list[cst.Import | cst.ImportFrom] = []
         self.top = Scope(module, None)
         self.modules: tuple[cst.Module, ...] = (module,)
+        self._nodes: dict[tuple[type[cst.CSTNode], ...], Sequence[cst.CSTNode]] = {}
         self._walk(module, self.top, None, None)
-
-    @functools.cached_property
-    def _positions(self) -> Mapping[cst.CSTNode, CodeRange]:
-        return _Positions().of(self.module)
+        self._positions = Positions(module, text, self.parents)
 
     @functools.cached_property
     def by_type(self) -> Mapping[type[cst.CSTNode], Sequence[cst.CSTNode]]:
         """The nodes of each type, in the order of the walk."""
         found: dict[type[cst.CSTNode], list[cst.CSTNode]] = {}
         for node in self.scopes:
-            found.setdefault(type(node), []).append(node)
+            kind = type(node)
+            if kind in found:
+                found[kind].append(node)
+            else:
+                found[kind] = [node]
         return found
+
+    def nodes(self, *kinds: type[cst.CSTNode]) -> Sequence[Any]:
+        """The nodes of some types, in the order of the walk; found once."""
+        if len(kinds) == 1:
+            return self.by_type.get(kinds[0], ())
+        if kinds not in self._nodes:
+            found = (node for kind in kinds for node in self.by_type.get(kind, ()))
+            self._nodes[kinds] = sorted(found, key=self.order.__getitem__)
+        return self._nodes[kinds]
 
     def range(self, node: cst.CSTNode) -> CodeRange:
         """Where a node stands (rows from 1, columns from 0, in code points)."""
-        return self._positions[node]
+        return self._positions.of(node)
 
     def row(self, node: cst.CSTNode) -> int:
         """The row on which a node begins."""
-        return self._positions[node].start.line
+        return self._positions.of(node).start.line
 
     @functools.cached_property
     def order(self) -> dict[cst.CSTNode, int]:
@@ -325,6 +334,7 @@ class Forest(Tree):
         self.strings = [text for tree in trees for text in tree.strings]
         self.imports = [item for tree in trees for item in tree.imports]
         self.modules = tuple(tree.module for tree in trees)
+        self._nodes = {}
 
 
 _NO_NODES = frozenset([str, bool, int, cst.MaybeSentinel])

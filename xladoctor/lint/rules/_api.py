@@ -71,6 +71,7 @@ def entries() -> dict[str, Entry]:
     return {entry.old: entry for entry in made}
 
 
+@functools.lru_cache(maxsize=4096)
 def entry_for(dotted: str) -> Entry | None:
     """The row that a full name falls under: its own, or that of a module it is in."""
     while dotted:
@@ -84,16 +85,14 @@ def entry_for(dotted: str) -> Entry | None:
 def uses(model: FileModel) -> Iterator[tuple[cst.BaseExpression, str, Entry]]:
     """Expressions that name something of the table: node, full name, row; each chain once."""
     for node in model.nodes(cst.Attribute, cst.Name):
-        if _in_import(model, node):
+        dotted = model.name(node)
+        entry = entry_for(dotted) if dotted is not None else None
+        if dotted is None or entry is None or _in_import(model, node):
             continue
         parent = model.parent(node)
         if isinstance(parent, cst.Attribute) and (parent.attr is node or _names(model, parent)):
             continue
-        if _is_bound_here(parent, node):
-            continue
-        dotted = model.name(node)
-        entry = entry_for(dotted) if dotted is not None else None
-        if dotted is not None and entry is not None:
+        if not _is_bound_here(parent, node):
             yield node, dotted, entry
 
 

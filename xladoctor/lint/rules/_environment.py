@@ -17,6 +17,9 @@ SHELL = re.compile(
     r"(?:%(?:set_)?env\s+|\bexport\s+|^\s*!\s*|\benv\s+)(?P<name>[A-Z][A-Z0-9_]+)(?:=|\s+\S)"
 )
 
+#: The nodes that ``settings`` may find something in.
+SETTING = (cst.Assign, cst.Call)
+
 
 def settings(model: FileModel, node: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode]]:
     """Names of variables that a node sets, with the node to report."""

@@ -90,8 +90,8 @@ def around(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 def reads(model: FileModel, name: cst.Name) -> Iterator[cst.Name]:
     """Where a name of the file is read, whatever it is bound to then."""
     bindings = model.bindings(name.value, name)
-    for use in model.nodes():
-        if not isinstance(use, cst.Name) or use.value != name.value:
+    for use in model.nodes(cst.Name):
+        if use.value != name.value:
             continue
         parent = model.parent(use)
         if isinstance(parent, cst.AssignTarget | cst.Param | cst.NameItem):

@@ -23,6 +23,8 @@ _PRINTS = frozenset(
 #: Not ``debug``: with the level off, as it is by default, nothing is formatted.
 _LOG_METHODS = frozenset({"info", "warning", "error", "critical", "exception", "log"})
 _BAR_METHODS = frozenset({"set_postfix", "set_postfix_str", "set_description"})
+#: The nodes that ``formats`` may find something in.
+FORMATTING = (cst.FormattedString, cst.BinaryOperation, cst.Call)
 
 
 def formats(model: FileModel, node: cst.CSTNode) -> tuple[str, cst.BaseExpression] | None:

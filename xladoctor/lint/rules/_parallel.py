@@ -131,12 +131,8 @@ class _Group:
                 yield from self._given(binding.node)
             else:
                 raise _Odd
-        for use in model.nodes():
-            if (
-                isinstance(use, cst.Name)
-                and use.value == name.value
-                and model.bindings(use.value, use) is bindings
-            ):
+        for use in model.nodes(cst.Name):
+            if use.value == name.value and model.bindings(use.value, use) is bindings:
                 yield from self._use(use)
 
     def _use(self, use: cst.Name) -> Iterator[Edit]:

@@ -25,10 +25,10 @@ def costly_loop(model: FileModel, node: cst.CSTNode) -> Loop | None:
     Reads that run once in a while (``if step % 50 == 0``) and those in a step closure, which runs
     when the step is over, are what we recommend.
     """
-    if not model.is_xla or model.in_step_closure(node) or not_here(model, node):
+    loop = model.hot_loop(node) if model.is_xla else None
+    if loop is None or model.in_step_closure(node) or not_here(model, node):
         return None
-    loop = model.hot_loop(node)
-    return None if loop is None or model.throttled(node) else loop
+    return None if model.throttled(node) else loop
 
 
 def not_here(model: FileModel, node: cst.CSTNode) -> bool:

@@ -12,7 +12,7 @@ from xladoctor import catalogue
 from xladoctor.lint.rules._api import tolerated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from xladoctor.lint.model import FileModel, Problem
 
@@ -63,9 +63,8 @@ def uses(model: FileModel) -> Iterator[tuple[cst.BaseExpression, str]]:
     Where the code is ready for torch_xla to be missing (try, a test of the version), nothing binds
     the program to it.
     """
-    for node in model.nodes():
-        if not isinstance(node, cst.Attribute | cst.Name):
-            continue
+    named: Iterable[cst.Attribute | cst.Name] = model.nodes(cst.Attribute, cst.Name)
+    for node in named:
         dotted = model.name(node)
         if dotted is None or not _is_ours(dotted) or _is_part(model, node):
             continue

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SHELL, settings
+from xladoctor.lint.rules._environment import SETTING, SHELL, settings
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def bfloat16_accumulator(model: FileModel) -> Iterator[Problem]:
     setting = next(_set_here(model), None)
     if setting is None:
         return
-    for node in model.nodes():
-        if not isinstance(node, cst.AugAssign) or not isinstance(node.operator, cst.AddAssign):
+    for node in model.nodes(cst.AugAssign):
+        if not isinstance(node.operator, cst.AddAssign):
             continue
         value = model.value(node.value)
         if not value.is_device_tensor or _counts(model, node.value):
@@ -50,7 +50,7 @@ def bfloat16_accumulator(model: FileModel) -> Iterator[Problem]:
 
 
 def _set_here(model: FileModel) -> Iterator[Place]:
-    for node in model.nodes():
+    for node in model.nodes(*SETTING):
         for name, spot in settings(model, node):
             if name == _VARIABLE and not model.guards(spot) and not _is_off(model, spot):
                 yield model.place(spot, "float32 becomes bfloat16")

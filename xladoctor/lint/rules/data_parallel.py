@@ -35,7 +35,7 @@ def data_parallel(model: FileModel) -> Iterator[Problem]:
 def _fix(model: FileModel, call: CallSite) -> Fix | None:
     """The model itself, in files that never ask the wrapper for its ``module``."""
     inner = call.argument(0, "module")
-    asked = any(isinstance(n, cst.Attribute) and n.attr.value == "module" for n in model.nodes())
+    asked = any(n.attr.value == "module" for n in model.nodes(cst.Attribute))
     if inner is None or asked or call.has_star:
         return None
     text = model.tree.text(inner).strip()

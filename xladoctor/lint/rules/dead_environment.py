@@ -10,7 +10,7 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SHELL, is_environ, key_of, settings
+from xladoctor.lint.rules._environment import SETTING, SHELL, is_environ, key_of, settings
 from xladoctor.lint.rules._shell import comment_out
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _known(name: str, target: tuple[int, ...]) -> dict[str, Any] | None:
 @rule("XLA701")
 def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
     """Find settings of environment variables that torch_xla does not read, or will not for long."""
-    for node in model.nodes():
+    for node in model.nodes(*SETTING, cst.Subscript):
         for name, spot in settings(model, node):
             row = _known(name, model.target)
             if row is not None and row["status"] != "gone":

@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SHELL, settings
+from xladoctor.lint.rules._environment import SETTING, SHELL, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def debug_environment(model: FileModel) -> Iterator[Problem]:
     """Find settings of debugging variables that no condition turns off."""
     if not model.is_xla:
         return
-    for node in model.nodes():
+    for node in model.nodes(*SETTING):
         for name, spot in settings(model, node):
             if name in _switches() and not _meant(model, spot) and not _is_off(model, spot):
                 yield _problem(model, spot, name)

@@ -52,10 +52,12 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         text = model.literal(padding) if padding is not None else None
         if call.name in _COLLATORS:
             found = padding is None or text in _LONGEST
-        elif call.function in collating or costly_loop(model, call.node) is not None:
-            found = _tokenizes(call) and text in _LONGEST
         else:
-            found = False
+            found = (
+                text in _LONGEST
+                and _tokenizes(call)
+                and (call.function in collating or costly_loop(model, call.node) is not None)
+            )
         if found:
             yield model.problem(
                 call.node,

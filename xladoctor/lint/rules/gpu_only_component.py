@@ -31,20 +31,15 @@ def gpu_only_component(model: FileModel) -> Iterator[Problem]:
     """Find imports of packages for CUDA, and torch's FSDP, in programs for XLA devices."""
     if not _names_torch_xla(model):
         return
-    for node in model.nodes():
-        if isinstance(node, cst.Import | cst.ImportFrom):
-            package = next((p for p in _packages(node) if p in _PACKAGES), None)
-            if (
-                package is not None
-                and model.on_xla(node) is OnXla.YES
-                and not _optional(model, node)
-            ):
-                yield model.problem(
-                    node,
-                    f"{package} works on CUDA devices alone: in a program for XLA devices it fails "
-                    "at the import or at the first call",
-                    suggestion=f"use {_PACKAGES[package]}, or import it where CUDA is used",
-                )
+    for node in model.tree.imports:
+        package = next((p for p in _packages(node) if p in _PACKAGES), None)
+        if package is not None and model.on_xla(node) is OnXla.YES and not _optional(model, node):
+            yield model.problem(
+                node,
+                f"{package} works on CUDA devices alone: in a program for XLA devices it fails "
+                "at the import or at the first call",
+                suggestion=f"use {_PACKAGES[package]}, or import it where CUDA is used",
+            )
     for call in model.calls(*_FSDP):
         name = (call.name or "").rpartition(".")[2]
         if name in _FSDP_NAMES and model.on_xla(call.node) is OnXla.YES:
@@ -59,8 +54,8 @@ def gpu_only_component(model: FileModel) -> Iterator[Problem]:
 def _names_torch_xla(model: FileModel) -> bool:
     """The file itself is for XLA devices, not only one that imports it, and not for all."""
     found = False
-    for node in model.nodes():
-        if isinstance(node, cst.Import | cst.ImportFrom) and "torch_xla" in _packages(node):
+    for node in model.tree.imports:
+        if "torch_xla" in _packages(node):
             if model.on_xla(node) is not OnXla.YES:
                 return False  # an optional torch_xla: the file serves other devices too
             found = True

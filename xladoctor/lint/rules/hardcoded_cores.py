@@ -34,9 +34,7 @@ def hardcoded_cores(model: FileModel) -> Iterator[Problem]:
         given = call.argument(1, "num_replicas")
         if given is not None and _cores(model, given, literal=True):
             yield _problem(model, given, "the sampler's shares do not fit the cores there are")
-    for node in model.nodes():
-        if not isinstance(node, cst.BinaryOperation):
-            continue
+    for node in model.nodes(cst.BinaryOperation):
         if not isinstance(node.operator, cst.Multiply | cst.Divide | cst.FloorDivide):
             continue
         entry = model.on_every_core(node)

@@ -61,8 +61,8 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
 
 def _mixed(model: FileModel) -> Iterator[Problem]:
     """``device_tensor + torch.ones(8, 8)``: the other operand is uploaded for it."""
-    for node in model.nodes():
-        if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, _ARITHMETIC):
+    for node in model.nodes(cst.BinaryOperation):
+        if not isinstance(node.operator, _ARITHMETIC):
             continue
         for one, other in ((node.left, node.right), (node.right, node.left)):
             if not model.value(one).is_device_tensor or model.value(one).kind is Kind.CPU_TENSOR:

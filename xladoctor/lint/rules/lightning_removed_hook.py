@@ -157,8 +157,8 @@ def _without(model: FileModel, statement: cst.ImportFrom, alias: cst.ImportAlias
         edits = [Edit("", _end(model, names[index - 1]), _end(model, alias))]
     else:
         edits = [Edit("", _start(model, alias), _start(model, names[1]))]
-    for node in model.nodes():
-        if not isinstance(node, cst.Name) or node.value != alias.name.value:
+    for node in model.nodes(cst.Name):
+        if node.value != alias.name.value:
             continue
         call = model.parent(node)
         element = model.parent(call) if isinstance(call, cst.Call) else None

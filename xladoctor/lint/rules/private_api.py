@@ -26,16 +26,15 @@ _PRIVATE = ("torch_xla._XLAC", "torch_xla._internal")
 @rule("XLA804")
 def private_api(model: FileModel) -> Iterator[Problem]:
     """Find imports and uses of private modules and of leftovers of torch_xla."""
-    for node in model.nodes():
-        if isinstance(node, cst.Import | cst.ImportFrom):
-            for dotted in _imported(node):
-                module = next((m for m in _LEFTOVERS if dotted.startswith(m)), None)
-                private = dotted.startswith(_PRIVATE)
-                if module is None and not private:
-                    continue
-                what = _LEFTOVERS[module] if module is not None else _why_private(dotted)
-                yield _problem(model, node, module or dotted, what, _unused(model, node))
-                break
+    for node in model.tree.imports:
+        for dotted in _imported(node):
+            module = next((m for m in _LEFTOVERS if dotted.startswith(m)), None)
+            private = dotted.startswith(_PRIVATE)
+            if module is None and not private:
+                continue
+            what = _LEFTOVERS[module] if module is not None else _why_private(dotted)
+            yield _problem(model, node, module or dotted, what, _unused(model, node))
+            break
     told = False
     for call in model.calls():
         name = call.name or ""
@@ -100,7 +99,7 @@ def _unused(model: FileModel, node: cst.Import | cst.ImportFrom) -> Fix | None:
     if not isinstance(named, cst.Name):
         return None
     bound = named
-    others = (n for n in model.nodes() if isinstance(n, cst.Name) and n.value == bound.value)
+    others = (n for n in model.nodes(cst.Name) if n.value == bound.value)
     if any(other is not bound for other in others):
         return None
     return model.fix("Delete the import", model.remove_statement(node))

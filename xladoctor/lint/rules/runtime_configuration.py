@@ -53,8 +53,8 @@ def runtime_configuration(model: FileModel) -> Iterator[Problem]:
                 f'the device "{name}" does not exist: {_GONE[name][1]}',
                 suggestion='"TPU" or "CPU"; on GPUs use plain PyTorch',
             )
-    for node in model.nodes():
-        if isinstance(node, cst.Assign) and _variable(model, node).startswith(_READ_ONCE):
+    for node in model.nodes(cst.Assign):
+        if _variable(model, node).startswith(_READ_ONCE):
             start = _start_before(model, node)
             if start is not None:
                 yield _too_late(model, node, start, "this is read when the runtime starts")
@@ -71,8 +71,8 @@ def runtime_configuration(model: FileModel) -> Iterator[Problem]:
 
 
 def _device_types(model: FileModel) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
-    for node in model.nodes():
-        if isinstance(node, cst.Assign) and _variable(model, node) == "PJRT_DEVICE":
+    for node in model.nodes(cst.Assign):
+        if _variable(model, node) == "PJRT_DEVICE":
             yield node, node.value
     for call in model.calls("os.environ.setdefault"):
         first, value = call.argument(0, "key"), call.argument(1, "value")

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import settings
+from xladoctor.lint.rules._environment import SETTING, settings
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._spmd import USE_SPMD, conditional, turned_on
 
@@ -30,7 +30,7 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
     """Find ``XLA_USE_SPMD``, ``use_spmd()`` after the first tensor, and unsharded batches."""
     if not model.is_xla or model.target < _SINCE:
         return
-    for node in model.nodes():
+    for node in model.nodes(*SETTING):
         for name, spot in settings(model, node):
             if name == _VARIABLE and not _is_off(model, node):
                 yield model.problem(

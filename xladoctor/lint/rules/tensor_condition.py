@@ -20,6 +20,7 @@ _ADVICE = (
     "to check for NaN, look every 100 steps in a step closure"
 )
 _WORDS = {cst.If: "if", cst.While: "while", cst.IfExp: "if", cst.Assert: "assert", cst.CompIf: "if"}
+_ASKING = (*_WORDS, cst.BooleanOperation, cst.UnaryOperation)
 _BUILTINS = ("any", "all", "max", "min", "sorted")
 
 
@@ -27,7 +28,7 @@ _BUILTINS = ("any", "all", "max", "min", "sorted")
 def tensor_in_condition(model: FileModel) -> Iterator[Problem]:
     """Find device tensors whose truth Python asks for in hot loops."""
     seen: set[cst.CSTNode] = set()
-    for node in model.nodes():
+    for node in model.nodes(*_ASKING):
         word, asked = _asks(node)
         for expression in asked:
             if expression in seen:

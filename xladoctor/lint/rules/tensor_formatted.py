@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._closures import closure_fix
-from xladoctor.lint.rules._formatting import formats, only_on_failure
+from xladoctor.lint.rules._formatting import FORMATTING, formats, only_on_failure
 from xladoctor.lint.rules._reads import costly_loop, read_problem
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _ADVICE = (
 def tensor_formatted_in_step(model: FileModel) -> Iterator[Problem]:
     """Find device tensors that are printed, logged or formatted in hot loops."""
     reported: set[cst.CSTNode] = set()
-    for node in model.nodes():
+    for node in model.nodes(*FORMATTING):
         found = formats(model, node)
         if found is None or _inside(model, node, reported) or only_on_failure(model, node):
             continue

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._closures import closure_fix
-from xladoctor.lint.rules._formatting import formats, only_on_failure
+from xladoctor.lint.rules._formatting import FORMATTING, formats, only_on_failure
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     rows: set[int] = set()
-    for node in model.nodes():
+    for node in model.nodes(*FORMATTING):
         tensor = _read(model, node)
         if tensor is None or not model.throttled(node) or only_on_failure(model, node):
             continue

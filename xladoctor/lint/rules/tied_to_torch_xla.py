@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rules import _torch_tpu, rule
 from xladoctor.lint.rules._api import tolerated
-from xladoctor.lint.rules._environment import settings
+from xladoctor.lint.rules._environment import SETTING, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ def torch_xla_checkpoint(model: FileModel) -> Iterator[Problem]:
 @rule("XLA857")
 def torch_xla_variable(model: FileModel) -> Iterator[Problem]:
     """Find environment variables that only torch_xla reads."""
-    for node in model.nodes():
+    for node in model.nodes(*SETTING):
         for name, spot in settings(model, node):
             if _torch_tpu.is_variable(name):
                 yield model.problem(

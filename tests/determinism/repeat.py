@@ -1,0 +1,106 @@
+"""The same program gives the same report: each fault many times, with and without load.
+
+``python -m tests.determinism.repeat [--runs 50] [--jobs 1] [--load N] [FAULT ...]`` profiles every
+program of ``faults.py`` on four simulated cores and prints, for each, how many different reports
+it gave. Exit code 1 if any fault gave more than one, or missed the line to change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import multiprocessing
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.determinism.faults import FAULTS, line
+
+CORES = 4
+
+
+def main() -> int:
+    """Run, compare, tell."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--runs", type=int, default=50, help="of each fault")
+    options.add_argument("--jobs", type=int, default=1, help="at the same time")
+    options.add_argument("--load", type=int, default=0, help="processes that keep CPUs busy")
+    options.add_argument("faults", nargs="*", metavar="FAULT", default=list(FAULTS))
+    given = options.parse_args()
+    busy = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(given.load)]
+    for process in busy:
+        process.start()
+    try:
+        failed = [name for name in given.faults if not _same(name, given.runs, given.jobs)]
+    finally:
+        for process in busy:
+            process.terminate()
+    return 1 if failed else 0
+
+
+def _spin() -> None:
+    while True:
+        sum(range(1000))
+
+
+def _same(name: str, runs: int, jobs: int) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "train.py").write_text(FAULTS[name])
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            reports = list(pool.map(lambda at: _report(Path(folder), f"run{at}"), range(runs)))
+    seen = collections.Counter(json.dumps(what(report), sort_keys=True) for report in reports)
+    places = [
+        place["row"]
+        for report in reports
+        for found in report["findings"]
+        if "runtime" in found["confirmed_by"] and found["severity"] == "error"
+        for place in found["locations"][:1]
+    ]
+    at_line = sum(row == line(name) for row in places)
+    print(
+        f"{name}: {len(seen)} different of {runs}; the line to change {at_line} times", flush=True
+    )
+    for text, count in seen.most_common() if len(seen) > 1 else ():
+        print(f"  {count} x {text}", flush=True)
+    return len(seen) == 1 and at_line >= runs
+
+
+def what(report: dict[str, Any]) -> dict[str, Any]:
+    """What of a report must be the same each time: no seconds, nothing of how far cores came."""
+    summary = report["summary"]
+    return {
+        "compilations": summary["compilations"],
+        "after_warmup": summary["compilations_after_warmup"],
+        "findings": [
+            {
+                "code": found["code"],
+                "places": [(place["filename"], place["row"]) for place in found["locations"]],
+                "cores": found["cores"],
+                "message": found["message"],
+            }
+            for found in report["findings"]
+            if "runtime" in found["confirmed_by"] and found["severity"] != "info"
+        ],
+    }
+
+
+def _report(folder: Path, name: str) -> dict[str, Any]:
+    command = [
+        sys.executable, "-m", "xladoctor", "profile", "--simulate-cores", str(CORES), "-o", name,
+        "--output-format", "json", "--output-file", f"{name}.json", "--",
+        sys.executable, "train.py",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    file = folder / f"{name}.json"
+    if not file.exists():
+        raise SystemExit(f"{name}: no report\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    report: dict[str, Any] = json.loads(file.read_text())
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())
