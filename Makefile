@@ -79,6 +79,11 @@ accuracy-reports: $(VENV)/.installed-dev  ## check report against labelled repor
 	@test -n "$(REPORTS)" || { echo "say where the labelled reports are: make accuracy-reports REPORTS=folder" >&2; exit 2; }
 	$(BIN)/python tests/accuracy/reports.py $(REPORTS)
 
+.PHONY: accuracy-tpu
+accuracy-tpu: $(VENV)/.installed-dev  ## the TPU compiler's estimates against published peaks and training speeds (hours)
+	PYTHONPATH=. $(BIN)/python tests/accuracy/peaks.py
+	PYTHONPATH=. $(BIN)/python tests/accuracy/published.py
+
 # Some hours: 6 faults, 50 times each, twice. RUNS=5 for a first look.
 RUNS ?= 50
 

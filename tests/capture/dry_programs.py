@@ -155,7 +155,100 @@ for step in range(20):
     optimizer.zero_grad()
     for part in range(2):
         x, mask, y = (torch.ones(6, 4).to(device) for _ in range(3))
-        (model(x * mask).sum() + y.sum()).backward()
+        places = (y[:, :1] > 0).long()
+        (model(x * mask).gather(1, places).sum() + y.sum()).backward()
     optimizer.step()
     torch_xla.sync()
+"""
+
+#: A step that is not traced as a graph of one core: FIRST says why.
+OTHERWISE = """\
+import torch
+import torch_xla
+import torch_xla.runtime as xr
+FIRST
+device = torch_xla.device()
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(9):
+    optimizer.zero_grad()
+    model(torch.ones(6, 4).to(device)).sum().backward()
+    optimizer.step()
+    torch_xla.sync()
+"""
+
+#: Cheap to compile; its first argument is the batch.
+LINEAR = """\
+import sys
+import torch
+import torch_xla
+
+device = torch_xla.device()
+model = torch.nn.Sequential(torch.nn.Linear(128, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8))
+model = model.to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(9):
+    x = torch.zeros(int(sys.argv[1]), 128).to(device)
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+    torch_xla.sync()
+torch.save(model.state_dict(), "weights.pt")
+"""
+
+#: What cores exchange before and in their step, all that a program may read of it at once.
+EXCHANGE = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+
+def train(index):
+    device = torch_xla.device()
+    start = torch.tensor([2.0, 3.0]).to(device)
+    xm.collective_broadcast([start])
+    total = xm.all_reduce("sum", start, scale=0.5)
+    kept = [start.clone()]
+    xm.all_reduce("max", kept)
+    print("read", start.tolist(), total.tolist(), kept[0].tolist(), flush=True)
+    print("gathered", xm.all_gather(start).tolist(), flush=True)
+    print("met", len(xm.rendezvous("here", b"x")), flush=True)
+    model = torch.nn.Linear(2, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(9):
+        optimizer.zero_grad()
+        model(start).sum().backward()
+        xm.optimizer_step(optimizer, barrier=True)
+
+
+if __name__ == "__main__":
+    xmp.spawn(train)
+"""
+
+#: Lightning broadcasts its settings before it trains.
+LIGHTNING = """\
+import lightning
+import torch
+
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(32, 4)
+
+    def training_step(self, batch, number):
+        x, y = batch
+        return torch.nn.functional.cross_entropy(self.layer(x), y)
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+
+if __name__ == "__main__":
+    data = torch.utils.data.TensorDataset(torch.randn(2048, 32), torch.zeros(2048).long())
+    trainer = lightning.Trainer(
+        accelerator="tpu", devices=8, max_epochs=1, enable_progress_bar=False, logger=False
+    )
+    trainer.fit(Model(), torch.utils.data.DataLoader(data, batch_size=16, drop_last=True))
 """

@@ -139,5 +139,41 @@ def test_autocast_is_traced_as_on_a_tpu(tmp_path):
 
 
 def test_samples_of_uploads_by_hand_are_one_batch_for_each_backward_pass(tmp_path):
-    step = Dry(tmp_path, dry_programs.ACCUMULATED).row("traced-step")
+    dry = Dry(tmp_path, dry_programs.ACCUMULATED)
+    step = dry.row("traced-step")
     assert (step["settled"], step["samples"]) == (True, 12)
+    # Its backward pass scatters.
+    (note,) = dry.notes()
+    assert note.startswith("a TPU host traces torch.gather, Tensor.scatter_add otherwise")
+
+
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [
+        ("xr.use_spmd()", "SPMD"),
+        ("import torch_xla.experimental as te; te.eager_mode(True)", "eager mode"),
+    ],
+)
+def test_programs_that_cannot_be_traced_say_why(tmp_path, first, why):
+    dry = Dry(tmp_path, dry_programs.OTHERWISE.replace("FIRST", first))
+    assert why in dry.row("trace-failed")["why"], dry.done.stderr
+
+
+def test_what_equal_cores_exchange_can_be_read(tmp_path):
+    dry = Dry(tmp_path, dry_programs.EXCHANGE, cores=8)
+    assert dry.done.stdout.splitlines() == [
+        "read [2.0, 3.0] [8.0, 12.0] [2.0, 3.0]",
+        f"gathered {[2.0, 3.0] * 8}",
+        "met 8",
+    ], dry.done.stderr
+    # The reduction of gradients that were never computed stays in the step.
+    assert dry.row("traced-step")["settled"]
+    assert b"all-reduce" in dry.graph()
+
+
+def test_lightning_on_eight_cores(tmp_path):
+    pytest.importorskip("lightning")
+    dry = Dry(tmp_path, dry_programs.LIGHTNING, cores=8)
+    step = dry.row("traced-step")
+    assert step is not None, dry.done.stderr
+    assert (step["settled"], step["samples"]) == (True, 16)

@@ -28,24 +28,24 @@ def plan(folder, *words, **environ):
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ("plain", "cores", "stepless", "reads"):
+    for name in ("plain", "linear", "cores", "stepless"):
         (tmp_path / f"{name}.py").write_text(getattr(dry_programs, name.upper()))
     return tmp_path
 
 
 def test_a_row_for_each_value_and_target(folder):
     done = plan(
-        folder, "--tpu", "v3-8,v5e-8", "--output-format", "json", "--", "plain.py", "{8,64}"
+        folder, "--tpu", "v3-8,v5e-8", "--output-format", "json", "--", "linear.py", "{64,8192}"
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert [(row["values"], row["target"]) for row in rows] == [
-        ({"argument 1": "8"}, "v3-8"),
-        ({"argument 1": "8"}, "v5e-8"),
         ({"argument 1": "64"}, "v3-8"),
         ({"argument 1": "64"}, "v5e-8"),
+        ({"argument 1": "8192"}, "v3-8"),
+        ({"argument 1": "8192"}, "v5e-8"),
     ]
-    assert [row["samples"] for row in rows] == [8, 8, 64, 64]
+    assert [row["samples"] for row in rows] == [64, 64, 8192, 8192]
     for row in rows:
         assert row["error"] is None
         assert row["fits"] is True
@@ -72,7 +72,7 @@ def test_eight_cores_and_the_table(folder):
 def test_rows_that_fail_say_why_and_the_others_stand(folder):
     (folder / "sometimes.py").write_text(
         "import sys\nif sys.argv[1] == '9':\n    raise ValueError('nine is not served')\n"
-        + dry_programs.PLAIN
+        + dry_programs.LINEAR
     )
     done = plan(folder, "--tpu", "v3-8", "--", "sometimes.py", "{8,9}")
     assert done.returncode == 0, done.stderr
@@ -123,3 +123,29 @@ def test_donated_buffers_are_not_counted_twice(folder):
     (row,) = json.loads(done.stdout)["rows"]
     weights = 4096 * 4096 * 4
     assert weights < row["memory_bytes"] < 2.5 * weights
+
+
+def test_what_is_too_large_for_8_gb_and_not_for_16_is_told_so(folder):
+    """8.7 GB of input."""
+    (folder / "rows.py").write_text(
+        "import torch, torch_xla\n"
+        "device = torch_xla.device()\n"
+        "model = torch.nn.Sequential(\n"
+        "    torch.nn.Linear(128, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)\n"
+        ").to(device)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for _ in range(9):\n"
+        "    x = torch.empty(17_000_000, 128).to(device)\n"
+        "    optimizer.zero_grad()\n"
+        "    model(x).sum().backward()\n"
+        "    optimizer.step()\n"
+        "    torch_xla.sync()\n"
+    )
+    done = plan(folder, "--tpu", "v2-8,v3-8", "--output-format", "json", "--", "rows.py")
+    assert done.returncode == 0, done.stderr
+    small, large = json.loads(done.stdout)["rows"]
+    assert (small["fits"], large["fits"]) == (False, True)
+    assert small["memory_limit_bytes"] < 8.6e9 < small["memory_bytes"]
+    assert small["device_seconds"] is None
+    assert 8.7e9 < large["memory_bytes"] < large["memory_limit_bytes"] < 17.2e9
+    assert large["device_seconds"] > 0

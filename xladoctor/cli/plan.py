@@ -17,6 +17,7 @@ from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.cli.cores import Cores
 from xladoctor.cli.profile import check, command_words
 from xladoctor.cli.report import output_options, terminal_options, write
+from xladoctor.cli.tpu import CACHE
 from xladoctor.errors import SourceError
 from xladoctor.planning import choices
 from xladoctor.planning.advice import shown
@@ -39,9 +40,6 @@ Examples:
 
 Quote the braces, or the shell takes them. Several braces make all combinations.
 """
-
-#: Where the compiler's answers are kept, as for the other commands.
-CACHE = Path(".xladoctor") / "cache" / "tpu"
 
 
 @click.command(

@@ -10,6 +10,7 @@ nobody has to be waited for.
 ``lazy``      torch_xla's lazy tensors: what is pending, its graph, placeholders
 ``standins``  what a read or an upload gets
 ``launches``  what stands in the place of a launch
+``exchange``  what cores would exchange
 ``steps``     which graphs make up a step, and when enough has been seen
 ``guards``    no saving of values that mean nothing; what kind of device a program is told of
 """
@@ -49,9 +50,9 @@ def install(points: Points, writer: Writer, process: Process, cores: int) -> lis
         The names that this torch_xla lacks and that are needed; if any, nothing was installed.
     """
     from ..agent import xla
-    from ..agent.points import CORE, RENDEZVOUS, SIMULATE
+    from ..agent.points import CORE, SIMULATE
     from ..simulate import frameworks
-    from . import guards, lazy
+    from . import exchange, guards, lazy
     from .launches import Launches
     from .standins import StandIns
     from .steps import Steps
@@ -71,16 +72,8 @@ def install(points: Points, writer: Writer, process: Process, cores: int) -> lis
         """Around CORE: core 0 runs, the others would build the same graphs."""
         return proceed() if call.core in (None, 0) else None
 
-    def rendezvous(call: Any, proceed: Callable[[], Any]) -> Any:  # noqa: ARG001
-        """Around RENDEZVOUS: all cores bring what this one brings."""
-        import torch_xla
-
-        torch_xla.sync()
-        payload = call.args[0] if call.args else call.kwargs.get("payload", b"")
-        return [payload] * max(1, xla.binding("_xla_get_replication_devices_count")())
-
     points.around(CORE, SIMULATE, core_for_all, "dryrun")
-    points.around(RENDEZVOUS, SIMULATE, rendezvous, "dryrun")
+    exchange.install(points, steps)
     frameworks.install(cores)
     guards.answer_as_a_tpu()
     return []

@@ -54,7 +54,9 @@ class Launches:
     def launch(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around LAUNCH."""
         if xla.eager():
-            self._steps.fail("the program runs operations one by one (eager mode)")
+            self._steps.fail("it runs its operations one by one (eager mode)")
+        if lazy.partitioned():
+            self._steps.fail("it is one program for all cores (SPMD), which plan does not compile")
         if call.what == "_xla_step_marker":
             return self._step_marker(call, proceed)
         if call.what == "_run_cached_graph":

@@ -131,6 +131,13 @@ def placeholder(dtype: Any, shape: Sequence[int]) -> Any:
     return xla.binding("_xla_create_placeholder_tensor")(asked)
 
 
+def partitioned() -> bool:
+    """Whether torch_xla traces one graph for all devices (``xr.use_spmd()``)."""
+    import torch_xla.runtime
+
+    return bool(torch_xla.runtime.is_spmd())
+
+
 def known(tensors: Sequence[Any], most_bytes: int) -> bool:
     """Whether values can be computed: by one core alone, from little data that is there.
 

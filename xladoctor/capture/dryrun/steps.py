@@ -18,6 +18,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from ..agent.process import Process, at_end_of_child
+from . import differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,8 @@ class Steps:
         self._stepper: int | None = None
         self._stepped = 0
         self._backward = 0
+        #: Whether a backward pass has begun: what the program does now is what it will do.
+        self.training = False
         self._closed = False
         self._count = 0
         self._batches: collections.Counter[int] = collections.Counter()
@@ -101,6 +104,7 @@ class Steps:
 
     def backward(self) -> None:
         """A backward pass begins."""
+        self.training = True
         self._backward += 1
 
     def launched(self) -> None:
@@ -132,6 +136,12 @@ class Steps:
 
     def _write(self, graphs: list[str], *, settled: bool) -> None:
         self._closed = True
+        different = differences.traced()
+        if different:
+            self._process.note(
+                f"a TPU host traces {', '.join(different)} otherwise than a CPU: what these cost "
+                "may differ"
+            )
         self._process.write(
             {
                 "e": "traced-step",
