@@ -9,13 +9,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING
+import zlib
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 #: Settings, lists of known findings and the like, in bytes.
 LARGEST_SETTINGS = 16 * 2**20
+#: Bytes of a graph, packed or not; the largest of real programs have some tens of megabytes.
+_LARGEST_GRAPH = 128 * 2**20
+#: How many times larger a graph may be than its packed form; those of real programs are 5 to 40.
+_DENSEST = 200
 
 
 def read_bytes(path: str | Path, limit: int) -> bytes:
@@ -29,21 +35,64 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
         OSError: It cannot be opened or read, is no regular file, or is larger; ``strerror`` is a
             clause that says so. (A name with a null byte is no file either.)
     """
+    with _opened(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"it is larger than {_size(limit)}", str(path))
+    return data
+
+
+def unpacked(path: str | Path) -> bytes:
+    """What a file packed by zlib holds, a graph of a run.
+
+    Raises:
+        OSError: It cannot be read, is cut, or unpacks to more than a graph does (a bomb).
+    """
+    packed = read_bytes(path, _LARGEST_GRAPH)
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(packed, min(_LARGEST_GRAPH, 2**20 + _DENSEST * len(packed)))
+    except zlib.error as error:
+        raise OSError(errno.EINVAL, f"it is damaged ({error})", str(path)) from error
+    if not unpacking.eof:
+        raise OSError(errno.EINVAL, "it is cut, or unpacks to more than a graph", str(path))
+    return data
+
+
+def lines(path: str | Path, longest: int = 4 * 2**20) -> Iterator[str]:
+    """The lines of a regular file as text (UTF-8 where it is), however large it is.
+
+    Args:
+        path: The file; links are followed.
+        longest: Bytes of a line; a longer one comes as an empty one.
+
+    Raises:
+        OSError: It cannot be opened or read, or is no regular file.
+    """
+    with _opened(path) as file:
+        passing = False
+        while part := file.readline(longest):
+            whole = part.endswith(b"\n")
+            if not passing and (whole or len(part) < longest):
+                yield part.decode("utf-8", "replace")
+            elif whole:
+                yield "\n"
+            passing = not whole
+
+
+def _opened(path: str | Path) -> BinaryIO:
     try:
         # Without waiting for whoever would write into a pipe.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except ValueError as error:
         raise OSError(errno.EINVAL, f"its name cannot be one ({error})") from error
-    with os.fdopen(descriptor, "rb") as file:
-        kind = os.fstat(descriptor).st_mode
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(descriptor)
         if stat.S_ISDIR(kind):
             raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
-        if not stat.S_ISREG(kind):
-            raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file", str(path))
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise OSError(errno.EFBIG, f"it is larger than {_size(limit)}", str(path))
-    return data
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def read_text(path: str | Path, limit: int = LARGEST_SETTINGS) -> str:

@@ -113,6 +113,7 @@ def profile(output: str | Path | None = None, *, force: bool = False) -> Iterato
         manifest.complete = run.error is None
         with contextlib.suppress(XladoctorError):
             rundir.write_manifest(directory, manifest)
+        rundir.release(directory)
 
 
 _sessions: list[Path] = []

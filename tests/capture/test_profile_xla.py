@@ -251,7 +251,7 @@ def test_reads_of_a_program_on_one_device_are_measured(tmp_path, simulate):
 # -- one device, and the ways a run can end ------------------------------------------------------
 @pytest.mark.parametrize(
     ("end", "code", "last_row"),
-    [("", 0, "end"), ("kill", 137, "step"), ("abort", 134, "step"), ("leave", 3, "step"),
+    [("", 0, "end"), ("kill", 137, "step"), ("abort", 134, "step"), ("leave", 3, "exit"),
      ("raise", 1, "end")],
 )  # fmt: skip
 def test_what_was_flushed_is_kept_however_the_run_ends(tmp_path, end, code, last_row):

@@ -15,18 +15,7 @@ from xladoctor import visible
 from xladoctor.cli import app
 from xladoctor.cli.app import main
 
-COMMANDS = {
-    "lint": ["lint", "--token", "abc"],
-    "rules": ["rules"],
-    "explain": ["explain", "XLA101"],
-    "report": ["report", "text.txt"],
-    "compare": ["compare", "a", "b"],
-    "treat": ["treat", "train.py"],
-    "probe": ["probe"],
-    "env": ["env"],
-    "profile": ["profile", "--", "true"],
-    "plan": ["plan", "--tpu", "v3-8", "--", "true"],
-}
+COMMANDS = app.cli.list_commands(None)
 
 
 @pytest.fixture(autouse=True)
@@ -41,14 +30,14 @@ def details(err):
     return text
 
 
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("error", [ZeroDivisionError("a\nb\x1b"), SystemExit(0), RecursionError()])
-def test_an_internal_error_is_one_sentence_and_code_2(monkeypatch, capfd, words, error):
+def test_an_internal_error_is_one_sentence_and_code_2(monkeypatch, capfd, command, error):
     def broken(*_args, **_kwargs):
         raise error
 
     monkeypatch.setattr(app.cli, "invoke", broken)
-    assert main(words) == 2
+    assert main([command, "--token", "abc"]) == 2
     out, err = capfd.readouterr()
     assert out == ""
     assert err.count("\n") == 1
@@ -57,12 +46,8 @@ def test_an_internal_error_is_one_sentence_and_code_2(monkeypatch, capfd, words,
     assert "\x1b" not in err
     kept = details(err)
     assert "Traceback (most recent call last)" in kept
-    assert f"command: xladoctor {words[0]}" in kept
+    assert f"command: xladoctor {command} --token '***'" in kept
     assert "abc" not in kept  # it may hold a secret, and is to be sent
-
-
-def test_all_commands_are_tried():
-    assert set(COMMANDS) == set(app.cli.list_commands(None))
 
 
 def test_an_error_that_cannot_say_what_it_is(monkeypatch, capfd):

@@ -593,8 +593,12 @@ def test_a_killed_process_comes_before_what_its_parent_says_of_it(tmp_path: Path
     assert run.manifest is not None
     run.manifest |= {"exit_code": 1, "complete": False}
     # The process's own last row never came.
-    summary = diagnose(load([str(run.write(tmp_path / "run"))])).summary
-    assert summary.verdict.startswith("The run ended early: process 5 was killed (out of memory?)")
+    result = diagnose(load([str(run.write(tmp_path / "run"))]))
+    summary = result.summary
+    who = "process 5 (all 2 cores) ended without a word"
+    assert summary.verdict.startswith(f"The run ended early: {who} (killed, by SIGKILL or SIGTERM?")
+    [found] = [item for item in result.findings if item.code == "XLA411"]
+    assert found.message.startswith(f"{who} after step 3")
     assert "3 optimizer steps" in summary.why
 
 

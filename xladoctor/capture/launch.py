@@ -91,19 +91,71 @@ def environment(
 
 
 @contextlib.contextmanager
-def scratch_folder() -> Iterator[Path | None]:
-    """A folder that is gone afterwards, in memory where the system offers that; None if none."""
-    for place in ("/dev/shm", None):  # noqa: S108
+def scratch_folder(memory: str = "/dev/shm") -> Iterator[Path | None]:  # noqa: S108
+    """A folder that is gone afterwards, in memory where there is room; None if none can be made.
+
+    What a launcher left there that was killed is removed: nobody holds its lock any more.
+
+    Args:
+        memory: The system's folder in memory, which programs use too: it is not to be filled.
+    """
+    _sweep(memory)
+    for place in (memory if _has_room(memory) else None, None):
         with contextlib.suppress(OSError):
-            folder = tempfile.mkdtemp(prefix="xladoctor-", dir=place)
+            folder = tempfile.mkdtemp(prefix=_SCRATCH, dir=place)
             break
     else:
         yield None
         return
+    lock = _locked(folder)
     try:
         yield Path(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+#: How names of scratch folders begin.
+_SCRATCH = "xladoctor-scratch-"
+#: Bytes that must be free in memory; graphs of a large model take some tens of megabytes.
+_ROOM = 512 * 2**20
+
+
+def _has_room(memory: str) -> bool:
+    try:
+        return shutil.disk_usage(memory).free >= _ROOM
+    except OSError:
+        return False
+
+
+def _sweep(memory: str) -> None:
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(memory)):
+            if not entry.name.startswith(_SCRATCH) or entry.is_symlink():
+                continue
+            if entry.stat().st_uid != os.getuid():
+                continue
+            lock = _locked(entry.path)
+            if lock is not None:
+                shutil.rmtree(entry.path, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked(folder: str) -> int | None:
+    """A descriptor that holds the folder's lock; None if somebody else does, or nobody can."""
+    try:
+        import fcntl
+
+        descriptor = os.open(f"{folder}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def find(command: str, environ: Mapping[str, str]) -> str:
@@ -133,6 +185,7 @@ def run(
     output: IO[bytes] | None = None,
     watch: Watch | None = None,
     time_limit: float | None = None,
+    at_end: Callable[[], None] | None = None,
 ) -> int:
     """Run the command to its end.
 
@@ -145,6 +198,7 @@ def run(
         watch: Looks for processes into which the agent does not get, about once a second.
         time_limit: Seconds after which it is ended: by SIGTERM, and if that does not help within
             :data:`GRACE` seconds by SIGKILL; None for no limit.
+        at_end: Called when the command has ended, before what it left behind is ended.
 
     Returns:
         Its exit code; minus the signal's number if a signal ended it (as ``subprocess`` says it).
@@ -169,6 +223,8 @@ def run(
         if watch is not None:
             watch.started(process.pid, own_group=own_group)
         code = _wait(process, while_running, every, watch, time_limit)
+    if at_end is not None:
+        at_end()
     if own_group:
         _end_group(process.pid)
     return code
@@ -221,7 +277,8 @@ def _wait(
         if while_running is not None:
             while_running()
         if watch is not None and time.monotonic() >= next_look:
-            watch.look()
+            with contextlib.suppress(Exception):  # what we look for must not end what the user runs
+                watch.look()
             next_look = time.monotonic() + WATCH_EVERY
     return process.returncode
 

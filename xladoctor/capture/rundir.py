@@ -6,8 +6,10 @@ last line, a missing manifest, a process folder without rows.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import re
 import shutil
 from datetime import datetime, timezone
@@ -29,6 +31,9 @@ SCHEMA_VERSION = 1
 #: Where runs go when no directory is named.
 RUNS = Path(".xladoctor") / "runs"
 
+#: The file whose lock says that a run is being written.
+LOCK = "lock"
+
 _PYTHON = re.compile(r"(python|pypy)[\d.]*$")
 
 
@@ -36,6 +41,7 @@ _PYTHON = re.compile(r"(python|pypy)[\d.]*$")
 class Manifest:
     """What is known about the command itself; see ``ARCHITECTURE.md``.
 
+    ``left_behind``: processes of the run that were there when the command had ended, by their ids.
     ``command`` is masked when it is written, and ``masked`` says of which options.
     """
 
@@ -48,6 +54,7 @@ class Manifest:
     exit_code: int | None = None
     signal: str | None = None
     complete: bool = False
+    left_behind: list[int] | None = None
     masked: list[str] = dataclasses.field(default_factory=list)
     schema_version: int = SCHEMA_VERSION
 
@@ -79,7 +86,7 @@ def _script_name(command: Sequence[str]) -> str:
 
 
 def create(path: Path, *, force: bool) -> Path:
-    """Make a run directory.
+    """Make a run directory, and keep others from writing to it until :func:`release`.
 
     Args:
         path: Where; parents are made.
@@ -89,35 +96,86 @@ def create(path: Path, *, force: bool) -> Path:
         Its absolute path.
 
     Raises:
-        UsageError: It exists and is not empty, it is no run directory, or cannot be written.
+        UsageError: It exists and is not empty, it is no run directory, somebody else is writing to
+            it, or it cannot be written.
     """
     try:
         if path.exists():
-            _clear(path, force=force)
+            _entries_to_clear(path, force=force)
         files.make_ignored(path)
+        found = path.resolve()
+        _lock(found, path)
+        try:
+            _clear(_entries_to_clear(path, force=force))
+        except BaseException:
+            release(found)
+            raise
     except OSError as error:
         raise UsageError(
             f"cannot write the run directory {path} ({error.strerror}): "
             "name another place with --output"
         ) from error
-    return path.resolve()
+    return found
 
 
-def _clear(path: Path, *, force: bool) -> None:
+def release(path: Path) -> None:
+    """Nothing more is written to a run directory; the end of our process releases it too."""
+    descriptor = _locks.pop(path, None)
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+#: Descriptors of the locks that are held, by run directory.
+_locks: dict[Path, int] = {}
+
+
+def _lock(path: Path, shown: Path) -> None:
+    """Be the only one who writes to a run directory (a lock of the system, gone with the process).
+
+    Raises:
+        UsageError: Somebody else is.
+    """
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover  (Windows, where torch_xla does not run)
+        return
+    descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise UsageError(
+            f"{shown}: another run is being written there: wait for its end, or name another place "
+            "with --output"
+        ) from error
+    except OSError:  # a file system without locks
+        os.close(descriptor)
+        return
+    _locks[path] = descriptor
+
+
+def _entries_to_clear(path: Path, *, force: bool) -> list[Path]:
+    """What must go before a run is written to a folder.
+
+    Raises:
+        UsageError: It is no folder, or what is there may not go.
+    """
     if not path.is_dir():
         raise UsageError(f"{path} is not a folder: name another place with --output")
-    entries = [entry for entry in path.iterdir() if entry.name != ".gitignore"]
-    if not entries:
-        return
-    if not force:
+    entries = [entry for entry in path.iterdir() if entry.name not in (".gitignore", LOCK)]
+    if entries and not force:
         raise UsageError(
             f"{path} is not empty: name another place with --output, or overwrite it with --force"
         )
-    if not is_run_directory(path):
+    if entries and not is_run_directory(path):
         raise UsageError(
             f"{path} is not a run directory, so --force will not empty it: "
             "name another place with --output"
         )
+    return entries
+
+
+def _clear(entries: Sequence[Path]) -> None:
     for entry in entries:
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -164,10 +222,10 @@ def read_manifest(path: Path) -> Manifest:
         SourceError: It is missing, cut, or of a later form.
     """
     try:
-        raw = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        raw = json.loads(files.read_text(path / "manifest.json"))
     except FileNotFoundError as error:
         raise SourceError(f"{path} is not a run directory: it has no manifest.json") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SourceError(f"the manifest of {path} cannot be read ({error})") from error
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if version != SCHEMA_VERSION:
@@ -195,18 +253,41 @@ def processes(path: Path) -> list[Path]:
     )
 
 
+def running(path: Path) -> list[int]:
+    """The ids of the processes of a run that have not ended yet."""
+    found = set()
+    for folder in processes(path):
+        pid = folder.name[1:].partition("-")[0]
+        if pid.isdecimal() and _is_running(int(pid)):
+            found.add(int(pid))
+    return sorted(found)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    with contextlib.suppress(OSError, IndexError):
+        # Who has ended and was not asked for its exit code is there in name only.
+        stat = files.read_bytes(f"/proc/{pid}/stat", 4096)
+        return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    return True
+
+
 def rows(folder: Path) -> Iterator[dict[str, Any]]:
     """The rows of one process, in order; what is cut or not an object is left out."""
     try:
-        with (folder / "events.jsonl").open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(row, dict):
-                    yield row
-    except FileNotFoundError:
+        for line in files.lines(folder / "events.jsonl"):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(row, dict):
+                yield row
+    except OSError:
         return
 
 
@@ -226,11 +307,15 @@ def refused(path: Path) -> str | None:
 
 
 def _last_lines(path: Path, pattern: str) -> list[str]:
-    found = []
-    for file in sorted(path.glob(pattern)):
-        lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        found.append(lines[-1] if lines else file.name)
-    return found
+    return [_last_line(file) or file.name for file in sorted(path.glob(pattern))]
+
+
+def _last_line(file: Path) -> str:
+    last = ""
+    with contextlib.suppress(OSError):
+        for line in files.lines(file):
+            last = line.strip() or last
+    return last
 
 
 def attached(path: Path) -> bool:

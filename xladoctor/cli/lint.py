@@ -10,6 +10,10 @@ import click
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: Flags that are lists, separated by commas.
+_LISTS = (
+    "select", "ignore", "extend_select", "fixable", "unfixable", "exclude", "extend_exclude",
+)  # fmt: skip
 _FORMATS = click.Choice(["full", "concise", "json", "github", "gitlab", "junit", "sarif"])
 
 
@@ -22,11 +26,16 @@ _FORMATS = click.Choice(["full", "concise", "json", "github", "gitlab", "junit",
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
 @click.option("--fix-only", is_flag=True, help="Apply fixes and report nothing; implies --fix.")
 @click.option("--show-fixes", is_flag=True, help="List the fixes that were made.")
-@click.option("--fixable", metavar="CODES", help="Fix only these.")
-@click.option("--unfixable", metavar="CODES", help="Do not fix these.")
-@click.option("--select", metavar="CODES", help="Report only these (XLA101, or XLA1 for a family).")
-@click.option("--ignore", metavar="CODES", help="Do not report these.")
-@click.option("--extend-select", metavar="CODES", help="Report these as well.")
+@click.option("--fixable", multiple=True, metavar="CODES", help="Fix only these.")
+@click.option("--unfixable", multiple=True, metavar="CODES", help="Do not fix these.")
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="CODES",
+    help="Report only these (XLA101, or XLA1 for a family).",
+)
+@click.option("--ignore", multiple=True, metavar="CODES", help="Do not report these.")
+@click.option("--extend-select", multiple=True, metavar="CODES", help="Report these as well.")
 @click.option(
     "--per-file-ignores",
     multiple=True,
@@ -39,8 +48,15 @@ _FORMATS = click.Choice(["full", "concise", "json", "github", "gitlab", "junit",
 @click.option("--show-files", is_flag=True, help="List the files that would be linted.")
 @click.option("--show-settings", is_flag=True, help="Show the settings that would be used.")
 @click.option("--add-noqa", is_flag=True, help="Add '# noqa: CODE' to every line with a finding.")
-@click.option("--exclude", metavar="PATTERNS", help="Leave these out instead of the usual ones.")
-@click.option("--extend-exclude", metavar="PATTERNS", help="Leave these out as well.")
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERNS",
+    help="Leave these out instead of the usual ones.",
+)
+@click.option(
+    "--extend-exclude", multiple=True, metavar="PATTERNS", help="Leave these out as well."
+)
 @click.option("--force-exclude", is_flag=True, help="Leave them out even when given by name.")
 @click.option("--config", type=click.Path(), help="Read the settings from this TOML file.")
 @click.option("--isolated", is_flag=True, help="Ignore all configuration files.")
@@ -73,6 +89,11 @@ def lint(paths: tuple[str, ...], **flags: object) -> int:
     from xladoctor.cli import lint_command, lint_plans
     from xladoctor.config import selectors
     from xladoctor.errors import UsageError
+
+    for name in _LISTS:  # given several times they add up, as in ruff
+        several = flags[name]
+        assert isinstance(several, tuple)
+        flags[name] = ",".join(several) if several else None
 
     def codes(name: str) -> tuple[str, ...] | None:
         text = flags[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xladoctor.capture import launch
+from xladoctor.capture.masking import masked
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.cli.cores import Cores
 from xladoctor.cli.profile import check, command_words
@@ -111,6 +113,7 @@ def _plan(
         for at, (one, step) in enumerate(zip(chosen, traced, strict=True))
         for target in wanted
     ]
+    rows = [dataclasses.replace(row, command=tuple(masked(row.command))) for row in rows]
     width, color = terminal_options(output_file)
     write(render(rows, output_format, width=width, color=color), output_file)
     return _exit_code(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ from xladoctor.capture import launch, masking, rundir
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.capture.simulate.environment import ONE_PROCESS
 from xladoctor.capture.unreached import Watch
+from xladoctor.cli import boundary
 from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
 from xladoctor.cli.progress import Progress
@@ -171,10 +173,10 @@ def _profile(
         verdict = _show(
             run_dir, words, own, limits, wanted, output_format, output_file, html, console
         )
-    except XladoctorError as error:
-        # The command's own failure is what its caller has to know first.
-        click.echo(f"xladoctor: {error}", err=True)
-        return own or error.exit_code
+    except Exception as error:  # noqa: BLE001  (whatever it is, the command has ended)
+        # How the command ended is what its caller has to know first.
+        failed = boundary.told(error)
+        return own or failed
     return own or verdict
 
 
@@ -262,9 +264,14 @@ def record(
     progress = Progress(console, run_dir, shared=shared)
 
     def now_and_then() -> None:
-        progress()
+        with contextlib.suppress(Exception):  # what we show must not end what the user runs
+            progress()
         if while_running is not None:
             while_running()
+
+    def at_end() -> None:
+        with contextlib.suppress(OSError):
+            manifest.left_behind = rundir.running(run_dir)
 
     with launch.scratch_folder() as scratch:
         environ = launch.environment(
@@ -283,10 +290,16 @@ def record(
                 output=printed,
                 watch=Watch(run_dir, launch.BOOTSTRAP),
                 time_limit=time_limit,
+                at_end=at_end,
             )
         finally:
             progress.stop()
-    _close(run_dir, manifest, code)
+    try:
+        _close(run_dir, manifest, code)
+    except XladoctorError as error:  # the disk is full, or the folder is gone; the command has run
+        boundary.told(error)
+    finally:
+        rundir.release(run_dir)
     return run_dir, code
 
 

@@ -28,6 +28,8 @@ class Tail:
     def look(self) -> None:
         """Take in what has been written since the last look."""
         for path in self._run_dir.glob("p*/events.jsonl"):
+            if not path.is_file():
+                continue
             try:
                 with path.open("rb") as file:
                     file.seek(self._read.get(path, 0))

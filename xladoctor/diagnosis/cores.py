@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import mismatch_words
 from xladoctor.diagnosis.words import at, cores_text, finding, noted
+from xladoctor.readings.deaths import BROKEN_POOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +64,8 @@ def find(case: Case) -> Iterator[Finding]:
 def _failures(run: RunFacts) -> Iterator[Finding]:
     groups: dict[object, list[ErrorRow]] = {}
     for row in run.errors:
+        if run.deaths and row.type in BROKEN_POOL:
+            continue  # what the parent says of the one that died
         key = (_said(row), row.frames[:1], row.feeding)
         groups.setdefault(key, []).append(row)
     reasons = [rows for rows in groups.values() if rows[0].type not in _CONSEQUENCES]

@@ -14,6 +14,7 @@ from xladoctor.diagnosis import (
     constants,
     core_reports,
     cores,
+    deaths,
     debug_lines,
     device_idle,
     donation,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 _DIAGNOSES = (
     cores.find,
+    deaths.find,
     core_reports.find,
     silent.find,
     step_boundary.find,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from xladoctor.findings import Location
     from xladoctor.readings.tables import (
         CompilationRow,
+        DeathRow,
         DivergenceRow,
         ErrorRow,
         FallbackRow,
@@ -162,6 +163,19 @@ class JoinedRuns:
     def errors(self) -> list[ErrorRow]:
         """Exceptions that ended cores, in the order in which they were recorded."""
         return self._numbered(lambda run: run.errors)
+
+    @functools.cached_property
+    def deaths(self) -> list[DeathRow]:
+        """Processes that ended without their last record."""
+        return [
+            dataclasses.replace(
+                row,
+                core=self._number(i, row.process, row.core),
+                cores=tuple(self._number(i, row.process, core) for core in row.cores),
+            )
+            for i, run in enumerate(self.runs)
+            for row in run.deaths
+        ]
 
     @functools.cached_property
     def hangs(self) -> list[HangRow]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.diagnosis import healthy, ranking, text_answers
+from xladoctor.diagnosis import deaths, healthy, ranking, text_answers
 from xladoctor.diagnosis.thresholds import (
     CAUSED_BY_FALLBACKS,
     EARLY_STEPS,
@@ -17,7 +17,7 @@ from xladoctor.findings import Severity, capital
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xladoctor.diagnosis.case import Case, RunFacts
+    from xladoctor.diagnosis.case import Case
     from xladoctor.diagnosis.text_answers import Answer
     from xladoctor.findings import Finding
 
@@ -66,7 +66,7 @@ def verdict(case: Case, findings: Sequence[Finding]) -> Answer:
     early = _early(case)
     measured = [f for f in findings if f.confirmed_by != ("lint",)]
     serious = [f for f in measured if f.severity is not Severity.INFO]
-    killed = _killed(case.run, serious) if case.run is not None else None
+    killed = deaths.answer(case.run, serious) if case.run is not None else None
     if killed is not None:
         return killed
     if serious:
@@ -83,46 +83,6 @@ def conclusive(case: Case, findings: Sequence[Finding], answer: Answer) -> bool:
     """Whether an answer is more than "it is too early (or too little) to tell"."""
     serious = any(f.severity is not Severity.INFO for f in findings)
     return serious or (answer[0] not in text_answers.TOO_LITTLE and _early(case) is None)
-
-
-#: How a process ends that nobody in the program has ended, and what that mostly means.
-_DEATHS = {
-    "SIGKILL": ("was killed", " (out of memory?)"),
-    "SIGABRT": ("was aborted", ", mostly by the XLA runtime"),
-    "SIGSEGV": ("crashed", " (SIGSEGV)"),
-    "SIGBUS": ("crashed", " (SIGBUS: is /dev/shm full?)"),
-}
-_BY_CODE = {134: "SIGABRT", 135: "SIGBUS", 137: "SIGKILL", 139: "SIGSEGV"}
-#: What the parent of a process that died raises; the death is the reason.
-_BROKEN_POOL = ("BrokenProcessPool", "ProcessExitedException")
-
-
-def _killed(run: RunFacts, findings: Sequence[Finding]) -> Answer | None:
-    """The answer for a run of which a process was ended from outside; None if none was."""
-    manifest = run.runs[0].manifest
-    broken = any(row.type in _BROKEN_POOL for row in run.errors)
-    if any(row.type not in _BROKEN_POOL for row in run.errors) or not (
-        manifest.signal or manifest.exit_code
-    ):
-        return None
-    signal = manifest.signal or _BY_CODE.get(manifest.exit_code or 0)
-    dead = [str(row.pid) for each in run.runs for row in each.processes if not row.ended]
-    if signal not in _DEATHS and not (dead and broken):
-        return None
-    how, guess = _DEATHS.get(signal or "", _DEATHS["SIGKILL"])
-    who = f"process {dead[-1]}" if dead else "the command"
-    others = [finding for finding in findings if finding.code != "XLA411"]
-    more = f" {plural(len(others), 'finding')} below." if others else ""
-    memory = how == "was killed"
-    return (
-        f"The run ended early: {who} {how}{guess}.{more}",
-        f"{plural(run.step_count, run.step_word)} per core had been recorded by then.",
-        "Look at the system's log for the out-of-memory killer; a smaller batch or fewer simulated "
-        "cores need less memory."
-        if memory
-        else "Read its last words on stderr, and stacks.txt in the run directory: it has the "
-        "stacks of all threads.",
-    )
 
 
 def _reason(case: Case, findings: Sequence[Finding]) -> Finding:

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from xladoctor.errors import SourceError
-from xladoctor.readings import tables
+from xladoctor.readings import fields, tables
 from xladoctor.readings.fields import (
     by_name,
     integer,
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 #: More steps than any row covers: the recorder writes one at least every few seconds.
 _STEPS_OF_A_ROW = 1_000_000
+#: Cores of one process, and steps of all of them: what a damaged or invented record may ask for.
+_MOST_CORES = 1024
+_MOST_STEPS = 10_000_000
+#: Damaged lines that are told one by one.
+_TOLD = 3
 #: More new graphs than any row stands for.
 _GRAPHS_OF_A_ROW = 100_000
 
@@ -55,6 +60,8 @@ class EventReader:
         self._compiled_in_turn: dict[int, int] = {}
         self._ended = False
         self._until: float | None = None
+        self._covered = 0  # steps of all cores
+        self._damaged = 0  # lines that could not be read
 
     @property
     def core_numbers(self) -> list[int]:
@@ -66,9 +73,9 @@ class EventReader:
         try:
             event = json.loads(line)
             handler = getattr(self, f"_on_{str(event['e']).replace('-', '_')}", None)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             if line.endswith("\n"):
-                self._notes.append(f"{where}: this line could not be read and was left out")
+                self._leave_out(where)
             return
         if handler is not None:
             self._feed(handler, event, where)
@@ -79,10 +86,20 @@ class EventReader:
         except SourceError as error:
             raise SourceError(f"{where}: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
+            self._leave_out(where)
+
+    def _leave_out(self, where: str) -> None:
+        self._damaged += 1
+        if self._damaged <= _TOLD:
             self._notes.append(f"{where}: this line could not be read and was left out")
 
     def finish(self) -> None:
         """Write the rows that are gathered from several events."""
+        if self._damaged > _TOLD:
+            self._notes.append(
+                f"{self._process}: {self._damaged - _TOLD:,} more lines could not be read and were "
+                "left out"
+            )
         if self._facts:
             self._rows["process"].append(
                 tables.ProcessRow(
@@ -124,8 +141,9 @@ class EventReader:
 
     def _core(self, event: dict[str, Any]) -> int:
         """The row's core; a process that says none is the one core of itself."""
-        told = event.get("core")
-        core = told if isinstance(told, int) else 0
+        core = fields.core(event.get("core"))
+        if core not in self._cores and len(self._cores) >= _MOST_CORES:
+            raise ValueError(f"a process has no more than {_MOST_CORES} cores")
         self._cores.setdefault(core, {})
         return core
 
@@ -173,14 +191,18 @@ class EventReader:
         first, last = integer(event.get("first")), integer(event.get("last"))
         if first is not None and last is not None and not 0 <= last - first < _STEPS_OF_A_ROW:
             raise ValueError(f"steps {first} to {last} are no stretch of steps")
+        if first is not None and last is not None:
+            self._covered += last - first + 1
+            if self._covered > _MOST_STEPS:
+                raise ValueError(f"a process takes no more than {_MOST_STEPS} steps")
         place = (self._process, core, first, last)
         transfers = event.get("transfers") or {}
-        parts = (event.get("parts") or {}).items()
+        t0, t1 = required(event["t0"]), required(event["t1"])
         step = tables.StepRow(
             *place,
-            t0=required(event["t0"]),
-            t1=required(event["t1"]),
-            parts={str(part): required(value) for part, value in parts if value is not None},
+            t0=t0,
+            t1=t1,
+            parts=fields.parts(event.get("parts"), t1 - t0),
             to_device=integer(transfers.get("to_device")),
             from_device=integer(transfers.get("from_device")),
             held=self._held(event.get("held")),
@@ -215,8 +237,6 @@ class EventReader:
 
     def _on_compilation(self, event: dict[str, Any]) -> None:
         turn = integer(event.get("turn"))
-        if turn is not None:
-            self._compiled_in_turn[len(self._rows["compilation"])] = turn
         self._rows["compilation"].append(
             tables.CompilationRow(
                 process=self._process,
@@ -232,7 +252,7 @@ class EventReader:
                 inputs=integer(event.get("inputs")),
                 outputs=integer(event.get("outputs")),
                 cause=self._cause(event.get("cause")),
-                hlo=text(event.get("hlo")),
+                hlo=fields.graph_name(event.get("hlo")),
                 named=event["named"] if isinstance(event.get("named"), dict) else None,
                 numbers=by_name(event.get("numbers")),
                 histories=ranges(event.get("histories")),
@@ -242,6 +262,8 @@ class EventReader:
                 feeds_recorded="fed" in event,
             )
         )
+        if turn is not None:  # only now: a damaged row is left out as a whole
+            self._compiled_in_turn[len(self._rows["compilation"]) - 1] = turn
 
     def _on_compilations(self, event: dict[str, Any]) -> None:
         """New graphs beyond those that have a row each: as many rows, all alike."""
@@ -363,6 +385,14 @@ class EventReader:
 
     def _on_note(self, event: dict[str, Any]) -> None:
         self._notes.append(str(event["text"]))
+
+    def _on_exit(self, event: dict[str, Any]) -> None:
+        self._rows["exit"].append(
+            tables.ExitRow(
+                self._process, integer(event.get("core")), integer(event.get("code")),
+                self._site(event.get("site")),
+            )
+        )  # fmt: skip
 
     def _on_end(self, event: dict[str, Any]) -> None:
         self._ended = True

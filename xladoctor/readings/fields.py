@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-#: Numbers from here on are no measurement: a damaged record.
-_LARGEST = 2**63
+#: Numbers from here on are no measurement: a damaged record. (Below it floats are exact.)
+_LARGEST = 2**53
+#: Unix seconds of the year 10000, which no calendar goes beyond.
+_LAST_MOMENT = 253_402_300_800
+#: More cores than the largest pod has: numbers beyond are none of a core.
+_LAST_CORE = 2**16
+#: How much longer (seconds, and a share) the parts of a stretch may be than it: they were rounded.
+_SLACK, _SLACK_SHARE = 1.0, 0.05
+_GRAPH = re.compile(r"graphs/[0-9]{1,9}")
 
 
 def kinds(more: list[Any]) -> dict[str, int] | None:
@@ -37,6 +45,43 @@ def required(value: Any) -> float:
     if found is None:
         raise ValueError(f"{value!r} is not a number")
     return found
+
+
+def moment(value: Any) -> float | None:
+    """A time in unix seconds; None for anything else."""
+    found = number(value)
+    return found if found is not None and 0 <= found < _LAST_MOMENT else None
+
+
+def core(value: Any) -> int:
+    """The number of a core; a process that says none is the one core of itself.
+
+    Raises:
+        ValueError: No pod has so many.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        return 0
+    if not 0 <= value < _LAST_CORE:
+        raise ValueError(f"{value} is no number of a core")
+    return value
+
+
+def parts(values: Any, total: float) -> dict[str, float]:
+    """The parts of a stretch of time by name, in seconds.
+
+    Raises:
+        ValueError: One is negative, or they are more than the whole.
+    """
+    found = {str(k): required(v) for k, v in (values or {}).items() if v is not None}
+    most = total * (1 + _SLACK_SHARE) + _SLACK
+    if any(value < -_SLACK for value in found.values()) or sum(found.values()) > most:
+        raise ValueError("the parts of this stretch of time are more than the whole")
+    return found
+
+
+def graph_name(value: Any) -> str | None:
+    """The name under which the recorder keeps a graph; None for anything else: it is a path."""
+    return value if isinstance(value, str) and _GRAPH.fullmatch(value) else None
 
 
 def integer(value: Any) -> int | None:

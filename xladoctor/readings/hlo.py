@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import io
 import re
-import zlib
 from typing import TYPE_CHECKING
 
+from xladoctor import files
 from xladoctor.readings.wire import messages, numbers
 
 if TYPE_CHECKING:
@@ -113,16 +114,16 @@ class Graph:
 
 
 def _unpack(path: Path) -> bytes:
-    """The content of a packed file; b"" if it is missing or cut."""
+    """The content of a packed file; b"" if it is missing, cut or a bomb."""
     try:
-        return zlib.decompress(path.read_bytes())
-    except (OSError, zlib.error):
+        return files.unpacked(path)
+    except OSError:
         return b""
 
 
 def _instructions(data: bytes) -> Iterator[Instruction]:
     inside = False
-    for line in data.decode("utf-8", "replace").splitlines():
+    for line in io.StringIO(data.decode("utf-8", "replace")):
         if line.startswith("ENTRY "):
             inside = True
         elif inside and line.startswith("}"):

@@ -10,15 +10,20 @@ import collections
 import json
 from typing import TYPE_CHECKING, Any
 
+from xladoctor import files
 from xladoctor.errors import SourceError
 from xladoctor.readings import linted, tables
+from xladoctor.readings.deaths import deaths
 from xladoctor.readings.events import VERSION, EventReader
-from xladoctor.readings.fields import integer, number, text
+from xladoctor.readings.fields import integer, integers, moment, text
 from xladoctor.readings.metrics_text import parse_reports
 from xladoctor.readings.unwatched import unwatched
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+#: Rows of one process; the recorder writes some thousands for the longest run.
+_MOST_ROWS = 1_000_000
 
 
 def is_run(path: Path) -> bool:
@@ -60,6 +65,7 @@ def read_run(path: Path) -> tables.Run:
         divergences=tuple(rows["divergence"]),
         partings=tuple(rows["parting"]),
         silent=tuple(rows["silent"]),
+        deaths=tuple(deaths(path, manifest, rows)),
         metrics=tuple(rows["metrics"]),
         linted=static,
         notes=tuple(dict.fromkeys(notes)),
@@ -69,11 +75,11 @@ def read_run(path: Path) -> tables.Run:
 def _manifest(path: Path, notes: list[str]) -> tables.Manifest:
     file = path / "manifest.json"
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(files.read_text(file))
     except FileNotFoundError:
         notes.append("manifest.json is missing: the command and its end are not known")
         return tables.Manifest(str(path))
-    except (ValueError, OSError):
+    except (ValueError, OSError, RecursionError):
         notes.append("manifest.json cannot be read: the command and its end are not known")
         return tables.Manifest(str(path))
     if not isinstance(data, dict):
@@ -90,12 +96,13 @@ def _manifest(path: Path, notes: list[str]) -> tables.Manifest:
         command=tuple(str(word) for word in command) if isinstance(command, list) else (),
         cwd=text(data.get("cwd")),
         xladoctor=text(data.get("xladoctor")),
-        started=number(data.get("started")),
-        ended=number(data.get("ended")),
+        started=moment(data.get("started")),
+        ended=moment(data.get("ended")),
         exit_code=integer(data.get("exit_code")),
         signal=text(data.get("signal")),
         simulated_cores=integer(data.get("simulated_cores")),
         complete=data.get("complete") is True,
+        left_behind=integers(left) if isinstance(left := data.get("left_behind"), list) else None,
     )
     hidden = data.get("masked")
     if isinstance(hidden, list) and hidden:
@@ -113,14 +120,19 @@ def _read_process(
 ) -> None:
     reader = EventReader(folder.name, manifest.cwd, rows, notes)
     events = folder / "events.jsonl"
-    if events.is_file():
-        with events.open(encoding="utf-8", errors="replace") as lines:
-            for row, line in enumerate(lines, 1):
-                reader.feed(line, f"{events}:{row}")
+    try:
+        for row, line in enumerate(files.lines(events), 1):
+            if row > _MOST_ROWS:
+                notes.append(f"{events}: only the first {_MOST_ROWS:,} rows were read")
+                break
+            reader.feed(line, f"{events}:{row}")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        notes.append(f"{events}: this cannot be read: {error.strerror or error}")
     reader.finish()
     metrics = folder / "metrics.txt"
     if metrics.is_file():
         cores = reader.core_numbers
         core = next(iter(cores)) if len(cores) == 1 else None
-        with metrics.open(encoding="utf-8", errors="replace") as lines:
-            rows["metrics"] += parse_reports(lines, f"{folder.name}/metrics.txt", core)
+        rows["metrics"] += parse_reports(files.lines(metrics), f"{folder.name}/metrics.txt", core)

@@ -22,7 +22,10 @@ Frame = tuple[str, int, str]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the launcher knows of the command; ``started`` and ``ended`` are unix seconds."""
+    """What the launcher knows of the command; ``started`` and ``ended`` are unix seconds.
+
+    ``left_behind``: processes that were there when the command had ended; None if not known.
+    """
 
     path: str
     command: tuple[str, ...] = ()
@@ -34,6 +37,7 @@ class Manifest:
     signal: str | None = None
     simulated_cores: int | None = None
     complete: bool = False
+    left_behind: tuple[int, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -356,6 +360,39 @@ class SilentRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ExitRow:
+    """A call of ``os._exit``: by which core (None: by none) and where."""
+
+    process: str
+    core: int | None
+    code: int | None
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeathRow:
+    """A process that ended without its last record.
+
+    Attributes:
+        cores: Those that were running in it.
+        step: The last one that one of its cores had recorded; None if none.
+        reason: A signal's name, "os._exit", or None if nobody knows.
+        code: What ``os._exit`` was given.
+        core: Which core called it, if one did.
+        frames: Where it was, innermost first; empty if that is not known.
+    """
+
+    process: str
+    pid: int | None
+    cores: tuple[int, ...] = ()
+    step: int | None = None
+    reason: str | None = None
+    code: int | None = None
+    core: int | None = None
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Run:
     """A run directory as tables; ``notes`` are sentences on what is missing.
 
@@ -375,6 +412,7 @@ class Run:
     divergences: tuple[DivergenceRow, ...] = ()
     partings: tuple[PartingRow, ...] = ()
     silent: tuple[SilentRow, ...] = ()
+    deaths: tuple[DeathRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()
     linted: tuple[Finding, ...] | None = None

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from xladoctor import visible
 from xladoctor.planning.advice import advice, shown
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ def render(
     rows: Sequence[Row], output_format: str, *, width: int = 100, color: bool = False
 ) -> str:
     """A plan in one of :data:`FORMATS`."""
-    return _json(rows) if output_format == "json" else _full(rows, width, color=color)
+    if output_format == "json":
+        return visible.in_json(_json(rows))
+    return visible.guarded(_full(visible.of(list(rows)), width, color=color))
 
 
 def _json(rows: Sequence[Row]) -> str:

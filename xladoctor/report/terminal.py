@@ -140,7 +140,8 @@ def _time(report: Report, width: int) -> Padding:
     columns = min(width, 100) - 4
     # Largest remainders: the blocks fill the bar exactly, and no part that is there vanishes
     # while there is room.
-    exact = [share * columns for _, _, _, share in shares]
+    whole = max(1.0, sum(share for _, _, _, share in shares))  # more only if a record is damaged
+    exact = [share / whole * columns for _, _, _, share in shares]
     widths = [int(value) for value in exact]
     order = sorted(range(len(exact)), key=lambda i: exact[i] - widths[i], reverse=True)
     for index in order[: max(0, round(sum(exact)) - sum(widths))]:

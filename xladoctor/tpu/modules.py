@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import zlib
 from typing import TYPE_CHECKING
 
+from xladoctor import files
 from xladoctor.errors import SourceError
 from xladoctor.readings.hlo import stacks_of
 from xladoctor.readings.wire import LENGTH, field, fields, messages, number, packed, parts
@@ -104,12 +104,12 @@ def read(path: Path, *, donate: bool = False) -> Prepared:
         SourceError: It is missing, cut, or no graph.
     """
     try:
-        return prepare(zlib.decompress(path.read_bytes()), donate=donate)
+        return prepare(files.unpacked(path), donate=donate)
     except FileNotFoundError as error:
         raise SourceError(
             f"{path}: this graph is missing from the run directory; profile again"
         ) from error
-    except (OSError, zlib.error) as error:
+    except OSError as error:
         raise SourceError(
             f"{path}: this graph was cut or cannot be read ({error}); profile again"
         ) from error

@@ -9,7 +9,7 @@ from typing import Any
 from . import measure, wrapping
 from .hlo import Dumps
 from .points import Points
-from .process import Process
+from .process import Process, see_deaths
 from .recorder import Recorder
 from .writer import Writer
 
@@ -48,6 +48,8 @@ def boot() -> Recorder | None:
     for missing in wrapping.install(points):
         recorder.process.hook_off(missing, None)
     recorder.install(points)
+    with contextlib.suppress(Exception):  # no such processes on this system
+        see_deaths(run_dir)
     meter = measure.Meter(
         simulated=cores is not None, note=recorder.process.note, dumps=_dumps(writer)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,20 @@ class Failures:
             )
         except Exception:
             pass
+
+    def left(self, code: int) -> None:
+        """One row for a call of ``os._exit``: by which core, and where."""
+        thread = threading.get_ident()
+        cores = [core for core, one in self._accounts.by_core.items() if one.owner == thread]
+        self._process.write(
+            {
+                "e": "exit",
+                "t": time.monotonic(),
+                "code": code if isinstance(code, int) else None,
+                "core": cores[0] if cores else None,
+                "site": self._sites.here(sys._getframe(1)),
+            }
+        )
 
     def _with_places(self, event: str, facts: dict[str, Any]) -> None:
         """A row with two places: where it was seen, and the line that is to blame."""

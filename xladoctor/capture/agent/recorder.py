@@ -36,7 +36,7 @@ from .points import (
     Call,
     Points,
 )
-from .process import Process, at_end_of_child, see_uncaught
+from .process import Process, at_end_of_child, see_sudden_exit, see_uncaught
 from .sites import Sites
 from .steps import Steps
 from .tensors import MORE_INPUTS, crossing_tensors
@@ -143,6 +143,11 @@ class Recorder:
         if self.process.start():
             at_end_of_child(self.close)
             see_uncaught(self.failed)
+            see_sudden_exit(self._left)
+
+    def _left(self, code: int) -> None:
+        if self.process.started and not self._closed:
+            self._failures.left(code)
 
     # -- accounts -----------------------------------------------------------------------------
     def _account(self, call: Call) -> tuple[Account, bool] | None:

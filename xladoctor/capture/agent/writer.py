@@ -24,6 +24,9 @@ VERSION = 1
 #: cold caches each time, and takes four times as long as making many at once.
 HOLD_SECONDS = 0.05
 
+#: Characters of a row beyond which its texts are cut, and what is left of a long text then.
+LONGEST_ROW, LONGEST_TEXT = 100_000, 8_000
+
 #: json.dumps with these separators would make an encoder for each row.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -85,7 +88,7 @@ class Writer:
             with self._lock:
                 held, self._held = self._held, []
             rows = [*[make() for make in held], *rows]
-            text = "".join([_encode(row) + "\n" for row in rows])
+            text = "".join([_line(row) for row in rows])
             data = text.encode("ascii")  # JSON escapes whatever is not
             with self._lock:
                 if self._fd is None:
@@ -102,7 +105,7 @@ class Writer:
             return
         path = os.path.join(self.folder, name)
         try:
-            with open(path + ".new", "w", encoding="utf-8") as out:
+            with open(path + ".new", "w", encoding="utf-8", errors="backslashreplace") as out:
                 out.write(text)
             os.replace(path + ".new", path)
         except OSError:
@@ -144,3 +147,21 @@ class Writer:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._stacks = os.open(f"{self.folder}/stacks.txt", flags, 0o644)
             faulthandler.enable(self._stacks, all_threads=True)
+
+
+def _line(row: dict[str, Any]) -> str:
+    text = _encode(row)
+    return (text if len(text) <= LONGEST_ROW else _encode(_shortened(row))) + "\n"
+
+
+def _shortened(value: Any) -> Any:
+    """A row whose long texts have lost their middle: messages of megabytes are somebody's data."""
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        half = LONGEST_TEXT // 2
+        left = len(value) - 2 * half
+        return f"{value[:half]} [... {left} characters left out ...] {value[-half:]}"
+    if isinstance(value, dict):
+        return {_shortened(key): _shortened(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shortened(item) for item in value]
+    return value

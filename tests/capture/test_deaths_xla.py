@@ -1,0 +1,111 @@
+"""Real runs in which a core's process dies: verdict and finding say who, how, when and where."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from test_profile_xla import profile
+
+pytest.importorskip("torch_xla")
+pytestmark = pytest.mark.xla
+
+CORES = """\
+import ctypes
+import os
+import signal
+import sys
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+
+
+def die(how):
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "crash":
+        ctypes.string_at(0)  # line CRASH
+    if how.startswith("leave"):
+        os._exit(int(how[5:]))  # line LEAVE
+
+
+def main(index, how):
+    device = torch_xla.device()
+    model = torch.nn.Linear(8, 1).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(8):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8).to(device)).sum().backward()
+        xm.optimizer_step(optimizer)
+        torch_xla.sync()
+        if step == 5 and xr.global_ordinal() == 1:
+            die(how)
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main, args=(sys.argv[1],))
+    if sys.argv[1] == "done":
+        os._exit(0)
+"""
+ROWS = {line.rpartition("# line ")[2]: row for row, line in enumerate(CORES.splitlines(), 1)}
+
+
+def run(folder, how, *, shell=False):
+    (folder / "train.py").write_text(CORES)
+    words = [sys.executable, "train.py", how]
+    if shell:  # which hides how its child ended
+        words = ["bash", "-c", f"{' '.join(words)}; true"]
+    done = profile(
+        folder, "--simulate-cores", "2", "-o", "run", "--output-format", "json",
+        "--output-file", "r.json", "--", *words,
+    )  # fmt: skip
+    report = json.loads((folder / "r.json").read_text())
+    findings = [item for item in report["findings"] if item["code"] == "XLA411"]
+    return done, report["summary"]["verdict"], findings
+
+
+@pytest.mark.parametrize("shell", [False, True], ids=["itself", "under a shell"])
+def test_killed(tmp_path, shell):
+    done, verdict, [finding] = run(tmp_path, "kill", shell=shell)
+    assert done.returncode == (0 if shell else 1)  # the cores' parent says that its pool is broken
+    assert "(all 2 cores) was killed (out of memory?)" in verdict
+    assert "(all 2 cores) was killed by SIGKILL" in finding["message"]
+    assert "after step" in finding["message"]
+    assert "out of memory?" in finding["message"]
+    assert finding["cores"] == [0, 1]
+
+
+def test_crashed(tmp_path):
+    done, verdict, [finding] = run(tmp_path, "crash")
+    assert done.returncode == 1
+    assert "crashed (SIGSEGV)" in verdict
+    assert "crashed" in finding["message"]
+    assert "SIGSEGV" in finding["message"]
+    place = finding["locations"][0]
+    assert (place["filename"], place["row"], place["function"]) == (
+        "train.py",
+        ROWS["CRASH"],
+        "die",
+    )
+    [stacks] = (tmp_path / "run").glob("p*/stacks.txt")
+    assert "Segmentation fault" in stacks.read_text()
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_left(tmp_path, code):
+    done, verdict, [finding] = run(tmp_path, f"leave{code}")
+    assert done.returncode == 1
+    assert "core 1 of process" in verdict
+    assert f"left by os._exit({code})" in verdict
+    assert finding["message"].startswith("core 1 of process")
+    place = finding["locations"][0]
+    assert (place["filename"], place["row"]) == ("train.py", ROWS["LEAVE"])
+
+
+def test_leaving_when_all_is_done_is_no_fault(tmp_path):
+    done, verdict, findings = run(tmp_path, "done")
+    assert done.returncode == 0
+    assert findings == []
+    assert "ended early" not in verdict

@@ -1,0 +1,166 @@
+"""What happens to the run directory never changes how the command ends, nor the run of another."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from xladoctor.capture import launch, rundir
+from xladoctor.capture.agent import writer as writing
+from xladoctor.cli import profile as command
+from xladoctor.cli.app import main
+from xladoctor.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def profiled(code, *flags):
+    return main(["profile", "-o", "run", *flags, "--", sys.executable, "-c", code])
+
+
+HARM = {
+    "removed": "import shutil; shutil.rmtree('run')",
+    "a file": "import shutil; shutil.rmtree('run'); open('run', 'w')",
+    "read only": "import os; os.chmod('run', 0o555)",
+    "nonsense in it": "open('run/manifest.json', 'w').write('[' * 100000)",
+    "a folder for the manifest": "import os; os.makedirs('run/manifest.json.new/x')",
+    "a bad row": "import os; os.mkdir('run/p1-1'); "
+    "open('run/p1-1/events.jsonl', 'w').write('[' * 9**6)",
+    "a pipe for rows": "import os; os.mkdir('run/p1-1'); os.mkfifo('run/p1-1/events.jsonl')",
+    "a link in a circle": "import os; os.symlink('p1-1', 'run/p1-1')",
+}
+
+
+@pytest.mark.parametrize("code", [0, 7])
+@pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
+def test_the_commands_own_exit_code_survives(capfd, harm, code):
+    ended = profiled(f"{harm}\nraise SystemExit({code})")
+    assert ended == code if code else ended in (0, 2)
+    err = capfd.readouterr().err
+    assert "Traceback" not in err
+
+
+def test_whatever_breaks_after_the_command_has_ended(capfd, monkeypatch):
+    monkeypatch.setattr(command, "_show", lambda *_: 1 / 0)
+    assert profiled("raise SystemExit(7)") == 7
+    assert "internal error: ZeroDivisionError" in capfd.readouterr().err
+    assert profiled("", "--force") == 2
+
+
+def test_whatever_breaks_while_it_runs(capfd, monkeypatch):
+    monkeypatch.setattr(command.Progress, "__call__", lambda *_: 1 / 0)
+    monkeypatch.setattr(command.Watch, "look", lambda *_: 1 / 0)
+    assert profiled("import time; time.sleep(0.6); raise SystemExit(7)") == 7
+
+
+def test_a_full_disk_at_the_end(capfd, monkeypatch):
+    written = rundir.write_manifest
+
+    def full(path, manifest):
+        if manifest.ended is not None:
+            raise UsageError(f"cannot write to the run directory {path} (No space left on device)")
+        written(path, manifest)
+
+    monkeypatch.setattr(rundir, "write_manifest", full)
+    assert profiled("raise SystemExit(7)") == 7
+    assert "No space left on device" in capfd.readouterr().err
+
+
+def test_two_runs_into_one_folder(capfd):
+    """The second is refused, whatever its flags; the first is whole."""
+    code = (
+        "import time, pathlib; pathlib.Path('on').touch()\n"
+        "while not pathlib.Path('off').exists(): time.sleep(0.01)"
+    )
+    words = [sys.executable, "-m", "xladoctor", "profile", "-o", "run", "--", sys.executable, "-c"]
+    first = subprocess.Popen([*words, code], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        while not Path("on").exists():
+            assert first.poll() is None
+        for flags in ((), ("--force",)):
+            assert profiled("", *flags) == 2
+        assert "another run is being written there" in capfd.readouterr().err
+    finally:
+        Path("off").touch()
+        assert first.wait(60) == 0
+    assert rundir.read_manifest(Path("run")).complete
+    assert profiled("") == 2  # not empty
+    assert profiled("", "--force") == 0  # free again
+
+
+def test_many_at_once_make_one_run():
+    """Each of them sees an empty folder at first."""
+    Path("run").mkdir()
+    made, refused = [], []
+    gate = threading.Barrier(8)
+
+    def make():
+        gate.wait()
+        try:
+            made.append(rundir.create(Path("run"), force=True))
+        except UsageError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=make) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(made), len(refused)) == (1, 7)
+    rundir.release(made[0])
+    rundir.release(rundir.create(Path("run"), force=False))
+
+
+def test_only_folders_that_we_made_are_hidden_from_git():
+    Path("mine").mkdir()
+    rundir.release(rundir.create(Path("mine"), force=False))
+    assert not Path("mine/.gitignore").exists()
+    rundir.release(rundir.create(Path("new/run"), force=False))
+    assert Path("new/run/.gitignore").read_text() == "*\n"
+    assert not Path("new/.gitignore").exists()
+
+
+def test_messages_of_megabytes_are_cut(tmp_path):
+    made = writing.Writer(str(tmp_path))
+    made.row({"e": "note", "text": "short"})
+    made.row({"e": "error", "message": "a" * 5_000_000 + "end", "frames": [["b" * 200_000, 3]]})
+    [folder] = tmp_path.glob("p*")
+    data = (folder / "events.jsonl").read_bytes()
+    assert len(data) < 50_000
+    row = json.loads(data.splitlines()[1])
+    assert row["message"].startswith("aaa")
+    assert row["message"].endswith("aend")
+    assert "[... 4992003 characters left out ...]" in row["message"]
+    shutil.rmtree(folder)
+
+
+def test_what_a_killed_launcher_left_in_memory_is_swept(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "_has_room", lambda _: True)
+    memory = tmp_path / "memory"
+    (memory / "xladoctor-scratch-old").mkdir(parents=True)
+    (memory / "xladoctor-scratch-old" / "module_0001.txt").write_text("left")
+    (memory / "theirs").mkdir()
+    with launch.scratch_folder(str(memory)) as first:
+        assert first.parent == memory
+        assert {path.name for path in memory.iterdir()} == {"theirs", first.name}
+        with launch.scratch_folder(str(memory)) as second:
+            assert first.exists()  # in use
+            assert second.exists()
+    assert [path.name for path in memory.iterdir()] == ["theirs"]
+
+
+def test_memory_without_room_is_left_to_the_program(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "_has_room", lambda _: False)
+    with launch.scratch_folder(str(tmp_path)) as folder:
+        assert folder.parent != tmp_path
+    assert list(tmp_path.iterdir()) == []
