@@ -203,6 +203,7 @@ def _divergences(run: RunFacts) -> Iterator[Finding]:
         said = row.message.removeprefix("xladoctor: ").partition("\n")[0]
         if row.kind == "graphs":
             said = mismatch_words.sentence(row) or said
+            said = said.replace(f"{run.runs[0].manifest.cwd}/", "")
         yield finding(
             "XLA410" if row.kind == "graphs" else "XLA405",
             said + when + detail,
