@@ -183,7 +183,11 @@ def _kind_of_standstill(rows: list[HangRow]) -> tuple[str, str, str]:
     if "core-left" in states:
         left = [row.steps for row in rows if row.state == "has ended" and row.steps is not None]
         stay = [row.steps for row in rows if row.state == "core-left" and row.steps is not None]
-        if left and stay and min(left) < max(stay):
+        # A core whose loader is at its end while others have got more batches is as telling.
+        ended = [row.fed.batch for row in rows if row.fed is not None and row.fed.over]
+        going = [row.fed.batch for row in rows if row.fed is not None and not row.fed.over]
+        fewer = bool(ended and going) and min(ended) < max(going)
+        if fewer or (left and stay and min(left) < max(stay)):
             return "XLA420", "a core left the loop early and the others waited for it", _SAME_STEPS
         return "XLA405", "only some cores came to a collective", _SAME_COLLECTIVES
     if "cores-differ" in states:
@@ -206,6 +210,7 @@ def _divergences(run: RunFacts) -> Iterator[Finding]:
         said = row.message.removeprefix("xladoctor: ").partition("\n")[0]
         if row.kind == "graphs":
             said = mismatch_words.sentence(row) or said
+            said = said.replace(f"{run.runs[0].manifest.cwd}/", "")
         yield finding(
             "XLA410" if row.kind == "graphs" else "XLA405",
             said + when + detail,

@@ -25,7 +25,9 @@ def sentence(row: DivergenceRow) -> str | None:
     """
     if len(row.groups) < 2:
         return None
-    what = _values(row) or _operations(row) or row.difference
+    # Of numbers the simulation knows more than what the graphs have alone: 0 and 1 are no inputs.
+    told = row.difference if row.what == "constants" else ""
+    what = told or _values(row) or _operations(row) or row.difference
     return who(row) + (f": {what}" if what else "")
 
 

@@ -28,6 +28,7 @@ _MEANING = {
     "XLA420": "A core left the loop while the others went on",
     "XLA405": "The cores do not come to the same collectives",
     "XLA410": "The cores build different graphs",
+    "XLA421": "The cores build different graphs",
     "XLA433": "Part of the model gets no gradient",
     "XLA316": "Part of the model gets no gradient",
     "XLA317": "Labels or indices are out of range",
