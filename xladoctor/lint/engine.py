@@ -194,7 +194,7 @@ def unparsable(source: Source, item: Unreadable) -> Finding:
         page.name,
         page.severity,
         f"this {subject} {item.message}",
-        suggestion=f"mend it or leave it out; the other {others} are linted as usual",
+        suggestion=f"fix it or leave it out; the other {others} are linted as usual",
         locations=(location,),
         confirmed_by=("lint",),
     )

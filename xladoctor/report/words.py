@@ -40,7 +40,7 @@ TRIGGERS = {
 
 #: Causes of a compilation by kind.
 CAUSES = {
-    "first-graph": "first graph of its line",
+    "first-graph": "first graph at this line",
     "input-shape": "an input changed its shape",
     "op-changed": "the operations changed",
     "constant-changed": "a Python number changed",
@@ -48,7 +48,7 @@ CAUSES = {
     "host-sync-split": "a read cut the graph",
     "graph-grew": "the graph grew",
     "core-divergence": "this core differs from the others",
-    "unknown": "cause not known",
+    "unknown": "no difference found in what was compared",
 }
 
 NOT_MEASURED = "not measured"
