@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from xladoctor import catalogue
 from xladoctor.findings import (
     Applicability,
     Edit,
@@ -122,3 +123,14 @@ def test_an_annotation_of_github_is_the_same_for_lint_and_a_run():
     assert github.of([finding]) == annotation + "\n"
     assert annotation.endswith("%0AInstead: read it later%0ASee train.py:8 (step loop)")
     assert verdict == "::notice title=xladoctor::The host waits."
+
+
+@pytest.mark.parametrize("page", catalogue.pages().values(), ids=lambda page: page.code)
+def test_the_help_in_sarif_is_the_page_without_its_header(page):
+    finding = dataclasses.replace(_found(10), code=page.code, name=page.name)
+    (run,) = json.loads(sarif.of([finding], "xladoctor/lint/"))["runs"]
+    (rule,) = run["tool"]["driver"]["rules"]
+    text = rule["help"]["markdown"]
+    assert text.startswith("## What it does\n")
+    assert "since =" not in text
+    assert text.count("\n## ") + 1 == page.text.count("\n## ")

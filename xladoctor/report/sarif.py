@@ -81,7 +81,7 @@ def _rule(finding: Finding) -> dict[str, Any]:
         return rule
     rule |= {
         "shortDescription": {"text": page.summary},
-        "help": {"text": page.summary, "markdown": page.text},
+        "help": {"text": page.summary, "markdown": page.body},
     }
     return rule | ({"helpUri": page.url} if page.url else {})
 
