@@ -229,9 +229,7 @@ def _counts(found: Sequence[Finding]) -> dict[str, int]:
 
 
 def _place(item: Finding) -> str:
-    where = item.locations[0]
-    cell = "" if where.cell is None else f" cell {where.cell + 1}"
-    return f"{where.filename}{cell}:{where.row}"
+    return item.locations[0].at
 
 
 def _describe(made: Sequence[Finding]) -> str:

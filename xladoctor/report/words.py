@@ -95,10 +95,7 @@ def amount(value: float | None, unit: str) -> str:
 
 def place(location: Location | None) -> str:
     """``train.py:52``, or "line not known"."""
-    if location is None:
-        return "line not known"
-    cell = "" if location.cell is None else f" cell {location.cell}"
-    return f"{location.filename}{cell}:{location.row}"
+    return "line not known" if location is None else location.at
 
 
 def related(finding: Finding, most: int | None = None) -> list[str]:
