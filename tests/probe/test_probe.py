@@ -150,7 +150,7 @@ def _python(folder, text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (f"exec {sys.executable} -S -E -I \"$@\"", "has no torch_xla to measure: pip install"),
+        (f'exec {sys.executable} -S -E -I "$@"', "has no torch_xla to measure: pip install"),
         ("echo bad news >&2; exit 3", "the measuring process ended with code 3: bad news"),
         ("head -c 1000000 /dev/zero | tr '\\0' x >&2; echo >&2; exec false", "ended with code 1"),
         ("echo what; echo 1", "it measured nothing: name a Python that has torch_xla"),

@@ -103,7 +103,9 @@ def _measured(
                 rows.append(line)
                 bar.update(1)
     if not versions:
-        raise UsageError(f"--python {python}: it measured nothing: name a Python that has torch_xla")
+        raise UsageError(
+            f"--python {python}: it measured nothing: name a Python that has torch_xla"
+        )
     return versions, rows
 
 
