@@ -81,9 +81,9 @@ def _failures(run: RunFacts) -> Iterator[Finding]:
             f"{who} got no more batches{when}: the thread that loads them ended with {error}"
             if first.feeding
             else f"{who} failed{when}: {error}",
-            "mend the data set: torch_xla ends the loop as if the data were at an end, and goes on"
+            "fix the data set: torch_xla ends the loop as if the data were at an end, and goes on"
             if first.feeding
-            else "mend this first; what the other cores report may be a consequence",
+            else "fix this first; what the other cores report may be a consequence",
             at=place,
             count=len(rows),
             cores=cores,
