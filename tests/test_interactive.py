@@ -79,6 +79,39 @@ def test_the_magic_in_a_notebook(tmp_path: Path) -> None:
     assert '["In [2]",9,' in next((tmp_path / "run").glob("p*/events.jsonl")).read_text()
 
 
+#: Cells that fail: in a step, by the user's hand, before any device, and as text.
+FAILING = """\
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance()
+shell.run_cell("%load_ext xladoctor")
+step = open(sys.argv[1]).read() + "    assert _ < 3"
+shell.run_cell(step)
+other = step.replace("-o run", "-o stopped")
+shell.run_cell(other.replace("assert _ < 3", "if _ > 2: raise SystemExit(4)"))
+shell.run_cell("%%xladoctor -o early\\nimport torch_xla\\nboom")
+shell.run_cell("%%xladoctor -o text\\nboom (")
+"""
+
+
+@pytest.mark.xla
+def test_a_failing_cell_shows_what_it_has_recorded(tmp_path: Path) -> None:
+    pytest.importorskip("IPython")
+    (tmp_path / "cell.txt").write_text(CELL)
+    done = run(tmp_path, "-c", FAILING, "cell.txt", IPYTHONDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    _, failed, stopped, early, text = done.stdout.split("Verdict")
+    assert "core 0 failed in step 5: AssertionError" in failed
+    assert "Steps per core            4" in failed
+    assert "4 optimizer steps per core had been recorded" in stopped
+    assert "The command failed before it used an XLA device." in early
+    assert "The command failed before it used an XLA device." in text
+    for name in ("run", "stopped", "early", "text"):
+        manifest = json.loads((tmp_path / name / "manifest.json").read_text())
+        assert (manifest["complete"], manifest["exit_code"]) == (False, 1), name
+
+
 @pytest.mark.xla
 def test_a_notebook_is_watched_from_outside(tmp_path: Path) -> None:
     """The kernel that nbclient starts is a process of the command like any other."""

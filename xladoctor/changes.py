@@ -296,6 +296,7 @@ class Treatment:
         interrupted: Whether the user ended it early.
         unsafe: Code to how many fixes of it were not tried, because they may change the meaning.
         untried: Code to how many places of it were not tried one by one, since there were too many.
+        unmade: Code to how many fixes of it could not be written, so that they were not tried.
         unfixed: Code to how many findings of it are left for which there is no fix.
     """
 
@@ -312,4 +313,5 @@ class Treatment:
     interrupted: bool
     unsafe: Mapping[str, int] = dataclasses.field(default_factory=dict)
     untried: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    unmade: Mapping[str, int] = dataclasses.field(default_factory=dict)
     unfixed: Mapping[str, int] = dataclasses.field(default_factory=dict)

@@ -7,6 +7,7 @@ text that people write; a program that reads them all by their names hangs or fi
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 import zlib
@@ -22,6 +23,8 @@ LARGEST_SETTINGS = 16 * 2**20
 _LARGEST_GRAPH = 128 * 2**20
 #: How many times larger a graph may be than its packed form; those of real programs are 5 to 40.
 _DENSEST = 200
+#: What processes leave to be told: so many files of a kind, and bytes of one (a traceback).
+_MOST_LEFT, _LARGEST_LEFT = 100, 2**16
 
 
 def read_bytes(path: str | Path, limit: int) -> bytes:
@@ -103,6 +106,26 @@ def read_text(path: str | Path, limit: int = LARGEST_SETTINGS) -> str:
         UnicodeDecodeError: It is not UTF-8.
     """
     return read_bytes(path, limit).decode("utf-8")
+
+
+def left(folder: Path, pattern: str) -> list[tuple[Path, str]]:
+    """Small texts that processes of a run left in its folder, by name; the first hundred found.
+
+    Args:
+        folder: The run directory.
+        pattern: A glob of the files.
+
+    Returns:
+        Files and their texts without white space around; of one that cannot be read, why not.
+    """
+    found = []
+    for file in sorted(itertools.islice(folder.glob(pattern), _MOST_LEFT)):
+        try:
+            text = read_bytes(file, _LARGEST_LEFT).decode("utf-8", "replace").strip()
+        except OSError as error:
+            text = f"{file.name} cannot be read: {error.strerror}"
+        found.append((file, text))
+    return found
 
 
 def make_ignored(folder: Path) -> None:

@@ -15,6 +15,7 @@ from xladoctor.capture.agent import writer as writing
 from xladoctor.cli import profile as command
 from xladoctor.cli.app import main
 from xladoctor.errors import UsageError
+from xladoctor.readings.unwatched import unwatched
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -164,3 +165,22 @@ def test_memory_without_room_is_left_to_the_program(tmp_path, monkeypatch):
     with launch.scratch_folder(str(tmp_path)) as folder:
         assert folder.parent != tmp_path
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_unwatched_processes_left_is_read_within_bounds(tmp_path):
+    """A run directory may come from anywhere: pipes, gigabytes, a million files."""
+    os.mkfifo(tmp_path / "not-started-1.txt")
+    with (tmp_path / "not-started-2.txt").open("wb") as file:
+        file.truncate(2**40)  # it takes no place on the disk
+    (tmp_path / "not-started-3.txt").write_text("Traceback\nValueError: no\n")
+    (tmp_path / "not-reached-4.txt").mkdir()
+    pipe, large, why = rundir.not_started(tmp_path)
+    assert "not-started-1.txt cannot be read: it is a pipe" in pipe
+    assert "not-started-2.txt cannot be read: it is larger than" in large
+    assert why == "ValueError: no"
+    assert rundir.not_reached(tmp_path) == ["not-reached-4.txt cannot be read: it is a folder"]
+    told = list(unwatched(tmp_path))
+    assert [row.rpartition("did not start: ")[2] for row in told[1:]] == [pipe, large, why]
+    for number in range(1000):
+        (tmp_path / f"not-reached-{number:04}.txt").write_text("x")
+    assert len(rundir.not_reached(tmp_path)) < 200

@@ -138,3 +138,33 @@ def test_report_needs_neither_torch_nor_pandas_nor_libcst() -> None:
         check=True,
     )
     assert done.stdout.decode().splitlines()[-1] == "set()"
+
+
+def _read_by_nobody(here: Path, *words: str) -> tuple[int, str]:
+    """Exit code and complaints of a command whose reader has gone, as ``| head`` goes."""
+    root = Path(__file__).resolve().parents[2]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "xladoctor", *words],
+            cwd=here, env={**os.environ, "PYTHONPATH": str(root)},
+            stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    return done.returncode, done.stderr
+
+
+def test_a_reader_that_goes_early_is_no_failure_and_costs_no_file(here: Path) -> None:
+    run_dir(here / "run")
+    assert _read_by_nobody(here, "report", "run") == (0, "")
+    assert _read_by_nobody(here, "report", "run", "-o", "r.json") == (0, "")
+    assert "Verdict" in (here / "r.json").read_text()
+    words = ["profile", "-o", "own", "--html", "r.html", "--", sys.executable, "-c", "exit(3)"]
+    code, said = _read_by_nobody(here, *words)
+    assert code == 3
+    assert "the page is r.html" in said
+    assert "Traceback" not in said
+    assert (here / "r.html").read_text().rstrip().endswith("</html>")
+    assert (here / "own" / "lint.json").exists()

@@ -466,6 +466,61 @@ def test_a_notebook_is_run_as_its_cells_and_edited_as_a_notebook(tmp_path, monke
     assert [item.name for item in tmp_path.iterdir()] == ["n.ipynb"]
 
 
+ONE_SUM = """\
+import torch_xla
+
+
+def train(model, loader, optimizer):
+    device = torch_xla.device()
+    total = 0.0
+    for x in loader:
+        loss = model(x.to(device)).sum()
+        loss.backward()
+        optimizer.step()
+        torch_xla.sync()
+        total += loss.item()
+    return total
+"""
+
+
+def _notebook(source, form):
+    """A notebook of one cell (invented), in the form of today (4) or the old one (3)."""
+    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "language": "python"}
+    if form == 3:
+        sheets = [{"cells": [cell | {"input": source}]}]
+        return {"worksheets": sheets, "metadata": {}, "nbformat": 3, "nbformat_minor": 0}
+    cells = [cell | {"source": source, "execution_count": 1}]
+    return {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+
+
+@pytest.mark.parametrize(
+    ("source", "form", "why", "remark", "key"),
+    [
+        (TWO_FIXES, 3, "none of those that 'xladoctor lint' has can be made here",
+         "2 fixes were not tried: they cannot be written", "not_tried_impossible"),
+        (ONE_SUM, 4, "those that 'xladoctor lint' has may change the meaning",
+         "which may change the meaning", "not_tried_unsafe"),
+        ("import torch_xla\n", 4, "'xladoctor lint' has none to try for this program", "", ""),
+    ],
+    ids=["cannot be written", "unsafe", "none"],
+)  # fmt: skip
+def test_that_nothing_was_tried_does_not_contradict_what_is_left(
+    tmp_path, monkeypatch, capsys, source, form, why, remark, key
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "n.ipynb").write_text(json.dumps(_notebook(source, form)))
+    monkeypatch.setattr(trials.Runner, "run", lambda self, version, what: Trial(ran=True, run="."))
+    assert main(["treat", "n.ipynb", "--no-repeat"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"No fix was tried: {why}." in out
+    assert remark in out
+    assert out.count("has none to try") == (not key)
+    assert main(["treat", "n.ipynb", "--no-repeat", "--output-format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    names = ("not_tried_unsafe", "not_tried_impossible")
+    assert [name for name in names if data[name]] == ([key] if key else [])
+
+
 def test_progress_says_how_much_is_ahead(tmp_path, monkeypatch, capsys):
     """Of a script that does nothing: removed names, tried together, and the same again."""
     monkeypatch.chdir(tmp_path)

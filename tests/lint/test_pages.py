@@ -79,6 +79,19 @@ def test_fixed_block_is_what_the_fix_makes(page, bad, fixed):
     assert done.stable
 
 
+#: Ends of lines for str.splitlines, and none for Python.
+_NO_ROW_ENDS = "# one \x0c two \u2028 three \x85 four\n"
+
+
+@pytest.mark.parametrize(("page", "bad", "fixed"), _fixed_pairs())
+def test_a_fix_counts_rows_as_python_does(page, bad, fixed):
+    done = fixes.fix(
+        (_NO_ROW_ENDS + bad.source).encode(), "page.py",
+        lambda source: _lint(source.text, page.code), unsafe=True,
+    )  # fmt: skip
+    assert done.data.decode() == _NO_ROW_ENDS + fixed.source
+
+
 @pytest.mark.parametrize("page", catalogue.pages().values(), ids=lambda page: page.code)
 def test_fix_of_the_page_is_the_fix_of_the_rule(page):
     made = {

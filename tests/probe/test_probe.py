@@ -139,6 +139,35 @@ def test_bad_flags_are_one_sentence(capsys, arguments, said):
     assert said in capsys.readouterr().err
 
 
+def _python(folder, text):
+    """A Python that is none (invented): what it does is a line of shell."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f'exec {sys.executable} -S -E -I "$@"', "has no torch_xla to measure: pip install"),
+        ("echo bad news >&2; exit 3", "the measuring process ended with code 3: bad news"),
+        ("head -c 1000000 /dev/zero | tr '\\0' x >&2; echo >&2; exec false", "ended with code 1"),
+        ("echo what; echo 1", "it measured nothing: name a Python that has torch_xla"),
+    ],
+    ids=["no torch_xla", "fails", "says much", "no Python"],
+)
+def test_a_python_without_torch_xla_is_one_sentence_though_it_reads_no_idiom(
+    tmp_path, capsys, text, said
+):
+    """All idioms together are more than a pipe holds."""
+    assert main(["probe", "--python", _python(tmp_path, text)]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert "internal error" not in err
+    assert len([row for row in err.splitlines() if row.startswith("xladoctor: ")]) == 1
+
+
 def test_the_list_is_shown(capsys):
     assert main(["probe", "--list", "--only", "host-read"]) == 0
     assert "host-read      x.sum().item()" in capsys.readouterr().out

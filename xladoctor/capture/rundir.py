@@ -307,15 +307,7 @@ def refused(path: Path) -> str | None:
 
 
 def _last_lines(path: Path, pattern: str) -> list[str]:
-    return [_last_line(file) or file.name for file in sorted(path.glob(pattern))]
-
-
-def _last_line(file: Path) -> str:
-    last = ""
-    with contextlib.suppress(OSError):
-        for line in files.lines(file):
-            last = line.strip() or last
-    return last
+    return [text.rpartition("\n")[2] or file.name for file, text in files.left(path, pattern)]
 
 
 def attached(path: Path) -> bool:

@@ -84,6 +84,8 @@ class Course:
         """What came of it."""
         left = self.runs.program.findings(self.version)
         unsafe = [item for item in left if item.fix is not None and not self._may_try(item)]
+        told = {code for step in self.steps for code in step.counts}
+        unmade = [item for item in left if self._may_try(item) and item.code in self._tried - told]
         return Treatment(
             script=script,
             args=tuple(masked(args)),
@@ -98,6 +100,7 @@ class Course:
             interrupted=self.interrupted is not None,
             unsafe=_counts(unsafe),
             untried=dict(self.untried),
+            unmade=_counts(unmade),
             unfixed=_counts([item for item in left if item.fix is None]),
         )
 

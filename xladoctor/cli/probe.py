@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,8 @@ def _measured(
     idioms: Sequence[Idiom], device: str, python: str
 ) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Versions and rows that the worker writes."""
+    from xladoctor.errors import UsageError
+
     versions: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
     with click.progressbar(length=len(idioms), label="Measuring", file=sys.stderr) as bar:
@@ -99,6 +102,10 @@ def _measured(
             else:
                 rows.append(line)
                 bar.update(1)
+    if not versions:
+        raise UsageError(
+            f"--python {python}: it measured nothing: name a Python that has torch_xla"
+        )
     return versions, rows
 
 
@@ -108,34 +115,51 @@ def _worker(idioms: Sequence[Idiom], device: str, python: str) -> Iterator[dict[
     script = Path(__file__).resolve().parents[1] / "probe" / "worker.py"
     asked = [{"name": item.name, **dataclasses.asdict(item)} for item in idioms]
     environment = {**os.environ, "PJRT_DEVICE": device}
-    try:
-        process = subprocess.Popen(
-            [python, str(script)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            text=True,
-        )
-    except OSError as error:
-        raise UsageError(f"--python {python}: {error.strerror}") from error
-    with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(json.dumps(asked))
-        process.stdin.close()
-        for line in process.stdout:
-            yield json.loads(line)
-        said = process.stderr.read()
-    if process.returncode != 0:
-        if "No module named 'torch" in said:
-            raise UsageError(
-                f"{python} has no torch_xla to measure: pip install 'xladoctor[xla]', or name "
-                "another Python with --python"
+    # Files, not pipes: who ends without having read all, or says much, keeps nobody waiting.
+    with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile() as said:
+        json.dump(asked, given)
+        given.seek(0)
+        try:
+            process = subprocess.Popen(
+                [python, str(script)],
+                stdin=given,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                env=environment,
+                text=True,
+                errors="replace",
             )
-        last = (said.strip().splitlines() or ["it said nothing"])[-1]
-        raise UsageError(f"the measuring process ended with code {process.returncode}: {last}")
+        except OSError as error:
+            raise UsageError(f"--python {python}: {error.strerror}") from error
+        with process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                row = _row(line)
+                if row is not None:
+                    yield row
+        said.seek(0)
+        text = said.read().decode("utf-8", "replace")
+    if process.returncode != 0:
+        raise UsageError(_why_it_ended(python, process.returncode, text))
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    """A line of the worker; None for what a library printed between."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and ("versions" in row or "name" in row) else None
+
+
+def _why_it_ended(python: str, code: int, said: str) -> str:
+    if "No module named 'torch" in said:
+        return (
+            f"{python} has no torch_xla to measure: pip install 'xladoctor[xla]', or name "
+            "another Python with --python"
+        )
+    last = (said.strip().splitlines() or ["it said nothing"])[-1]
+    return f"the measuring process ended with code {code}: {last}"
 
 
 def _write(path: Path, versions: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None:

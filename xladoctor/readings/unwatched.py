@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor import files
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -15,12 +17,12 @@ def unwatched(path: Path) -> Iterator[str]:
     Args:
         path: The run directory.
     """
-    for file in sorted(path.glob("not-reached-*.txt")):
-        yield file.read_text(encoding="utf-8", errors="replace").strip()
-    for file in sorted(path.glob("not-started-*.txt")):
-        lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    for _, said in files.left(path, "not-reached-*.txt"):
+        yield said
+    for file, said in files.left(path, "not-started-*.txt"):
         pid = file.stem.rpartition("-")[2]
+        why = said.rpartition("\n")[2] or "why is not known"
         yield (
             f"process {pid} imported torch_xla and could not be watched, the agent did not start: "
-            f"{lines[-1] if lines else 'why is not known'}"
+            f"{why}"
         )

@@ -66,6 +66,7 @@ def to_json(treatment: Treatment) -> dict[str, Any]:
         "noise": _noise_to_json(treatment.noise),
         "not_tried_unsafe": dict(treatment.unsafe),
         "not_tried_one_by_one": dict(treatment.untried),
+        "not_tried_impossible": dict(treatment.unmade),
         "without_fix": dict(treatment.unfixed),
         "diff": treatment.diff,
         "written": list(treatment.written),
@@ -209,7 +210,7 @@ def _lines(treatment: Treatment) -> Iterable[Text]:
                 f"{first.after:g} instead of {first.before:g}"
             )
     if not treatment.steps and not treatment.interrupted:
-        yield Text("No fix was tried: 'xladoctor lint' has none to try for this program.")
+        yield Text(f"No fix was tried: {_why_none(treatment)}.")
     yield from _remarks(treatment)
 
 
@@ -264,6 +265,15 @@ def _remarks(treatment: Treatment) -> Iterable[Text]:
         yield Text("Simulated cores: the counts are the program's, the seconds are not.", "dim")
 
 
+def _why_none(treatment: Treatment) -> str:
+    """Why nothing was tried; how many of which kind is said by the lines that follow."""
+    if treatment.unmade:
+        return "none of those that 'xladoctor lint' has can be made here"
+    if treatment.unsafe:
+        return "those that 'xladoctor lint' has may change the meaning"
+    return "'xladoctor lint' has none to try for this program"
+
+
 def _not_tried(treatment: Treatment) -> Iterable[Text]:
     """What else is known of the program: fixes that were not tried, findings without one."""
     if treatment.unsafe:
@@ -272,6 +282,13 @@ def _not_tried(treatment: Treatment) -> Iterable[Text]:
         yield Text(
             f"{number} {were} not tried, which may change the meaning: "
             f"{_codes(treatment.unsafe)} (--unsafe-fixes tries them)."
+        )
+    if treatment.unmade:
+        number = sum(treatment.unmade.values())
+        what = "fix was not tried: it" if number == 1 else "fixes were not tried: they"
+        yield Text(
+            f"{number} {what} cannot be written as things are, for example into a notebook of the "
+            f"old form 3: {_codes(treatment.unmade)}."
         )
     if treatment.untried:
         yield Text(

@@ -44,9 +44,12 @@ class Entry:
     advice: str = ""
     no_fix: str = ""
     always: str | None = None
+    never: bool = False
 
     def removed(self, target: tuple[int, ...]) -> bool:
         """Whether the target version lacks the name."""
+        if self.never:
+            return True
         return self.removed_in is not None and target >= version(self.removed_in)
 
     def deprecated(self, target: tuple[int, ...]) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint import sources
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules._imports import spell
 from xladoctor.lint.rules._moves import line_of
@@ -75,7 +76,7 @@ def closure_fix(model: FileModel, node: cst.CSTNode, loop: Loop | None) -> Fix |
     content = f"{spelled}({shown}, {given})"
     start = model.tree.range(call).start
     if start.column + len(content) > _WIDTH or "\n" in body:
-        indent = model.text.splitlines()[start.line - 1][: start.column]
+        indent = sources.rows(model.text)[start.line - 1][: start.column]
         content = f"{spelled}(\n{indent}    {shown},\n{indent}    {given},\n{indent})"
     return model.fix(
         "Show it when the step is over", model.replace(call, content), added, safe=False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.findings import Edit, Position
+from xladoctor.lint import sources
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel
@@ -101,7 +102,7 @@ def _behind(model: FileModel, line: cst.SimpleStatementLine, statement: str) -> 
     """Add a statement on the line after another one's, as deep as it stands."""
     if len(line.body) != 1:
         return None
-    lines = model.text.splitlines()
+    lines = sources.rows(model.text)
     row = model.tree.range(line).end.line
     indent = lines[row - 1][: model.tree.range(line).start.column]
     if indent.strip():

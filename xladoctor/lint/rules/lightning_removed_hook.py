@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.findings import Edit, Position
+from xladoctor.lint import sources
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 
@@ -99,7 +100,7 @@ def _named(model: FileModel, node: cst.Return, kept: str) -> list[Edit | None]:
     assert node.value is not None
     text = model.tree.text(node.value).strip()
     start = model.tree.range(node).start
-    indent = model.text.splitlines()[start.line - 1][: start.column]
+    indent = sources.rows(model.text)[start.line - 1][: start.column]
     if indent.strip() or model.bindings("output", node):
         return [None]
     content = f"output = {text}\n{indent}{kept}.append(output)\n{indent}return output"

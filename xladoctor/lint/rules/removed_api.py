@@ -1,4 +1,4 @@
-"""XLA801: a name that the torch_xla to lint for no longer has."""
+"""XLA801: a name that the torch_xla to lint for no longer has, or never had."""
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
 
 def _message(dotted: str, entry: Entry) -> str:
     what = dotted if entry.kind == "module" or dotted == entry.old else entry.old
+    if entry.never:
+        return f"{what} does not exist, and never did: this fails when it runs"
     if entry.old == "torch_xla_py":
         return f"{what} is not part of torch_xla any more: the import fails"
     return f"{what} was removed in torch_xla {entry.removed_in}: this fails when it runs"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint import sources
 from xladoctor.lint.model import Class, Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
@@ -94,7 +95,7 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
 
 def _indent(model: FileModel, line: cst.CSTNode) -> str:
     start = model.tree.range(line).start
-    return model.text.splitlines()[start.line - 1][: start.column]
+    return sources.rows(model.text)[start.line - 1][: start.column]
 
 
 def _entry(model: FileModel, call: CallSite, loops: list[Loop]) -> Entry | None:
