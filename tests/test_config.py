@@ -74,7 +74,7 @@ def test_all_keys_of_lint(tmp_path):
         ),
         ("zzz = 1", "unknown key zzz: known are"),
         ("select = 'XLA1'", "select must be a list of strings"),
-        ("select = ['E501']", "'E501' is no code of xladoctor"),
+        ("select = ['E501']", "'E501' is unknown code"),
         ("force-exclude = 'yes'", "force-exclude must be true or false"),
         ("output-format = 'xml'", "choose from full, concise"),
         ("target-torch-xla = 2.9", "target-torch-xla must be a string"),

@@ -1,7 +1,7 @@
 """What the project promises its users, held against the program sentence by sentence.
 
 Commands, flags, exit codes and the keys of JSON are for ever: a test here that fails says that a
-promise was broken, so mend the program, not the test. New keys and flags may be added freely.
+promise was broken, so fix the program, not the test. New keys and flags may be added freely.
 """
 
 from __future__ import annotations

@@ -32,6 +32,9 @@ PAGE_URL = "https://github.com/xladoctor/xladoctor/blob/main/rules/{stem}.md"
 
 _TITLE = re.compile(r"^# (?P<name>[a-z0-9-]+) \((?P<code>XLA\d{3})\)\s*$")
 _BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+#: In a block that shows what a fix makes, the marks of what was wrong before are for tests only.
+_FIXED = re.compile(r"^```py fixed[ ]*\n.*?^```\s*?$", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"[ ]*#[ ]*error:(\s*\[[A-Z]+\d+\])+[ ]*$", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,6 +88,16 @@ class Page:
     needed_to_run: bool = False
     changes_numbers: bool = False
     same_problem_as: tuple[str, ...] = ()
+
+    @property
+    def readable(self) -> str:
+        """The page as it is shown: no code that a fix makes is marked as an error."""
+        return _FIXED.sub(lambda block: _MARK.sub("", block[0]), self.text)
+
+    @property
+    def body(self) -> str:
+        """What follows the page's title and facts, as it is shown: for where these stand anyway."""
+        return _BLOCK.sub("", self.readable.partition("\n")[2], count=1).strip() + "\n"
 
 
 def catalogue_dir() -> Traversable:

@@ -166,7 +166,7 @@ def selectors(text: str | Sequence[str], origin: str) -> tuple[str, ...]:
     for item in found:
         if not _SELECTOR.match(item):
             raise UsageError(
-                f"{origin}: {item!r} is no code of xladoctor: write ALL, a family such as XLA1 "
+                f"{origin}: {item!r} is unknown code: write ALL, a family such as XLA1 "
                 "or a code such as XLA101"
             )
     return tuple("XLA" if item == "ALL" else item for item in found)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 
 class XladoctorError(Exception):
-    """Something went wrong that the user can understand and mend; exit code 2."""
+    """Something went wrong that the user can understand and fix; exit code 2."""
 
     exit_code = 2
 

@@ -85,6 +85,23 @@ class Location:
     cell: int | None = None
     note: str | None = None
 
+    @property
+    def inside(self) -> str:
+        """``line 52``, ``cell 3, line 6``: where in its file, as people count (cells from 1)."""
+        line = f"line {self.row}"
+        return line if self.cell is None else f"cell {self.cell + 1}, {line}"
+
+    @property
+    def at(self) -> str:
+        """``train.py:52``, ``n.ipynb:cell 3:6``: file and line, as people count."""
+        cell = "" if self.cell is None else f"cell {self.cell + 1}:"
+        return f"{self.filename}:{cell}{self.row}"
+
+    @property
+    def exactly(self) -> str:
+        """:attr:`at` with the column, where that is known."""
+        return self.at if self.column is None else f"{self.at}:{self.column}"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:

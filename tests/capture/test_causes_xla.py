@@ -150,7 +150,7 @@ def test_graphs_grow_with_operations_of_the_cpu_in_them(hidden):
     assert "detach()" in ending_at(hidden, "XLA210", hidden_line("KEPT")).suggestion
     never = ending_at(hidden, "XLA301", hidden_line("NEVER_ENDED"))
     assert never.count >= 4
-    # The same graphs are not told a second time as a program that compiles again and again.
+    # The same graphs are not told a second time as a program that keeps recompiling.
     again = {p.row for f in hidden.findings if f.code == "XLA210" for p in f.locations + f.related}
     assert hidden_line("NEVER_ENDED") not in again
 

@@ -211,14 +211,19 @@ def test_names_of_runs(tmp_path):
 def test_existing_folders_are_refused_and_forced(tmp_path):
     path = rundir.create(tmp_path / "run", force=False)
     assert (path / ".gitignore").read_text() == "*\n"
+    with pytest.raises(UsageError, match="another run is being written"):
+        rundir.create(path, force=True)
+    rundir.release(path)
     rundir.create(path, force=False)  # still empty
     rundir.write_manifest(path, _manifest())
+    rundir.release(path)
     (path / "p1-2").mkdir()
     (path / "p1-2" / "events.jsonl").write_text("{}\n")
     with pytest.raises(UsageError, match="--force"):
         rundir.create(path, force=False)
     rundir.create(path, force=True)
-    assert [entry.name for entry in path.iterdir()] == [".gitignore"]
+    rundir.release(path)
+    assert {entry.name for entry in path.iterdir()} <= {".gitignore", "lock"}
     (path / "thesis.tex").write_text("years of work")
     with pytest.raises(UsageError, match="not a run directory"):
         rundir.create(path, force=True)

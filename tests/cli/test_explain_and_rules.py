@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -20,7 +21,7 @@ def _run(command, *args):
 
 
 def test_explain_prints_the_page_when_it_is_piped():
-    assert _run(explain, "XLA101").output == catalogue.page("XLA101").text.strip() + "\n"
+    assert _run(explain, "XLA101").output == catalogue.page("XLA101").readable.strip() + "\n"
 
 
 def test_explain_takes_several_rules_by_code_or_name_and_shows_each_once():
@@ -50,6 +51,22 @@ def test_explain_on_a_terminal_shows_a_fixed_program_without_the_marks_of_tests(
     assert page.text.count("error:") == 6
     explain_module._render([page])
     assert capsys.readouterr().out.count("error:") == 3
+
+
+@pytest.mark.parametrize("page", catalogue.pages().values(), ids=lambda page: page.code)
+def test_explain_never_marks_the_code_to_use_instead_as_an_error(page):
+    text = _run(explain, page.code).output
+    (entry,) = json.loads(_run(explain, page.code, "--output-format", "json").output)
+    assert entry["text"].strip() == text.strip()
+    _, _, instead = text.partition("## Use instead")
+    instead, _, tests = instead.partition("\n## ")
+    assert instead.strip()
+    assert "# error:" not in instead
+    for block in re.findall(r"^```py fixed\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        assert "# error:" not in block
+    # The example and the tests keep theirs: they say which line is meant.
+    assert "# error:" in text.partition("## Use instead")[0] or "py bad" not in page.text
+    assert "## Tests" in tests
 
 
 def test_explain_says_in_one_sentence_that_there_is_no_such_rule(capsys):

@@ -156,7 +156,7 @@ def test_a_rule_that_breaks_is_our_fault(lint, project, monkeypatch):
     ("arguments", "says"),
     [
         (["--select", "XLA777"], "no rule has the code XLA777"),
-        (["--select", "E501"], "--select: 'E501' is no code of xladoctor"),
+        (["--select", "E501"], "--select: 'E501' is unknown code"),
         (["--per-file-ignores", "XLA1"], "write it as PATTERN:CODES"),
         (["--target-torch-xla", "new"], "is no torch_xla version"),
         (["--config", "gone.toml"], "gone.toml: no such configuration file"),

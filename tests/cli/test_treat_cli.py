@@ -148,14 +148,14 @@ def test_files_are_written_together_or_not_at_all(tmp_path, monkeypatch):
         (tmp_path / name).write_text("import helper, torch_xla\n")
     program = together.program_of("train.py", Plan(LintOptions()))
     before = program.read()
-    after = dict.fromkeys(before, b"mended\n")
+    after = dict.fromkeys(before, b"fixed\n")
     (tmp_path / "helper.py").write_text("# by hand\n")
     with pytest.raises(UsageError, match=r"helper\.py changed while it was treated"):
         trials.write(program, before, after, fixes.write)
     assert (tmp_path / "train.py").read_text() == "import helper, torch_xla\n"
     (tmp_path / "helper.py").write_text("import helper, torch_xla\n")
     assert trials.write(program, before, after, fixes.write) == ["train.py", "helper.py"]
-    assert (tmp_path / "helper.py").read_text() == "mended\n"
+    assert (tmp_path / "helper.py").read_text() == "fixed\n"
 
 
 def test_a_version_in_several_files_is_a_mirror_of_links(tmp_path, monkeypatch):
@@ -171,19 +171,19 @@ def test_a_version_in_several_files_is_a_mirror_of_links(tmp_path, monkeypatch):
         (tmp_path / "work" / name).write_text(text)
     program = together.program_of("work/train.py", Plan(LintOptions()))
     before = program.read()
-    after = before | {"work/package/steps.py": b"mended\n"}
+    after = before | {"work/package/steps.py": b"fixed\n"}
     with trials._placed(program, before, after) as path:
         assert path.parent.parent == tmp_path
         assert path.read_bytes() == before["work/train.py"]
         # A link would make Python look for its imports where it leads to.
         assert not path.is_symlink()
-        assert (path.parent / "package" / "steps.py").read_bytes() == b"mended\n"
+        assert (path.parent / "package" / "steps.py").read_bytes() == b"fixed\n"
         assert (path.parent / "package" / "__init__.py").is_symlink()
         assert (path.parent / "data" / "one.txt").read_text() == "one"
     assert not path.parent.exists()
     assert (tmp_path / "work" / "data" / "one.txt").read_text() == "one"  # nothing was lost
-    with trials._placed(program, before, before | {"work/train.py": b"mended\n"}) as path:
-        assert (path.parent, path.read_bytes()) == (Path("work"), b"mended\n")
+    with trials._placed(program, before, before | {"work/train.py": b"fixed\n"}) as path:
+        assert (path.parent, path.read_bytes()) == (Path("work"), b"fixed\n")
     assert sorted(item.name for item in (tmp_path / "work").iterdir()) == [
         "data", "package", "train.py",
     ]  # fmt: skip

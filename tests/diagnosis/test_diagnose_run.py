@@ -539,7 +539,7 @@ def test_reads_and_fallbacks_are_told_by_line_and_core(tmp_path: Path) -> None:
     assert (fallback["operation"], fallback["count"]) == ("aten::nonzero", 6)
     assert (fallback["seconds"], fallback["fetch_seconds"]) == pytest.approx((1.5, 0.3))
     (found,) = [f for f in data["findings"] if f["code"] == "XLA501"]
-    assert "held each core up for 1.5 s, 300 ms of it to fetch the inputs" in found["message"]
+    assert "blocked each core for 1.5 s, 300 ms of it to fetch the inputs" in found["message"]
 
 
 def test_what_other_holds_is_named_where_it_was_recorded(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def test_reads_that_the_analyzer_counts_are_put_down_to_its_operations() -> None
     report = diagnose(load(["-"], text))
     assert codes(report) == ["XLA101", "XLA501"]
     assert report.summary.why.startswith("aten::im2col and aten::im2col_backward have run")
-    assert report.findings[0].suggestion.startswith("mend the operations that run on the CPU first")
+    assert report.findings[0].suggestion.startswith("fix the operations that run on the CPU first")
 
 
 def test_one_line_of_the_analyzer_on_compilations() -> None:
@@ -351,7 +351,7 @@ def test_debug_output_that_is_cut_before_its_cause_says_too_little() -> None:
 
 def test_the_answer_does_not_say_a_thing_twice_nor_call_sound_what_it_cannot_judge() -> None:
     wrong = diagnosed([], {"CachedCompile": 2, "MarkStep": 29, "UncachedCompile": 27}).summary
-    assert wrong.verdict == "The program compiles again and again."
+    assert wrong.verdict == "The program keeps recompiling."
     assert wrong.why == "27 new graphs against 2 that were used again."
     assert wrong.conclusive
     assert diagnosed(EXECUTED, settled()).summary.conclusive

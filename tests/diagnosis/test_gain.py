@@ -54,7 +54,7 @@ def test_a_number_per_step_is_not_held_against_a_sum():
     [
         (Spread(0.8, 0.7, 0.9, 20), "worse", ""),
         (Spread(0.2, 0.1, 0.3, 20), "better", ""),
-        (Spread(0.8, 0.5, 0.9, 20), "same", "the middle halves of the steps overlap"),
+        (Spread(0.8, 0.5, 0.9, 20), "same", "the interquartile ranges of the steps overlap"),
         (Spread(0.8, 0.7, 0.9, 3), "same", "too few steps after warm-up to tell"),
     ],
 )

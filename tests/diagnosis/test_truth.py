@@ -200,7 +200,7 @@ def test_one_late_graph_is_no_habit_and_counts_by_what_it_cost(tmp_path: Path) -
     costly = report(late(settled(), 1, 4.0), tmp_path / "costly")
     assert costly.summary.verdict.startswith("One graph was compiled late: 20% of the time")
     often = report(late(settled(), 9, 0.042), tmp_path / "often")
-    assert often.summary.verdict.startswith("The program compiles again and again")
+    assert often.summary.verdict.startswith("The program keeps recompiling")
 
 
 def test_a_constructor_that_ends_many_graphs_at_one_line_has_warmed_up_nothing(

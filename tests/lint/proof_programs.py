@@ -1,4 +1,4 @@
-"""Invented training programs full of what the fixes mend, and a stand-in for tqdm.
+"""Invented training programs full of what the fixes change, and a stand-in for tqdm.
 
 ``SLOW`` runs as it is, and must give the same numbers when it is fixed. ``OLD`` and ``CUDA`` do not
 run (or train something else); fixed, they must give the numbers of a program that does.

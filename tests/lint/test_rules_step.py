@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from tests.lint.rule_helpers import codes, marked, rows
+from xladoctor.lint import engine, fixes
+from xladoctor.lint.sources import Source
 
 TRAIN = """
     import math
@@ -320,3 +324,62 @@ def test_models_of_transformers_do_not_make_its_trainer_run_the_loop():
     plain = program.format(line="from transformers import AutoModel, AutoTokenizer")
     assert rows(plain, "XLA603") == marked(plain)
     assert "XLA603" not in codes(program.format(line="from transformers import Trainer"))
+
+
+@pytest.mark.parametrize(
+    ("body", "shown_later"),
+    [
+        ("print(step, loss.item())\ntorch_xla.sync()", True),
+        ("with torch_xla.step():\n    print(step, loss.item())", True),
+        ("torch_xla.sync()\nprint(step, loss.item())", False),
+        ("if step % 4 == 3:\n    torch_xla.sync()\nprint(step, loss.item())", False),
+    ],
+)
+def test_a_step_closure_is_written_only_before_the_end_that_runs_it(body, shown_later):
+    # Behind the loop's last end each line would come one step late, and the last one never.
+    text = f"""\
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+
+def train(model, loader, optimizer):
+    device = torch_xla.device()
+    model = model.to(device)
+    for step, (x, y) in enumerate(loader):
+        optimizer.zero_grad()
+        loss = model(x.to(device)).sum()
+        loss.backward()
+        optimizer.step()
+{textwrap.indent(body, " " * 8)}
+"""
+    done = fixes.fix(text.encode(), "train.py", engine.lint, unsafe=True)
+    assert ("add_step_closure" in done.data.decode()) is shown_later
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("8", "nprocs=8 raises"),
+        ("CORES", "nprocs=CORES (8) raises"),
+        ("args.nprocs", "nprocs=args.nprocs (8) raises"),
+    ],
+)
+def test_the_number_of_processes_is_named_as_the_source_names_it(given, said):
+    text = f"""\
+import argparse
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+CORES = 8
+parser = argparse.ArgumentParser()
+parser.add_argument("--nprocs", type=int, default=8)
+args = parser.parse_args()
+
+
+def _mp_fn(index):
+    pass
+
+
+xmp.spawn(_mp_fn, nprocs={given})
+"""
+    problem = next(f for f in engine.lint(Source("x.py", text)).findings if f.code == "XLA404")
+    assert problem.message.startswith(said)

@@ -106,7 +106,7 @@ class Course:
         if asked is not None and not self.runs.args:
             script = self.runs.program.script
             raise UsageError(
-                f"{script} asks for arguments ({asked}): give them behind '--', for example "
+                f"{script} asks for arguments ({asked}): put them after '--', for example "
                 f"'xladoctor treat {script} -- --epochs 1'"
             )
 
@@ -163,7 +163,7 @@ class Course:
     ) -> tuple[Version, list[Finding], frozenset[str]]:
         """The version with fixes, and with those of kinds of which they make the first finding.
 
-        A sum that is kept on the device is read where it is shown until that line is mended too.
+        A sum that is kept on the device is read where it is shown until that line is fixed too.
         """
         program = self.runs.program
         fixed, made = program.fixed(self.version, codes, unsafe=self.unsafe, places=places)
@@ -229,9 +229,7 @@ def _counts(found: Sequence[Finding]) -> dict[str, int]:
 
 
 def _place(item: Finding) -> str:
-    where = item.locations[0]
-    cell = "" if where.cell is None else f" cell {where.cell + 1}"
-    return f"{where.filename}{cell}:{where.row}"
+    return item.locations[0].at
 
 
 def _describe(made: Sequence[Finding]) -> str:

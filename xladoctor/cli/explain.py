@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,11 +12,6 @@ from xladoctor.cli.rules import allow_plugins
 
 if TYPE_CHECKING:
     from xladoctor.catalogue import Page
-
-
-#: In a block that shows what a fix makes, the marks of what was wrong before are for tests only.
-_FIXED = re.compile(r"^```py fixed\n.*?^```$", re.MULTILINE | re.DOTALL)
-_MARK = re.compile(r"  # error:( \[XLA\d{3}\])+$", re.MULTILINE)
 
 
 @click.command(epilog="A rule can be given by its code (XLA101) or its name (host-sync-in-step).")
@@ -44,7 +38,7 @@ def explain(codes: tuple[str, ...], output_format: str, allow_plugins: bool) -> 
     elif output_format == "text" and sys.stdout.isatty():
         _render(pages)
     else:
-        click.echo("\n".join(page.text.strip() + "\n" for page in pages), nl=False)
+        click.echo("\n".join(page.readable.strip() + "\n" for page in pages), nl=False)
     return 0
 
 
@@ -55,12 +49,9 @@ def _render(pages: list[Page]) -> None:
 
     console = Console()
     for page in pages:
-        title, _, rest = page.text.partition("\n")
-        _, _, body = rest.partition("```toml")
-        _, _, body = body.partition("```")
+        title = page.text.partition("\n")[0]
         fix = {"none": "no fix", "safe": "safe fix", "unsafe": "unsafe fix"}[page.fix]
         facts = f"*{page.severity.value} · found by {', '.join(page.found_by)} · {fix}*"
-        body = _FIXED.sub(lambda block: _MARK.sub("", block[0]), body)
         # Rich knows the language of a block by its first word alone: ``py bad`` is Python to it.
-        console.print(Markdown(f"{title}\n\n{facts}\n{body}"))
+        console.print(Markdown(f"{title}\n\n{facts}\n\n{page.body}"))
         console.print(f"\n{page.url}\n", style="dim", highlight=False)

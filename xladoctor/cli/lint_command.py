@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
     from xladoctor.report.lint_text import Lines
 
 
-#: Formats that are one text, and those of them that are JSON; each is loaded when it is asked for.
-_FOR_MACHINES = ("json", "gitlab", "sarif")
-_WHOLE = (*_FOR_MACHINES, "github", "junit")
+#: Formats that are one text; each is loaded when it is asked for.
+_WHOLE = ("json", "gitlab", "sarif", "github", "junit")
 
 
 def run(request: Request) -> int:
@@ -188,15 +186,21 @@ def _whole(wanted: str, findings: Sequence[Finding], *, statistics: bool) -> str
 
         text = lint_json.statistics(findings) if statistics else lint_json.render(findings)
         return visible.in_json(text)
+    if wanted == "sarif":
+        from xladoctor.report import sarif
+
+        return visible.in_json(sarif.of(findings, "xladoctor/lint/"))
+    if wanted == "gitlab":
+        from xladoctor.report import lint_gitlab
+
+        return visible.in_json(lint_gitlab.render(findings))
     if wanted == "junit":
         from xladoctor.report import junit
 
         return junit.of(visible.of(findings), passed="no findings")
-    render = importlib.import_module(f"xladoctor.report.lint_{wanted}").render
-    if wanted in _FOR_MACHINES:
-        return visible.in_json(render(findings))
-    made: str = render(visible.of(findings))
-    return made
+    from xladoctor.report import github
+
+    return github.of(visible.of(findings))
 
 
 def _lines(results: Sequence[FileResult]) -> Lines:

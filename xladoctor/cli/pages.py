@@ -37,5 +37,5 @@ def as_json(page: Page) -> dict[str, Any]:
         "select": page.select or page.code if not page.default else None,
         "since": page.since,
         "url": page.url,
-        "text": page.text,
+        "text": page.readable,
     }

@@ -188,7 +188,7 @@ def command_words(words: Sequence[str], example: str = "profile --simulate-cores
     """
     if not words:
         raise UsageError(
-            "no command given: write it behind '--', for example "
+            "no command given: put it after '--', for example "
             f"'xladoctor {example} -- python train.py'"
         )
     return commands.expand(words)

@@ -21,7 +21,7 @@ _PARTS = ("execute", "compile", "host_sync", "fallback", "input_wait", "trace", 
 def compare(before: Report, after: Report) -> Comparison:
     """Hold one report against another.
 
-    Findings are joined by code, not by line: lines move when a program is mended, and the two
+    Findings are joined by code, not by line: lines move when a program is fixed, and the two
     may be different files.
     """
     old, new = gain.figures(before), gain.figures(after)

@@ -1,4 +1,4 @@
-"""XLA215 graph-captured-again: torch.compile captures the program again and again."""
+"""XLA215 graph-captured-again: torch.compile keeps recapturing the program."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def find(case: Case) -> Iterator[Finding]:
             continue
         yield finding(
             "XLA215",
-            f"torch.compile captures graphs again and again: {text}",
+            f"torch.compile keeps recapturing graphs: {text}",
             "TORCH_LOGS=recompiles names the guard that fails: keep shapes fixed and Python values "
             "out of what is compiled, or mark_dynamic what has to vary",
             count=captured if grown is None else grown,

@@ -48,11 +48,11 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         cost = ""
         if seconds is not None and fetched is not None:
             cost = (
-                f"; that held each core up for {duration(seconds)}, "
+                f"; that blocked each core for {duration(seconds)}, "
                 f"{duration(fetched)} of it to fetch the inputs"
             )
         elif seconds is not None:
-            cost = f"; fetching its inputs held each core up for {duration(seconds)}"
+            cost = f"; fetching its inputs blocked each core for {duration(seconds)}"
         yield finding(
             "XLA501",
             f"{rows[0].operation} runs on the CPU{often} on {cores_text(cores, run.cores)}, "

@@ -142,7 +142,7 @@ def _step_change(before: Spread | None, after: Spread | None) -> Change:
         if min(before.count, after.count) < 4:  # quartiles of fewer say nothing
             noise = "too few steps after warm-up to tell"
         elif before.low <= after.high and after.low <= before.high:
-            noise = "the middle halves of the steps overlap"
+            noise = "the interquartile ranges of the steps overlap"
     return _change(
         "step_seconds",
         "typical step",

@@ -303,7 +303,7 @@ def _from_profiler(pasted: Pasted) -> Iterator[Finding]:
         "XLA101",
         f"the host reads from the device: {text} (pt-xla-profiler"
         f"{'; operations on the CPU read their inputs too' if on_cpu else ''})",
-        f"mend the operations that run on the CPU first; of what is left: {_SUGGESTION}"
+        f"fix the operations that run on the CPU first; of what is left: {_SUGGESTION}"
         if on_cpu
         else _SUGGESTION,
         count=reads,

@@ -27,7 +27,7 @@ _NAMED = re.compile(r"input \d+ \((?P<name>.+?)\): (?P<change>.*)")
 _ADVICE = {
     "input-shape": (
         "an input changed its shape",
-        "pad to a few fixed sizes (or bucket by length), so that the same graphs come again",
+        "pad to a few fixed sizes (or bucket by length), so graphs are reused",
     ),
     "op-changed": (
         "the operations differ from those of the graph before",
@@ -257,7 +257,8 @@ def _last_batch(items: list[Compilation]) -> Finding:
     feeding = _feeding(items)
     return finding(
         "XLA203",
-        f"the smaller last batch is compiled for itself: {plural(count, 'graph')}{cost} ({change})",
+        "the smaller last batch triggers its own compilation: "
+        f"{plural(count, 'graph')}{cost} ({change})",
         "give the data loader drop_last=True, or pad the last batch",
         at=feeding[0] if feeding else items[0].location,
         count=sum(len(item.cores) for item in items),

@@ -52,7 +52,7 @@ def _from_state(state: State) -> Iterator[Finding]:
     if text is not None:
         yield finding(
             "XLA210",
-            f"the program compiles again and again: {text}",
+            f"the program keeps recompiling: {text}",
             "find what changes: input shapes (last batch, variable length), Python numbers in the "
             "graph, branches on data; PT_XLA_DEBUG_LEVEL=1 names the line of each compilation",
             count=new,

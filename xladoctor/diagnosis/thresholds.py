@@ -64,7 +64,7 @@ SETUP_GRAPHS = 50
 #: (500 called "hundreds of recompiles"). The line is ours.
 FAR_TOO_MANY_GRAPHS = 100
 
-#: Longest single compilation. U: scan.md mends 63 s to 19 s; upstream's analyzer waits for 300 s.
+#: Longest single compilation. U: scan.md brings 63 s to 19 s; upstream's analyzer waits for 300 s.
 LONG_COMPILATION_SECONDS = 60.0
 #: The same at the start of a program, where nothing can have been amortised yet. U (the analyzer).
 LONG_FIRST_COMPILATION_SECONDS = 300.0

@@ -41,12 +41,12 @@ _MEANING = {
     "XLA702": "Device memory is short",
     "XLA710": "Device memory grows from step to step",
     "XLA414": "One core comes late and the others wait for it",
-    "XLA215": "torch.compile captures its graphs again and again",
+    "XLA215": "torch.compile keeps recapturing its graphs",
     "XLA214": "Compiled graphs are not found on disk",
     "XLA610": "The host sends constants to the device in every step",
     "XLA212": "The graph is too large",
     "XLA211": "Compilation takes too long",
-    "XLA203": "The last batch of the loader is compiled for itself",
+    "XLA203": "The last batch of the loader triggers its own compilation",
     "XLA501": "Operations run on the CPU in the middle of the step",
     "XLA601": "The device waits for its input",
     "XLA602": "The host cannot trace steps fast enough for the device",
@@ -112,7 +112,7 @@ def _problem(
     elif meaning is None and case.run is None and (worst.count or 0) < FEWEST_SAMPLES:
         meaning = "The host reads device values before the step's end"
     elif meaning is None and case.run is None:
-        meaning = "The host reads device values again and again"
+        meaning = "The host keeps reading device values"
     elif meaning is None:
         meaning = "The host waits for the device in every step"
     total = case.run.time.total if case.run is not None else None
@@ -141,7 +141,7 @@ def _late_graphs(finding: Finding) -> str:
     """What new graphs after warm-up mean: one or two are no habit."""
     each = (finding.count or 0) / max(1, len(finding.cores))
     if finding.count is None or each > FEW_LATE_GRAPHS:
-        return "The program compiles again and again"
+        return "The program keeps recompiling"
     return "One graph was compiled late" if each <= 1 else "A few graphs were compiled late"
 
 

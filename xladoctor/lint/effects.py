@@ -256,6 +256,28 @@ class Effects:
                 return True
         return False
 
+    def ends_behind(self, node: cst.CSTNode, loop: Loop) -> bool:
+        """Whether something ends the graph behind a node, in the same iteration of a loop."""
+        model, function = self._model, self._model.function_of(node)
+        order = model.tree.order
+        around = set(model.tree.ancestors(node))
+        for call in model.reached(loop.node):
+            if not self.ends_graph(call):
+                continue
+            places = self._places(call, function, loop)
+            if not places:
+                return True  # in a function around this one: before or behind, nobody knows
+            if any(
+                order[place] > order[node] or self._block_of(place) in around for place in places
+            ):
+                return True
+        return False
+
+    def _block_of(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """The ``with`` block that a call opens: ``torch_xla.step()`` ends the graph at its exit."""
+        item = self._model.parent(node)
+        return self._model.parent(item) if isinstance(item, cst.WithItem) else None
+
     def _places(
         self, call: CallSite, function: Function | None, loop: Loop
     ) -> Sequence[cst.CSTNode]:

@@ -194,7 +194,7 @@ def unparsable(source: Source, item: Unreadable) -> Finding:
         page.name,
         page.severity,
         f"this {subject} {item.message}",
-        suggestion=f"mend it or leave it out; the other {others} are linted as usual",
+        suggestion=f"fix it or leave it out; the other {others} are linted as usual",
         locations=(location,),
         confirmed_by=("lint",),
     )
@@ -258,9 +258,8 @@ def _in_loop(
         loop = place.loop
         if loop is None or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
             continue
-        where = f"line {location.row}"
-        if location.cell is not None and location.cell != main.cell:
-            where = f"cell {location.cell + 1}, {where}"
+        near = (location.filename, location.cell) == (main.filename, main.cell)
+        where = f"line {location.row}" if near else location.inside
         if location.filename != main.filename:
             where = f"{location.filename}, {where}"
         if loop.implicit and loop.function is not None:

@@ -57,7 +57,7 @@ def _import(key: str, what: str, importing: Callable[[], object]) -> None:
         made = importing()
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UsageError(f"{what} cannot be loaded ({reason}): mend it or leave it out") from error
+        raise UsageError(f"{what} cannot be loaded ({reason}): fix it or leave it out") from error
     _loaded.add(key)
     modules = [made, *(sys.modules[item] for item in set(sys.modules) - before)]
     for module in modules:

@@ -21,9 +21,7 @@ def render(report: Report) -> str:
 def _line(finding: Finding) -> str:
     place = "-"
     if finding.locations:
-        first = finding.locations[0]
-        cell = "" if first.cell is None else f":cell {first.cell}"
-        place = f"{first.filename}{cell}:{first.row}"
+        place = finding.locations[0].at
     costs = []
     if finding.count is not None:
         costs.append(f"{finding.count}x")

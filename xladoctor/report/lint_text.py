@@ -103,8 +103,7 @@ def _header(finding: Finding, *, name: bool = False) -> Text:
     place = finding.locations[0]
     text = Text()
     text.append(place.filename, "bold")
-    cell = f":cell {place.cell + 1}" if place.cell is not None else ""
-    text.append(f"{cell}:{place.row}:{place.column or 1}: ", "cyan")
+    text.append(f"{place.exactly[len(place.filename) :]}: ", "cyan")
     text.append(finding.code, _COLOURS[finding.severity])
     if name:
         text.append(f" [{finding.name}]", "dim")
@@ -115,11 +114,10 @@ def _header(finding: Finding, *, name: bool = False) -> Text:
 
 
 def _place(related: Location, main: Location) -> str:
+    if (related.filename, related.cell) == (main.filename, main.cell):
+        return f"line {related.row}:"
     name = "" if related.filename == main.filename else f"{related.filename} "
-    cell = ""
-    if related.cell is not None and related.cell != main.cell:
-        cell = f"cell {related.cell + 1} "
-    return f"{name}{cell}line {related.row}:"
+    return f"{name}{related.inside}:"
 
 
 def _note(console: Console, width: int, label: str, text: str, style: str) -> None:

@@ -46,7 +46,7 @@ class PageText:
 def page_text(page: Page) -> PageText:
     """The blocks of a page, without its title, TOML, tests and references."""
     reader = _Reader()
-    for line in page.text.splitlines()[1:]:
+    for line in page.body.splitlines():
         reader.feed(line)
     reader.end_paragraph()
     return PageText(page.code, page.name, page.summary, page.url, tuple(reader.blocks))
@@ -87,8 +87,7 @@ class _Reader:
         if self._code is None:
             self._code, self._fence = [], line[3:].strip()
             return
-        if self._fence != "toml":
-            self._add("code", "\n".join(self._code))
+        self._add("code", "\n".join(self._code))
         self._code = None
 
     def _on_text(self, line: str) -> None:

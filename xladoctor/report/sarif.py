@@ -1,8 +1,11 @@
-"""SARIF 2.1.0, for code scanning: the rules' pages are the help, the findings the results."""
+"""SARIF 2.1.0, for code scanning: the rules' pages are the help, the findings the results.
+
+One emitter for the linter's findings and those of runs: each with its places, why it is believed
+and, where that is known exactly, its fix.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import PurePath
@@ -12,44 +15,32 @@ from urllib.parse import quote
 from xladoctor import __version__, catalogue
 from xladoctor.errors import XladoctorError
 from xladoctor.findings import Severity
+from xladoctor.report import fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xladoctor.findings import Finding, Location
+    from xladoctor.findings import Finding, Fix, Location
     from xladoctor.results import Report
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 
 def render(report: Report) -> str:
-    """One SARIF log with one run."""
-    results = []
-    for finding in report.findings:
-        place = finding.locations[0] if finding.locations else None
-        made = result(finding, location(place) if place else None)
-        related = [*finding.locations[1:], *finding.related]
-        if related:
-            made["relatedLocations"] = [
-                {
-                    "id": number,
-                    **location(place),
-                    **({"message": {"text": place.note}} if place.note else {}),
-                }
-                for number, place in enumerate(related)
-            ]
-        results.append(made)
-    document = log(report.findings, results, "xladoctor/report/")
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    """One SARIF log with one run: the findings of a profile or a report."""
+    return of(report.findings, "xladoctor/report/")
 
 
-def log(
-    findings: Sequence[Finding], results: Sequence[dict[str, Any]], identity: str
-) -> dict[str, Any]:
-    """The log around results, one for each finding."""
+def of(findings: Sequence[Finding], identity: str) -> str:
+    """One SARIF log with one run.
+
+    Args:
+        findings: Its results.
+        identity: What kind of run it is, so that one does not take the place of the other.
+    """
     rules = {finding.code: _rule(finding) for finding in findings}
     order = {code: index for index, code in enumerate(sorted(rules))}
-    return {
+    document = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [
@@ -64,10 +55,16 @@ def log(
                 },
                 "automationDetails": {"id": identity},
                 "columnKind": "unicodeCodePoints",
-                "results": [{**item, "ruleIndex": order[item["ruleId"]]} for item in results],
+                "results": [
+                    {**_result(finding, fingerprint), "ruleIndex": order[finding.code]}
+                    for finding, fingerprint in zip(
+                        findings, fingerprints.of(findings), strict=True
+                    )
+                ],
             }
         ],
     }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _rule(finding: Finding) -> dict[str, Any]:
@@ -84,27 +81,36 @@ def _rule(finding: Finding) -> dict[str, Any]:
         return rule
     rule |= {
         "shortDescription": {"text": page.summary},
-        "help": {"text": page.summary, "markdown": page.text},
+        "help": {"text": page.summary, "markdown": page.body},
     }
     return rule | ({"helpUri": page.url} if page.url else {})
 
 
-def result(finding: Finding, place: dict[str, Any] | None) -> dict[str, Any]:
-    """A finding at a place."""
+def _result(finding: Finding, fingerprint: str) -> dict[str, Any]:
     text = finding.message
     if finding.suggestion:
         text += f". Instead: {finding.suggestion}"
-    return {
+    first = finding.locations[0] if finding.locations else None
+    result: dict[str, Any] = {
         "ruleId": finding.code,
         "level": _LEVELS[finding.severity],
         "message": {"text": text},
-        "locations": [place] if place is not None else [],
-        "partialFingerprints": {"xladoctor/v1": _fingerprint(finding)},
+        "locations": [_location(first)] if first is not None else [],
+        "partialFingerprints": {"xladoctor/v1": fingerprint},
         "properties": {"count": finding.count, "seconds": finding.seconds},
     }
+    related = [*finding.locations[1:], *finding.related]
+    if related:
+        result["relatedLocations"] = [
+            {"id": number, **_location(place), "message": {"text": place.note or "see also"}}
+            for number, place in enumerate(related)
+        ]
+    if finding.fix is not None and first is not None and first.cell is None:
+        result["fixes"] = [_fix(finding.fix, first)]
+    return result
 
 
-def location(place: Location) -> dict[str, Any]:
+def _location(place: Location) -> dict[str, Any]:
     """A place, as exactly as it is known."""
     region = {"startLine": place.row}
     if place.column is not None:
@@ -112,17 +118,36 @@ def location(place: Location) -> dict[str, Any]:
     if place.end_row is not None and place.end_column is not None:
         region["endLine"] = place.end_row
         region["endColumn"] = place.end_column
+    if place.cell is None:
+        return {"physicalLocation": {"artifactLocation": _artifact(place), "region": region}}
+    return {
+        # A notebook's file is JSON: lines inside a cell are no lines of it.
+        "physicalLocation": {"artifactLocation": _artifact(place), "region": {"startLine": 1}},
+        "logicalLocations": [{"name": place.inside, "kind": "module"}],
+    }
+
+
+def _artifact(place: Location) -> dict[str, Any]:
     path = PurePath(place.filename)
-    artifact: dict[str, Any] = {"uri": quote(os.fsencode(path.as_posix()))}
     if path.is_absolute():
-        artifact["uri"] = path.as_uri()
-    else:
-        artifact["uriBaseId"] = "%SRCROOT%"
-    return {"physicalLocation": {"artifactLocation": artifact, "region": region}}
+        return {"uri": path.as_uri()}
+    return {"uri": quote(os.fsencode(path.as_posix())), "uriBaseId": "%SRCROOT%"}
 
 
-def _fingerprint(finding: Finding) -> str:
-    """The same for the same problem in the same function, whatever its line and counts."""
-    place = finding.locations[0] if finding.locations else None
-    parts = (finding.code, place.filename if place else "", (place.function or "") if place else "")
-    return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()[:32]
+def _fix(fix: Fix, place: Location) -> dict[str, Any]:
+    replacements = [
+        {
+            "deletedRegion": {
+                "startLine": edit.start.row,
+                "startColumn": edit.start.column,
+                "endLine": edit.end.row,
+                "endColumn": edit.end.column,
+            },
+            "insertedContent": {"text": edit.content},
+        }
+        for edit in fix.edits
+    ]
+    return {
+        "description": {"text": fix.message},
+        "artifactChanges": [{"artifactLocation": _artifact(place), "replacements": replacements}],
+    }

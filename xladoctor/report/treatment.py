@@ -236,7 +236,7 @@ def _gained(step: Step, before: Trial) -> str:
 def _remarks(treatment: Treatment) -> Iterable[Text]:
     yield Text()
     if any(change.noise for step in treatment.steps for change in step.judgement.changes):
-        yield Text("~ not told apart from the run before: the steps of the two overlap.", "dim")
+        yield Text("~ difference within noise: the steps of the two overlap.", "dim")
     yield from _not_tried(treatment)
     noise = treatment.noise
     if noise.measured and noise.counts:

@@ -40,7 +40,7 @@ TRIGGERS = {
 
 #: Causes of a compilation by kind.
 CAUSES = {
-    "first-graph": "first graph of its line",
+    "first-graph": "first graph at this line",
     "input-shape": "an input changed its shape",
     "op-changed": "the operations changed",
     "constant-changed": "a Python number changed",
@@ -48,7 +48,7 @@ CAUSES = {
     "host-sync-split": "a read cut the graph",
     "graph-grew": "the graph grew",
     "core-divergence": "this core differs from the others",
-    "unknown": "cause not known",
+    "unknown": "no difference found in what was compared",
 }
 
 NOT_MEASURED = "not measured"
@@ -95,10 +95,7 @@ def amount(value: float | None, unit: str) -> str:
 
 def place(location: Location | None) -> str:
     """``train.py:52``, or "line not known"."""
-    if location is None:
-        return "line not known"
-    cell = "" if location.cell is None else f" cell {location.cell}"
-    return f"{location.filename}{cell}:{location.row}"
+    return "line not known" if location is None else location.at
 
 
 def related(finding: Finding, most: int | None = None) -> list[str]:

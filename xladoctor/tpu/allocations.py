@@ -145,7 +145,7 @@ def out_of_memory(message: str) -> tuple[Refusal, tuple[Allocation, ...]] | None
     """What a refusal for want of memory says; None if the message is of something else."""
     used = _USED.search(message)
     if used is not None and used[3] != "hbm":
-        return None  # memory on the chip: the compiler's own affair, no smaller batch mends it
+        return None  # memory on the chip: the compiler's own affair, no smaller batch helps
     beyond = _BEYOND.search(message)
     if used is not None:
         need, limit = _bytes(used[1]), _bytes(used[2])

@@ -50,7 +50,8 @@ def closure_fix(model: FileModel, node: cst.CSTNode, loop: Loop | None) -> Fix |
 
     Returns:
         None unless the line is nothing but a call that shows, its device tensors are plain names,
-        and something ends the graph in every iteration of the loop: a closure runs only then.
+        and something behind it ends the graph in every iteration of the loop: a closure runs only
+        then.
     """
     line = line_of(model, node)
     if line is None or loop is None or loop.implicit or not isinstance(line.body[0], cst.Expr):
@@ -58,7 +59,9 @@ def closure_fix(model: FileModel, node: cst.CSTNode, loop: Loop | None) -> Fix |
     call = line.body[0].value
     if not isinstance(call, cst.Call) or not _shows(model, call) or model.loop(call) is None:
         return None
-    if not _ends_steps(model, loop) or any(isinstance(x, _NOT_IN_LAMBDA) for x in walk(call)):
+    if not _ends_behind(model, call, loop) or any(
+        isinstance(x, _NOT_IN_LAMBDA) for x in walk(call)
+    ):
         return None
     names = None if _reads_pending(model, call, loop) else _captured(model, call, loop)
     body = _with_reads(model, call) if names is not None else None
@@ -85,7 +88,11 @@ def shown_as_number(model: FileModel, name: cst.Name, loop: Loop) -> bool:
     if line is None or not isinstance(line.body[0], cst.Expr):
         return False
     call = line.body[0].value
-    if not isinstance(call, cst.Call) or not _shows(model, call) or not _ends_steps(model, loop):
+    if (
+        not isinstance(call, cst.Call)
+        or not _shows(model, call)
+        or not _ends_behind(model, call, loop)
+    ):
         return False
     if any(isinstance(part, _NOT_IN_LAMBDA) for part in walk(call)):
         return False
@@ -119,10 +126,14 @@ def _reads_pending(model: FileModel, call: cst.Call, loop: Loop) -> bool:
     )
 
 
-def _ends_steps(model: FileModel, loop: Loop) -> bool:
+def _ends_behind(model: FileModel, call: cst.Call, loop: Loop) -> bool:
+    """Whether the graph ends between a call and the next iteration, which runs its closure.
+
+    Behind the loop's last end it would run one step late, and never after the last step.
+    """
     if loop.iterates.kind is Kind.DEVICE_LOADER:
         return True
-    return model.effects.ends(loop.node)
+    return model.effects.ends_behind(call, loop)
 
 
 def _captured(model: FileModel, call: cst.Call, loop: Loop) -> dict[str, cst.Name] | None:

@@ -93,7 +93,7 @@ def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
                     safe=False,
                 )
                 yield _problem(model, longest, f"pad all to one length, or to {rounded}", fix)
-                return  # the other uses of the length are mended with it
+                return  # the other uses of the length are fixed with it
 
 
 def _problem(

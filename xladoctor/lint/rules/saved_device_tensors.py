@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
+
+#: What tests for one process are called, in projects that are not seen whole.
+_PICKS_CORES = re.compile(
+    r"(?i)rank|ordinal|master|(?<!__)main|process|chief|leader|primary|is_zero"
+)
 
 
 @rule("XLA721")
@@ -77,8 +83,22 @@ def _says_cpu(model: FileModel, call: CallSite) -> bool:
     )
 
 
+def _perhaps_one_core(model: FileModel, call: CallSite) -> bool:
+    """Whether a condition around may pick cores, by what is known of it or by its words alone."""
+    if model.effects.some_cores(call.node) is not None:
+        return True
+    callers = model.callers(call.function) if call.function is not None else ()
+    return any(
+        _PICKS_CORES.search(model.tree.text(guard.test))
+        for node in (call.node, *(caller.node for caller in callers))
+        for guard in model.guards(node)
+    )
+
+
 def _fix(model: FileModel, call: CallSite) -> Fix | None:
-    """``xm.save``, which takes the same two arguments."""
+    """``xm.save``, which takes the same two arguments; all cores have to come to it."""
+    if _perhaps_one_core(model, call):
+        return None  # under a rank check it would wait for cores that never come: XLA405
     written = spell(model, call.node, "torch_xla.core.xla_model.save")
     if written is None or call.has_star or len(call.positional) != 2 or call.keywords:
         return None

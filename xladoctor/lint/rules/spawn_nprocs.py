@@ -59,7 +59,12 @@ def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
 
 def _message(model: FileModel, given: cst.BaseExpression, value: object) -> str:
     known = isinstance(value, int) and value != 1
-    what = f"nprocs={value}" if known else f"{snippet(model, given)} other than 1"
+    written = snippet(model, given)
+    what = f"{written} other than 1"
+    if known:
+        # As the source says it: whoever reads the message looks for that.
+        plain = written.strip("`")
+        what = f"nprocs={plain}" + (f" ({value})" if plain != str(value) else "")
     if model.target < _RAISES:
         return f"{what} is ignored: with PJRT spawn starts one process per device"
     return (
