@@ -35,6 +35,11 @@ _CRASH = (
     "read its last words on stderr, and stacks.txt in the run directory: it has the stacks of all "
     "threads"
 )
+_ABORT = (
+    "let all cores reach the same collectives: XLA aborts when some wait for the others for 10 "
+    'seconds ("Termination timeout" on stderr); if it says another thing there, see stacks.txt in '
+    "the run directory"
+)
 _LEFT = (
     "let the cores return, or raise; os._exit ends all of them at once, and what is done at the "
     "end of a program is not done"
@@ -54,7 +59,7 @@ def find(case: Case) -> Iterator[Finding]:
         yield finding(
             "XLA411",
             f"{_who(row, run)} {how}{signal}{when}{guess}",
-            _advice(row),
+            _advice(row, run),
             at=run.place(row.frames),
             cores=row.cores,
         )
@@ -70,7 +75,7 @@ def answer(run: RunFacts, findings: Sequence[Finding]) -> Answer | None:
     if run.deaths:
         row = run.deaths[-1]
         how, guess = _words(row)
-        who, advice = _who(row, run), _advice(row)
+        who, advice = _who(row, run), _advice(row, run)
         place = run.place(row.frames)
         where = f"It was at {place.filename}:{place.row}. " if place is not None else ""
     else:
@@ -94,9 +99,12 @@ def _words(row: DeathRow) -> tuple[str, str]:
     return _DEATHS.get(row.reason or "", _UNKNOWN)
 
 
-def _advice(row: DeathRow) -> str:
+def _advice(row: DeathRow, run: RunFacts) -> str:
     if row.reason == "os._exit":
         return _LEFT
+    several = any((one.manifest.simulated_cores or 0) > 1 for one in run.runs)
+    if row.reason == "SIGABRT" and several and row.frames:
+        return _ABORT
     return _MEMORY if row.reason in (None, "SIGKILL") else _CRASH
 
 

@@ -38,6 +38,8 @@ _HEAD = re.compile(r"Fatal Python error: (?P<what>[^\n]+)")
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<row>\d{1,9}) in (?P<function>.+)')
 #: Frames that are nobody's line to change: Python's own, and those of this package.
 _NOT_THEIRS = re.compile(r"[/\\](lib[/\\]python3[^/\\]*|xladoctor[/\\]capture)[/\\]")
+#: In the stack of a thread that is a simulated core.
+_CORE = re.compile(r'simulate[/\\]launchers\.py", line \d+ in _core$')
 _MOST_LINES = 5_000
 
 
@@ -120,21 +122,32 @@ def _unexplained(
 
 
 def _fatal(path: Path) -> tuple[str | None, tuple[tables.Frame, ...]]:
-    """The signal that faulthandler has seen, and where the program was then."""
+    """The signal that faulthandler has seen, and where the program was then.
+
+    XLA aborts from a thread of its own, which has no line of Python: then it is where the first
+    simulated core stood that had not ended.
+    """
     signal: str | None = None
     frames: list[tables.Frame] = []
     current = False
+    thread: list[tables.Frame] = []  # of the thread that is being read
+    standing: list[tables.Frame] = []
     try:
         for number, line in enumerate(files.lines(path)):
             if number > _MOST_LINES:
                 break
             head, frame = _HEAD.match(line), _FRAME.match(line)
             if head is not None:
-                signal, frames = _FATAL.get(head["what"].strip()), []
+                signal, frames, standing = _FATAL.get(head["what"].strip()), [], []
             elif not line.startswith(" "):
-                current = line.startswith("Current thread")
-            elif signal and current and frame is not None and not _NOT_THEIRS.search(frame["file"]):
-                frames.append((frame["file"], int(frame["row"]), frame["function"].strip()))
+                current, thread = line.startswith("Current thread"), []
+            elif signal and _CORE.search(line.rstrip()):
+                standing = standing or thread
+            elif signal and frame is not None and not _NOT_THEIRS.search(frame["file"]):
+                place = (frame["file"], int(frame["row"]), frame["function"].strip())
+                thread.append(place)
+                if current:
+                    frames.append(place)
     except OSError:
         return None, ()
-    return signal, tuple(frames)
+    return signal, tuple(frames or (standing if signal == "SIGABRT" else ()))
