@@ -59,7 +59,7 @@ def find(case: Case) -> Iterator[Finding]:
         yield finding(
             "XLA411",
             f"{_who(row, run)} {how}{signal}{when}{guess}",
-            _advice(row, run),
+            _advice(row),
             at=run.place(row.frames),
             cores=row.cores,
         )
@@ -75,7 +75,7 @@ def answer(run: RunFacts, findings: Sequence[Finding]) -> Answer | None:
     if run.deaths:
         row = run.deaths[-1]
         how, guess = _words(row)
-        who, advice = _who(row, run), _advice(row, run)
+        who, advice = _who(row, run), _advice(row)
         place = run.place(row.frames)
         where = f"It was at {place.filename}:{place.row}. " if place is not None else ""
     else:
@@ -99,11 +99,10 @@ def _words(row: DeathRow) -> tuple[str, str]:
     return _DEATHS.get(row.reason or "", _UNKNOWN)
 
 
-def _advice(row: DeathRow, run: RunFacts) -> str:
+def _advice(row: DeathRow) -> str:
     if row.reason == "os._exit":
         return _LEFT
-    several = any((one.manifest.simulated_cores or 0) > 1 for one in run.runs)
-    if row.reason == "SIGABRT" and several and row.frames:
+    if row.standing:
         return _ABORT
     return _MEMORY if row.reason in (None, "SIGKILL") else _CRASH
 

@@ -81,12 +81,12 @@ def deaths(
                     **known, reason="os._exit", code=left.code, core=left.core, frames=left.frames
                 )
             continue
-        signal, frames = _fatal(path / process.process / "stacks.txt")
+        signal, frames, standing = _fatal(path / process.process / "stacks.txt")
         signal = signal or _seen(path / f"died-{process.pid}.txt") or _told(manifest, rows)
         if signal == "SIGTERM":
             continue  # its parent has ended it
         if signal is not None or _unexplained(process, manifest, rows):
-            yield tables.DeathRow(**known, reason=signal, frames=frames)
+            yield tables.DeathRow(**known, reason=signal, frames=frames, standing=standing)
 
 
 def _seen(path: Path) -> str | None:
@@ -121,11 +121,11 @@ def _unexplained(
     return manifest.left_behind is not None and process.pid not in manifest.left_behind
 
 
-def _fatal(path: Path) -> tuple[str | None, tuple[tables.Frame, ...]]:
+def _fatal(path: Path) -> tuple[str | None, tuple[tables.Frame, ...], bool]:
     """The signal that faulthandler has seen, and where the program was then.
 
     XLA aborts from a thread of its own, which has no line of Python: then it is where the first
-    simulated core stood that had not ended.
+    simulated core stood that had not ended, and the last value says so.
     """
     signal: str | None = None
     frames: list[tables.Frame] = []
@@ -149,5 +149,7 @@ def _fatal(path: Path) -> tuple[str | None, tuple[tables.Frame, ...]]:
                 if current:
                     frames.append(place)
     except OSError:
-        return None, ()
-    return signal, tuple(frames or (standing if signal == "SIGABRT" else ()))
+        return None, (), False
+    if signal == "SIGABRT" and standing and not frames:
+        return signal, tuple(standing), True
+    return signal, tuple(frames), False

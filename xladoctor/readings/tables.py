@@ -385,6 +385,7 @@ class DeathRow:
         code: What ``os._exit`` was given.
         core: Which core called it, if one did.
         frames: Where it was, innermost first; empty if that is not known.
+        standing: They are those of a simulated core that waited while XLA aborted the process.
     """
 
     process: str
@@ -395,6 +396,7 @@ class DeathRow:
     code: int | None = None
     core: int | None = None
     frames: tuple[Frame, ...] = ()
+    standing: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
