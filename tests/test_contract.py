@@ -330,7 +330,13 @@ def test_codes_and_their_families():
 def test_explain_rules_and_env(capsys):
     assert main(["explain", "XLA101"]) == 0
     page = (ROOT / "rules" / "XLA101-host-sync-in-step.md").read_text()
-    assert capsys.readouterr().out.strip() == page.strip()
+    out = capsys.readouterr().out
+
+    def without_marks(text):
+        return [line.partition("# error:")[0].rstrip() for line in text.strip().splitlines()]
+
+    # Marks for the page's tests stay away from the code to use instead; nothing else differs.
+    assert without_marks(out) == without_marks(page)
     table = as_json(capsys, "rules")
     assert [item["code"] for item in table] == list(catalogue.pages())
     facts = as_json(capsys, "env")

@@ -9,6 +9,7 @@ the package.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import re
 import sys
@@ -35,6 +36,11 @@ _BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE
 #: In a block that shows what a fix makes, the marks of what was wrong before are for tests only.
 _FIXED = re.compile(r"^```py fixed[ ]*\n.*?^```\s*?$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"[ ]*#[ ]*error:(\s*\[[A-Z]+\d+\])+[ ]*$", re.MULTILINE)
+
+#: From which likeness on (0 to 1) a code, or a name, is taken for a slip of the pen.
+_CODES_ALIKE, _NAMES_ALIKE = 0.8, 0.6
+#: How many rules are suggested at most; and how much is read of what may be a whole file.
+_FEW, _LONGEST = 2, 80
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -170,7 +176,32 @@ def page(code: str) -> Page:
     for candidate in pages().values():
         if wanted.upper() == candidate.code or wanted.lower() == candidate.name:
             return candidate
-    raise UsageError(f"there is no rule {code!r}; 'xladoctor rules' lists them all")
+    advice = suggestion(code) or "'xladoctor rules' lists them all"
+    raise UsageError(f"there is no rule {code!r}; {advice}")
+
+
+def suggestion(text: str) -> str:
+    """Which rule was meant by what is no code and no name: "did you mean XLA101 (...)?", or "".
+
+    Nothing is said where many are equally near: three digits are near to those of most rules.
+    """
+    wanted = text.strip()[:_LONGEST]
+    # Letters that look like digits, and codes without the letters before them.
+    digits = wanted.upper().removeprefix("XLA").translate(str.maketrans("OIL", "011"))
+    found = [each for each in pages().values() if each.code in (wanted.upper(), f"XLA{digits}")]
+    if not found:
+        nearness = {
+            each.code: max(
+                difflib.SequenceMatcher(None, wanted.upper(), each.code).ratio() - _CODES_ALIKE,
+                difflib.SequenceMatcher(None, wanted.lower(), each.name).ratio() - _NAMES_ALIKE,
+            )
+            for each in pages().values()
+        }
+        best = max(nearness.values())
+        found = [pages()[code] for code, near in nearness.items() if near == best and best >= 0]
+    if not 0 < len(found) <= _FEW:
+        return ""
+    return f"did you mean {' or '.join(f'{each.code} ({each.name})' for each in found)}?"
 
 
 def same_problems() -> dict[str, frozenset[str]]:

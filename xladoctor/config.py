@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xladoctor import files
+from xladoctor import catalogue, files
 from xladoctor.errors import UsageError
 
 if sys.version_info >= (3, 11):
@@ -165,11 +165,17 @@ def selectors(text: str | Sequence[str], origin: str) -> tuple[str, ...]:
     found = tuple(part.strip().upper() for part in parts if part.strip())
     for item in found:
         if not _SELECTOR.match(item):
-            raise UsageError(
-                f"{origin}: {item!r} is unknown code: write ALL, a family such as XLA1 "
-                "or a code such as XLA101"
-            )
+            raise UsageError(f"{origin}: {item!r} is {_advice(item)}")
     return tuple("XLA" if item == "ALL" else item for item in found)
+
+
+def _advice(item: str) -> str:
+    for page in catalogue.pages().values():
+        if page.name == item.lower():
+            return f"a rule's name: write its code, {page.code}"
+    wanted = catalogue.suggestion(item)
+    wanted = wanted or "write ALL, a family such as XLA1 or a code such as XLA101"
+    return f"an unknown code: {wanted}"
 
 
 def version(text: str, origin: str) -> tuple[int, ...]:

@@ -78,6 +78,26 @@ def test_explain_says_in_one_sentence_that_there_is_no_such_rule(capsys):
     )
 
 
+@pytest.mark.parametrize(
+    "slip",
+    ["XLA1O1", "xlal01", "101", "XL101", "host-sync-in-steps", "host_sync_in_step"],
+)
+def test_explain_suggests_the_rule_that_was_meant(slip, capsys):
+    assert main(["explain", slip]) == 2
+    wanted = f"there is no rule '{slip}'; did you mean XLA101 (host-sync-in-step)?\n"
+    assert capsys.readouterr().err == f"xladoctor: {wanted}"
+
+
+@pytest.mark.parametrize("nothing", ["", "E501", "loss", "XLA999", "\u202e\x1b[31m", "x" * 100_000])
+def test_nothing_is_suggested_where_nothing_or_all_is_near(nothing):
+    assert catalogue.suggestion(nothing) == ""
+
+
+def test_two_rules_are_suggested_where_both_are_as_near():
+    wanted = "did you mean XLA001 (unparsable-source) or XLA101 (host-sync-in-step)?"
+    assert catalogue.suggestion("XLA1001") == wanted
+
+
 def test_rules_lists_every_page_once():
     lines = _run(rules).output.splitlines()
     assert [line.split()[0] for line in lines[1:]] == list(catalogue.pages())

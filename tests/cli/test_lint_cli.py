@@ -156,7 +156,12 @@ def test_a_rule_that_breaks_is_our_fault(lint, project, monkeypatch):
     ("arguments", "says"),
     [
         (["--select", "XLA777"], "no rule has the code XLA777"),
-        (["--select", "E501"], "--select: 'E501' is unknown code"),
+        (["--select", "E501"], "--select: 'E501' is an unknown code: write ALL"),
+        (["--select", "Host-Sync-In-Step"], "is a rule's name: write its code, XLA101"),
+        (["--ignore", "host-sync-step"], "did you mean XLA101 (host-sync-in-step)?"),
+        (["--extend-select", "XLAl01"], "did you mean XLA101 (host-sync-in-step)?"),
+        (["--fix", "--fixable", "XL101"], "did you mean XLA101 (host-sync-in-step)?"),
+        (["--per-file-ignores", "*.py:XLA777"], "no rule has the code XLA777"),
         (["--per-file-ignores", "XLA1"], "write it as PATTERN:CODES"),
         (["--target-torch-xla", "new"], "is no torch_xla version"),
         (["--config", "gone.toml"], "gone.toml: no such configuration file"),

@@ -133,6 +133,8 @@ def plan_of(request: Request, settings: config.Settings) -> Plan:
         fix = "unsafe" if request.flag("unsafe_fixes") else "safe"
     chosen = functools.partial(runner.chosen_codes, missing=bool(settings.withheld))
     codes = chosen(settings.select, settings.extend_select, settings.ignore)
+    for _, ignored in settings.per_file_ignores:
+        runner.check_codes(ignored, missing=bool(settings.withheld))
     fixable = None
     if request.fixable is not None or request.unfixable is not None:
         fixable = chosen(request.fixable, (), request.unfixable or ())

@@ -322,11 +322,7 @@ def chosen_codes(
     """
     pages = catalogue.pages()
     known = set(pages)
-    for item in (*(select or ()), *extend, *ignore):
-        if missing and not item.startswith("XLA"):
-            continue
-        if not any(code.startswith(item) for code in known):
-            raise UsageError(f"no rule has the code {item}: 'xladoctor rules' lists them all")
+    check_codes((*(select or ()), *extend, *ignore), missing=missing)
     wanted = (*select, *extend) if select is not None else tuple(extend)
     chosen = set()
     for code in known:
@@ -342,6 +338,24 @@ def chosen_codes(
         if plus > _longest(code, ignore):
             chosen.add(code)
     return frozenset(chosen)
+
+
+def check_codes(beginnings: Iterable[str], *, missing: bool = False) -> None:
+    """Refuse what is the beginning of no code.
+
+    Args:
+        beginnings: Of codes.
+        missing: Whether rules of the project were not loaded, so that codes may be theirs.
+
+    Raises:
+        UsageError: A beginning matches no code at all.
+    """
+    for item in beginnings:
+        if missing and not item.startswith("XLA"):
+            continue
+        if not any(code.startswith(item) for code in catalogue.pages()):
+            advice = catalogue.suggestion(item) or "'xladoctor rules' lists them all"
+            raise UsageError(f"no rule has the code {item}: {advice}")
 
 
 def _longest(code: str, beginnings: Iterable[str]) -> int:
