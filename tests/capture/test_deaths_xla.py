@@ -109,3 +109,38 @@ def test_leaving_when_all_is_done_is_no_fault(tmp_path):
     assert done.returncode == 0
     assert findings == []
     assert "ended early" not in verdict
+
+
+UNGATED = """\
+import torch
+import torch_xla
+import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
+import torch_xla.distributed.xla_backend
+
+
+def main(index):
+    dist.init_process_group("xla", init_method="xla://")
+    x = torch.ones(4, device=torch_xla.device())
+    if index == 0:
+        reduced = collectives.all_reduce(x, "sum", dist.group.WORLD)
+        reduced.cpu()  # line WAIT
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main)
+"""
+
+
+def test_a_rendezvous_that_xla_gave_up_has_the_line_where_a_core_waited(tmp_path):
+    (tmp_path / "train.py").write_text(UNGATED)
+    profile(
+        tmp_path, "--simulate-cores", "2", "--output-format", "json", "--output-file", "r.json",
+        "--", sys.executable, "train.py",
+    )  # fmt: skip
+    report = json.loads((tmp_path / "r.json").read_text())
+    [finding] = [item for item in report["findings"] if item["code"] == "XLA411"]
+    assert "SIGABRT" in finding["message"]
+    rows = [at for at, line in enumerate(UNGATED.splitlines(), 1) if line.endswith("# line WAIT")]
+    assert [place["row"] for place in finding["locations"]] == rows
+    assert "all cores reach the same collectives" in finding["suggestion"]

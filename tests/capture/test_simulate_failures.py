@@ -133,7 +133,10 @@ def runs(tmp_path_factory):
 def test_an_exception_of_one_core_ends_the_run_with_its_own_traceback(runs):
     done = runs["raise"]
     assert done.stderr.startswith("xladoctor: core 1 of 4 failed:\nTraceback")
-    assert done.stderr.rstrip().endswith("ValueError: no such image")
+    assert done.stderr.rstrip().endswith(
+        "ValueError: no such image\n"
+        "xladoctor: a TPU would do the same: the program's own line raises it"
+    )
     assert "program.py" in done.stderr
     assert done.error == "ValueError: no such image"
     assert done.kinds == ["core-failed"]

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: What the other cores raise because one has failed; never the reason itself.
 _CONSEQUENCES = frozenset({"BrokenBarrierError", "threading.BrokenBarrierError"})
 
+#: Owners of an error that no change of the program removes.
+_NOT_THE_PROGRAM = frozenset({"cpu", "simulation"})
+
 _SAME_GRAPHS = "let all cores run the same operations in a step; only the host's work may differ"
 
 _SAME_COLLECTIVES = (
@@ -81,13 +84,24 @@ def _failures(run: RunFacts) -> Iterator[Finding]:
             f"{who} got no more batches{when}: the thread that loads them ended with {error}"
             if first.feeding
             else f"{who} failed{when}: {error}",
-            "fix the data set: torch_xla ends the loop as if the data were at an end, and goes on"
-            if first.feeding
-            else "fix this first; what the other cores report may be a consequence",
+            _what_to_do(run, first),
             at=place,
             count=len(rows),
             cores=cores,
         )
+
+
+def _what_to_do(run: RunFacts, row: ErrorRow) -> str:
+    """What to do about an error; on simulated cores that depends on whose fault it is."""
+    if row.feeding:
+        return (
+            "fix the data set: torch_xla ends the loop as if the data were at an end, and goes on"
+        )
+    simulated = any(one.manifest.simulated_cores for one in run.runs)
+    if simulated and row.verdict and row.whose in _NOT_THE_PROGRAM:
+        return row.verdict
+    verdict = f" ({row.verdict})" if simulated and row.verdict else ""
+    return f"fix this first{verdict}; what the other cores report may be a consequence"
 
 
 def _said(row: ErrorRow) -> str:

@@ -35,6 +35,11 @@ _CRASH = (
     "read its last words on stderr, and stacks.txt in the run directory: it has the stacks of all "
     "threads"
 )
+_ABORT = (
+    "let all cores reach the same collectives: XLA aborts when some wait for the others for 10 "
+    'seconds ("Termination timeout" on stderr); if it says another thing there, see stacks.txt in '
+    "the run directory"
+)
 _LEFT = (
     "let the cores return, or raise; os._exit ends all of them at once, and what is done at the "
     "end of a program is not done"
@@ -97,6 +102,8 @@ def _words(row: DeathRow) -> tuple[str, str]:
 def _advice(row: DeathRow) -> str:
     if row.reason == "os._exit":
         return _LEFT
+    if row.standing:
+        return _ABORT
     return _MEMORY if row.reason in (None, "SIGKILL") else _CRASH
 
 

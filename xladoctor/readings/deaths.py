@@ -38,6 +38,8 @@ _HEAD = re.compile(r"Fatal Python error: (?P<what>[^\n]+)")
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<row>\d{1,9}) in (?P<function>.+)')
 #: Frames that are nobody's line to change: Python's own, and those of this package.
 _NOT_THEIRS = re.compile(r"[/\\](lib[/\\]python3[^/\\]*|xladoctor[/\\]capture)[/\\]")
+#: In the stack of a thread that is a simulated core.
+_CORE = re.compile(r'simulate[/\\]launchers\.py", line \d+ in _core$')
 _MOST_LINES = 5_000
 
 
@@ -79,12 +81,12 @@ def deaths(
                     **known, reason="os._exit", code=left.code, core=left.core, frames=left.frames
                 )
             continue
-        signal, frames = _fatal(path / process.process / "stacks.txt")
+        signal, frames, standing = _fatal(path / process.process / "stacks.txt")
         signal = signal or _seen(path / f"died-{process.pid}.txt") or _told(manifest, rows)
         if signal == "SIGTERM":
             continue  # its parent has ended it
         if signal is not None or _unexplained(process, manifest, rows):
-            yield tables.DeathRow(**known, reason=signal, frames=frames)
+            yield tables.DeathRow(**known, reason=signal, frames=frames, standing=standing)
 
 
 def _seen(path: Path) -> str | None:
@@ -119,22 +121,35 @@ def _unexplained(
     return manifest.left_behind is not None and process.pid not in manifest.left_behind
 
 
-def _fatal(path: Path) -> tuple[str | None, tuple[tables.Frame, ...]]:
-    """The signal that faulthandler has seen, and where the program was then."""
+def _fatal(path: Path) -> tuple[str | None, tuple[tables.Frame, ...], bool]:
+    """The signal that faulthandler has seen, and where the program was then.
+
+    XLA aborts from a thread of its own, which has no line of Python: then it is where the first
+    simulated core stood that had not ended, and the last value says so.
+    """
     signal: str | None = None
     frames: list[tables.Frame] = []
     current = False
+    thread: list[tables.Frame] = []  # of the thread that is being read
+    standing: list[tables.Frame] = []
     try:
         for number, line in enumerate(files.lines(path)):
             if number > _MOST_LINES:
                 break
             head, frame = _HEAD.match(line), _FRAME.match(line)
             if head is not None:
-                signal, frames = _FATAL.get(head["what"].strip()), []
+                signal, frames, standing = _FATAL.get(head["what"].strip()), [], []
             elif not line.startswith(" "):
-                current = line.startswith("Current thread")
-            elif signal and current and frame is not None and not _NOT_THEIRS.search(frame["file"]):
-                frames.append((frame["file"], int(frame["row"]), frame["function"].strip()))
+                current, thread = line.startswith("Current thread"), []
+            elif signal and _CORE.search(line.rstrip()):
+                standing = standing or thread
+            elif signal and frame is not None and not _NOT_THEIRS.search(frame["file"]):
+                place = (frame["file"], int(frame["row"]), frame["function"].strip())
+                thread.append(place)
+                if current:
+                    frames.append(place)
     except OSError:
-        return None, ()
-    return signal, tuple(frames)
+        return None, (), False
+    if signal == "SIGABRT" and standing and not frames:
+        return signal, tuple(standing), True
+    return signal, tuple(frames), False

@@ -312,12 +312,14 @@ class EventReader:
         )
 
     def _on_error(self, event: dict[str, Any]) -> None:
+        fault = event.get("fault")
+        whose, verdict = fault if isinstance(fault, list) and len(fault) == 2 else (None, None)
         self._rows["error"].append(
             tables.ErrorRow(
                 self._process, integer(event.get("core")), integer(event.get("step")),
                 text(event.get("type")) or "exception", text(event.get("message")) or "",
                 text(event.get("traceback")) or "", self._site(event.get("site")),
-                event.get("feeding") is True,
+                event.get("feeding") is True, text(whose), text(verdict),
             )
         )  # fmt: skip
 

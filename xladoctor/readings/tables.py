@@ -248,6 +248,9 @@ class ErrorRow:
 
     Attributes:
         feeding: It was the thread that loads the batches; the core went on without them.
+        whose: Whose fault it is on simulated cores: "program", "cpu" or "simulation"; None if the
+            error does not tell.
+        verdict: The same in words, with what shows it; None if there is nothing to say.
     """
 
     process: str
@@ -258,6 +261,8 @@ class ErrorRow:
     traceback: str
     frames: tuple[Frame, ...]
     feeding: bool = False
+    whose: str | None = None
+    verdict: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -380,6 +385,7 @@ class DeathRow:
         code: What ``os._exit`` was given.
         core: Which core called it, if one did.
         frames: Where it was, innermost first; empty if that is not known.
+        standing: They are those of a simulated core that waited while XLA aborted the process.
     """
 
     process: str
@@ -390,6 +396,7 @@ class DeathRow:
     code: int | None = None
     core: int | None = None
     frames: tuple[Frame, ...] = ()
+    standing: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from . import faults
+
 if TYPE_CHECKING:
     from .account import Account, Accounts
     from .process import Process
@@ -83,6 +85,7 @@ class Failures:
                     "traceback": self._sites.traceback_of(error),
                     "site": self._sites.at_error(error),
                     "feeding": feeding,
+                    "fault": faults.told(error),
                 }
             )
         except Exception:

@@ -131,6 +131,8 @@ class Crew:
         self.size = size
         self.cores: dict[int, Core] = {}
         self.failure: tuple[int | None, BaseException] | None = None
+        #: The cores that failed after the first, and with what.
+        self.also_failed: list[tuple[int, BaseException]] = []
         self.failed_at = 0.0
         self.progress = time.monotonic()
         self.grace = GRACE_SECONDS

@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from ..agent.points import CORE, SIMULATE, Call
 from . import frameworks, randomness, threads
 from .cores import GRACE_SECONDS, CoreStopped, Crew
 from .lines import flush_all, whole_lines
-from .places import from_the_user
+from .shown import say_once_in_the_parent, show, show_others
 from .standstill import sentence, stands
 from .wording import names
 
@@ -82,6 +81,7 @@ class Launcher:
                     self._end()
 
         pjrt._run_thread_per_device = run
+        say_once_in_the_parent()
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -110,6 +110,8 @@ class Launcher:
         crew, self._running.crew = self._running.crew, None
         if crew is not None:
             crew.close()
+            if crew.failure is not None and crew.failure[0] is not None:
+                show_others(crew.failure[1], crew.also_failed)
         for watch in self._watches:
             watch.join(GRACE_SECONDS)
         self._watches.clear()
@@ -143,7 +145,9 @@ class Launcher:
         except BaseException as error:
             if crew.fail(call.core, error):
                 crew.tell("core-failed", core=call.core, error=error)
-                _show(call.core, self._size, error)
+                show(call.core, self._size, error)
+            elif isinstance(error, Exception):
+                crew.also_failed.append((call.core, error))
             crew.leave(call.core)
             raise
         crew.leave(call.core)
@@ -232,13 +236,6 @@ def _say_why(crew: Crew) -> None:
     number, error = crew.failure
     if number is None and crew.first_to_show() and str(error):
         sys.stderr.write(f"{error}\n")
-
-
-def _show(core: int, size: int, error: BaseException) -> None:
-    """The failing core's own traceback, before whatever its end makes others print."""
-    text = "".join(traceback.format_exception(type(error), error, from_the_user(error)))
-    sys.stderr.write(f"xladoctor: core {core} of {size} failed:\n{text}")
-    sys.stderr.flush()
 
 
 def refuse_shared_models() -> None:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 #: File, row and function.
 Place = tuple[str, int, str]
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+#: The folder of this room.
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
 
 def _folder_of(name: str) -> str | None:
@@ -36,7 +37,7 @@ _LIBRARIES = tuple(
     for folder in {
         *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
         *(_folder_of(name) for name in ("torch", "torch_xla")),
-        _OURS,
+        OURS,
     }
     if folder
 )
@@ -44,7 +45,8 @@ _LIBRARIES = tuple(
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 
-def _is_library(path: str) -> bool:
+def is_library(path: str) -> bool:
+    """Whether a file belongs to Python, to an installed package or to us."""
     return path.startswith(_LIBRARIES) or any(part in path for part in _INSTALLED)
 
 
@@ -54,7 +56,7 @@ def from_the_user(error: BaseException) -> TracebackType | None:
     What called it is torch_xla and we; all of it if none is the user's.
     """
     trace = error.__traceback__
-    while trace is not None and _is_library(trace.tb_frame.f_code.co_filename):
+    while trace is not None and is_library(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace or error.__traceback__
 
@@ -63,7 +65,7 @@ def _users(thread: int) -> Iterator[FrameType]:
     frame = sys._current_frames().get(thread)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not _is_library(name) and not name.startswith("<"):
+        if not is_library(name) and not name.startswith("<"):
             yield frame
         frame = frame.f_back
 
@@ -118,4 +120,4 @@ def place_named(file: str, row: int) -> Place | None:
     if len(paths) != 1:
         return None
     path = paths.pop()
-    return None if _is_library(path) else (path, row, "")
+    return None if is_library(path) else (path, row, "")
