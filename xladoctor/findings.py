@@ -222,24 +222,26 @@ def merge(
     """
     same = same or {}
     waiting = list(measured)
-    joined: list[Finding] = []
-    for finding in static:
-        partners = [other for other in waiting if _same_problem(finding, other, same)]
-        if not partners:
-            joined.append(finding)
-            continue
-        # One code and one line before what is only of one kin, or near.
-        partner = min(partners, key=lambda other: _unlikeness(finding, other))
-        waiting.remove(partner)
-        joined.append(_join(finding, partner))
-    return joined + waiting
+    findings = list(static)
+    # One code before what is only of one kin, whichever finding comes first.
+    for equal in (True, False):
+        for index, finding in enumerate(findings):
+            partners = [
+                other
+                for other in waiting
+                if (finding.code == other.code) is equal and _same_problem(finding, other, same)
+            ]
+            if not partners or "runtime" in finding.confirmed_by:
+                continue
+            # One line before what is only near.
+            partner = min(partners, key=lambda other: _apart(finding, other))
+            waiting.remove(partner)
+            findings[index] = _join(finding, partner)
+    return findings + waiting
 
 
-def _unlikeness(static: Finding, measured: Finding) -> tuple[bool, bool]:
-    return (
-        static.code != measured.code,
-        not any(_within(static, place, _last_row(static)) for place in measured.locations),
-    )
+def _apart(static: Finding, measured: Finding) -> bool:
+    return not any(_within(static, place, _last_row(static)) for place in measured.locations)
 
 
 def _same_problem(static: Finding, measured: Finding, same: Mapping[str, Collection[str]]) -> bool:
@@ -256,6 +258,11 @@ def _same_problem(static: Finding, measured: Finding, same: Mapping[str, Collect
         ends = [place.row for place in static.related if place.filename == first.filename]
         last_row = max([last_row, *ends])
     places = (*measured.locations, *measured.related)
+    if static.code == "XLA420":
+        # The linter names the way out of the loop, the run where the others waited.
+        named = {(place.filename, place.cell, place.row) for place in static.related}
+        if any((place.filename, place.cell, place.row) in named for place in places):
+            return True
     return any(_within(static, place, last_row) for place in places)
 
 

@@ -201,7 +201,9 @@ def _kind_of_standstill(rows: list[HangRow]) -> tuple[str, str, str]:
         ended = [row.fed.batch for row in rows if row.fed is not None and row.fed.over]
         going = [row.fed.batch for row in rows if row.fed is not None and not row.fed.over]
         fewer = bool(ended and going) and min(ended) < max(going)
-        if fewer or (left and stay and min(left) < max(stay)):
+        # The others are where all have met before: in the loop that a core has left.
+        again = any(row.again for row in rows if row.state == "core-left")
+        if fewer or again or (left and stay and min(left) < max(stay)):
             return "XLA420", "a core left the loop early and the others waited for it", _SAME_STEPS
         return "XLA405", "only some cores came to a collective", _SAME_COLLECTIVES
     if "cores-differ" in states:

@@ -330,6 +330,7 @@ class EventReader:
                 self._site(event.get("site")), text(event.get("state")),
                 text(event.get("waits_for")), integers(event.get("for_cores")),
                 integer(event.get("steps")), self._fed(event.get("fed")),
+                event.get("again") is True,
             )
         )  # fmt: skip
 

@@ -275,6 +275,7 @@ class HangRow:
         for_cores: The cores that had not come to it.
         steps: Its optimizer steps up to then.
         fed: The data loader that gave it its last batch.
+        again: It had met the others before at this line, as in a loop.
     """
 
     process: str
@@ -286,6 +287,7 @@ class HangRow:
     for_cores: tuple[int, ...] = ()
     steps: int | None = None
     fed: Feed | None = None
+    again: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -142,6 +142,7 @@ class Failures:
                 row |= {"site": self._sites.here(frame), "state": kind}
                 row["waits_for"] = waits.get(core)
             row |= {"for_cores": whom.get(core), "steps": steps.get(core)}
+            row["again"] = core in (facts.get("again") or ())
             row["fed"] = None if account.feed is None else account.feed.row(self._sites)
             self._process.say(row)
 

@@ -70,6 +70,8 @@ class Core:
         clipped: Where gradients were clipped since then.
         lost_gradient: The newest collective whose result passes no gradient back, and its line.
         exchanged: Sizes of what the cores brought to the newest rendezvous with payloads.
+        met: The lines at which it has come to a meeting.
+        again: Whether it had met the others before at the line where it waits now.
     """
 
     crew: Crew
@@ -93,6 +95,8 @@ class Core:
     clipped: Place | None = None
     lost_gradient: tuple[str, Place | None] | None = None
     exchanged: list[int] | None = None
+    met: set[Place | None] = dataclasses.field(default_factory=set)
+    again: bool = False
 
 
 @dataclasses.dataclass(slots=True)
@@ -279,6 +283,9 @@ class Crew:
         Raises:
             CoreStopped: The run is over.
         """
+        place = user_frame(core.thread)
+        core.again = place in core.met
+        core.met.add(place)
         with self._changed:
             self.check()
             meeting = self.meeting

@@ -272,7 +272,7 @@ class Gate:
         tensors = _xla_tensors((*call.args, *call.kwargs.values()))
         if not tensors or self._graph_hash is None:
             return
-        # The hash waits for what runs on the device, and holds the GIL meanwhile: the cores that have
+        # The hash waits for what runs on the device and holds the GIL meanwhile: cores that have
         # still to launch their share of it could not.
         self._finish(core)
         tensors += self._kept(core)

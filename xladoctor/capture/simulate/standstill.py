@@ -31,13 +31,15 @@ def stands(crew: Crew) -> dict[str, Any]:
     Returns:
         ``waits``: core to what it waits for, in words, only of those that wait for others;
         ``for_cores``: core to those that it waits for; ``steps``: core to its optimizer steps;
-        ``ended``: cores whose main function has returned.
+        ``ended``: cores whose main function has returned; ``again``: those that wait at a line
+        where they have met the others before, as in a loop.
     """
     return {
         "ended": sorted(core.number for core in crew.cores.values() if core.ended),
         "waits": crew.waits,
         "for_cores": {number: crew.waited_for(number) for number in crew.waits},
         "steps": {core.number: core.steps for core in crew.cores.values()},
+        "again": [number for number in crew.waits if crew.cores[number].again],
     }
 
 
