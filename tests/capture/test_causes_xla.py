@@ -167,4 +167,5 @@ def test_cores_that_differ(tmp_path):
         for found in report.findings
         if found.severity is Severity.ERROR and found.confirmed_by != ("lint",)
     ]
-    assert [code for code in errors if code != "XLA412"] == ["XLA410"]
+    # That they part is XLA412, or XLA302 where the linter has seen the line that steps alone.
+    assert [code for code in errors if code not in ("XLA302", "XLA412")] == ["XLA410"]
