@@ -79,18 +79,16 @@ class _Look:
         if not _draws(self._name, args, kwargs):
             return
         place = place_of(core)
-        lines: dict[Any, list[int]] = mind.note("draws", dict)
+        lines: dict[Any, dict[int, int]] = mind.note("draws", dict)
         if place not in lines and len(lines) >= MOST_LINES:
             return
-        seen = lines.setdefault(place, [])
-        if mind.steps in seen or len(seen) >= STEPS:
+        seeds = lines.setdefault(place, {})  # of the first steps that draw here
+        if mind.steps in seeds or len(seeds) >= STEPS:
             return
-        seen.append(mind.steps)
-        seed = xla.binding("_xla_get_rng_seed")(f"xla:{core.number}")
-        seeds: dict[Any, list[str]] = mind.note("seeds", dict)
-        seeds.setdefault(place, []).append(f"{mind.steps}:{seed}")
-        if len(seen) == STEPS:
-            self._memory.tell(core, "draws", place, operation=self._name, seeds=seeds[place])
+        seeds[mind.steps] = xla.binding("_xla_get_rng_seed")(f"xla:{core.number}")
+        if len(seeds) == STEPS:
+            told = [f"{step}:{seed}" for step, seed in seeds.items()]
+            self._memory.tell(core, "draws", place, operation=self._name, seeds=told)
 
 
 def _draws(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
