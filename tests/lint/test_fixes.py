@@ -13,7 +13,7 @@ from xladoctor import catalogue
 from xladoctor.findings import Edit, Position
 from xladoctor.lint import engine, fixes, sources
 from xladoctor.lint.model import FileModel
-from xladoctor.lint.rules import _imports
+from xladoctor.lint.rewrites import imports
 
 
 def rename(model):
@@ -355,7 +355,7 @@ def test_what_needs_torch_is_imported_behind_it():
     text = "import os\n\nos.system('install torch')\n\nimport torch\nimport torch_xla\n\nprint(1)\n"
     model = FileModel(text)
     call = next(iter(model.calls("builtins.print")))
-    _, edits = _imports.spell(model, call.node, "torch.utils.data.DistributedSampler")
+    _, edits = imports.spell(model, call.node, "torch.utils.data.DistributedSampler")
     assert [edit.start.row for edit in edits] == [6]
-    _, edits = _imports.spell(model, call.node, "copy.deepcopy")
+    _, edits = imports.spell(model, call.node, "copy.deepcopy")
     assert [edit.start.row for edit in edits] == [1]

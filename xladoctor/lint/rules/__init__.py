@@ -1,4 +1,4 @@
-"""One module per rule, and the list of them.
+"""One module per rule, in the folder of its family, and the list of them.
 
 How to write a rule
 -------------------
@@ -25,9 +25,10 @@ A rule is a function that asks the model of one file and yields problems::
                     ),
                 )
 
-Put it into a module of this package (any name; modules that begin with ``_`` are helpers) and
-write its page in ``rules/``: name and severity come from the page. The engine finds the module by
-itself, adds code, name and severity, maps notebooks and applies suppressions. A rule
+Put it into the folder of its family, in a module named as its page (modules that begin with ``_``
+are helpers; what fixes write stands in ``lint/rewrites/``), and write its page in ``rules/``: name
+and severity come from the page. The engine finds the module by itself, adds code, name and
+severity, maps notebooks and applies suppressions. A rule
 
 * never prints, reads files or keeps state between files;
 * is silent when the model says *unknown*;
@@ -194,9 +195,9 @@ def _page(
 
 @functools.cache
 def _load() -> None:
-    for module in pkgutil.iter_modules(__path__):
-        if not module.name.startswith("_"):
-            importlib.import_module(f"{__name__}.{module.name}")
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        if not module.name.rpartition(".")[2].startswith("_"):
+            importlib.import_module(module.name)
 
 
 def rules() -> Mapping[str, Rule]:

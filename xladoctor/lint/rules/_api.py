@@ -11,8 +11,8 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.findings import Edit, Position
 from xladoctor.lint.model import walk
-from xladoctor.lint.rules._imports import spell
-from xladoctor.lint.rules._moves import insert_behind
+from xladoctor.lint.rewrites.imports import spell
+from xladoctor.lint.rewrites.moves import insert_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,1 @@
+"""What fixes write: text edits that rules attach to what they find."""

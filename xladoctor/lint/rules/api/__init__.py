@@ -1,0 +1,1 @@
+"""8xx: old and removed API, ties to torch_xla."""

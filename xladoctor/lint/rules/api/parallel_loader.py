@@ -1,0 +1,31 @@
+"""XLA810: ``ParallelLoader`` by hand, where ``MpDeviceLoader`` does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.rewrites.parallel import PARALLEL, device_loader_fix
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+#: First release with MpDeviceLoader.
+_SINCE = (1, 6)
+
+
+@rule("XLA810")
+def parallel_loader(model: FileModel) -> Iterator[Problem]:
+    """Find ``pl.ParallelLoader(...)`` for one device."""
+    if model.target < _SINCE:
+        return
+    for call in model.calls(PARALLEL):
+        yield model.problem(
+            call.node,
+            "a ParallelLoader is good for one epoch: the program has to make one, and ask for its "
+            "per_device_loader, again and again",
+            suggestion="make pl.MpDeviceLoader(loader, device) and go over it in every epoch",
+            fix=device_loader_fix(model, call),
+        )

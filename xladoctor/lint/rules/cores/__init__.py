@@ -1,0 +1,1 @@
+"""4xx: several cores and their collectives."""

@@ -1,0 +1,277 @@
+"""XLA405: a collective that only some cores reach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.library import Effect
+from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.rewrites.moves import out_of_condition
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._reads import snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.effects import Event
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
+
+_XM = "torch_xla.core.xla_model."
+_SAVE = _XM + "save"
+_DEPTH = 2
+
+
+@rule("XLA405")
+def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
+    """Find collectives behind a condition that may be true on one core and false on another."""
+    if not model.is_xla or model.spmd:
+        return
+    for event in model.effects.of(Effect.COLLECTIVE, Effect.SAVE):
+        call, guard = event.call, model.effects.some_cores(event.node)
+        if (
+            call is None
+            or guard is None
+            or (model.on_every_core(call.node) is None and guard.master is None)
+        ):
+            continue
+        if call.name == _SAVE and (
+            _own_file(model, call)
+            or _called_from_elsewhere(model, call)
+            or _nobody_hangs(model, call, guard)
+        ):
+            continue
+        if _all_cores_meet(model, event, call, guard):
+            continue
+        yield model.problem(
+            call.node,
+            _message(model, call, guard),
+            suggestion=_advice(call, guard),
+            related=[model.place(guard.test, "may be true on one core and false on another")],
+            fix=_fix(model, call, guard),
+        )
+
+
+def _own_file(model: FileModel, call: CallSite) -> bool:
+    """``master_only=False``: each core writes its own file, nobody waits."""
+    given = call.argument(2, "master_only")
+    return given is not None and model.literal(given) is False
+
+
+def _called_from_elsewhere(model: FileModel, call: CallSite) -> bool:
+    """A function that saves, and nobody here calls: what is pending then is not known."""
+    return model.on_every_core(call.node) is None and model.step_loop(call.node) is None
+
+
+def _nobody_hangs(model: FileModel, call: CallSite, guard: Guard) -> bool:
+    """Whether the graph has ended before, on all cores: then no collective is pending.
+
+    The usual forms: a rendezvous first, then the master's part; or the end of an epoch, after a
+    loop over a device loader, which ends the last graph too. Where each core decides by a number
+    of its own, that what the master's says is written is still told, unless they have met for it.
+    """
+    if not _nothing_pending(model, call.node, call.function, guard, _DEPTH):
+        return False
+    return guard.master is not None or any(
+        other.function is call.function
+        and model.effects.ends_graph(other)
+        and other.node is not call.node
+        and in_order(model, other.node, call.node)
+        and model.loop(other.node) is model.loop(call.node)
+        for other in model.calls()
+    )
+
+
+def _nothing_pending(
+    model: FileModel, node: cst.CSTNode, function: Function | None, guard: Guard, depth: int
+) -> bool:
+    around = model.loop(node)
+    for end in _ends_of_graphs(model, function):
+        if end is node or not in_order(model, end, node) or model.loop(end) is not around:
+            continue
+        if any(other.node is guard.node for other in model.guards(end)):
+            continue  # the other cores do not come there either
+        return not _started_between(model, function, end, node)
+    if function is None or depth == 0 or around is not None:
+        return False
+    callers = model.callers(function)
+    return bool(callers) and all(
+        _nothing_pending(model, caller.node, caller.function, guard, depth - 1)
+        for caller in callers
+    )
+
+
+def _ends_of_graphs(model: FileModel, function: Function | None) -> Iterator[cst.CSTNode]:
+    """What ends the pending graph in a function, the last first."""
+    found: list[cst.CSTNode] = [
+        call.node
+        for call in model.calls()
+        if call.function is function
+        and (model.effects.ends_graph(call) or _loops_to_the_end(model, call))
+    ]
+    found.extend(loop.node for loop in model.loops if loop.function is function and _is_whole(loop))
+    yield from sorted(found, key=model.tree.order.__getitem__, reverse=True)
+
+
+def _loops_to_the_end(model: FileModel, call: CallSite) -> bool:
+    """Whether a call runs a function with a whole loop over a device loader: ``train(loader)``."""
+    return isinstance(call.target, Function) and any(
+        loop.function is call.target and _is_whole(loop) for loop in model.loops
+    )
+
+
+def _is_whole(loop: Loop) -> bool:
+    """A device loader ends the graph before it says that there is nothing more."""
+    return (
+        not loop.implicit
+        and loop.iterates.kind is Kind.DEVICE_LOADER
+        and isinstance(loop.node, cst.For)
+        and not any(isinstance(part, cst.Break) for part in walk(loop.node, into_functions=False))
+    )
+
+
+def _started_between(
+    model: FileModel, function: Function | None, end: cst.CSTNode, node: cst.CSTNode
+) -> bool:
+    """Whether a new collective is put into the graph behind its last end."""
+    inside = set(walk(end))
+    return any(
+        call.function is function
+        and call.node not in inside
+        and in_order(model, end, call.node, node)
+        and any(_waits_in_graph(model, inner) for inner in model.reached(call.node))
+        for call in model.calls()
+    )
+
+
+def _waits_in_graph(model: FileModel, call: CallSite) -> bool:
+    """Whether a collective waits in the graph until that is run."""
+    name = model.effects.name(call)
+    return name is not None and name.pending
+
+
+def _all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard) -> bool:
+    """Whether the other cores reach a meeting of the same kind at another line.
+
+    In the well-known pair the first holds back the rest while the master downloads, the second
+    releases them.
+    """
+    same = [
+        other.call
+        for other in model.effects.of(event.effect)
+        if other.call is not None
+        and other.name is event.name
+        and other.call.function is call.function
+    ]
+    # A meeting without a result: each core may come at another line, as long as each comes once.
+    empty = event.name is not None and event.name.empty
+    if empty:
+        home = model.function_of(guard.node)
+        if call.function is not None and home is not call.function:
+            # The meeting is in a helper, and the condition around a call of it.
+            same = [other for other in model.callers(call.function) if other.function is home]
+        if _held_back_and_released(model, same):
+            return True
+    if guard.master is None:
+        return False
+    sides = [
+        found.master
+        for other in same
+        if (found := model.core_guard(other.node) or model.master_only(other.node)) is not None
+    ]
+    arms = {guard.node for other in same for guard in model.guards(other.node)}
+    paired = sides.count(True) == sides.count(False) > 0
+    return paired and (empty or guard.node in arms)
+
+
+def _held_back_and_released(model: FileModel, same: list[CallSite]) -> bool:
+    """``if rank not in (-1, 0): barrier()`` and later ``if rank == 0: barrier()``."""
+    tests = []
+    for other in same:
+        guard = model.core_guard(other.node) or model.master_only(other.node)
+        guard = guard or next(iter(model.guards(other.node)), None)
+        if guard is not None:
+            tests.append({part.value for part in walk(guard.test) if isinstance(part, cst.Name)})
+    return len(tests) >= 2 and len(tests) % 2 == 0 and bool(set.intersection(*tests))
+
+
+def _spelled(model: FileModel, call: CallSite) -> str:
+    if call.name is not None or call.receiver is None:
+        return call.name or ""
+    return f"{model.tree.text(call.receiver).strip()}.{call.method}"
+
+
+def _message(model: FileModel, call: CallSite, guard: Guard) -> str:
+    name = _spelled(model, call).replace(_XM, "xm.").replace("torch.distributed.", "dist.")
+    condition = snippet(model, guard.test)
+    who = "only the master core" if guard.master else f"only the cores where {condition} holds"
+    if not guard.when and not guard.master:
+        who = f"only the cores where {condition} does not hold"
+    if call.name == _SAVE:
+        return (
+            f"{who} calls xm.save: it materializes tensors, and where a collective is pending "
+            "the run hangs"
+            if guard.master
+            else f"{who} call xm.save: each core decides by itself, the master's number says what "
+            "is written, and where a collective is pending the run hangs"
+        )
+    verb = "reaches" if guard.master else "reach"
+    return f"{who} {verb} {name}: it waits for all cores, so the run hangs or aborts"
+
+
+def _advice(call: CallSite, guard: Guard) -> str:
+    if guard.master is not None:
+        if call.name == _SAVE:
+            return "call xm.save on all cores: it writes on the master only"
+        return "move the call out of the condition, so that all cores reach it"
+    return (
+        "decide on a value that is equal on all cores: reduce it first with xm.mesh_reduce or "
+        "xm.all_reduce"
+    )
+
+
+def _fix(model: FileModel, call: CallSite, guard: Guard) -> Fix | None:
+    """Let all cores come to the call: before or behind the condition, or with one decision."""
+    if not model.is_here(guard.node) or model.core_guard(guard.node) is not None:
+        return None  # the condition may stand around a call in another file
+    if guard.master is not None:
+        edits = out_of_condition(model, call.node, guard.node)
+        return model.fix("Call it on all cores", edits, safe=False) if edits else None
+    return _one_decision(model, guard)
+
+
+def _one_decision(model: FileModel, guard: Guard) -> Fix | None:
+    """Replace the number that each core decides by with its mean over the cores.
+
+    Only outside of loops over batches, where it would be a meeting on every step.
+    """
+    spelled = model.spelled(_XM + "mesh_reduce", guard.node)
+    if spelled is None or not isinstance(guard.node, cst.If) or model.hot_loop(guard.node):
+        return None
+    if not isinstance(guard.test, cst.Comparison) or not isinstance(
+        model.parent(guard.node), cst.IndentedBlock
+    ):
+        return None
+    names = {
+        part.value: model.value(part)
+        for part in walk(guard.test)
+        if isinstance(part, cst.Name) and model.value(part).local
+    }
+    # `best` was this core's value in an earlier epoch: it follows by itself.
+    left = guard.test.left
+    if not isinstance(left, cst.Name) or left.value not in names:
+        return None
+    if names[left.value].kind not in {Kind.NUMBER, Kind.ARRAY}:
+        return None
+    name = left.value
+    return model.fix(
+        "Decide by the mean over the cores",
+        model.insert_before(
+            guard.node,
+            f'{name} = {spelled}("{name}", {name}, lambda cores: sum(cores) / len(cores))',
+        ),
+        safe=False,
+    )

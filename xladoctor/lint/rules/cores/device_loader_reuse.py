@@ -1,0 +1,73 @@
+"""XLA415: the iterator of ``per_device_loader`` is empty in the second epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import LoopKind
+from xladoctor.lint.rewrites.parallel import PARALLEL, device_loader_fix
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import around, assigned, in_order, made_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import FileModel, Problem
+
+
+@rule("XLA415")
+def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
+    """Find one ``per_device_loader`` that several epochs go over."""
+    if not model.is_xla:
+        return
+    for call in model.methods("per_device_loader"):
+        for loop in model.loops:
+            if loop.kind is not LoopKind.EPOCH or loop.function is not call.function:
+                continue
+            if any(node is loop.node for node in around(model, call.node)):
+                continue
+            use = _use_inside(model, loop.node, call.node)
+            if use is None:
+                continue
+            yield model.problem(
+                call.node,
+                "per_device_loader gives an iterator for one epoch: in the second there is "
+                "nothing left, and no step is made",
+                suggestion="loader = pl.MpDeviceLoader(loader, device), which starts anew "
+                "every epoch",
+                related=[
+                    model.place(loop.node, "the epoch loop"),
+                    model.place(use, "the same iterator in every epoch"),
+                ],
+                fix=_fix(model, call.receiver),
+            )
+            break
+
+
+def _fix(model: FileModel, loader: cst.BaseExpression | None) -> Fix | None:
+    made = made_by(model, loader) if loader is not None else None
+    if made is None or made.name != PARALLEL:
+        return None
+    return device_loader_fix(model, made)
+
+
+def _use_inside(model: FileModel, epochs: cst.CSTNode, maker: cst.CSTNode) -> cst.CSTNode | None:
+    """Where the epoch loop uses the name that holds the iterator, as loop or as argument."""
+    for scope in model.tree.scopes:
+        if not isinstance(scope, cst.Name) or not any(n is epochs for n in around(model, scope)):
+            continue
+        if _holds(model, scope, epochs, maker):
+            return scope
+    return None
+
+
+def _holds(model: FileModel, name: cst.Name, epochs: cst.CSTNode, maker: cst.CSTNode) -> bool:
+    """Whether the name holds the iterator in the loop, whatever it held before it was made."""
+    values = assigned(model, name)
+    if not any(value is maker for value in values):
+        return False
+    later = [value for value in values if value is not maker and in_order(model, maker, value)]
+    return not later and not any(node is epochs for node in around(model, maker))

@@ -1,0 +1,79 @@
+"""XLA432: the number of cores is written down instead of asked for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rewrites.imports import spell
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._cores import entry_places
+from xladoctor.lint.rules._loaders import SAMPLER
+from xladoctor.lint.rules._reads import snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Problem
+
+_NAMES = re.compile(
+    r"^(num_|n_|nb_)?(tpu_)?(cores?|tpus?|replicas|tpu_workers|tpu_cores)$|^world_size$",
+    re.IGNORECASE,
+)
+
+
+@rule("XLA432")
+def hardcoded_cores(model: FileModel) -> Iterator[Problem]:
+    """Find literal core counts in samplers, learning rates and batch sizes."""
+    if not model.is_xla or model.spmd or not model.multi_core:
+        return
+    for call in model.calls(SAMPLER):
+        given = call.argument(1, "num_replicas")
+        if given is not None and _cores(model, given, literal=True):
+            yield _problem(model, given, "the sampler's shares do not fit the cores there are")
+    for node in model.nodes(cst.BinaryOperation):
+        if not isinstance(node.operator, cst.Multiply | cst.Divide | cst.FloorDivide):
+            continue
+        entry = model.on_every_core(node)
+        if entry is None:
+            continue
+        for side in (node.left, node.right):
+            if _cores(model, side, literal=False):
+                yield _problem(model, side, "the scaling does not fit the cores there are", node)
+                break
+
+
+def _problem(
+    model: FileModel, node: cst.CSTNode, what: str, around: cst.CSTNode | None = None
+) -> Problem:
+    entry = model.on_every_core(around if around is not None else node)
+    written = spell(model, node, "torch_xla.runtime.world_size") if entry is not None else None
+    fix = None
+    if written is not None:
+        asked = model.replace(node, f"{written[0]}()")
+        fix = model.fix("Ask for the number of cores", asked, written[1], safe=False)
+    return model.problem(
+        node,
+        f"{snippet(model, node)} is 8 on a v2-8 or v3-8 alone (4 on a v4-8, 1 to 8 on v5e and "
+        f"v6e): elsewhere {what}",
+        suggestion="xr.world_size()",
+        related=entry_places(model, entry) if entry is not None else [],
+        fix=fix,
+    )
+
+
+def _cores(model: FileModel, node: cst.BaseExpression, *, literal: bool) -> bool:
+    """Whether an expression is a core count that the file itself settles."""
+    if isinstance(node, cst.Integer):
+        return literal and node.value == "8"
+    word = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", "")
+    if isinstance(node, cst.Subscript):
+        element = node.slice[0].slice
+        key = model.literal(element.value) if isinstance(element, cst.Index) else None
+        word = key if isinstance(key, str) else ""
+    if not isinstance(word, str) or not _NAMES.match(word):
+        return False
+    return constant(model, node) == 8

@@ -1,0 +1,118 @@
+"""XLA401: output that every core writes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+from xladoctor.lint.rewrites.imports import spell
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_CORE_WORDS = re.compile(r"\b(core|device|ordinal|process|rank|replica|worker)s?\b")
+_BARS = ("tqdm.tqdm", "tqdm.trange")
+_MASTER_PRINT = "torch_xla.core.xla_model.master_print"
+
+
+@rule("XLA401")
+def output_on_every_core(model: FileModel) -> Iterator[Problem]:
+    """Find prints and progress bars that run on every core and do not say which core it is."""
+    quiet = _print_is_replaced(model)
+    for call in model.calls("builtins.print", *_BARS):
+        if quiet and call.name == "builtins.print":
+            continue
+        entry = every_core(model, call.node)
+        if entry is None or _in_handler(model, call.node):
+            continue
+        if call.name == "builtins.print":
+            if "file" in call.keywords or not call.node.args or _says_core(model, call):
+                continue
+            what = "every core prints this line"
+            advice = "use xm.master_print, which prints on one core"
+        else:
+            if "disable" in call.keywords or _bar_says_core(model, call):
+                continue
+            what = "every core draws this progress bar over the others"
+            advice = "give disable=not xm.is_master_ordinal()"
+        yield model.problem(
+            call.node,
+            what,
+            suggestion=advice,
+            related=entry_places(model, entry),
+            fix=_fix(model, call),
+        )
+
+
+def _print_is_replaced(model: FileModel) -> bool:
+    """Whether the program puts a ``print`` of its own into ``builtins``, as a rule a quiet one."""
+    return any(
+        isinstance(item.target, cst.Attribute) and part.name(item.target) == "builtins.print"
+        for part in (model, *model.linked)
+        for node in part.nodes(cst.Assign)
+        for item in node.targets
+    )
+
+
+def _in_handler(model: FileModel, node: cst.CSTNode) -> bool:
+    """What goes wrong on one core must be said by that core."""
+    parent = model.parent(node)
+    while parent is not None and not isinstance(parent, cst.FunctionDef | cst.ExceptHandler):
+        parent = model.parent(parent)
+    return isinstance(parent, cst.ExceptHandler)
+
+
+def _says_core(model: FileModel, call: CallSite) -> bool:
+    """Whether the line says from which core it comes: then it was meant."""
+    shown = call.node.args
+    if call.name in _BARS:
+        shown = [item for item in shown if item.keyword is not None]  # not what it goes over
+    if any(tells_core(model, part) for argument in shown for part in walk(argument)):
+        return True
+    texts = (
+        part.value.lower()
+        for part in walk(call.node)
+        if isinstance(part, cst.SimpleString | cst.FormattedStringText)
+    )
+    return any(_CORE_WORDS.search(text) for text in texts)
+
+
+def _bar_says_core(model: FileModel, call: CallSite) -> bool:
+    """Whether the bar's label or place is the core's: then each core's own bar was meant."""
+    given = [call.keywords[name] for name in ("desc", "position") if name in call.keywords]
+    return any(tells_core(model, part) for value in given for part in walk(value))
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    if call.has_star:
+        return None
+    if call.name in _BARS:
+        return _bar_fix(model, call)
+    parts = [part for argument in call.node.args for part in walk(argument)]
+    if set(call.keywords) - {"flush"} or any(
+        isinstance(p, cst.BaseExpression) and model.value(p).is_device_tensor for p in parts
+    ):
+        return None
+    written = spell(model, call.node, _MASTER_PRINT)
+    if written is None:
+        return None
+    spelled, added = written
+    return model.fix("Print on one core", model.replace(call.node.func, spelled), added, safe=True)
+
+
+def _bar_fix(model: FileModel, call: CallSite) -> Fix | None:
+    """``tqdm(loader, disable=...)``: the loop goes on as before, one core draws."""
+    written = spell(model, call.node, "torch_xla.core.xla_model.is_master_ordinal")
+    if written is None:
+        return None
+    spelled, added = written
+    change = model.add_argument(call.node, f"disable=not {spelled}()")
+    return model.fix("Draw it on one core", change, added, safe=True)

@@ -1,0 +1,132 @@
+"""XLA424: one model of the module that several cores move to their device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind
+from xladoctor.lint.rewrites.shared import Shared, shared_fix
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import entry_places
+from xladoctor.lint.rules._exact import reads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model.syntax import Binding
+
+_WRAPPER = "torch_xla.distributed.xla_multiprocessing.MpModelWrapper"
+#: First release without XRT, in which each core was a process.
+_SINCE = (2, 0)
+#: What only modules are asked for: a tensor has none of these methods.
+_OF_MODULES = frozenset({"parameters", "named_parameters", "state_dict", "load_state_dict"})
+
+
+@rule("XLA424")
+def shared_model(model: FileModel) -> Iterator[Problem]:
+    """Find ``global_model.to(device)`` and ``MpModelWrapper`` in what every core runs."""
+    if model.target < _SINCE or not model.is_xla or model.spmd or model.frameworks:
+        return
+    for move in model.methods("to"):
+        entry = model.on_every_core(move.node)
+        shared = _shared(model, move) if entry is not None else None
+        if entry is None or shared is None:
+            continue
+        yield model.problem(
+            move.node,
+            f"all cores of a process move the one {shared.original.value} of the module: where a "
+            "process has two cores (TPU v2, v3), both train the same parameters, on one of them",
+            suggestion="make the model in the function that each core runs, or move a copy: "
+            f"copy.deepcopy({shared.name.value}).to(device)",
+            related=[
+                model.place(shared.made, "made once, before the cores start"),
+                *entry_places(model, entry),
+            ],
+            fix=shared_fix(model, move, shared),
+        )
+
+
+def _shared(model: FileModel, move: CallSite) -> Shared | None:
+    """The model of the module that ``x.to(device)`` moves, if ``x`` is one."""
+    name = move.receiver
+    device = move.argument(0, "device")
+    if not isinstance(name, cst.Name) or device is None or move.function is None:
+        return None
+    original = _handed_in(model, move, name) or name
+    made = _made(model, original)
+    if made is None:
+        return None
+    wrapped = None
+    if model.call(made).name == _WRAPPER:
+        wrapped = model.call(made).argument(0, "model")
+        if wrapped is None:
+            return None
+    elif model.value(device).kind is not Kind.DEVICE or not _is_model(model, move, original):
+        return None
+    return Shared(name, original, made, wrapped)
+
+
+def _made(model: FileModel, name: cst.Name) -> cst.Call | None:
+    """The call of the module's own code that made what a name holds, the first of several."""
+    made: cst.Call | None = None
+    for binding in model.bindings(name.value, name):
+        node = binding.node
+        if binding.kind != "assign" or not isinstance(node, cst.Call) or not model.is_here(node):
+            return None
+        if model.function_of(node) is not None:
+            if not _moves_itself(model, binding, name):
+                return None
+        elif made is None:
+            made = node
+    return made
+
+
+def _moves_itself(model: FileModel, binding: Binding, name: cst.Name) -> bool:
+    """``global model`` and ``model = model.to(device)`` in a function."""
+    moved = model.call(binding.node) if isinstance(binding.node, cst.Call) else None
+    return (
+        moved is not None
+        and moved.method == "to"
+        and isinstance(moved.receiver, cst.Name)
+        and moved.receiver.value == name.value
+    )
+
+
+def _handed_in(model: FileModel, move: CallSite, name: cst.Name) -> cst.Name | None:
+    """The module's model that all callers hand to the function as the parameter ``name``."""
+    function = move.function
+    if function is None or function.owner or name.value not in function.parameters:
+        return None
+    bindings = [x for x in model.bindings(name.value, name) if x.kind != "assign"]
+    given = [
+        call.argument(function.parameters.index(name.value), name.value)
+        for call in model.callers(function)
+    ]
+    if len(bindings) != 1 or not given:
+        return None
+    first = given[0]
+    if not isinstance(first, cst.Name) or not model.is_here(first):
+        return None
+    home = model.bindings(first.value, first)
+    same = all(
+        isinstance(item, cst.Name) and model.bindings(item.value, item) is home for item in given
+    )
+    return first if same else None
+
+
+def _is_model(model: FileModel, move: CallSite, original: cst.Name) -> bool:
+    """Whether what is moved is known for a module, or is used as only modules are."""
+    if model.value(original).kind is Kind.MODEL:
+        return True
+    parent = model.parent(move.node)
+    held = original
+    if isinstance(parent, cst.Assign) and isinstance(parent.targets[0].target, cst.Name):
+        held = parent.targets[0].target
+    for use in reads(model, held):
+        site = model.parent(use)
+        if isinstance(site, cst.Attribute) and site.value is use and site.attr.value in _OF_MODULES:
+            return True
+    return False

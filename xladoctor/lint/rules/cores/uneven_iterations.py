@@ -1,0 +1,95 @@
+"""XLA420: a core may leave the step loop, or skip a step, on its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.library import Effect
+from xladoctor.lint.model import LoopKind, walk
+from xladoctor.lint.rewrites.imports import spell
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._reads import loop_place, snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+
+_XM = "torch_xla.core.xla_model"
+#: Questions whose answer is one truth value, if what is asked is a scalar.
+_FLAGS = frozenset({"isnan", "isinf", "isfinite", "any", "all"})
+
+
+@rule("XLA420")
+def uneven_iterations(model: FileModel) -> Iterator[Problem]:
+    """Find ``break``, ``continue`` and ``return`` in step loops on a condition of one core."""
+    if not model.is_xla or model.spmd or model.frameworks:
+        return
+    by_loop: dict[Loop | None, list[CallSite]] = {}
+    for event in model.effects.of(Effect.COLLECTIVE):
+        if event.call is not None:
+            by_loop.setdefault(model.loop(event.node), []).append(event.call)
+    for loop in model.loops:
+        if loop.kind is not LoopKind.STEP or loop.implicit:
+            continue
+        meetings = by_loop.get(loop, [])
+        if not meetings or model.on_every_core(loop.node) is None:
+            continue
+        for node in walk(loop.node, into_functions=False):
+            if not isinstance(node, cst.Break | cst.Continue | cst.Return):
+                continue
+            if model.loop(node) is not loop:
+                continue
+            yield from _leaves(model, loop, node, meetings)
+
+
+def _leaves(
+    model: FileModel, loop: Loop, node: cst.CSTNode, meetings: list[CallSite]
+) -> Iterator[Problem]:
+    order = model.tree.order
+    if isinstance(node, cst.Continue) and all(order[m.node] < order[node] for m in meetings):
+        return  # the step is over for this core too
+    inside = {guard.node for guard in model.guards(loop.node)}
+    for guard in model.guards(node):
+        value = model.value(guard.test)
+        if guard.node in inside or not (value.local or guard.master is not None):
+            continue
+        what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"
+        meeting = (meetings[-1].name or "").rpartition(".")[2]
+        yield model.problem(
+            node,
+            f"a core for which {snippet(model, guard.test)} holds {what} alone: the others wait "
+            f"for it at xm.{meeting}, so the run hangs or aborts",
+            suggestion="decide on a value that is equal on all cores: "
+            "xm.all_reduce(xm.REDUCE_MAX, flag)",
+            related=[
+                model.place(guard.test, "may be true on one core and false on another"),
+                model.place(meetings[-1].node, "where all cores have to meet"),
+                loop_place(model, loop),
+            ],
+            fix=_fix(model, guard.test),
+        )
+        return
+
+
+def _fix(model: FileModel, test: cst.BaseExpression) -> Fix | None:
+    """``if torch.isnan(loss):`` asked of all cores: they skip the step together."""
+    every = False
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        test, every = test.expression, True
+    if not isinstance(test, cst.Call) or not model.value(test).is_device_tensor:
+        return None
+    asked = model.call(test)
+    if (asked.method or "") not in _FLAGS and asked.name not in _FLAGS:
+        return None
+    reduce = spell(model, test, f"{_XM}.all_reduce")
+    how = spell(model, test, f"{_XM}.REDUCE_{'MIN' if every else 'MAX'}")
+    if reduce is None or how is None:
+        return None
+    content = f"{reduce[0]}({how[0]}, {model.tree.text(test).strip()}.float())"
+    return model.fix(
+        "Decide together", model.replace(test, content), [*dict.fromkeys(reduce[1])], safe=False
+    )

@@ -1,0 +1,137 @@
+"""XLA402: every core goes over the whole dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint import sources
+from xladoctor.lint.model import Class, Kind, LoopKind, walk
+from xladoctor.lint.rewrites.imports import spell
+from xladoctor.lint.rewrites.moves import line_of
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
+from xladoctor.lint.rules._loaders import DATA_LOADER, SAMPLER, bound_name, loops_over
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Edit, Fix
+    from xladoctor.lint.model import CallSite, Entry, FileModel, Loop, Problem
+
+_SHARDING_WORDS = ("shard", "split_dataset_by_node", "split_by_node", "distributed", "subset")
+
+
+@rule("XLA402")
+def unsharded_loader(model: FileModel) -> Iterator[Problem]:
+    """Find loaders that run on every core and give each of them all the samples."""
+    if not model.is_xla or model.spmd or model.frameworks:
+        return
+    for call in model.calls(DATA_LOADER):
+        if call.has_star or {"sampler", "batch_sampler"} & set(call.keywords):
+            continue
+        if len(call.positional) > 3 or _sharded_dataset(model, call):
+            continue
+        loops = [loop for loop in loops_over(model, call) if loop.kind is not LoopKind.OTHER]
+        entry = _entry(model, call, loops)
+        if entry is None:
+            continue
+        training = any(loop.kind is LoopKind.STEP for loop in loops)
+        yield model.problem(
+            call.node,
+            "every core goes over the whole dataset"
+            + (": an epoch does the same work once per core" if training else "")
+            + " (device loaders move batches, they do not share them out)",
+            suggestion="give sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
+            "rank=xr.global_ordinal())",
+            related=[
+                *entry_places(model, entry),
+                *(model.place(loop.node, f"the {loop.kind.value} over it") for loop in loops),
+            ],
+            fix=_fix(model, call),
+        )
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """A ``DistributedSampler`` of its own, made before the loader, that shuffles as it did."""
+    line, dataset = line_of(model, call.node), call.argument(0, "dataset")
+    sampler = spell(model, call.node, SAMPLER)
+    cores = spell(model, call.node, "torch_xla.runtime.world_size")
+    core = spell(model, call.node, "torch_xla.runtime.global_ordinal")
+    loader = bound_name(model, call.node)
+    if line is None or not loader or dataset is None or len(call.positional) > 2:
+        return None  # the sampler needs a name that goes with the loader's
+    if sampler is None or cores is None or core is None or model.on_every_core(call.node) is None:
+        return None
+    stem = loader.removesuffix("loader").removesuffix("data").rstrip("_")
+    names = [f"{stem}_{what}" if stem else what for what in ("dataset", "sampler")]
+    text = model.tree.text(dataset).strip()
+    edits: list[Edit | None] = []
+    if isinstance(dataset, cst.Name | cst.Attribute):
+        names[0] = text
+    else:
+        if "\n" in text or model.bindings(names[0], call.node):
+            return None
+        edits.append(model.replace(dataset, names[0]))
+    if model.bindings(names[1], call.node):
+        return None
+    shuffle = call.keywords.get("shuffle")
+    mixes = "False" if shuffle is None else model.tree.text(shuffle).strip()
+    given = f"num_replicas={cores[0]}(), rank={core[0]}(), shuffle={mixes}"
+    first = "" if names[0] == text else f"{names[0]} = {text}\n{_indent(model, line)}"
+    made = f"{first}{names[1]} = {sampler[0]}({names[0]}, {given})"
+    edits.append(model.insert_before(call.node, made))
+    if shuffle is None:
+        edits.append(model.add_argument(call.node, f"sampler={names[1]}"))
+    else:
+        argument = next(item for item in call.node.args if item.value is shuffle)
+        edits.append(model.replace(argument, f"sampler={names[1]}"))
+    imports = dict.fromkeys([*sampler[1], *cores[1], *core[1]])
+    if any(edit is None for edit in edits):
+        return None
+    return model.fix("Share the samples out", *edits, [*imports], safe=False)
+
+
+def _indent(model: FileModel, line: cst.CSTNode) -> str:
+    start = model.tree.range(line).start
+    return sources.rows(model.text)[start.line - 1][: start.column]
+
+
+def _entry(model: FileModel, call: CallSite, loops: list[Loop]) -> Entry | None:
+    for node in (call.node, *(loop.node for loop in loops)):
+        entry = every_core(model, node)
+        if entry is not None:
+            # A loader that no loop of the file uses may be for anything.
+            return entry if loops else None
+    return None
+
+
+def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
+    """Whether the dataset may hold this core's part only."""
+    dataset = call.argument(0, "dataset")
+    if dataset is None:
+        return True
+    seen: list[cst.CSTNode] = [dataset]
+    for name in [node for node in walk(dataset) if isinstance(node, cst.Name)]:
+        bindings = model.bindings(name.value, name)
+        seen.extend(item.node for item in bindings if item.kind == "assign")
+    for node in seen:
+        if differs(model, node):
+            return True
+        if any(word in model.tree.text(node).lower() for word in _SHARDING_WORDS):
+            return True
+        if isinstance(node, cst.BaseExpression) and _shards_itself(model, node):
+            return True
+    return False
+
+
+def _shards_itself(model: FileModel, node: cst.BaseExpression) -> bool:
+    """A class of the file that streams, or that asks for the core's number."""
+    value = model.value(node)
+    cls: Class | None = value.instance.cls if value.instance is not None else None
+    if cls is None:
+        return value.kind is Kind.LOADER
+    bases = {model.name(base) or "" for base in cls.bases}
+    streams = any(base.endswith("IterableDataset") for base in bases)
+    return streams or asks_for_core(model, cls.node)

@@ -1,0 +1,1 @@
+"""5xx: operations that run on the CPU."""

@@ -1,0 +1,116 @@
+"""XLA501: an operation that XLA does not lower, in the step loop."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from xladoctor import catalogue
+from xladoctor.lint.model import Kind
+from xladoctor.lint.rewrites.formulas import equal_formula_fix
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._reads import costly_loop, loop_place, often
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+
+@functools.cache
+def _by(what: str) -> dict[str, list[dict[str, Any]]]:
+    """Rows of ``ops.toml`` by the functions, methods or modules that they name."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in catalogue.table("ops")["call"]:
+        for name in row.get(what, ()):
+            found.setdefault(name, []).append(row)
+    return found
+
+
+@functools.cache
+def _fallbacks(measured: str) -> tuple[str, ...]:
+    """The operations that ran on the CPU in a measured idiom."""
+    for row in catalogue.table("ops")["measured"]:
+        if row["name"] == measured:
+            return tuple(row["fallback"])
+    return ()
+
+
+@rule("XLA501")
+def cpu_fallback_operation(model: FileModel) -> Iterator[Problem]:
+    """Find calls on device tensors of operations that were measured to run on the CPU."""
+    if not model.is_xla:
+        return
+    for call in model.calls():
+        row = _function(model, call) or _method(model, call) or _module(model, call)
+        if row is None:
+            continue
+        loop = costly_loop(model, call.node)
+        if loop is None:
+            continue
+        operations = sorted({op for name in row["measured"] for op in _fallbacks(name)})
+        yield model.problem(
+            call.node,
+            f"XLA does not lower this ({', '.join(operations)}): {often(loop)} the tensor goes "
+            "to the "
+            "host, is computed there and comes back, and the graph is cut",
+            suggestion=row["instead"]
+            or "do it in the Dataset, on the host, or outside of the step loop",
+            related=[loop_place(model, loop)],
+            fix=equal_formula_fix(model, call),
+        )
+
+
+def _function(model: FileModel, call: CallSite) -> dict[str, Any] | None:
+    for row in _by("functions").get(call.name or "", ()):
+        if _holds(model, call, row) and _first_on_device(model, call) and not _sized(call):
+            return row
+    return None
+
+
+def _method(model: FileModel, call: CallSite) -> dict[str, Any] | None:
+    if call.name is not None or call.receiver is None:
+        return None
+    for row in _by("methods").get(call.method or "", ()):
+        if model.value(call.receiver).is_device_tensor and not _sized(call):
+            return row
+    return None
+
+
+def _module(model: FileModel, call: CallSite) -> dict[str, Any] | None:
+    """The call of a layer or loss that was made from a class of ``torch.nn``."""
+    maker = model.value(call.node.func).origin
+    if call.name is not None or not isinstance(maker, cst.Call):
+        return None
+    if not _first_on_device(model, call):
+        return None
+    rows = _by("modules").get(model.name(maker.func) or "", ())
+    return next((row for row in rows if _holds(model, model.call(maker), row)), None)
+
+
+def _first_on_device(model: FileModel, call: CallSite) -> bool:
+    """Whether the call computes on the device: its first or second operand says so."""
+    operands = [*call.positional[:2], *call.keywords.values()]
+    return any(
+        model.value(item).is_device_tensor
+        or (model.value(item).kind is Kind.CONTAINER and model.value(item).holds_device_tensor)
+        for item in operands
+    )
+
+
+def _sized(call: CallSite) -> bool:
+    """``bincount`` without ``minlength`` has a data-dependent size: XLA201 reports it."""
+    name = call.method or (call.name or "").rpartition(".")[2]
+    return name == "bincount" and "minlength" not in call.keywords
+
+
+def _holds(model: FileModel, call: CallSite, row: dict[str, Any]) -> bool:
+    """Whether the literal arguments under which the operation falls back are given."""
+    wanted: dict[str, object] = row.get("when", {})
+    for keyword, value in wanted.items():
+        given = call.keywords.get(keyword)
+        if given is None or model.literal(given) != value:
+            return False
+    return True

@@ -1,0 +1,1 @@
+"""9xx: Lightning, Accelerate, Trainer."""

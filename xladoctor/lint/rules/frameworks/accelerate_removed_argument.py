@@ -1,0 +1,128 @@
+"""XLA906: arguments and names that Accelerate no longer has, or does not take on XLA devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import OnXla
+from xladoctor.lint.rewrites.imports import spell
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Edit, Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_ACCELERATOR = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
+_CONFIGURATION = "accelerate.DataLoaderConfiguration"
+#: Arguments that moved into the configuration of loaders with Accelerate 1.0.
+_LOADERS = ("dispatch_batches", "even_batches", "use_seedable_sampler", "split_batches")
+_TPU_TYPES = frozenset(
+    f"accelerate{module}.DistributedType.TPU" for module in ("", ".utils", ".state")
+)
+
+
+@rule("XLA906")
+def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
+    """Find arguments of ``Accelerator`` and names of Accelerate that are gone."""
+    if not model.is_xla:
+        return
+    for call in model.calls(*_ACCELERATOR):
+        yield from _arguments(model, call)
+    for node in model.nodes(cst.Attribute):
+        if isinstance(node, cst.Attribute) and model.name(node) in _TPU_TYPES:
+            yield model.problem(
+                node,
+                "Accelerate 1.0 renamed DistributedType.TPU: this raises AttributeError",
+                suggestion="write DistributedType.XLA",
+                fix=model.fix("Write XLA", model.replace(node.attr, "XLA"), safe=True),
+            )
+
+
+def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
+    elsewhere = model.on_xla(call.node) is not OnXla.YES
+    for keyword, value in call.keywords.items():
+        if keyword == "fp16" and not elsewhere:
+            yield model.problem(
+                value,
+                "Accelerate 0.16 removed fp16: Accelerator raises TypeError",
+                suggestion='write mixed_precision="bf16": TPUs have no float16 training',
+                fix=_fp16_fix(model, call, value),
+            )
+        elif keyword == "mixed_precision" and model.literal(value) == "fp16" and not elsewhere:
+            yield model.problem(
+                value,
+                'Accelerate refuses mixed_precision="fp16" on TPUs: Accelerator raises ValueError',
+                suggestion='write mixed_precision="bf16"',
+                fix=model.fix("Train in bfloat16", model.replace(value, '"bf16"'), safe=False),
+            )
+        elif keyword == "logging_dir":
+            yield model.problem(
+                value,
+                "Accelerate 0.20 removed logging_dir: Accelerator raises TypeError",
+                suggestion="call it project_dir",
+                fix=_renamed(model, call, value, "project_dir"),
+            )
+    moved = [keyword for keyword in call.keywords if keyword in _LOADERS]
+    for keyword in moved:
+        ignored = keyword == "split_batches"
+        what = (
+            "Accelerate 1.0 ignores split_batches here: each core takes a whole batch"
+            if ignored
+            else f"Accelerate 1.0 removed {keyword} here: Accelerator raises TypeError"
+        )
+        yield model.problem(
+            call.keywords[keyword],
+            what,
+            suggestion=f"write dataloader_config=DataLoaderConfiguration({keyword}=...)",
+            fix=_configured(model, call, moved) if keyword == moved[0] else None,
+        )
+
+
+def _renamed(model: FileModel, call: CallSite, value: cst.BaseExpression, new: str) -> Fix | None:
+    """The same argument under its new name, if that is not given as well."""
+    argument = _argument(call, value)
+    if new in call.keywords or argument.keyword is None:
+        return None
+    return model.fix(f"Call it {new}", model.replace(argument.keyword, new), safe=True)
+
+
+def _fp16_fix(model: FileModel, call: CallSite, value: cst.BaseExpression) -> Fix | None:
+    """bfloat16 for ``fp16=True``; ``fp16=False`` asked for what Accelerate does anyway."""
+    given = model.literal(value)
+    if given is False:
+        return model.fix("Remove fp16", model.remove_argument(call.node, value), safe=True)
+    if given is not True or "mixed_precision" in call.keywords:
+        return None
+    written = model.replace(_argument(call, value), 'mixed_precision="bf16"')
+    return model.fix("Train in bfloat16", written, safe=False)
+
+
+def _configured(model: FileModel, call: CallSite, moved: list[str]) -> Fix | None:
+    """All arguments that moved, in a ``DataLoaderConfiguration`` where the first of them stood.
+
+    Unsafe if ``split_batches`` is among them: the program runs without it, with other batches.
+    """
+    if "dataloader_config" in call.keywords or call.has_star:
+        return None
+    written = spell(model, call.node, _CONFIGURATION)
+    if written is None:
+        return None
+    spelled, edits = written
+    texts = [f"{name}={model.tree.text(call.keywords[name]).strip()}" for name in moved]
+    if any("\n" in text for text in texts):
+        return None
+    first = _argument(call, call.keywords[moved[0]])
+    changes: list[Edit | None] = [
+        model.replace(first, f"dataloader_config={spelled}({', '.join(texts)})"),
+        *(model.remove_argument(call.node, call.keywords[name]) for name in moved[1:]),
+    ]
+    safe = "split_batches" not in moved
+    return model.fix("Give the loaders' configuration", *changes, edits, safe=safe)
+
+
+def _argument(call: CallSite, value: cst.BaseExpression) -> cst.Arg:
+    return next(one for one in call.node.args if one.value is value)

@@ -1,0 +1,100 @@
+"""XLA903: Lightning reads a device value on every step, for the progress bar or the logger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+from xladoctor.lint.rewrites.lightning import is_module
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import given_true
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Function, Problem
+
+_STEP = "training_step"
+_TRAINERS = ("lightning.pytorch.Trainer",)
+
+
+@rule("XLA903")
+def lightning_step_logging(model: FileModel) -> Iterator[Problem]:
+    """Find ``self.log(..., prog_bar=True)`` and ``return None`` in ``training_step`` on TPU."""
+    if not model.is_xla or "lightning" not in model.frameworks or _bar_is_off(model):
+        return
+    for function in model.functions:
+        if function.name != _STEP or not is_module(model, function):
+            continue
+        for call in model.methods("log", "log_dict"):
+            if call.function is function and _is_self(call) and not model.throttled(call.node):
+                yield from _bar(model, call)
+        yield from _nothing_returned(model, function)
+    for call in model.calls(*_TRAINERS):
+        every = call.keywords.get("log_every_n_steps")
+        if every is not None and model.literal(every) == 1:
+            yield model.problem(
+                every,
+                "the logger reads what training_step logs on every step: the host waits for the "
+                "device each time",
+                suggestion="log_every_n_steps=50, which is the default",
+            )
+
+
+def _bar(model: FileModel, call: CallSite) -> Iterator[Problem]:
+    shown = given_true(model, call, "prog_bar")
+    on_step = call.keywords.get("on_step")
+    if shown is None or (on_step is not None and model.literal(on_step) is not True):
+        return
+    value = call.argument(1, "value")
+    if call.method == "log" and value is not None and model.literal(value) is not NotImplemented:
+        return
+    yield model.problem(
+        call.node,
+        "the progress bar shows this value, and Lightning reads it from the device at every "
+        "refresh, which is on every step by default",
+        suggestion="on_step=False, on_epoch=True, or callbacks=[TQDMProgressBar(refresh_rate=50)]",
+    )
+
+
+def _nothing_returned(model: FileModel, function: Function) -> Iterator[Problem]:
+    """``return None``, or a bare ``return``, where Lightning takes the optimizer's step itself."""
+    if function.owner is None or _is_manual(model, function):
+        return
+    for node in walk(function.node, into_functions=False):
+        if not isinstance(node, cst.Return):
+            continue
+        if node.value is None or (isinstance(node.value, cst.Name) and node.value.value == "None"):
+            yield model.problem(
+                node,
+                "a training_step that returns None is not possible on XLA devices: Lightning's "
+                "XLA precision raises MisconfigurationException",
+                suggestion="return a loss of zero (loss * 0.0), so that every step has a backward "
+                "pass",
+            )
+
+
+def _is_self(call: CallSite) -> bool:
+    return isinstance(call.receiver, cst.Name) and call.receiver.value == "self"
+
+
+def _is_manual(model: FileModel, function: Function) -> bool:
+    """``self.automatic_optimization = False``, or the module calls ``manual_backward``."""
+    assert function.owner is not None
+    text = model.tree.text(function.owner.node)
+    return "automatic_optimization" in text or "manual_backward" in text
+
+
+def _bar_is_off(model: FileModel) -> bool:
+    """The program turns the progress bar off, or sets how often it is drawn."""
+    for call in model.calls():
+        if (call.name or "").endswith("ProgressBar"):
+            return True
+        bar = call.keywords.get(
+            "enable_progress_bar", call.keywords.get("progress_bar_refresh_rate")
+        )
+        if bar is not None and model.literal(bar) != 1:
+            return True
+    return False

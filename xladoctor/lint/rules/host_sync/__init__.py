@@ -1,0 +1,1 @@
+"""1xx: the host waits for the device."""

@@ -1,0 +1,72 @@
+"""XLA113: a read in the middle of the step, once in a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rewrites.closures import closure_fix
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._formatting import FORMATTING, formats, only_on_failure
+from xladoctor.lint.rules._reads import loop_place, snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Guard, Problem
+
+_READS = frozenset({"item", "cpu", "tolist", "numpy"})
+_CASTS = frozenset({"builtins.float", "builtins.int"})
+#: Methods of TensorBoard's SummaryWriter.
+_WRITERS = frozenset({"add_scalar", "add_scalars", "add_histogram", "add_image", "add_images"})
+
+
+@rule("XLA113")
+def throttled_read(model: FileModel) -> Iterator[Problem]:
+    """Find reads under ``if step % 50 == 0`` that come before the end of the step's graph."""
+    if not model.is_xla:
+        return
+    rows: set[int] = set()
+    for node in model.nodes(*FORMATTING):
+        tensor = _read(model, node)
+        if tensor is None or not model.throttled(node) or only_on_failure(model, node):
+            continue
+        loop, guard = model.step_loop(node), _every_so_often(model, node)
+        if loop is None or guard is None or loop.implicit or model.in_step_closure(node):
+            continue
+        row = model.row(node)
+        if (
+            row in rows
+            or not model.is_here(loop.node)
+            or model.effects.ran_before(node, tensor, loop)
+        ):
+            continue
+        rows.add(row)
+        yield model.problem(
+            node,
+            f"{snippet(model, tensor)} is read before the step has ended: when this is due, the "
+            "host waits, and the step runs as two graphs, which are compiled for it",
+            suggestion="xm.add_step_closure(log, args=(loss.detach(),)), which reads when the "
+            "step has run",
+            related=[model.place(guard.test, "once in a while"), loop_place(model, loop)],
+            fix=closure_fix(model, node, loop),
+        )
+
+
+def _read(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
+    """The device tensor that a node reads on the host, or None."""
+    if isinstance(node, cst.Call):
+        call = model.call(node)
+        if call.name is None and call.method in _READS and call.receiver is not None:
+            return call.receiver if model.value(call.receiver).is_device_tensor else None
+        if call.name in _CASTS or (call.name is None and call.method in _WRITERS):
+            given = (arg for arg in call.positional if model.value(arg).is_device_tensor)
+            return next(given, None)
+    found = formats(model, node)
+    return found[1] if found is not None else None
+
+
+def _every_so_often(model: FileModel, node: cst.CSTNode) -> Guard | None:
+    """The condition with a remainder in it, not one for the first or last step."""
+    return next((g for g in model.guards(node) if "%" in model.tree.text(g.test)), None)

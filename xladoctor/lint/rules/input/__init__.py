@@ -1,0 +1,1 @@
+"""6xx: the input pipeline."""

@@ -1,0 +1,84 @@
+"""XLA603: batches of a plain loader are moved to the device one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.rewrites.imports import spell
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+
+
+@rule("XLA603")
+def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
+    """Find loops over plain loaders whose body moves the batch; one problem a loop."""
+    if not model.is_xla or model.frameworks:
+        return
+    for loop in model.loops:
+        if loop.kind not in {LoopKind.STEP, LoopKind.EVAL} or loop.implicit:
+            continue
+        if not isinstance(loop.node, cst.For) or loop.iterates.kind is not Kind.LOADER:
+            continue
+        move = next((call for call in model.methods("to") if _moves(model, loop, call)), None)
+        if move is None:
+            continue
+        what = "training step" if loop.kind is LoopKind.STEP else "evaluation loop"
+        sharded = ", input_sharding=xs.ShardingSpec(mesh, axes)" if model.spmd else ""
+        yield model.problem(
+            move.node,
+            f"the batch is moved in the {what} itself: its upload waits for Python, and the device "
+            "waits for the upload",
+            suggestion=f"for batch in pl.MpDeviceLoader(loader, device{sharded}): it uploads the "
+            "next batches in the background, and ends the graph of each step",
+            related=[model.place(loop.node, "the loop over the plain loader")],
+            fix=None if model.spmd else _fix(model, loop.node, move),
+        )
+
+
+def _moves(model: FileModel, loop: Loop, call: CallSite) -> bool:
+    """``images.to(device)`` of a part of the loop's batch, directly in the loop."""
+    if call.receiver is None or _loop_around(model, call.node) is not loop.node:
+        return False
+    moved = model.value(call.node)
+    return (
+        moved.is_device_tensor
+        and moved.origin is call.node
+        and model.value(call.receiver).kind is Kind.CPU_TENSOR
+    )
+
+
+def _loop_around(model: FileModel, node: cst.CSTNode) -> cst.CSTNode | None:
+    """The innermost loop statement: a comprehension over the batch belongs to it."""
+    for parent in model.tree.ancestors(node):
+        if isinstance(parent, cst.For | cst.While):
+            return parent
+        if isinstance(parent, cst.FunctionDef | cst.Lambda):
+            return None
+    return None
+
+
+def _fix(model: FileModel, loop: cst.For, move: CallSite) -> Fix | None:
+    """Go over the loader through ``MpDeviceLoader``; the moves in the body do nothing then."""
+    device = move.argument(0, "device")
+    if not isinstance(device, cst.Name) or model.value(device).kind is not Kind.DEVICE:
+        return None
+    names = [
+        part
+        for part in walk(loop.iter)
+        if isinstance(part, cst.Name) and model.value(part).kind is Kind.LOADER
+    ]
+    written = spell(model, loop, "torch_xla.distributed.parallel_loader.MpDeviceLoader")
+    if len(names) != 1 or written is None:
+        return None
+    content = f"{written[0]}({names[0].value}, {device.value})"
+    return model.fix(
+        "Upload in the background", model.replace(names[0], content), written[1], safe=False
+    )

@@ -1,0 +1,1 @@
+"""7xx: precision, memory and environment."""

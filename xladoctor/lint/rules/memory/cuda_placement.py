@@ -1,0 +1,71 @@
+"""XLA706: something is put on a CUDA device in a file for XLA devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import OnXla
+from xladoctor.lint.rewrites.imports import spell
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import around
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+
+@rule("XLA706")
+def cuda_placement(model: FileModel) -> Iterator[Problem]:
+    """Find ``.cuda()``, ``.to("cuda")`` and ``torch.device("cuda")`` that no condition guards."""
+    if not model.is_xla:
+        return
+    for call in model.calls():
+        if not _to_cuda(model, call) or model.on_xla(call.node) is not OnXla.YES:
+            continue
+        if any(isinstance(node, cst.IfExp) for node in around(model, call.node)):
+            continue
+        yield model.problem(
+            call.node,
+            "a machine with XLA devices has no CUDA device as a rule: this raises RuntimeError",
+            suggestion="device = torch_xla.device(), and .to(device)",
+            fix=_fix(model, call),
+        )
+
+
+def _to_cuda(model: FileModel, call: CallSite) -> bool:
+    if call.name == "torch.device":
+        return _is_cuda(model, call.argument(0, "type"))
+    if call.name is not None:
+        return False
+    if call.method == "cuda":
+        return call.receiver is not None and not call.has_star and len(call.node.args) <= 1
+    return call.method == "to" and _is_cuda(model, call.argument(0, "device"))
+
+
+def _is_cuda(model: FileModel, node: cst.BaseExpression | None) -> bool:
+    text = model.literal(node) if isinstance(node, cst.SimpleString) else None
+    return isinstance(text, str) and (text == "cuda" or text.startswith("cuda:"))
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """``torch_xla.device()`` in its place, unless that would start XLA before the cores."""
+    if call.function is None and model.multi_core:
+        return None
+    written = spell(model, call.node, "torch_xla.device")
+    if written is None:
+        return None
+    device = f"{written[0]}()"
+    if call.name == "torch.device":
+        edit = model.replace(call.node, device)
+    elif call.method == "cuda":
+        if call.node.args or call.receiver is None:
+            return None
+        edit = model.replace(call.node, f"{model.tree.text(call.receiver).strip()}.to({device})")
+    else:
+        argument = call.argument(0, "device")
+        edit = model.replace(argument, device) if argument is not None else None
+    return model.fix("Put it on the XLA device", edit, written[1], safe=False)

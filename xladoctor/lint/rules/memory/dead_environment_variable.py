@@ -1,0 +1,130 @@
+"""XLA701: an environment variable that no longer does anything, or not for long."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from xladoctor import catalogue
+from xladoctor.lint.rewrites.shell import comment_out
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._environment import SETTING, SHELL, is_environ, key_of, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model.file import Place
+
+
+#: A line of a notebook that sets one variable and does nothing else.
+_SETS_ONE = re.compile(r"^(?:%(?:set_)?env\s+\w+(?:=|\s+).*|!?\s*export\s+\w+=[^;&|`$]*)$")
+
+
+@functools.cache
+def _variables() -> tuple[dict[str, Any], ...]:
+    return tuple(catalogue.table("environment")["variable"])
+
+
+def _known(name: str, target: tuple[int, ...]) -> dict[str, Any] | None:
+    """What the table says of a variable, None if it is alive in the target version."""
+    for row in _variables():
+        pattern: str = row["name"]
+        if name != pattern and not (pattern.endswith("*") and name.startswith(pattern[:-1])):
+            continue
+        if "dead_in" in row and target < tuple(map(int, row["dead_in"].split("."))):
+            return None
+        return row
+    return None
+
+
+@rule("XLA701")
+def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
+    """Find settings of environment variables that torch_xla does not read, or will not for long."""
+    for node in model.nodes(*SETTING, cst.Subscript):
+        for name, spot in settings(model, node):
+            row = _known(name, model.target)
+            if row is not None and row["status"] != "gone":
+                yield _problem(model, spot, name, row, _fix(model, node, row))
+        if isinstance(node, cst.Subscript) and _reads(model, node):
+            name = key_of(model, node) or ""
+            row = _known(name, model.target)
+            if row is not None and row["status"] == "gone":
+                yield model.problem(
+                    node,
+                    f"{name} is not set any more ({row['effect']}): this raises KeyError",
+                    suggestion=row["instead"],
+                    fix=_assert_fix(model, node),
+                )
+    for number, line in model.shell:
+        for match in SHELL.finditer(line):
+            row = _known(match["name"], model.target)
+            if row is not None and row["status"] != "gone":
+                fix = _line_fix(model, number, line, row)
+                yield _problem(model, model.place_of_row(number), match["name"], row, fix)
+
+
+def _reads(model: FileModel, node: cst.Subscript) -> bool:
+    return is_environ(model, node.value) and not isinstance(
+        model.parent(node), cst.AssignTarget | cst.Del
+    )
+
+
+def _problem(
+    model: FileModel, place: cst.CSTNode | Place, name: str, row: dict[str, Any], fix: Fix | None
+) -> Problem:
+    if row["status"] == "dead":
+        message = (
+            f"torch_xla has not read {name} since {row['dead_in']} (it {row['effect']}): "
+            "it does nothing"
+        )
+        advice = f"delete it; use {row['instead']}" if row["instead"] else "delete it"
+    else:
+        message = f"{name} is deprecated and hides what it does: {row['effect']}"
+        advice = f"use {row['instead']}"
+    return model.problem(place, message, suggestion=advice, fix=fix)
+
+
+def _fix(model: FileModel, node: cst.CSTNode, row: dict[str, Any]) -> Fix | None:
+    """Delete an assignment if its value is a literal: safe where it does nothing.
+
+    Where it still does something (bfloat16 behind the program's back) the program without it
+    trains in float32.
+    """
+    if isinstance(node, cst.Call):
+        call = model.call(node)
+        whole = call.name in {"os.environ.setdefault", "os.putenv"} and len(node.args) == 2
+        if not whole or any(model.literal(a.value) is NotImplemented for a in node.args):
+            return None
+        if not isinstance(model.parent(node), cst.Expr):
+            return None
+    elif (
+        not isinstance(node, cst.Assign)
+        or len(node.targets) != 1
+        or model.literal(node.value) is NotImplemented
+    ):
+        return None
+    dead = row["status"] == "dead"
+    message = "Delete the setting" if dead else "Delete the setting, train in float32"
+    return model.fix(message, model.remove_statement(node), safe=dead)
+
+
+def _line_fix(model: FileModel, number: int, line: str, row: dict[str, Any]) -> Fix | None:
+    """Comment ``%env NAME=value`` out, if the line does nothing else."""
+    if not _SETS_ONE.match(line.strip()):
+        return None
+    dead = row["status"] == "dead"
+    message = "Comment the setting out" if dead else "Comment the setting out, train in float32"
+    return model.fix(message, comment_out(model, number, line), safe=dead)
+
+
+def _assert_fix(model: FileModel, node: cst.CSTNode) -> Fix | None:
+    """Delete ``assert os.environ["COLAB_TPU_ADDR"]``, which can only fail."""
+    parent = model.parent(node)
+    if not isinstance(parent, cst.Assert) or parent.test is not node:
+        return None
+    return model.fix("Delete the check", model.remove_statement(parent), safe=True)

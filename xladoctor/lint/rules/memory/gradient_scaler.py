@@ -1,0 +1,82 @@
+"""XLA704: a gradient scaler, which bfloat16 does not need and which reads every step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import LoopKind, OnXla
+from xladoctor.lint.rewrites.imports import spell
+from xladoctor.lint.rewrites.moves import line_of
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import chosen_precision, reads
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Edit, Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_SCALERS = tuple(
+    f"torch.{name}GradScaler" for name in ("cuda.amp.", "amp.", "cuda.amp.grad_scaler.")
+)
+
+
+@rule("XLA704")
+def gradient_scaler(model: FileModel) -> Iterator[Problem]:
+    """Find gradient scalers that are on in files with a step loop on XLA devices."""
+    if not model.is_xla or not any(loop.kind is LoopKind.STEP for loop in model.loops):
+        return
+    for call in model.calls(*_SCALERS):
+        if "enabled" in call.keywords or call.has_star or model.on_xla(call.node) is not OnXla.YES:
+            continue
+        if chosen_precision(model, call.node):
+            continue
+        yield model.problem(
+            call.node,
+            "a gradient scaler reads on the host in every step whether a gradient overflowed, and "
+            "its step() goes past xm.optimizer_step; bfloat16 needs no scaling",
+            suggestion="leave it out: loss.backward(), then xm.optimizer_step(optimizer)",
+            fix=_fix(model, call),
+        )
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """``loss.backward()`` and the optimizer's step in place of scale, step and update."""
+    line = line_of(model, call.node)
+    statement = line.body[0] if line is not None else None
+    if not isinstance(statement, cst.Assign) or statement.value is not call.node:
+        return None
+    target = statement.targets[0].target
+    if len(statement.targets) != 1 or not isinstance(target, cst.Name):
+        return None
+    bindings = model.bindings(target.value, target)
+    edits = [model.remove_statement(call.node)]
+    if len(bindings) != 1:
+        return None
+    for use in reads(model, target):
+        edits += _unscaled(model, use)
+    return model.fix("Leave the scaler out", *edits, safe=False)
+
+
+def _unscaled(model: FileModel, use: cst.Name) -> list[Edit | None]:
+    """What becomes of ``scaler.scale(loss)``, ``.step(optimizer)`` and the like."""
+    attribute = model.parent(use)
+    call = model.parent(attribute) if isinstance(attribute, cst.Attribute) else None
+    if not isinstance(call, cst.Call) or not isinstance(attribute, cst.Attribute):
+        return [None]
+    method = attribute.attr.value
+    alone = isinstance(model.parent(call), cst.Expr)
+    if method in {"update", "unscale_"} and alone:
+        return [model.remove_statement(call)]
+    if method not in {"scale", "step"} or len(call.args) != 1:
+        return [None]
+    text = model.tree.text(call.args[0].value).strip()
+    if method == "scale":
+        return [model.replace(call, text)]
+    reduces = spell(model, call, OPTIMIZER_STEP)
+    if model.on_every_core(call) is None or reduces is None:
+        return [model.replace(call, f"{text}.step()")]
+    return [model.replace(call, f"{reduces[0]}({text})"), *reduces[1]]

@@ -1,0 +1,47 @@
+"""XLA708: a process group for GPUs in a file for XLA devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.model import OnXla
+from xladoctor.lint.rewrites.imports import import_edit
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+
+@rule("XLA708")
+def nccl_backend(model: FileModel) -> Iterator[Problem]:
+    """Find ``init_process_group("nccl")`` that no condition guards."""
+    if not model.is_xla:
+        return
+    for call in model.calls("torch.distributed.init_process_group"):
+        backend = call.argument(0, "backend")
+        if backend is None or model.literal(backend) != "nccl":
+            continue
+        if model.on_xla(call.node) is OnXla.YES:
+            yield model.problem(
+                call.node,
+                "nccl connects GPUs only: without one init_process_group raises ValueError",
+                suggestion='init_process_group("xla", init_method="xla://"), in what '
+                "torch_xla.launch or torchrun starts",
+                fix=_fix(model, call),
+            )
+
+
+def _fix(model: FileModel, call: CallSite) -> Fix | None:
+    """The backend of torch_xla, which knows the cores: nothing else is to be said."""
+    known = {"backend", "init_method", "rank", "world_size"}
+    if call.has_star or set(call.keywords) - known or len(call.positional) > 2:
+        return None
+    registers = "torch_xla.distributed.xla_backend"
+    missing = registers not in model.names.imported()
+    added = [import_edit(model, f"import {registers}")] if missing else []
+    func = model.tree.text(call.node.func).strip()
+    edit = model.replace(call.node, f'{func}("xla", init_method="xla://")')
+    return model.fix("Use the backend of torch_xla", edit, *added, safe=False)

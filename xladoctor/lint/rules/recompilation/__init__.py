@@ -1,0 +1,1 @@
+"""2xx: shapes and values that make XLA recompile."""

@@ -1,0 +1,1 @@
+"""3xx: the protocol of a step and its optimizer."""
