@@ -34,6 +34,8 @@ class DeviceOperation:
             none.
         padding: "3 -> 128", where a product's dimension is rounded up to the tile; "" if none.
         padded: How many times the stored elements of its operands are of those the program has.
+        module: The modules of the model around it, the outermost first ("Net.encoder", "Block");
+            empty if it is of none, or not known.
     """
 
     location: Location | None
@@ -47,6 +49,7 @@ class DeviceOperation:
     wide: str = ""
     padding: str = ""
     padded: float = 1.0
+    module: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,6 +127,15 @@ class GraphCost:
                 found[key] = found.get(key, 0) + one.cycles
         rows = [LineCost(*key, cycles) for key, cycles in found.items()]
         return tuple(sorted(rows, key=lambda row: -row.cycles))
+
+    @property
+    def modules(self) -> Mapping[tuple[str, ...], int]:
+        """Cycles by module of the model, the most costly first."""
+        found: dict[tuple[str, ...], int] = {}
+        for one in self.operations:
+            if one.cycles:
+                found[one.module] = found.get(one.module, 0) + one.cycles
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     @property
     def not_estimated(self) -> int:
@@ -249,6 +261,9 @@ def _graph_to_json(graph: GraphCost) -> dict[str, Any]:
             if row.location is None
         ],
         "kinds": _kinds(graph),
+        "modules": [
+            {"module": list(module), "cycles": cycles} for module, cycles in graph.modules.items()
+        ],
         "largest": [
             {
                 "kind": tensor.kind,

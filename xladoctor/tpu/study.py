@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xladoctor.costs import DeviceOperation, DeviceTensor, GraphCost, StepCost, TargetCost
 from xladoctor.errors import SourceError
 from xladoctor.readings.places import location
-from xladoctor.tpu import compiler, modules, shapes, typical
+from xladoctor.tpu import compiler, layers, modules, shapes, typical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -88,12 +88,14 @@ def study(run: Run, targets: Sequence[Target], settings: Settings) -> tuple[Targ
     )
     if settings.cache.problem is not None:
         notes.append(settings.cache.problem)
+    model = layers.Layers()
     return tuple(
         _target_cost(
             run,
             target,
             [(one, answers[requests[target.name, index]]) for index, one in enumerate(chosen)],
             notes,
+            model,
         )
         for target in targets
     )
@@ -145,9 +147,13 @@ def _read(path: Path, donates: bool) -> modules.Prepared | str:
 
 
 def _target_cost(
-    run: Run, target: Target, answers: list[tuple[Asked, Compiled]], notes: Iterable[str]
+    run: Run,
+    target: Target,
+    answers: list[tuple[Asked, Compiled]],
+    notes: Iterable[str],
+    model: layers.Layers,
 ) -> TargetCost:
-    graphs = tuple(_graph_cost(run, target, asked, answer) for asked, answer in answers)
+    graphs = tuple(_graph_cost(run, target, asked, answer, model) for asked, answer in answers)
     step = _step(run, target, graphs)
     return TargetCost(
         target=target.name,
@@ -220,7 +226,9 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return None if None in known else math.fsum(value for value in known if value is not None)
 
 
-def _graph_cost(run: Run, target: Target, asked: Asked, answer: Compiled) -> GraphCost:
+def _graph_cost(
+    run: Run, target: Target, asked: Asked, answer: Compiled, model: layers.Layers
+) -> GraphCost:
     def place(number: int | None) -> Location | None:
         source = asked.graph.source(number)
         return location(source.frames, run.manifest.cwd) if source is not None else None
@@ -243,7 +251,7 @@ def _graph_cost(run: Run, target: Target, asked: Asked, answer: Compiled) -> Gra
         memory=None if memory is None else dataclasses.asdict(memory),
         needed=memory.total if memory is not None else refusal.used if refusal else None,
         operations=tuple(
-            _operation(one, asked.graph.source(one.source), place(one.source))
+            _operation(one, asked.graph.source(one.source), place(one.source), model)
             for one in answer.operations
         ),
         tensors=tuple(
@@ -256,7 +264,7 @@ def _graph_cost(run: Run, target: Target, asked: Asked, answer: Compiled) -> Gra
 
 
 def _operation(
-    one: Operation, source: modules.Source | None, place: Location | None
+    one: Operation, source: modules.Source | None, place: Location | None, model: layers.Layers
 ) -> DeviceOperation:
     padding, padded = _padding(one)
     return DeviceOperation(
@@ -271,6 +279,7 @@ def _operation(
         wide=_wide(one, source),
         padding=padding,
         padded=padded,
+        module=model.path(source.frames) if source is not None else (),
     )
 
 
