@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xladoctor.readings.tables import Run
     from xladoctor.tpu.cache import Cache
     from xladoctor.tpu.compiled import Allocation, Compiled, Operation
+    from xladoctor.tpu.engines import Engine
     from xladoctor.tpu.targets import Target
 
 #: Graphs of one run that are compiled for each target, unless said otherwise.
@@ -44,14 +45,14 @@ class Settings:
 
     Attributes:
         cache: Of its answers.
-        jobs: Processes that compile at once.
+        engine: Where graphs are compiled; None for one process on this machine.
         time_limit: Seconds for one graph.
         most: Graphs for each target: those of the typical step first, then the largest.
         asking: Called when a compilation begins, with the target's name and the graph's place.
     """
 
     cache: Cache
-    jobs: int = 1
+    engine: Engine | None = None
     time_limit: float = compiler.TIME_LIMIT
     most: int = MOST_GRAPHS
     asking: Callable[[str, Location | None], object] | None = None
@@ -65,8 +66,9 @@ def study(run: Run, targets: Sequence[Target], settings: Settings) -> tuple[Targ
     """
     chosen, notes = _chosen(run, settings.most)
     cores = max(1, run.manifest.simulated_cores or len({row.core for row in run.cores}))
+    version = settings.engine.compiler() if settings.engine is not None else None
     requests = {
-        (target.name, index): compiler.Request(one.graph, target, cores)
+        (target.name, index): compiler.Request(one.graph, target, cores, version)
         for target in targets
         for index, one in enumerate(chosen)
     }
@@ -81,7 +83,7 @@ def study(run: Run, targets: Sequence[Target], settings: Settings) -> tuple[Targ
         compiler.compile_all(
             list(requests.values()),
             cache=settings.cache,
-            jobs=settings.jobs,
+            engine=settings.engine,
             time_limit=settings.time_limit,
             asking=asking,
         )

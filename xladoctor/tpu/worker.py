@@ -12,8 +12,10 @@ import contextlib
 import json
 import os
 import re
+import select
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ def main() -> int:
     """Answer requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         compiler = Compiler()
     except AdapterError as error:
@@ -39,6 +42,17 @@ def main() -> int:
         _say(answers, _answer(compiler, json.loads(row)))
     # libtpu's threads do not end by themselves.
     os._exit(0)
+
+
+def _end_with_parent() -> None:
+    """End when the parent has gone, however it went and whatever the compiler does.
+
+    Standard input is a pipe that only the parent writes to: it hangs up when the parent is gone.
+    """
+    poll = select.poll()
+    poll.register(0, 0)  # a hang-up is always reported
+    poll.poll()
+    os._exit(1)
 
 
 def _say(answers: Any, row: dict[str, Any]) -> None:
