@@ -29,6 +29,7 @@ from xladoctor.diagnosis import (
     memory,
     on_tpu,
     recompilation,
+    sharding,
     silent,
     split_step,
     step_boundary,
@@ -57,6 +58,7 @@ _DIAGNOSES = (
     deaths.find,
     core_reports.find,
     silent.find,
+    sharding.find,
     step_boundary.find,
     empty_steps.find,
     recompilation.find,
@@ -121,6 +123,7 @@ def diagnose(
         fallbacks=tallies.fallbacks(case.run) if case.run else (),
         simulated=_simulated(case),
         tpu=tpu,
+        sharding=case.run.sharding if case.run else None,
     )
 
 
