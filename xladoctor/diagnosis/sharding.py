@@ -32,7 +32,12 @@ _BATCH_AXES = frozenset({"data", "dp", "batch", "fsdp", "dcn", "replica", "repli
 
 #: What XLA adds for a sharding; two graphs that differ in nothing else are the same computation.
 _MARKS = frozenset({"xla::custom_sharding", "xla::device_data", "xla::Sharding"})
-_NO_WORK = frozenset({"parameter", "custom-call", "tuple", "get-tuple-element"})
+#: What only moves data comes and goes with the shardings (an annotated result is not a transposed
+#: one), and is no other computation.
+_NO_WORK = frozenset({
+    "parameter", "custom-call", "tuple", "get-tuple-element", "transpose", "reshape", "copy",
+    "bitcast", "broadcast", "constant",
+})  # fmt: skip
 
 _SHARD_INPUT = (
     'shard it where it is sent: MpDeviceLoader(..., input_sharding=xs.ShardingSpec(mesh, ("data", '
