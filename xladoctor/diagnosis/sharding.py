@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.diagnosis.case import Case, RunFacts
-    from xladoctor.findings import Finding
+    from xladoctor.findings import Finding, Location
     from xladoctor.readings.sharding import ShardingRow, TensorRow
     from xladoctor.readings.tables import CompilationRow
 
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 _BATCH_AXES = frozenset({"data", "dp", "batch", "fsdp", "dcn", "replica", "replicas"})
 
 #: What XLA adds for a sharding; two graphs that differ in nothing else are the same computation.
-_MARKS = frozenset({"xla::custom_sharding", "xla::device_data", "xla::Sharding"})
+_MARKS = frozenset({"xla::custom_sharding", "xla::Sharding"})
+#: Inputs count: state that an optimizer has made in its first step is more of them in the next one.
 #: What only moves data comes and goes with the shardings (an annotated result is not a transposed
 #: one), and is no other computation.
 _NO_WORK = frozenset({
-    "parameter", "custom-call", "tuple", "get-tuple-element", "transpose", "reshape", "copy",
+    "custom-call", "tuple", "get-tuple-element", "transpose", "reshape", "copy",
     "bitcast", "broadcast", "constant",
 })  # fmt: skip
 
@@ -197,7 +198,7 @@ def _batch_is_divided(sharding: Sharding) -> bool:
 def _copied(sharding: Sharding) -> Iterator[Finding]:
     """Parameters and state that every device holds whole while others are divided."""
     kept = [one for one in sharding.tensors if one.kind in ("parameter", "state")]
-    marked = [one.location for one in kept if one.location is not None]
+    marked = _marked(sharding)
     divided = {one.name for one in kept if not one.replicated}
     if not divided:
         return
@@ -231,6 +232,16 @@ def _copied(sharding: Sharding) -> Iterator[Finding]:
         )
 
 
+def _marked(sharding: Sharding) -> list[Location]:
+    """The lines that mark parameters, in the order of the lines."""
+    places = {
+        one.location
+        for one in sharding.tensors
+        if one.kind == "parameter" and one.location is not None
+    }
+    return sorted(places, key=lambda place: (place.filename, place.row))
+
+
 def _uneven(sharding: Sharding) -> Iterator[Finding]:
     for one in sharding.tensors:
         cut = one.tiling
@@ -262,7 +273,6 @@ def _compiled_again(run: RunFacts, sharding: Sharding) -> Iterator[Finding]:
             one for one in sharding.tensors if one.kind != "input" and one.declared is not None
         ]
         names = ", ".join(one.name for one in changed[: limits.NAMED_TENSORS])
-        place = next((one.location for one in changed if one.location is not None), None)
         launch = run.place(row.frames)
         yield finding(
             "XLA441",
@@ -271,7 +281,8 @@ def _compiled_again(run: RunFacts, sharding: Sharding) -> Iterator[Finding]:
             + (f": {names}{' and others' if len(changed) > limits.NAMED_TENSORS else ''}"
                if names else ""),
             _MARK_ALL,
-            at=[place, launch] if place is not None else launch,
+            at=_marked(sharding)[-1:] or launch,
+            related=[noted(launch, "the step that compiles again")] if launch else [],
             count=1,
             seconds=row.seconds,
         )  # fmt: skip
