@@ -388,6 +388,7 @@ def to_json(report: Report) -> dict[str, Any]:
         },
         "cores": [dataclasses.asdict(core) for core in report.cores],
         "compilations": [_compilation_to_json(item) for item in report.compilations],
+        "steps": [] if report.timeline is None else report.timeline.to_json(),
         "reads": [_counted_to_json(item) for item in report.reads],
         "fallbacks": [_counted_to_json(item) for item in report.fallbacks],
         "metrics": [_metrics_to_json(item) for item in report.metrics],
