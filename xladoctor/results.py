@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xladoctor.findings import Finding, Fix, Location, Position
+    from xladoctor.timeline import Timeline
 
 SCHEMA_VERSION = 1
 
@@ -282,6 +283,7 @@ class Report:
         simulated: Whether the cores were simulated on the CPU: then seconds are not a device's.
         tpu: What the run would cost on TPU targets; None if that was not asked.
         sharding: What lies where in an SPMD program; None in any other.
+        timeline: What each core did along the time; None where only text was read.
     """
 
     summary: Summary
@@ -297,6 +299,7 @@ class Report:
     simulated: bool = False
     tpu: tuple[costs.TargetCost, ...] | None = None
     sharding: shardings.Sharding | None = None
+    timeline: Timeline | None = None
 
 
 def location_to_json(location: Location | None) -> dict[str, Any] | None:
@@ -387,6 +390,7 @@ def to_json(report: Report) -> dict[str, Any]:
         },
         "cores": [dataclasses.asdict(core) for core in report.cores],
         "compilations": [_compilation_to_json(item) for item in report.compilations],
+        "steps": [] if report.timeline is None else report.timeline.to_json(),
         "reads": [_counted_to_json(item) for item in report.reads],
         "fallbacks": [_counted_to_json(item) for item in report.fallbacks],
         "metrics": [_metrics_to_json(item) for item in report.metrics],

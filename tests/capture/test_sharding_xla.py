@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -163,3 +164,9 @@ def test_other_programs_have_no_table(tmp_path: Path) -> None:
         "report.json", "--", sys.executable, "train.py",
     )  # fmt: skip
     assert json.loads((tmp_path / "report.json").read_text())["sharding"] is None
+
+
+def test_the_table_is_what_the_schema_says(reports: Any) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    text = files("xladoctor.report").joinpath("report.schema.json").read_text("utf-8")
+    jsonschema.Draft202012Validator(json.loads(text)).validate(reports("faulty"))

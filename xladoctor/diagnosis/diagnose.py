@@ -36,6 +36,7 @@ from xladoctor.diagnosis import (
     tallies,
     tracing,
 )
+from xladoctor.diagnosis.along import timeline
 from xladoctor.diagnosis.case import PARTS, Case, RunFacts
 from xladoctor.diagnosis.executed import marked
 from xladoctor.diagnosis.pasted import pasted
@@ -124,6 +125,7 @@ def diagnose(
         simulated=_simulated(case),
         tpu=tpu,
         sharding=case.run.sharding if case.run else None,
+        timeline=timeline(case.run) if case.run else None,
     )
 
 
