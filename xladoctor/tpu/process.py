@@ -76,14 +76,15 @@ class Process:
         Raises:
             XladoctorError: The compiler cannot be loaded.
         """
-        process = self._process or self._start()
         module = self._folder / f"{task.digest}.pb"
         try:
+            process = self._process or self._start()
             module.write_bytes(task.module)
         except OSError as error:
             return task.failed(
                 "not-asked",
-                f"the graph could not be written to {self._folder} ({error.strerror})",
+                f"the graph could not be written to {self._folder} ({error.strerror}): free some "
+                "space, or let TMPDIR name another disk",
             )
         row = {
             "module": str(module),

@@ -39,7 +39,15 @@ def main() -> int:
         return 0
     _say(answers, {"ready": True})
     for row in sys.stdin:
-        _say(answers, _answer(compiler, json.loads(row)))
+        request = json.loads(row)
+        try:
+            answer = _answer(compiler, request)
+        except OSError as error:
+            where = f"{request['folder']} ({error.strerror})"
+            refusal = compiled.Refusal("not-asked", f"the compiler cannot write to {where}")
+            facts = _facts(request)
+            answer = compiled.to_json(compiled.Compiled(**facts, seconds=0.0, refusal=refusal))
+        _say(answers, answer)
     # libtpu's threads do not end by themselves.
     os._exit(0)
 
@@ -60,13 +68,13 @@ def _say(answers: Any, row: dict[str, Any]) -> None:
     answers.flush()
 
 
+def _facts(request: dict[str, Any]) -> dict[str, Any]:
+    """What an answer repeats of its request."""
+    return {key: request[key] for key in ("digest", "target", "replicas", "compiler")}
+
+
 def _answer(compiler: Compiler, request: dict[str, Any]) -> dict[str, Any]:
-    facts = {
-        "digest": request["digest"],
-        "target": request["target"],
-        "replicas": request["replicas"],
-        "compiler": request["compiler"],
-    }
+    facts = _facts(request)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=request["folder"], ignore_cleanup_errors=True) as dump:
         try:
