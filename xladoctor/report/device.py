@@ -33,12 +33,21 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """Device time of one line in the typical step."""
+    """Device time of one line in the typical step.
+
+    Attributes:
+        location: The line; None for what has none.
+        operations: What it does, the most costly first.
+        seconds: Of one step.
+        share: Of the step's device time.
+        matrix_units: Share of the matrix units' peak that its products reach; None without any.
+    """
 
     location: Location | None
     operations: str
     seconds: float
     share: float
+    matrix_units: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,16 +113,19 @@ def lines(cost: TargetCost) -> list[Line]:
     """Lines of the typical step, the most costly first."""
     total = _total(cost)
     found: dict[tuple[str, int] | None, tuple[Location | None, dict[str, float]]] = {}
+    flops: dict[tuple[str, int] | None, float] = {}
     for graph in cost.graphs:
         for row in graph.lines if graph.per_step else ():
             at = row.location
             key = (at.filename, at.row) if at else None
+            flops[key] = flops.get(key, 0.0) + row.flops * graph.per_step
             _, operations = found.setdefault(key, (at, {}))
             name = row.operation.partition("::")[2] or row.operation
             operations[name] = operations.get(name, 0.0) + row.cycles * graph.per_step
     out = []
-    for location, operations in found.values():
+    for key, (location, operations) in found.items():
         cycles = sum(operations.values())
+        peak = cycles / cost.clock_hz * (cost.peak_flops or 0.0)
         names = sorted(operations, key=operations.__getitem__, reverse=True)
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
         out.append(
@@ -122,6 +134,7 @@ def lines(cost: TargetCost) -> list[Line]:
                 ", ".join(names[:2]) + more,
                 cycles / cost.clock_hz,
                 cycles / total if total else 0.0,
+                flops[key] / peak if peak and flops[key] else None,
             )
         )
     return sorted(out, key=lambda line: -line.seconds)

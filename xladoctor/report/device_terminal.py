@@ -65,9 +65,15 @@ def _lines(lines: list[device.Line], columns: int) -> Table:
     table = _bars()
     for line in lines[: device.LINES]:
         where = words.tail(words.place(line.location), columns)
-        table.add_row(*_bar(line), where, line.operations)
+        table.add_row(*_bar(line), where, _does(line))
     _rest(table, lines[device.LINES :], "lines")
     return table
+
+
+def _does(line: device.Line) -> str:
+    if line.matrix_units is None:
+        return line.operations
+    return f"{line.operations} ({device.percent(line.matrix_units)} of the matrix units)"
 
 
 def _modules(modules: list[device.Module], columns: int) -> Table:

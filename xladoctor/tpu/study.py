@@ -163,6 +163,7 @@ def _target_cost(
         compiler=answers[0][1].compiler,
         cores=target.cores,
         clock_hz=target.clock_hz,
+        peak_flops=target.peak_flops,
         step=step,
         graphs=graphs,
         notes=(*notes, *_notes(run, target, graphs)),
@@ -281,6 +282,7 @@ def _operation(
         wide=_wide(one, source),
         padding=padding,
         padded=padded,
+        flops=one.flops * one.runs,
         module=model.path(source.frames) if source is not None else (),
     )
 
