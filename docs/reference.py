@@ -30,8 +30,8 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "As `xladoctor COMMAND --help` prints them (written by `python docs/reference.py`)."
     yield ""
-    yield "Exit codes: 0 nothing found; 1 findings, or a limit was broken; 2 xladoctor could not do its"
-    yield "work. `profile` passes on the command's own exit code if it is not 0."
+    yield "Exit codes: 0 nothing found; 1 findings, or a limit was broken; 2 xladoctor could not do"
+    yield "its work. `profile` passes on the command's own exit code if it is not 0."
     top = click.Context(cli, info_name="xladoctor", terminal_width=_WIDTH, max_content_width=_WIDTH)
     for name in cli.list_commands(top):
         command = cli.get_command(top, name)
