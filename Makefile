@@ -81,8 +81,8 @@ accuracy-reports: $(VENV)/.installed-dev  ## check report against labelled repor
 
 .PHONY: accuracy-tpu
 accuracy-tpu: $(VENV)/.installed-dev  ## the TPU compiler's estimates against published peaks and training speeds (hours)
-	PYTHONPATH=. $(BIN)/python tests/accuracy/peaks.py
-	PYTHONPATH=. $(BIN)/python tests/accuracy/published.py
+	PYTHONPATH=. $(BIN)/python tests/accuracy/peaks.py --write
+	PYTHONPATH=. $(BIN)/python tests/accuracy/published.py --again --write
 
 # Some hours: 6 faults, 50 times each, twice. RUNS=5 for a first look.
 RUNS ?= 50

@@ -42,6 +42,7 @@ def compare(
     tpu: str | None,
     tpu_time_limit: float,
     tpu_graphs: int,
+    tpu_engine: str | None,
     jobs: int,
     output_format: str,
     output_file: Path | None,
@@ -55,7 +56,7 @@ def compare(
     """
     if before == after == readings.STDIN:
         raise UsageError("standard input (-) is given twice: it can be read only once")
-    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, jobs)
+    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, tpu_engine, jobs)
     console = Console(stderr=True, highlight=False)
     reports = []
     for source in (before, after):
