@@ -92,6 +92,11 @@ determinism: $(VENV)/.installed-dev  ## the same faulty programs give the same r
 	$(BIN)/python -m tests.determinism.repeat --runs $(RUNS)
 	$(BIN)/python -m tests.determinism.repeat --runs $(RUNS) --load 4
 
+.PHONY: site
+site: $(VENV)/.installed-dev  ## the documentation as a site, in build/site
+	$(BIN)/python -m mkdocs build --quiet
+	@echo "build/site/index.html"
+
 .PHONY: clean
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .xladoctor build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -51,8 +51,8 @@ def compare(
 
     Each is a source as for 'xladoctor report': a run directory, a text with metrics reports or
     PT_XLA_DEBUG output, JSON of metric_data(), or - for standard input. Counts are held against
-    each other per step where both have steps; a step's time counts as changed only if the middle
-    halves of the two runs' steps do not overlap.
+    each other per step where both have steps; a step's time counts as changed only if the
+    interquartile ranges of the two runs' steps do not overlap.
     """
     if before == after == readings.STDIN:
         raise UsageError("standard input (-) is given twice: it can be read only once")
