@@ -137,8 +137,7 @@ def _plan(plans: list[dict[str, Any]], known: dict[str, Any]) -> str:
         found = []
         for one, size in zip(_planned([plan]), plan["batch_sizes"], strict=True):
             facts = known.get(_key(one))
-            if facts is None:
-                rows.append(f"| {size} | not measured | | | | | |")
+            if facts is None or facts["memory_bytes"] is None:
                 continue
             kept = {key: facts[key] for key in KEPT}
             row = Row(tuple(one["program"]), {"--batch-size": str(size)}, one["target"], **kept)
