@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from xladoctor import amounts
 from xladoctor.report import words
 
 if TYPE_CHECKING:
@@ -270,11 +271,11 @@ def _memory(cost: TargetCost) -> str:
 def _percent(share: float | None) -> str:
     if share is None:
         return "-"
-    return f"{share:.0%}" if share >= 0.01 else "under 1%"
+    return amounts.percent(share)
 
 
 def _at_most(share: float | None) -> str:
-    return _percent(share) if share is None or share < 0.01 else f"at most {share:.0%}"
+    return _percent(share) if share is None or share < 0.005 else f"at most {share:.0%}"
 
 
 def _compiled(cost: TargetCost) -> str:

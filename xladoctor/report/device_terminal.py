@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from xladoctor import amounts
 from xladoctor.report import device, words
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _lines(lines: list[device.Line], columns: int) -> Table:
         bar = "█" * max(1, round(line.share * 12))
         table.add_row(
             device.time(line.seconds),
-            f"{line.share:.0%}" if line.share >= 0.005 else "<1%",
+            amounts.percent(line.share),
             Text(bar, style="green"),
             words.tail(words.place(line.location), columns),
             line.operations,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from xladoctor import __version__, catalogue
+from xladoctor import __version__, amounts, catalogue
 from xladoctor.errors import XladoctorError
 from xladoctor.findings import capital
 from xladoctor.report import cards, charts, device, tracks, words
@@ -125,7 +125,8 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters.update(
-        seconds=words.seconds, number=words.number, place=words.place, cause=words.cause,
+        seconds=words.seconds, percent=amounts.percent,
+        number=words.number, place=words.place, cause=words.cause,
         amount=words.amount, ended_by=words.ended_by,
         capital=capital, dash=words.dash, related=words.related,
         witnesses=words.witnesses,
