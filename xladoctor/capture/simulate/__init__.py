@@ -14,6 +14,8 @@ the agent, so that they do not:
 ``checks``       what trains wrong without an error
 ``exchange``     rendezvous and all-gather
 ``bfloat16``     reductions that XLA's CPU client lacks
+``variables``    what torch_xla must not see
+``compiled``     graphs of ``torch.compile``
 ``randomness``   each core its own random numbers
 ``modes``        what torch_xla keeps for a process: eager mode, names of graphs
 ``threads``      what a core's own threads belong to
@@ -70,11 +72,13 @@ def install(
         answers,
         bfloat16,
         checks,
+        compiled,
         exchange,
         frameworks,
         modes,
         randomness,
         threads,
+        variables,
         workers,
     )
     from .agreement import Agreement
@@ -87,7 +91,7 @@ def install(
         return missing
     tell = on_event or _ignore
     if cores > 1:
-        bfloat16.take_hidden(tell)
+        variables.take_hidden(tell)
     running = Running(points)
     gate = Gate(running)
     Launcher(running, gate, cores, _hang_timeout(), tell).install()
@@ -100,6 +104,7 @@ def install(
         exchange.install(running)
         bfloat16.install(running)
         modes.install(running, tell)
+        compiled.install(running)
     randomness.install()
     threads.install()
     workers.install()

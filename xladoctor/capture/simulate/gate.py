@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 from ..agent import xla
 from ..agent.causes import tensors_in
 from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, STEP, WAIT, Call
-from . import modes
+from . import compiled, modes
 from .cores import BEFORE
 from .divergence import ENDING, Collective, Pending
 from .places import user_frame, user_frames
 from .reductions import COLLECTIVE_NODE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from .cores import Core, Meeting
     from .running import Running
@@ -44,6 +44,12 @@ FRAMES = 3
 #: Collectives that go from thread to thread (see ``exchange``): no part of any graph.
 _IN_MEMORY = {"send", "recv"}
 
+#: Collectives to which each core may give other numbers: how it splits its tensor.
+_OWN_SPLITS = {"functional.all_to_all_single", "functional.all_to_all_single_autograd"}
+
+#: Names in the text of a graph that are not those of the collective.
+_NAMES = {"cross_replica_sum": "all_reduce"}
+
 _EAGER = threading.Lock()
 
 
@@ -55,6 +61,17 @@ def one_at_a_time() -> Iterator[None]:
         return
     with _EAGER:
         yield
+
+
+def padded(given: Mapping[str, Any]) -> bool:
+    """Whether torch_xla makes this ``xm.all_gather`` a reduction of what each core pads.
+
+    Args:
+        given: The arguments, by torch_xla's names. Without a pinned layout, with an output or for
+            a list it is an all-gather of XLA, equal on all cores.
+    """
+    single = getattr(given["value"], "is_xla", False)
+    return bool(given["pin_layout"] and given["output"] is None and single)
 
 
 class Gate:
@@ -73,6 +90,8 @@ class Gate:
         self._graph_hash = xla.binding("_get_graph_hash")
         self._waits = xla.binding("_check_tensor_need_materialization")
         self._sync = xla.binding("_xla_sync_multi")
+        #: Graphs of ``torch.compile`` that hold collectives: hash to what a core brings of them.
+        self._compiled: dict[bytes, Pending] = {}
         #: Core, meeting and count of compilations at the start of the launch that runs now.
         self.launching: tuple[Core, Meeting, int] | None = None
 
@@ -97,6 +116,8 @@ class Gate:
         waits = call.what in _WAITING and _take_wait(call)
         began = time.perf_counter()
         self._finish(core)
+        if call.what == "_xla_warm_up_cache":
+            self._note_compiled(call.args[0])
         started = time.perf_counter()
         # A launch in a process of its own waits for the execution before it as well.
         call.facts["execute_seconds"] = started - began
@@ -153,6 +174,8 @@ class Gate:
 
     def _meet_before(self, core: Core, call: Call) -> Meeting | None:
         """Meet the other cores if the graph about to be launched holds a collective."""
+        if call.what == "_run_cached_graph":
+            return self._meet_compiled(core, call)
         if not core.collectives:
             return None
         if call.what == "_xla_sync_multi":
@@ -173,6 +196,24 @@ class Gate:
         if call.what == "_xla_step_marker":
             core.collectives, core.pinned = [], None
         return meeting
+
+    def _meet_compiled(self, core: Core, call: Call) -> Meeting | None:
+        """The same for a graph of ``torch.compile``, whose hash is the first argument."""
+        brings = self._compiled.get(bytes(call.args[0]))
+        if brings is None:
+            return None
+        words = "a compiled graph with " + _summary(list(brings.collectives))
+        purpose = " ".join(one.name for one in brings.collectives)
+        return core.crew.meet(core, f"launch compiled {purpose}", words, brings)
+
+    def _note_compiled(self, tensors: Any) -> None:
+        """A graph of ``torch.compile`` is compiled, to be run later: remember its collectives."""
+        text = self._graph_text(list(tensors))
+        found = COLLECTIVE_NODE.findall(text)
+        if found and self._graph_hash is not None:
+            graph = bytes(self._graph_hash(list(tensors)))
+            held = tuple(Collective(_NAMES.get(name, name), "") for name in found)
+            self._compiled[graph] = Pending(graph.hex(), lambda: text, collectives=held)
 
     def _pending(self, core: Core, roots: list[Any], call: Call) -> Pending:
         graph = None
@@ -253,11 +294,11 @@ class Gate:
 
     def collective(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around COLLECTIVE: note what the pending graph of this core now holds."""
-        if call.what in _IN_MEMORY:
+        if call.what in _IN_MEMORY or compiled.taking_out():
             return proceed()
         held = Collective(call.what, _detail(call), user_frame(core.thread))
         if xla.eager():
-            return self._run_now(core, held, proceed)
+            return self._run_now(core, call, held, proceed)
         if not core.collectives:
             self._meet_at_first(core, call, held)
         core.collectives.append(held)
@@ -294,14 +335,18 @@ class Gate:
             )  # fmt: skip
             self._running.points.run(run, xla.binding("_xla_sync_live_tensors"))
 
-    def _run_now(self, core: Core, held: Collective, proceed: Callable[[], Any]) -> Any:
+    def _run_now(
+        self, core: Core, call: Call, held: Collective, proceed: Callable[[], Any]
+    ) -> Any:
         """A collective in eager mode is a graph of its own, and launched here."""
         self._finish(core)
         purpose = f"eager {held.name} {held.detail}"
         meeting = core.crew.meet(core, purpose, held.name, Pending(None, str, collectives=(held,)))
         core.launches += 1
         core.crew.progress = time.monotonic()
-        gathers = held.name == "all_gather" or held.detail.startswith(("'and'", "'or'"))
+        gathers = held.detail.startswith(("'and'", "'or'"))
+        if held.name == "all_gather":
+            gathers = padded(xla.arguments(call.what, call.args, call.kwargs))
         # What is built from several operations takes its turn at the reduction alone: the operation
         # after it waits for the reduction, which waits for the other cores.
         with contextlib.nullcontext() if gathers else one_at_a_time():
@@ -361,8 +406,12 @@ def _detail(call: Call) -> str:
         tensors = _xla_tensors(value if isinstance(value, (list, tuple)) else (value,))
         if tensors:
             parts += [f"{one.dtype}{tuple(one.shape)}" for one in tensors]
-        elif value is not None:
+        elif call.what in _OWN_SPLITS:
+            continue
+        elif isinstance(value, (str, int, float, list, tuple)):
             parts.append(repr(value))
+        elif value is not None:
+            parts.append(type(value).__name__)  # a process group, of which each core has its own
     return " ".join(parts)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call
-from . import frameworks, randomness, threads
+from . import compiled, frameworks, randomness, threads
 from .cores import GRACE_SECONDS, CoreStopped, Crew
 from .lines import flush_all, whole_lines
 from .shown import say_once_in_the_parent, show, show_others
@@ -129,6 +129,8 @@ class Launcher:
         crew, origin = self._join()
         crew.enter(call.core)
         frameworks.prepare_core()
+        if self._size > 1:
+            compiled.know_world_size(self._size)
         threads.begin(origin.generators())
         try:
             result = proceed()
