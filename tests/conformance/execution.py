@@ -151,9 +151,7 @@ class _Process:
         }
         if not simulated:
             self._environ |= {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(devices)}
-        self._environ |= {
-            name: value.format(folder=folder) for name, value in file.environ.items()
-        }
+        self._environ |= {name: value.format(folder=folder) for name, value in file.environ.items()}
 
     def run(self, done: list[str], limit: float) -> _Ended:
         """Let it run to its end, or until one of its tests takes longer than ``limit``."""

@@ -1,10 +1,10 @@
 """Upstream's own multi-core tests on simulated cores.
 
 ``python -m tests.conformance.run CHECKOUT [--cores 2,8,4] [--only PATTERN] [--json FILE]
-[--write docs/conformance.md]``: CHECKOUT is one of pytorch/xla at the version that ``upstream.toml``
-names; nothing is fetched. Prints each test and what became of it. With ``--json`` what has been run
-before is not run again (``--again``: it is). Exit code 1 if a test did not pass and the table does
-not say why, or if it says so of one that passes; 2 if there is nothing to run.
+[--write docs/conformance.md]``: CHECKOUT is one of pytorch/xla at the version that
+``upstream.toml`` names; nothing is fetched. Prints each test and what became of it. With ``--json``
+what has been run before is not run again (``--again``: it is). Exit code 1 if a test did not pass
+and the table does not say why; 2 if there is nothing to run.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Seconds that one test may take: the machine may be busy.
 LIMIT = 300.0
+#: The same without xladoctor, where collectives of several CPU devices may wait for ever.
+PLAIN_LIMIT = 90.0
 
 
 def main() -> int:
@@ -56,7 +58,7 @@ def main() -> int:
         for file in files:
             ran = None if given.again else kept.of(file, cores)
             if ran is None:
-                ran = _run(checkout, file, cores, given.limit)
+                ran = _run(known, checkout, file, cores, given.limit)
                 kept.put(file, cores, ran)
             wrong += sum(_tell(known, outcome) for outcome in ran)
     print(document.summary(known, kept.outcomes))
@@ -79,12 +81,17 @@ def _options() -> argparse.Namespace:
     return options.parse_args()
 
 
-def _run(checkout: Path, file: File, cores: int, limit: float) -> list[Outcome]:
-    """The outcomes of a file; what fails in one process is tried without xladoctor too."""
+def _run(known: table.Table, checkout: Path, file: File, cores: int, limit: float) -> list[Outcome]:
+    """The outcomes of a file; what fails and nobody has explained is tried without xladoctor.
+
+    Only where that tells anything: cores that meet cannot do so there.
+    """
     ran = run(checkout, file, cores, limit)
-    if not file.one_process or all(one.outcome in ("passed", "skipped") for one in ran):
+    if not file.one_process or all(
+        one.outcome in ("passed", "skipped") or known.reason(one) for one in ran
+    ):
         return ran
-    plain = {one.test: one for one in run(checkout, file, 0, limit, devices=cores)}
+    plain = {one.test: one for one in run(checkout, file, 0, PLAIN_LIMIT, devices=cores)}
     return [
         dataclasses.replace(one, plain=plain[one.test].outcome)
         if one.outcome not in ("passed", "skipped") and one.test in plain
@@ -97,13 +104,9 @@ def _tell(known: table.Table, outcome: Outcome) -> bool:
     """Print one outcome; says whether somebody has to look at it."""
     words, wrong = outcome.outcome, False
     if outcome.outcome != "passed":
-        reason = known.reason(outcome)
-        if reason is not None:
-            words += f": {reason.whose}: {reason.why}"
-        elif outcome.plain == outcome.outcome:
-            words += f": torch_xla: {document.SAME_WITHOUT}"
-        else:
-            words, wrong = f"{words}: NOT EXPLAINED: {_last_line(outcome.text)}", True
+        whose, why = document.owner(known, outcome)
+        wrong = whose == document.NOT_EXPLAINED
+        words += f": {whose}: {_last_line(outcome.text) if wrong else why}"
     for code in known.unexplained(outcome):
         words, wrong = f"{words}; told {code}", True
     print(f"{outcome.cores} cores  {outcome.test}  {words}", flush=True)
@@ -140,9 +143,7 @@ class _Kept:
         self._ran[f"{cores} {file.path}"] = list(outcomes)
         if self._path is None:
             return
-        rows = {
-            key: [_row(one) for one in self._ran[key]] for key in sorted(self._ran)
-        }
+        rows = {key: [_row(one) for one in self._ran[key]] for key in sorted(self._ran)}
         self._path.write_text(json.dumps(rows, indent=0) + "\n")
 
 

@@ -29,7 +29,7 @@ _OF_A_FUNCTION = 0x1  # CO_OPTIMIZED: the code of a function, not of a module or
 
 
 class _Yes(int):
-    """A comparison with the device's kind, whatever is expected: a condition that lets tests run."""
+    """A comparison with the device's kind that is to let a test run, whatever it expects."""
 
     def __new__(cls):
         return super().__new__(cls, 1)
@@ -101,7 +101,7 @@ def _skips_less():
 
 
 def _write(**row):
-    with open(os.environ["CONFORMANCE_LOG"], "a") as log:
+    with open(os.environ["CONFORMANCE_LOG"], "a") as log:  # noqa: PTH123 - early in each Python
         log.write(json.dumps(row) + "\n")
 
 
@@ -145,7 +145,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             load(module)
             try:
                 _widen()
-            except Exception:
+            except Exception:  # noqa: BLE001 - said in the output of the test
                 traceback.print_exc()
 
         spec.loader.exec_module = exec_module

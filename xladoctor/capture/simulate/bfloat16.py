@@ -2,14 +2,15 @@
 
 It raises on some cores and leaves the others in the collective, often with memory destroyed
 ("corrupted size vs. prev_size"). So a bfloat16 tensor is reduced as float32 and rounded once: as
-exact as a TPU's sum, or better. What makes a bfloat16 of every float32 behind the program's back is not
-obeyed (see ``variables``).
+exact as a TPU's sum, or better. What makes a bfloat16 of every float32 behind the program's back
+is not obeyed (see ``variables``).
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
@@ -47,11 +48,15 @@ def install(running: Running) -> None:
 
 def _widening_first(original: Callable[..., Any]) -> Callable[..., Any]:
     """Around a functional reduction, whose first parameter is a tensor or a list of tensors."""
+    first = next(iter(inspect.signature(original).parameters))
 
     @functools.wraps(original)
-    def reduce(reduced: Any, *args: Any, **kwargs: Any) -> Any:
+    def reduce(*args: Any, **kwargs: Any) -> Any:
+        reduced = args[0] if args else kwargs.get(first)
         if _compiling() or not any(map(_narrow, _each(reduced))):
-            return original(reduced, *args, **kwargs)
+            return original(*args, **kwargs)
+        args = args[1:]
+        kwargs.pop(first, None)
         if not isinstance(reduced, (list, tuple)):
             return original(reduced.float(), *args, **kwargs).to(reduced.dtype)
         wide = original([one.float() if _narrow(one) else one for one in reduced], *args, **kwargs)

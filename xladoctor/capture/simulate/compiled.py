@@ -3,9 +3,9 @@
 On a device every core is a process: it knows its world size as a number, and takes a graph out of a
 compiled function while nobody else uses torch_xla's counters. Here (all facts: torch_xla 2.9.0):
 
-* Graphs are taken out by one core at a time. To see what falls back to the CPU, torch_xla clears the
-  counters of the process and looks which have moved; here they are compared instead. What is pending
-  is run before, since for that a core may have to wait for the others.
+* Graphs are taken out by one core at a time. To see what falls back to the CPU, torch_xla clears
+  the counters of the process and looks which have moved; here they are compared instead. What is
+  pending is run before, since for that a core may have to wait for the others.
 * ``xm.all_gather`` pads by the core's ordinal, which dynamo cannot ask for where a process has
   several devices: inside of compiled functions it is XLA's all-gather, equal on all cores.
 * Reductions of bfloat16 are widened in the graph (see ``bfloat16``).
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from .running import Running
 
 _thread = threading.local()
+
+#: Dynamo's limits to what they have been raised.
+_raised: dict[str, int] = {}
 
 #: Seconds between two looks whether the run is over, for a core that waits for its turn.
 _POLL_SECONDS = 0.2
@@ -53,11 +56,21 @@ def install(running: Running) -> None:
     xm.all_gather = _traceable(xm.all_gather)
 
 
-def know_world_size(size: int) -> None:
-    """Let dynamo see the number of cores as a constant, as in a process of its own."""
+def begin(size: int) -> None:
+    """The cores of this process begin: let dynamo see what it would see in each one's own process.
+
+    That is the number of cores as a constant; and how often a function may be compiled again, of
+    which the cores share one count: each of them needs code for its own device.
+    """
     runtime: Any = importlib.import_module("torch_xla.runtime")
     if getattr(runtime, "_WORLD_SIZE", size) is None:
         runtime._WORLD_SIZE = size
+    config: Any = importlib.import_module("torch._dynamo.config")
+    for name in ("recompile_limit", "accumulated_recompile_limit"):
+        limit = getattr(config, name, None)
+        if limit is not None and _raised.get(name) != limit:
+            _raised[name] = limit * size
+            setattr(config, name, limit * size)
 
 
 def taking_out() -> bool:
@@ -111,7 +124,7 @@ class _Counters:
         """Remember what has been counted."""
         self._before = self._counted()
 
-    def counter_value(self, name: str) -> int:
+    def counter_value(self, name: str) -> int:  # noqa: ARG002
         """What is to be added again after a clearing: nothing."""
         return 0
 
@@ -154,7 +167,9 @@ def _widen(module: Any) -> None:
         with module.graph.inserting_after(node):
             narrow = module.graph.call_function(convert, (node,), {"dtype": torch.bfloat16})
         narrow.meta = dict(node.meta)
-        node.replace_all_uses_with(narrow, delete_user_cb=lambda user, narrow=narrow: user is not narrow)
+        node.replace_all_uses_with(
+            narrow, delete_user_cb=lambda user, narrow=narrow: user is not narrow
+        )
         node.replace_input_with(reduced, wide)
     if widened:
         module.recompile()

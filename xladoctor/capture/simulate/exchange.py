@@ -3,8 +3,8 @@
 ``xm.xla_rendezvous`` (so also ``rendezvous``, ``mesh_reduce`` and ``do_on_ordinals``) and
 ``xm.all_gather`` with a pinned layout pad by the core's ordinal, so that on the CPU every core
 compiles a graph of its own, and collectives of different graphs never meet. The first becomes an
-exchange in memory; the second a graph that is equal on all cores: the ordinal comes in as data. ``xm.send`` and ``xm.recv``
-are an exchange in memory too.
+exchange in memory; the second a graph that is equal on all cores: the ordinal comes in as data.
+``xm.send`` and ``xm.recv`` are an exchange in memory too.
 
 What the exchange in memory leaves out is counted all the same (torch_xla 2.9.0, seen by running
 it on one core): torch_xla runs one graph that gathers the sizes of the payloads and, unless all are

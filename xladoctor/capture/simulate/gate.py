@@ -254,8 +254,7 @@ class Gate:
         found = [
             tensor
             for frame in user_frames(core.thread, FRAMES)
-            for tensor in tensors_in(frame)
-            if tensor.is_xla
+            for tensor in _xla_tensors(_waited(tensors_in(frame)))
         ]
         waits = self._waits(found) if found and self._waits is not None else ()
         return [tensor for tensor, waiting in zip(found, waits, strict=False) if waiting]
@@ -267,6 +266,7 @@ class Gate:
         """Around READ and FALLBACK: the launch that the read needs passes through LAUNCH."""
         core.crew.check()
         core.reads.append((call.what, user_frame(core.thread)))
+        call.args = tuple(_waited(call.args))
         kind = "read" if call.point == READ else "fallback"
         launch = Call(LAUNCH, call.what, call.core, facts={"kind": kind})
         tensors = _xla_tensors(call.args)
@@ -335,9 +335,7 @@ class Gate:
             )  # fmt: skip
             self._running.points.run(run, xla.binding("_xla_sync_live_tensors"))
 
-    def _run_now(
-        self, core: Core, call: Call, held: Collective, proceed: Callable[[], Any]
-    ) -> Any:
+    def _run_now(self, core: Core, call: Call, held: Collective, proceed: Callable[[], Any]) -> Any:
         """A collective in eager mode is a graph of its own, and launched here."""
         self._finish(core)
         purpose = f"eager {held.name} {held.detail}"
@@ -384,9 +382,21 @@ def _xla_tensors(values: Any) -> list[Any]:
     for value in values:
         if isinstance(value, (list, tuple)):
             found += _xla_tensors(value)
-        elif getattr(value, "is_xla", False):
-            found.append(value)
+        elif getattr(value, "is_xla", False) and not hasattr(value, "__tensor_flatten__"):
+            found.append(value)  # not what only wraps one, of which torch_xla knows nothing
     return found
+
+
+def _waited(values: Any) -> list[Any]:
+    """The arguments of a read with what functional collectives have given, without its wrapper."""
+    return [
+        _waited(value)
+        if isinstance(value, (list, tuple))
+        else value.trigger_wait()
+        if type(value).__name__ == "AsyncCollectiveTensor"
+        else value
+        for value in values
+    ]
 
 
 def _exchanged(values: Any, copies: dict[int, Any]) -> list[Any]:

@@ -129,8 +129,6 @@ class Launcher:
         crew, origin = self._join()
         crew.enter(call.core)
         frameworks.prepare_core()
-        if self._size > 1:
-            compiled.know_world_size(self._size)
         threads.begin(origin.generators())
         try:
             result = proceed()
@@ -162,6 +160,8 @@ class Launcher:
             if crew is None or crew.over or len(crew.cores) == self._size:
                 crew = self._running.crew = Crew(self._size, self._on_event)
                 self._origin = randomness.Origin()
+                if self._size > 1:
+                    compiled.begin(self._size)
                 watch = threading.Thread(
                     target=self._watch, args=(crew,), name="xladoctor-watch", daemon=True
                 )

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_BFLOAT16 = (
-    "where bfloat16 cannot be reduced unseen: numbers and memory are those of float32"
-)
+_BFLOAT16 = "where bfloat16 cannot be reduced unseen: numbers and memory are those of float32"
 
 #: Variable to what follows "is not obeyed on simulated cores, ". The first two make a bfloat16 of
-#: every float32 behind the program's back, where no reduction can be widened; the third sets options
-#: of the TPU's compiler, which the CPU's refuses (torch_xla 2.9.0).
+#: every float32 behind the program's back, where no reduction can be widened; the third sets
+#: options of the TPU's compiler, which the CPU's refuses (torch_xla 2.9.0).
 HIDDEN = {
     "XLA_USE_BF16": _BFLOAT16,
     "XLA_DOWNCAST_BF16": _BFLOAT16,
