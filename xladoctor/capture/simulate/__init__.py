@@ -7,6 +7,7 @@ the agent, so that they do not:
 ``environment``  the variables to set before the program starts
 ``cores``        who runs, who waits for whom, who has failed; ``running`` gives the cores that run
 ``gate``         when a core may launch, read and wait
+``calls``        what the gate reads from arguments
 ``divergence``   which core builds another graph
 ``mismatch``     what differs, and whether the cores can go on; ``comparison`` reads their graphs
 ``standstill``   who waits where and for whom, in words

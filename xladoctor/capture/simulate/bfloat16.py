@@ -52,7 +52,7 @@ def _widening_first(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def reduce(*args: Any, **kwargs: Any) -> Any:
-        reduced = args[0] if args else kwargs.get(first)
+        reduced: Any = args[0] if args else kwargs.get(first)
         if _compiling() or not any(map(_narrow, _each(reduced))):
             return original(*args, **kwargs)
         args = args[1:]

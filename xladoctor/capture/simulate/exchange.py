@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from ..agent import tensors, xla
 from ..agent.points import COLLECTIVE, RENDEZVOUS, Call
 from . import reductions
-from .gate import one_at_a_time, padded
+from .calls import padded
+from .gate import one_at_a_time
 from .places import user_frame
 from .standstill import Rendezvous
 

@@ -24,28 +24,25 @@ from ..agent import xla
 from ..agent.causes import tensors_in
 from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, STEP, WAIT, Call
 from . import compiled, modes
+from .calls import detail, exchanged, padded, summary, take_wait, waited, xla_tensors
 from .cores import BEFORE
 from .divergence import ENDING, Collective, Pending
 from .places import user_frame, user_frames
 from .reductions import COLLECTIVE_NODE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from .cores import Core, Meeting
     from .running import Running
 
-#: Bindings that take ``wait``; position of the argument in both.
+#: Bindings that take ``wait``.
 _WAITING = {"_xla_step_marker", "_xla_sync_multi"}
-_WAIT_POSITION = 2
 #: The user's frames in whose variables a core may keep what no parameter depends on.
 FRAMES = 3
 
 #: Collectives that go from thread to thread (see ``exchange``): no part of any graph.
 _IN_MEMORY = {"send", "recv"}
-
-#: Collectives to which each core may give other numbers: how it splits its tensor.
-_OWN_SPLITS = {"functional.all_to_all_single", "functional.all_to_all_single_autograd"}
 
 #: Names in the text of a graph that are not those of the collective.
 _NAMES = {"cross_replica_sum": "all_reduce"}
@@ -61,17 +58,6 @@ def one_at_a_time() -> Iterator[None]:
         return
     with _EAGER:
         yield
-
-
-def padded(given: Mapping[str, Any]) -> bool:
-    """Whether torch_xla makes this ``xm.all_gather`` a reduction of what each core pads.
-
-    Args:
-        given: The arguments, by torch_xla's names. Without a pinned layout, with an output or for
-            a list it is an all-gather of XLA, equal on all cores.
-    """
-    single = getattr(given["value"], "is_xla", False)
-    return bool(given["pin_layout"] and given["output"] is None and single)
 
 
 class Gate:
@@ -113,7 +99,7 @@ class Gate:
         """Around LAUNCH."""
         crew = core.crew
         crew.check()
-        waits = call.what in _WAITING and _take_wait(call)
+        waits = call.what in _WAITING and take_wait(call)
         began = time.perf_counter()
         self._finish(core)
         if call.what == "_xla_warm_up_cache":
@@ -188,7 +174,7 @@ class Gate:
             purpose = " ".join(f"{one.name} {one.detail}" for one in core.collectives)
         else:
             return None  # a read without collective, see read()
-        words = "a graph with " + _summary(core.collectives)
+        words = "a graph with " + summary(core.collectives)
         if call.what == "_xla_step_marker":
             roots += self._kept(core)
         pending = self._pending(core, roots, call)
@@ -202,7 +188,7 @@ class Gate:
         brings = self._compiled.get(bytes(call.args[0]))
         if brings is None:
             return None
-        words = "a compiled graph with " + _summary(list(brings.collectives))
+        words = "a compiled graph with " + summary(list(brings.collectives))
         purpose = " ".join(one.name for one in brings.collectives)
         return core.crew.meet(core, f"launch compiled {purpose}", words, brings)
 
@@ -254,7 +240,7 @@ class Gate:
         found = [
             tensor
             for frame in user_frames(core.thread, FRAMES)
-            for tensor in _xla_tensors(_waited(tensors_in(frame)))
+            for tensor in xla_tensors(waited(tensors_in(frame)))
         ]
         waits = self._waits(found) if found and self._waits is not None else ()
         return [tensor for tensor, waiting in zip(found, waits, strict=False) if waiting]
@@ -266,16 +252,16 @@ class Gate:
         """Around READ and FALLBACK: the launch that the read needs passes through LAUNCH."""
         core.crew.check()
         core.reads.append((call.what, user_frame(core.thread)))
-        call.args = tuple(_waited(call.args))
+        call.args = tuple(waited(call.args))
         kind = "read" if call.point == READ else "fallback"
         launch = Call(LAUNCH, call.what, call.core, facts={"kind": kind})
-        tensors = _xla_tensors(call.args)
+        tensors = xla_tensors(call.args)
         if core.collectives and tensors and self._holds_collective(tensors):
             if call.what not in ENDING:
                 # Such a read leaves the pending graph as it is, and so does a launch of copies,
                 # whose graph is the one that the read would end.
                 copies = {id(one): one.clone() for one in tensors}
-                call.args = tuple(_exchanged(call.args, copies))
+                call.args = tuple(exchanged(call.args, copies))
                 tensors = list(copies.values())
             launch.what = "_xla_sync_multi"
             launch.args = (tensors, [])
@@ -296,7 +282,7 @@ class Gate:
         """Around COLLECTIVE: note what the pending graph of this core now holds."""
         if call.what in _IN_MEMORY or compiled.taking_out():
             return proceed()
-        held = Collective(call.what, _detail(call), user_frame(core.thread))
+        held = Collective(call.what, detail(call), user_frame(core.thread))
         if xla.eager():
             return self._run_now(core, call, held, proceed)
         if not core.collectives:
@@ -310,7 +296,7 @@ class Gate:
         If not, what is pending is run now, in a graph without a collective, which every core may
         have for itself; what comes after it is the same on all cores again.
         """
-        tensors = _xla_tensors((*call.args, *call.kwargs.values()))
+        tensors = xla_tensors((*call.args, *call.kwargs.values()))
         if not tensors or self._graph_hash is None:
             return
         # The hash waits for what runs on the device and holds the GIL meanwhile: cores that have
@@ -362,71 +348,3 @@ def _graph_of(call: Call) -> str | None:
     """The hash of the graph that a launch has run; None where nobody measures it."""
     graphs = call.facts.get("graphs")
     return graphs[-1]["graph"] if graphs else None
-
-
-def _take_wait(call: Call) -> bool:
-    """Make the launch return at once; says whether it was to wait for the execution."""
-    args = list(call.args)
-    if len(args) > _WAIT_POSITION:
-        wait, args[_WAIT_POSITION] = bool(args[_WAIT_POSITION]), False
-        call.args = tuple(args)
-        return wait
-    wait = bool(call.kwargs.get("wait", True))  # the default of both bindings
-    call.kwargs = {**call.kwargs, "wait": False}
-    return wait
-
-
-def _xla_tensors(values: Any) -> list[Any]:
-    """The XLA tensors among the arguments of a read, also inside a list."""
-    found = []
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            found += _xla_tensors(value)
-        elif getattr(value, "is_xla", False) and not hasattr(value, "__tensor_flatten__"):
-            found.append(value)  # not what only wraps one, of which torch_xla knows nothing
-    return found
-
-
-def _waited(values: Any) -> list[Any]:
-    """The arguments of a read with what functional collectives have given, without its wrapper."""
-    return [
-        _waited(value)
-        if isinstance(value, (list, tuple))
-        else value.trigger_wait()
-        if type(value).__name__ == "AsyncCollectiveTensor"
-        else value
-        for value in values
-    ]
-
-
-def _exchanged(values: Any, copies: dict[int, Any]) -> list[Any]:
-    """The arguments of a read with copies in the place of their tensors, also inside a list."""
-    return [
-        _exchanged(value, copies)
-        if isinstance(value, (list, tuple))
-        else copies.get(id(value), value)
-        for value in values
-    ]
-
-
-def _detail(call: Call) -> str:
-    """What must be equal on all cores for a collective: shapes, kind of reduction, groups."""
-    parts = []
-    for value in (*call.args, *call.kwargs.values()):
-        tensors = _xla_tensors(value if isinstance(value, (list, tuple)) else (value,))
-        if tensors:
-            parts += [f"{one.dtype}{tuple(one.shape)}" for one in tensors]
-        elif call.what in _OWN_SPLITS:
-            continue
-        elif isinstance(value, (str, int, float, list, tuple)):
-            parts.append(repr(value))
-        elif value is not None:
-            parts.append(type(value).__name__)  # a process group, of which each core has its own
-    return " ".join(parts)
-
-
-def _summary(collectives: list[Collective]) -> str:
-    """Collectives in words: "all_reduce" or "all_reduce, all_gather and 3 more"."""
-    shown = [one.name for one in collectives[:2]]
-    more = len(collectives) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
