@@ -217,13 +217,15 @@ class Gate:
 
     def step(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around STEP: the optimizer's parameters are what the pending graph is for."""
-        optimizer = call.args[0]
-        core.roots[id(optimizer)] = [
+        parameters = [
             parameter
-            for group in optimizer.param_groups
+            for group in call.args[0].param_groups
             for parameter in group["params"]
             if parameter.grad is not None and parameter.is_xla
         ]
+        if parameters:
+            # Not by the optimizer: another one may get its place in memory before the launch.
+            core.roots[id(parameters[0])] = parameters
         return proceed()
 
     def settle(self, core: Core) -> None:
