@@ -140,9 +140,9 @@ class _Counters:
 
 def _prepared(original: Callable[..., Any]) -> Any:
     @functools.wraps(original)
-    def extract(graph: Any, inputs: Any) -> Any:
-        _widen(graph)
-        return original(graph, inputs)
+    def extract(xla_model: Any, xla_args: Any) -> Any:
+        _widen(xla_model)
+        return original(xla_model, xla_args)
 
     return extract
 
