@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from xladoctor.capture import endings, launch
+from xladoctor.capture import endings, launch, rundir
 from xladoctor.capture.simulate import launchers
 from xladoctor.capture.simulate.cores import Crew
+from xladoctor.cli import profile
 
 #: Invented: what a process leaves that has run its exit handlers, and then does not end.
 _STAYS = """
@@ -89,6 +93,41 @@ def test_a_launch_that_uses_no_cpu_is_no_compilation(monkeypatch):
     assert stuck.index(True) in range(299, 320)
     clock["used"] += 60
     assert not idle.since(300)
+
+
+_NEVER_ENDS = """
+import atexit, time
+if __name__ == "__mp_main__":  # before torch_xla, so it runs after the agent's own handler
+    atexit.register(time.sleep, 600)
+import torch, torch_xla
+
+
+def main(index):
+    torch.ones(1).to(torch_xla.device()).sum().item()
+    print("done", index, flush=True)
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main)
+"""
+
+
+@pytest.mark.xla
+def test_a_process_of_cores_that_does_not_end_is_ended_and_its_run_is_whole(tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text(_NEVER_ENDS)
+    monkeypatch.setattr(endings, "PATIENCE", 1.0)
+    monkeypatch.chdir(tmp_path)
+    said = io.StringIO()
+    console = Console(file=said, width=200)
+    words = [sys.executable, "train.py"]
+    with (tmp_path / "out.txt").open("wb") as out:
+        run_dir, code = profile.record(
+            words, 2, Path("run"), False, None, "normal", console, printed=out
+        )
+    assert (code, (tmp_path / "out.txt").read_text().count("done")) == (0, 2)
+    assert "has run its last line and did not end within 1 s" in said.getvalue()
+    [process] = rundir.processes(run_dir)
+    assert [row["e"] for row in rundir.rows(process)][-1] == "end"
 
 
 class _Gate:

@@ -145,7 +145,7 @@ class Recorder:
 
     def _start(self) -> None:
         if self.process.start():
-            at_end_of_child(self._end)
+            at_end_of_child(self.close)
             see_uncaught(self.failed)
             see_sudden_exit(self._left)
 
@@ -442,7 +442,7 @@ class Recorder:
                 self._end_core(account, failed=True)
 
     def _end(self) -> None:
-        """The process is at its end."""
+        """The process is at its end: the other exit handlers have run, for they came later."""
         self.close()
         self.process.mark_ending()
 
