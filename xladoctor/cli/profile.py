@@ -15,6 +15,7 @@ from rich.console import Console
 from xladoctor import __version__
 from xladoctor.capture import command as commands
 from xladoctor.capture import launch, masking, rundir
+from xladoctor.capture.endings import Endings
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.capture.simulate.environment import ONE_PROCESS
 from xladoctor.capture.unreached import Watch
@@ -267,9 +268,14 @@ def record(
     shared = while_running is not None if printed is not None else sys.stdout.isatty()
     progress = Progress(console, run_dir, shared=shared)
 
+    endings = Endings(run_dir, lambda words: console.print(words, soft_wrap=True, markup=False))
+
     def now_and_then() -> None:
         with contextlib.suppress(Exception):  # what we show must not end what the user runs
             progress()
+        if cores is not None:
+            with contextlib.suppress(OSError):
+                endings.look()
         if while_running is not None:
             while_running()
 
