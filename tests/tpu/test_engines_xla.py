@@ -107,6 +107,29 @@ def test_a_worker_with_another_version_costs_its_graph_and_says_so() -> None:
     assert "others libtpu 9.9" in found["problem"]
 
 
+def test_the_command_line_takes_an_engine_and_refuses_what_is_none(tmp_path: Path) -> None:
+    graphs.run(tmp_path / "run", graphs.product(128, 128, 128))
+
+    def report(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "xladoctor", "report", "run", *words],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+
+    done = report("--tpu", "v5e-8", "--tpu-engine", "threading")
+    assert done.returncode == 0, done.stderr
+    assert "device time of a step" in done.stdout
+    for words, why in (
+        (("--tpu", "v5e-8", "--tpu-engine", "nothing"), "joblib has no such backend"),
+        (("--tpu-engine", "loky"), "--tpu-engine needs --tpu"),
+    ):
+        refused = report(*words)
+        assert refused.returncode == 2
+        assert why in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
 def test_the_compiler_leaves_no_logs_behind(tmp_path: Path) -> None:
     one = process.Process(tmp_path, 0)
     one.ask(Request(graphs.prepared(graphs.product(64, 64, 64)), V5E).task, 60.0)
