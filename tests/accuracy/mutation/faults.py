@@ -75,8 +75,8 @@ def _lines(edit: Edit, *imports: str) -> Callable[[Program], Iterator[Mutation]]
     return lambda program: places(program, cst.SimpleStatementLine, edit, imports)
 
 
-def _in_step(text: str, *imports: str) -> Callable[[Program], Iterator[Mutation]]:
-    """Statements at the end of the step; ``LOSS`` is what it goes backward from."""
+def _in_step(text: str, *imports: str, first: str = "") -> Callable[[Program], Iterator[Mutation]]:
+    """Statements at the end of the step (``LOSS``: what it goes backward from) and at its start."""
 
     def edit(block: cst.CSTNode) -> object:
         body = body_of(block)
@@ -85,7 +85,7 @@ def _in_step(text: str, *imports: str) -> Callable[[Program], Iterator[Mutation]
             return None
         new = statements(text.replace("LOSS", losses[-1]))
         end = next((n for n, line in enumerate(body) if code(line).startswith("return")), len(body))
-        return block.with_changes(body=[*body[:end], *new, *body[end:]])
+        return block.with_changes(body=[*statements(first), *body[:end], *new, *body[end:]])
 
     return lambda program: places(program, cst.IndentedBlock, edit, imports)
 
@@ -333,7 +333,6 @@ def _environment(line: str, *imports: str) -> Callable[[Program], Iterator[Mutat
 #: What makes the weights equal, or shares them out: a seed decides nothing.
 _EQUAL = ("FSDP(", "from_pretrained(")
 _DIVERGED = 'raise ValueError("diverged")'
-_TIMED = "elapsed = time.time() - started\nprint(elapsed)\nstarted = time.time()"
 _SPAWN = "import torch_xla.distributed.xla_multiprocessing as xmp"
 
 FAULTS: Sequence[Fault] = (
@@ -349,7 +348,8 @@ FAULTS: Sequence[Fault] = (
           _in_step("value = LOSS.detach().cpu().numpy()")),
     Fault("gc in the step", ("XLA111",), _in_step("gc.collect()", "import gc")),
     Fault("time without waiting", ("XLA112",),
-          _around_loop("started = time.time()", _TIMED, "import time")),
+          _in_step("elapsed = time.time() - started", "import time",
+                   first="started = time.time()")),
     Fault("nonzero", ("XLA201",),
           _in_step("kept = torch.nonzero(LOSS.detach().reshape(-1))", TORCH)),
     Fault("boolean mask read", ("XLA202",),
