@@ -19,6 +19,7 @@ _COMMANDS = {
     "lint": "xladoctor.cli.lint:lint",
     "profile": "xladoctor.cli.profile:profile",
     "report": "xladoctor.cli.report:report",
+    "graph": "xladoctor.cli.graph:graph",
     "plan": "xladoctor.cli.plan:plan",
     "compare": "xladoctor.cli.compare:compare",
     "treat": "xladoctor.cli.treat:treat",
