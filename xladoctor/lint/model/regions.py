@@ -31,6 +31,13 @@ _FRAMEWORKS = {
     "accelerate": "accelerate",
     "transformers": "transformers",
 }
+#: Lightning's names for strategies and accelerators, which only run on XLA devices.
+_FOR_XLA = frozenset(
+    {
+        "XLAStrategy", "XLAFSDPStrategy", "XLAAccelerator", "SingleDeviceXLAStrategy",
+        "TPUSpawnStrategy", "TPUAccelerator", "SingleTPUStrategy",
+    }
+)  # fmt: skip
 
 
 def is_xla(tree: Tree, names: Names) -> bool:
@@ -41,10 +48,25 @@ def is_xla(tree: Tree, names: Names) -> bool:
     if not roots & set(_FRAMEWORKS):
         return False
     words = {"tpu", "PJRT_DEVICE", "XLA_USE_BF16", "xla"}
+    imported = {name.rpartition(".")[2] for name in names.imported()}
+    if imported & _FOR_XLA or ("DistributedType" in imported and _asks_for_xla(tree, names)):
+        return True
     return any(literal.evaluated_value in words for literal in tree.strings) or any(
         argument.keyword is not None and argument.keyword.value == "tpu_cores"
         for call in tree.calls
         for argument in call.args
+    )
+
+
+def _asks_for_xla(tree: Tree, names: Names) -> bool:
+    """Whether Accelerate's ``DistributedType.XLA`` (once ``TPU``) is compared with anything."""
+    found = (
+        node for node in tree.by_type.get(cst.Attribute, ()) if isinstance(node, cst.Attribute)
+    )
+    return any(
+        node.attr.value in {"XLA", "TPU"}
+        and (names.resolve(node.value) or "").endswith(".DistributedType")
+        for node in found
     )
 
 
