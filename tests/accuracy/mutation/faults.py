@@ -234,7 +234,8 @@ def _torch_checkpoint(line: cst.CSTNode) -> object:
 
 
 def _local_metric(call: cst.Call) -> object:
-    return call.args[1].value if called(call) == "xm.mesh_reduce" else None
+    fits = called(call) == "xm.mesh_reduce" and code(call.args[2].value) != "np.array"
+    return call.args[1].value if fits else None
 
 
 def _setting(callee: str, name: str, value: str | None) -> Callable[[cst.Call], object]:
@@ -362,9 +363,8 @@ FAULTS: Sequence[Fault] = (
     Fault("plain step", ("XLA302",), _calls(_plain_step)),
     Fault("clip before the reduction", ("XLA303",), _clip_first),
     Fault("redundant barrier", ("XLA304",), _calls(_barrier)),
-    Fault("sync in the step", ("XLA304",), _in_step("torch_xla.sync()", "import torch_xla"),
-          unless=("torch_xla.sync()",)),
-    Fault("optimizer before the device", ("XLA305",), _optimizer_first),
+    Fault("optimizer before the device", ("XLA305",), _optimizer_first,
+          unless=("Accelerator(",)),  # its prepare() raises
     Fault("reduction dropped", ("XLA308",), _in_step('xm.all_reduce("sum", LOSS.detach())', XM),
           STARTS),
     Fault("torch's checkpoint", ("XLA312",), _lines(_torch_checkpoint)),
@@ -404,7 +404,8 @@ FAULTS: Sequence[Fault] = (
           _calls(_renamed("xr.world_size", "xm.xrt_world_size"), XM)),
     Fault("removed name: ordinal", ("XLA801",),
           _calls(_renamed("xr.global_ordinal", "xm.get_ordinal"), XM)),
-    Fault("cores of old Lightning", ("XLA901",), _calls(_setting("Trainer", "tpu_cores", "8"))),
+    Fault("cores of old Lightning", ("XLA901",), _calls(_setting("Trainer", "tpu_cores", "8")),
+          ("lightning",)),
     Fault("Trainer logs each step", ("XLA905",),
           _calls(_setting("TrainingArguments", "logging_steps", "1"))),
     Fault("Trainer keeps the last batch", ("XLA905",),
