@@ -392,7 +392,7 @@ FAULTS: Sequence[Fault] = (
     Fault("read before the closure", ("XLA107", "XLA113", "XLA101"), _calls(_read_before_closure)),
     Fault("batches moved by hand", ("XLA301", "XLA603"), _by_hand),
     Fault("tensor made on the host", ("XLA604",),
-          _before_backward("LOSS = LOSS * torch.tensor([2.0]).to(LOSS.device)", TORCH)),
+          _before_backward("LOSS = LOSS + torch.zeros(1).to(LOSS.device)", TORCH)),
     Fault("variable that nothing reads", ("XLA701",),
           _environment('os.environ["XLA_USE_BF16"] = "1"', "import os")),
     Fault("CUDA's autocast", ("XLA703",), _calls(_cuda_autocast)),
