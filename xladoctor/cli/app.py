@@ -26,6 +26,7 @@ _COMMANDS = {
     "explain": "xladoctor.cli.explain:explain",
     "rules": "xladoctor.cli.rules:rules",
     "probe": "xladoctor.cli.probe:probe",
+    "server": "xladoctor.cli.server:server",
     "env": "xladoctor.cli.env:env",
 }
 
