@@ -93,14 +93,25 @@ def chosen(texts: Mapping[str, str], count: int, seed: int, only: str = "") -> I
     """Mutants picked by the seed, as many of each fault and spelling as there are."""
     rng = random.Random(seed)
     groups = collections.defaultdict(list)
+    fits = {
+        (name, spelling)
+        for name, text in texts.items()
+        for spelling, make in SPELLINGS.items()
+        if spelled(text, make, random.Random(seed)) is not None
+    }
     for item in planted(texts, only):
         for spelling in SPELLINGS:
-            groups[item[1].name, spelling].append(item)
+            if (item[0], spelling) in fits:
+                groups[item[1].name, spelling].append(item)
     for group in groups.values():
         rng.shuffle(group)
     left = count
+    order = list(groups)
+    rng.shuffle(order)
     while left and groups:
-        for key in list(groups):
+        for key in order:
+            if key not in groups:
+                continue
             made = _next(groups[key], key[1], seed)
             if not groups[key]:
                 del groups[key]

@@ -234,8 +234,10 @@ def _torch_checkpoint(line: cst.CSTNode) -> object:
 
 
 def _local_metric(call: cst.Call) -> object:
-    fits = called(call) == "xm.mesh_reduce" and code(call.args[2].value) != "np.array"
-    return call.args[1].value if fits else None
+    if called(call) != "xm.mesh_reduce" or code(call.args[2].value) == "np.array":
+        return None
+    # The mean loss of a core's own training says little less than that of all.
+    return None if "loss" in code(call.args[0].value) else call.args[1].value
 
 
 def _setting(callee: str, name: str, value: str | None) -> Callable[[cst.Call], object]:
@@ -309,13 +311,15 @@ def _by_hand(program: Program) -> Iterator[Mutation]:
         if called(node).split(".")[-1] == "MpDeviceLoader":
             return node.args[0].value  # type: ignore[attr-defined]
         target = getattr(node, "target", None)
-        names = [code(item.value) for item in getattr(target, "elements", ())]
+        elements = getattr(target, "elements", ())
+        names = [code(item.value) for item in elements] or [code(target or cst.Name("_"))]
         if names[1:] and names[1].startswith("("):  # step, (x, y)
             names = names[1].strip("()").split(", ")
         body = body_of(getattr(node, "body", node))
-        if not isinstance(node, cst.For) or len(names) != 2:
+        if not isinstance(node, cst.For) or not all(name.isidentifier() for name in names):
             return None
-        if not any("model(" in code(line) for line in body):
+        lines = [code(line) for line in body if not isinstance(line, cst.For)]
+        if not any("model(" in line for line in lines):
             return None
         move = "\n".join(f"{name} = {name}.to(device)" for name in names if name != "_")
         return node.with_changes(body=node.body.with_changes(body=[*statements(move), *body]))
@@ -332,7 +336,7 @@ def _environment(line: str, *imports: str) -> Callable[[Program], Iterator[Mutat
 
 
 #: What makes the weights equal, or shares them out: a seed decides nothing.
-_EQUAL = ("FSDP(", "from_pretrained(")
+_EQUAL = ("FSDP(", "from_pretrained(", "broadcast_master_param(")
 _DIVERGED = 'raise ValueError("diverged")'
 _SPAWN = "import torch_xla.distributed.xla_multiprocessing as xmp"
 
@@ -376,13 +380,13 @@ FAULTS: Sequence[Fault] = (
     Fault("collective on the master", ("XLA405",),
           _in_step('if xm.is_master_ordinal():\n    xm.rendezvous("here")', XM), STARTS),
     Fault("mesh_reduce on the master", ("XLA405",), _lines(_master_only("xm.mesh_reduce"))),
-    Fault("every core writes", ("XLA406",), _calls(_plain_save, TORCH)),
+    Fault("every core writes", ("XLA406", "XLA721"), _calls(_plain_save, TORCH)),
     Fault("device before the start", ("XLA407",), _lines(_before_start, "import torch_xla")),
     Fault("shuffle beside a sampler", ("XLA409",), _calls(_shuffled_twice)),
     Fault("sampler of one", ("XLA409",), _calls(_sampler_of_one)),
     Fault("master-only evaluation", ("XLA418", "XLA405"),
           _lines(_master_only("evaluate", "accuracy"), XM)),
-    Fault("metric of one core", ("XLA419", "XLA427"), _calls(_local_metric)),
+    Fault("metric of one core", ("XLA405", "XLA419", "XLA427"), _calls(_local_metric)),
     Fault("meeting in the step", ("XLA423",), _in_step('xm.rendezvous("step")', XM), STARTS),
     Fault("seed by the core", ("XLA426",), _calls(_seed_by_core, XR), STARTS, _EQUAL),
     Fault("seed removed", ("XLA426",), _lines(_removed("torch.manual_seed")), STARTS, _EQUAL),
@@ -390,7 +394,7 @@ FAULTS: Sequence[Fault] = (
     Fault("function as condition", ("XLA439",),
           lambda program: places(program, cst.If, _not_asked)),
     Fault("read before the closure", ("XLA107", "XLA113", "XLA101"), _calls(_read_before_closure)),
-    Fault("batches moved by hand", ("XLA301", "XLA603"), _by_hand),
+    Fault("batches moved by hand", ("XLA301", "XLA603"), _by_hand, ("DataLoader(",)),
     Fault("tensor made on the host", ("XLA604",),
           _before_backward("LOSS = LOSS + torch.zeros(1).to(LOSS.device)", TORCH)),
     Fault("variable that nothing reads", ("XLA701",),

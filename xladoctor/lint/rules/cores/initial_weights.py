@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Class, Kind, LoopKind
+from xladoctor.lint.model import Class, Function, Kind, LoopKind
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
@@ -104,8 +104,9 @@ def _made_elsewhere(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool
     """``build_model(config).to(device)``: a model of another file that is trained here.
 
     Behind a seed of each core's own it is told whoever makes it. Without any seed it is told of
-    a class alone (``Net(64).to(device)``): a function may well load what it makes. (A seed of each
-    core's own that comes later makes nothing equal.)
+    a class alone (``Net(64).to(device)``), or of a function of this file that puts layers together:
+    another one may well load what it makes. (A seed of each core's own that comes later makes
+    nothing equal.)
     """
     value = model.value(call.node)
     if call.method != "to" or value.kind is not Kind.MODEL or not value.on_device:
@@ -124,7 +125,12 @@ def _made_elsewhere(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool
         not alike
         and _is_trained(model, call)
         and any(
-            _of_a_class(model, maker) and _draws(model, maker) and not _names_weights(model, maker)
+            (
+                _of_a_class(model, maker)
+                and _draws(model, maker)
+                and not _names_weights(model, maker)
+            )
+            or _puts_together(model, maker)
             for maker in makers
         )
     )
@@ -153,8 +159,24 @@ def _makers(model: FileModel, moved: CallSite) -> Iterator[cst.Call]:
         yield made
     if isinstance(made, cst.Name):
         for item in model.bindings(made.value, made):
-            if isinstance(item.node, cst.Call) and _of_a_class(model, item.node):
+            if isinstance(item.node, cst.Call):
                 yield item.node
+
+
+def _puts_together(model: FileModel, node: cst.Call) -> bool:
+    """``def net(): return nn.Sequential(nn.Linear(8, 8))``: new layers, nothing that is read."""
+    target = model.call(node).target
+    if not isinstance(target, Function):
+        return False
+    reached = model.reached(target.node)
+    names = [call.name or "" for call in reached]
+    layers = any(name.startswith("torch.nn.") and name[9:10].isupper() for name in names)
+    return layers and not any(
+        call.method in {"from_pretrained", "load_state_dict"}
+        or (call.name or "").startswith(("torchvision.models.", "timm.", "transformers."))
+        or _given(model, call, "pretrained", "weights")
+        for call in reached
+    )
 
 
 def _of_a_class(model: FileModel, node: cst.Call) -> bool:
