@@ -15,6 +15,7 @@ from rich.console import Console
 
 from xladoctor.capture import rundir
 from xladoctor.cli import boundary
+from xladoctor.cli.page import with_page
 from xladoctor.cli.tpu import ask, chosen, tpu_options
 from xladoctor.errors import SourceError, UsageError
 from xladoctor.report import FORMATS, render
@@ -79,6 +80,7 @@ def report(
     tpu: str | None,
     tpu_time_limit: float,
     tpu_graphs: int,
+    tpu_engine: str | None,
     jobs: int,
     trace: Path | None,
     output_format: str,
@@ -99,11 +101,13 @@ def report(
     if sources.count(readings.STDIN) > 1:
         raise UsageError("standard input (-) is given more than once: it can be read only once")
     stdin = open_stdin() if readings.STDIN in sources else None
-    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, jobs)
+    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, tpu_engine, jobs)
     read = readings.load(sources, stdin)
     costs, notes = ask(wanted, read, Console(stderr=True, highlight=False))
     result = diagnosis.diagnose(read, tpu=costs, notes=notes)
     write_trace(result, trace)
+    if output_format == "html":
+        result = with_page(result, read)
     width, color = terminal_options(output_file)
     write(render(result, output_format, width=width, color=color), output_file)
     return 0

@@ -36,8 +36,8 @@ _MEANING = {
     "XLA437": "The checkpoint holds one core's share of the model",
     "XLA412": "The cores train different models",
     "XLA301": "The graph is never ended where a step ends",
-    "XLA201": "Shapes depend on the data, so graphs cannot be used again",
-    "XLA202": "Shapes depend on the data, so graphs cannot be used again",
+    "XLA201": "Shapes depend on the data, so graphs cannot be reused",
+    "XLA202": "Shapes depend on the data, so graphs cannot be reused",
     "XLA702": "Device memory is short",
     "XLA710": "Device memory grows from step to step",
     "XLA414": "One core comes late and the others wait for it",
@@ -172,7 +172,7 @@ def _early(case: Case) -> Answer | None:
             steps = plural(run.step_count, run.step_word) if run.step_count else "no step"
             return (
                 "It is too early to tell.",
-                f"Of each core {steps} was seen, and the first {EARLY_STEPS} are warm-up.",
+                f"Each core was seen for {steps}, and the first {EARLY_STEPS} are warm-up.",
                 "Let the program take some 20 steps and profile again.",
             )
         return None
