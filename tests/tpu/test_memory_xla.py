@@ -30,10 +30,10 @@ LEAST = {
     "optimizer": 4 * 4_400_000 * 128 * 4,
     # Logits for each word: one tensor.
     "vocabulary": 41_600 * 50_304 * 4,
-    # The inputs of 20 layers, kept for the backward pass.
-    "activations": 20 * 32_768 * 4_096 * 4,
-    # Scores of attention after the softmax, kept for the backward pass, by 6 layers.
-    "attention": 6 * 8 * 12 * 2_048 * 2_048 * 4,
+    # The embedding, its gradient and its momentum.
+    "momentum": 3 * 6_000_000 * 128 * 4,
+    # One large weight and the two moments of Adam; its gradient may be used where it is made.
+    "dense": 3 * 16_384 * 41_216 * 4,
 }
 
 PROGRAM = """\
@@ -45,46 +45,29 @@ from torch import nn
 
 case = sys.argv[1]
 device = torch_xla.device()
-
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inputs = nn.Linear(768, 3 * 768)
-        self.out = nn.Linear(768, 768)
-
-    def forward(self, x):
-        q, k, v = self.inputs(x).view(8, 2048, 3, 12, 64).permute(2, 0, 3, 1, 4)
-        scores = torch.softmax(q @ k.transpose(-1, -2) / 8, -1)
-        return x + self.out((scores @ v).transpose(1, 2).reshape(8, 2048, 768))
-
-
+x = torch.zeros(256, dtype=torch.long)
 if case == "optimizer":
     model = nn.Embedding(4_400_000, 128)
-    x = torch.zeros(256, dtype=torch.long)
+elif case == "momentum":
+    model = nn.Embedding(6_000_000, 128)
 elif case == "vocabulary":
-    model = nn.Linear(128, 50_304)
-    x = torch.zeros(41_600, 128)
-elif case == "activations":
-    model = nn.Sequential(*(nn.Sequential(nn.Linear(4096, 4096), nn.Tanh()) for _ in range(20)))
-    x = torch.zeros(32_768, 4096)
+    model, x = nn.Linear(128, 50_304), torch.zeros(41_600, 128)
 else:
-    model = nn.Sequential(*(Attention() for _ in range(6)))
-    x = torch.zeros(8, 2048, 768)
-model = model.to(device)
-x = x.to(device)
-labels = torch.zeros(41_600, dtype=torch.long, device=device)
-if case == "optimizer":
+    model, x = nn.Linear(16_384, 41_216, bias=False), torch.zeros(64, 16_384)
+model, x = model.to(device), x.to(device)
+labels = torch.zeros(x.shape[0], dtype=torch.long, device=device)
+if case in ("optimizer", "dense"):
     optimizer = torch.optim.Adam(model.parameters())
 else:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    momentum = 0.9 if case == "momentum" else 0.0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
 for _ in range(12):
     optimizer.zero_grad()
     out = model(x)
-    if case == "vocabulary":
-        loss = nn.functional.cross_entropy(out, labels)
-    else:
+    if x.dtype == torch.long:
         loss = out.pow(2).mean()
+    else:
+        loss = nn.functional.cross_entropy(out, labels)
     loss.backward()
     optimizer.step()
     torch_xla.sync()
