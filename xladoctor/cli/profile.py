@@ -74,7 +74,8 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE",
-    help="Also write the report as one self-contained HTML page.",
+    help="Also write the report as one self-contained HTML page, with the lines of the source that "
+    "cost time.",
 )  # fmt: skip
 @trace_option
 @click.option(
