@@ -70,7 +70,7 @@ def _show_page(run: Run) -> None:
     """The page below the cell, in a frame of its own; as text where only text is shown."""
     from IPython import display as notebook
 
-    from xladoctor.cli.page import with_page
+    from xladoctor.page import with_page
 
     show: Any = notebook.display
 

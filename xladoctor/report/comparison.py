@@ -128,7 +128,8 @@ def headline(comparison: Comparison) -> str:
 def _terminal(comparison: Comparison, names: tuple[str, str], width: int, *, color: bool) -> str:
     out = io.StringIO()
     console = Console(
-        file=out, width=width, force_terminal=color, no_color=not color, highlight=False,
+        file=out, width=width, force_jupyter=False,
+        force_terminal=color, no_color=not color, highlight=False,
         color_system="truecolor" if color else None, emoji=False, markup=False,
         legacy_windows=False,
     )  # fmt: skip
