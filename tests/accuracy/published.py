@@ -129,7 +129,9 @@ def _plan(plans: list[dict[str, Any]], known: dict[str, Any]) -> str:
         program = " ".join(plan["program"])
         command = f"xladoctor plan --tpu {plan['target']} -- tests/accuracy/published/{program}"
         rows = [
-            f"`{command} --batch-size '{{{sizes}}}'`:",
+            "## Batch sizes of a ResNet-50",
+            "",
+            f"`{command} --batch-size '{{{sizes}}}'`, as far as it is measured:",
             "",
             "| batch of a core | memory | of | fits | device time | samples/s/core | matrix unit |",
             "|---|---|---|---|---|---|---|",
@@ -143,7 +145,8 @@ def _plan(plans: list[dict[str, Any]], known: dict[str, Any]) -> str:
             row = Row(tuple(one["program"]), {"--batch-size": str(size)}, one["target"], **kept)
             found.append(row)
             rows.append(_cells(size, row))
-        out.append("\n".join([*rows, "", *(f"{sentence}.  " for sentence in advice(found))]))
+        if found:
+            out.append("\n".join([*rows, "", *(f"{sentence}.  " for sentence in advice(found))]))
     return "\n\n".join(out)
 
 
