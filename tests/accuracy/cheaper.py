@@ -53,7 +53,7 @@ def _measured(kind: str) -> dict[str, Any]:
         for which in ("trace", *SETS):
             words = [sys.executable, __file__, which, kind, str(graph)]
             done = subprocess.run(
-                words, stdout=subprocess.PIPE, text=True, check=True,
+                words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True,
                 env={**os.environ, "CHEAPER_CHILD": "1"},
             )  # fmt: skip
             if which != "trace":
