@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from xladoctor.lint import sources
+from xladoctor.lint import library, sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Facts:
     Attributes:
         root: It names torch_xla, or a framework and TPUs.
         lines: How many lines it has.
-        modules: What it imports, as its imports spell it.
+        modules: What it imports, as its imports spell it, but for packages that the library knows.
     """
 
     root: bool
@@ -111,7 +111,10 @@ class Files:
             return known
         text = self.source(name).text
         root = _ROOT.search(text) is not None
-        found = Facts(root, text.count("\n") + 1, tuple(imported_modules(text)))
+        modules = imported_modules(text)
+        known_ones = library.answered() if modules else frozenset()
+        asked = tuple(item for item in modules if item.partition(".")[0] not in known_ones)
+        found = Facts(root, text.count("\n") + 1, asked)
         if self._cache is not None and digest:
             self._cache.keep_facts(digest, found)
         return found

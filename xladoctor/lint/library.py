@@ -103,9 +103,21 @@ class Library:
 
 
 @functools.cache
+def _table() -> Mapping[str, Any]:
+    return catalogue.table("library")
+
+
+@functools.cache
 def builtin() -> Library:
     """The library that comes with xladoctor."""
-    return Library(read(catalogue.table("library"), "library.toml"))
+    rows = {key: value for key, value in _table().items() if key != "answered"}
+    return Library(read(rows, "library.toml"))
+
+
+@functools.cache
+def answered() -> frozenset[str]:
+    """Packages whose names are answered by tables and rules: their source is never modelled."""
+    return frozenset(_table()["answered"])
 
 
 @functools.lru_cache(maxsize=16)
