@@ -114,7 +114,8 @@ class Cache:
                 return None
             self._use(entry)
             modules = tuple(str(item) for item in entry["modules"])
-            return Facts(bool(entry["root"]), int(entry["lines"]), modules)
+            sound = bool(entry["sound"])
+            return Facts(bool(entry["root"]), int(entry["lines"]), modules, sound)
         except _BROKEN:
             return None
 

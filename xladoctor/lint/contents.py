@@ -29,11 +29,13 @@ class Facts:
         root: It names torch_xla, or a framework and TPUs.
         lines: How many lines it has.
         modules: What it imports, as its imports spell it, but for packages that the library knows.
+        sound: Python parses it, and LibCST can.
     """
 
     root: bool
     lines: int
     modules: tuple[str, ...]
+    sound: bool = False
 
 
 class KeptFacts(Protocol):
@@ -114,7 +116,8 @@ class Files:
         modules = imported_modules(text)
         known_ones = library.answered() if modules else frozenset()
         asked = tuple(item for item in modules if item.partition(".")[0] not in known_ones)
-        found = Facts(root, text.count("\n") + 1, asked)
+        sound = sources.syntax_error(text) is None and sources.too_much(text) is None
+        found = Facts(root, text.count("\n") + 1, asked, sound)
         if self._cache is not None and digest:
             self._cache.keep_facts(digest, found)
         return found
@@ -126,7 +129,7 @@ def imported_modules(text: str) -> list[str]:
     if not isinstance(tree, ast.Module):
         return []
     found: dict[str, None] = {}
-    for node in ast.walk(tree):
+    for _, node in sources.statements(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 parts = alias.name.split(".")[:_DEEPEST]

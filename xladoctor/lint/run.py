@@ -105,11 +105,13 @@ class _Work:
         group: Which, and what imports what.
         data: What they hold; those that cannot be read are left out.
         plans: What to do with each of those that were given.
+        sound: Those of which it is known already that they can be parsed.
     """
 
     group: Group
     data: Mapping[str, bytes]
     plans: Mapping[str, Plan]
+    sound: frozenset[str] = frozenset()
 
     def plan(self, name: str) -> Plan:
         """What to do with a file; those that were not given are only known."""
@@ -131,6 +133,7 @@ def lint_group(work: _Work) -> list[FileResult]:
             plan(name).options_for(name),
             group.imports.get(name, {}),
             wanted=name in plans,
+            sound=name in work.sound,
         )
         for name in group.names
     }
@@ -146,7 +149,7 @@ def lint_group(work: _Work) -> list[FileResult]:
 
         def again(source: Source, name: str = name) -> Result:
             changed = [
-                dataclasses.replace(member, source=source)
+                dataclasses.replace(member, source=source, sound=False)
                 if other == name
                 else dataclasses.replace(member, wanted=False)
                 for other, member in members.items()
@@ -168,7 +171,7 @@ def _lint_safely(work: _Work) -> list[FileResult]:
     except Exception as error:  # noqa: BLE001  (one file must not stop the others)
         group = work.group
         if len(group.names) > 1:
-            alone = [_Work(linking.Group((name,), (name,)), work.data, work.plans)
+            alone = [_Work(linking.Group((name,), (name,)), work.data, work.plans, work.sound)
                      for name in group.given]  # fmt: skip
             return [result for one in alone for result in _lint_safely(one)]
         [name] = group.given
@@ -212,7 +215,12 @@ def lint_files(
     done: dict[str, FileResult] = {}
     fresh: list[tuple[_Work, str | None]] = []
     for group in linking.groups(names, files):
-        work = _Work(group, _contents(group, files), {name: plans[name] for name in group.given})
+        work = _Work(
+            group,
+            _contents(group, files),
+            {name: plans[name] for name in group.given},
+            frozenset(name for name in group.names if files.facts(name).sound),
+        )
         key = _key(cache, work, files) if cache is not None else None
         known = _known(cache, key, work) if cache is not None and key is not None else None
         if known is None:
