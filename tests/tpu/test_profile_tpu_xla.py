@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from tests.test_contract import PLACE, wrong
+from tests.test_data import schema, strict
 from tests.tpu import graphs
 
 pytest.importorskip("torch_xla")
@@ -119,6 +121,8 @@ def test_the_report_has_an_entry_for_each_target_in_its_fixed_form(folder: Path)
     for entry in found:
         assert wrong(ENTRY, entry) == []
         assert entry["graphs"]
+    whole = json.loads((folder / "report.json").read_text())
+    jsonschema.Draft202012Validator(strict(schema())).validate(whole)
     assert PLACE  # the shape of places is that of all reports
 
 
