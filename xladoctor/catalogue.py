@@ -9,11 +9,9 @@ the package.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import re
 import sys
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,12 +110,16 @@ def catalogue_dir() -> Traversable:
     Raises:
         CatalogueError: Neither is there.
     """
+    here = Path(__file__).resolve().parent
+    checkout = here.parent / "rules"
+    for folder in (here / "_rules", checkout):
+        if (folder / "README.md").is_file():
+            return folder
+    from importlib import resources  # of a package in an archive; takes time to load
+
     packed = resources.files("xladoctor") / "_rules"
     if packed.is_dir():
         return packed
-    checkout = Path(__file__).resolve().parent.parent / "rules"
-    if (checkout / "README.md").is_file():
-        return checkout
     raise CatalogueError(
         f"the rule pages are missing from this installation ({checkout} does not exist): "
         "install xladoctor again"
@@ -185,6 +187,8 @@ def suggestion(text: str) -> str:
 
     Nothing is said where many are equally near: three digits are near to those of most rules.
     """
+    import difflib
+
     wanted = text.strip()[:_LONGEST]
     # Letters that look like digits, and codes without the letters before them.
     digits = wanted.upper().removeprefix("XLA").translate(str.maketrans("OIL", "011"))
@@ -216,9 +220,21 @@ def same_problems() -> dict[str, frozenset[str]]:
 @functools.cache
 def table(name: str) -> dict[str, Any]:
     """A table of facts, ``rules/tables/<name>.toml``."""
+    return tomllib.loads(_table_text(name))
+
+
+@functools.cache
+def rows(name: str, key: str) -> list[dict[str, Any]]:
+    """The ``[[key]]`` rows with which a table ends; what stands before them is not parsed."""
+    mark = f"\n[[{key}]]\n"
+    _, found, text = _table_text(name).partition(mark)
+    return list(tomllib.loads(found + text).get(key, ()))
+
+
+def _table_text(name: str) -> str:
     path = catalogue_dir() / "tables" / f"{name}.toml"
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise CatalogueError(
             f"the table {name}.toml is missing from this installation: install xladoctor again"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor import catalogue
 from xladoctor.errors import UsageError
-from xladoctor.lint import discovery, fixes, linking, sources
+from xladoctor.lint import discovery, linking, sources
 from xladoctor.lint import plugins as loading
 from xladoctor.lint.asked import UNPARSABLE, Failure, LintOptions, Member, Result
 from xladoctor.lint.contents import Files
@@ -68,11 +67,11 @@ class Plan:
 
     def fixes(self, finding: Finding) -> bool:
         """Whether a finding is to be fixed, and can be."""
-        return (
-            self.fix != "no"
-            and fixes.is_applicable(finding, unsafe=self.fix == "unsafe")
-            and self.wants(finding)
-        )
+        if self.fix == "no":
+            return False
+        from xladoctor.lint import fixes
+
+        return fixes.is_applicable(finding, unsafe=self.fix == "unsafe") and self.wants(finding)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -155,6 +154,8 @@ def lint_group(work: _Work) -> list[FileResult]:
                 for other, member in members.items()
             ]
             return engine.lint_together(changed)[list(members).index(name)]
+
+        from xladoctor.lint import fixes
 
         unsafe = plan(name).fix == "unsafe"
         fixed = fixes.fix(data[name], name, again, unsafe=unsafe, fixable=wanted)
@@ -262,6 +263,8 @@ def _linted(
         with _seldom_collecting():
             yield from map(_lint_safely, work)
         return
+    import concurrent.futures
+
     # The largest first: the last to end is then a small one, and no process waits long for it.
     sizes = [sum(map(len, item.data.values())) for item in work]
     order = sorted(range(len(work)), key=lambda index: -sizes[index])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import codecs
 import dataclasses
-import difflib
 import functools
 import io
 import json
@@ -398,6 +397,8 @@ def difference(name: str, before: bytes, after: bytes) -> list[str]:
 
     Those of a notebook are the rows of its code cells; a comment tells where each cell begins.
     """
+    import difflib
+
     old, new = (_rows(from_bytes(version, name)) for version in (before, after))
     return list(difflib.unified_diff(old, new, name, name, lineterm=""))
 
