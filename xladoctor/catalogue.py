@@ -131,7 +131,7 @@ _registered: dict[str, Page] = {}
 
 def pages() -> dict[str, Page]:
     """All pages by code, sorted by code; those of the user's own rules after ours."""
-    return {**_shipped(), **dict(sorted(_registered.items()))}
+    return {**_shipped(), **dict(sorted(_registered.items()))} if _registered else _shipped()
 
 
 def register(page: Page) -> None:

@@ -97,6 +97,12 @@ class Library:
         return frozenset(name.dotted for name in self.names.values() if effect in name.effects)
 
     @functools.cache  # noqa: B019
+    def methods(self, effect: Effect) -> frozenset[str]:
+        """The names of the methods that have an effect, without their classes."""
+        parts = (dotted.split(".") for dotted in self.doing(effect))
+        return frozenset(part[-1] for part in parts if part[-2][:1].isupper())
+
+    @functools.cache  # noqa: B019
     def equalling(self, what: Equal) -> frozenset[str]:
         """The names after which something is the same on every core."""
         return frozenset(name.dotted for name in self.names.values() if name.equal is what)
