@@ -123,7 +123,8 @@ def _models(
             of.append(member)
     if not parts:
         return {}, failed
-    program = _guarded(of[0].source, lambda: Program(parts))
+    own = next((member.options.library for member in of if member.options.library), "")
+    program = _guarded(of[0].source, lambda: Program(parts, library.extended(own)))
     if isinstance(program, Result) and len(parts) > 1:
         # Too much, or too deep, together: each by itself then.
         models: dict[str, FileModel] = {}

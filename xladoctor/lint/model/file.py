@@ -81,7 +81,7 @@ class FileModel:
         library: Library | None = None,
     ) -> None:
         if of is None:
-            program = Program([Part(Unit(text, shell=shell))])
+            program = Program([Part(Unit(text, shell=shell))], library)
             of = (program, program.parts[0])
         self._program, self._part = of
         self.text = self._part.unit.text

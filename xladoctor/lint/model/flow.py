@@ -41,6 +41,7 @@ from xladoctor.lint.model.values import (
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
+    from xladoctor.lint.library import Library
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.statements import Env
 
@@ -93,10 +94,18 @@ class Flow:
         names: What their names are bound to.
         xla: The modules that are for XLA devices: only there are names such as ``device`` or the
             arguments of ``forward`` believed.
+        library: What names of libraries do.
     """
 
-    def __init__(self, tree: Tree, names: Names | LinkedNames, xla: frozenset[cst.Module]) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        names: Names | LinkedNames,
+        xla: frozenset[cst.Module],
+        library: Library,
+    ) -> None:
         self.tree = tree
+        self.library = library
         self.names = names
         self._xla = xla
         self._module = tree.modules[0]  # the one whose code runs just now
