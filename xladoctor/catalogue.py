@@ -68,7 +68,6 @@ class Page:
             "XLA8"); "" if any beginning does.
         text: The whole page, Markdown.
         url: Where it can be read.
-        examples: Its executable blocks, in order.
         per_step: What it finds costs something each time round a loop: the message says which.
         needed_to_run: Without its fix the program may not run at all: it is made before others.
         changes_numbers: Its fix is meant to change what is trained on, or how.
@@ -87,11 +86,15 @@ class Page:
     select: str
     text: str
     url: str
-    examples: tuple[Example, ...]
     per_step: bool = False
     needed_to_run: bool = False
     changes_numbers: bool = False
     same_problem_as: tuple[str, ...] = ()
+
+    @property
+    def examples(self) -> tuple[Example, ...]:
+        """Its executable blocks, in order."""
+        return examples_of(self.text)
 
     @property
     def readable(self) -> str:
@@ -145,6 +148,7 @@ def register(page: Page) -> None:
     _registered[page.code] = page
 
 
+@functools.cache
 def examples_of(text: str) -> tuple[Example, ...]:
     """The ``py bad``, ``py good`` and ``py fixed`` blocks of a page's text."""
     return tuple(
@@ -250,10 +254,10 @@ def parse_page(filename: str, text: str) -> Page:
     title = _TITLE.match(text.partition("\n")[0])
     if title is None:
         raise CatalogueError(f"{filename}: the first line must read '# name (XLA123)'")
-    blocks = list(_BLOCK.finditer(text))
-    if not blocks or blocks[0]["info"].strip() != "toml":
+    first = _BLOCK.search(text)
+    if first is None or first["info"].strip() != "toml":
         raise CatalogueError(f"{filename}: the first fenced block must be 'toml'")
-    facts = tomllib.loads(blocks[0]["body"])
+    facts = tomllib.loads(first["body"])
     stem = filename.removesuffix(".md")
     if (facts.get("code"), facts.get("name")) != (title["code"], title["name"]) or stem != (
         f"{title['code']}-{title['name']}"
@@ -273,7 +277,6 @@ def parse_page(filename: str, text: str) -> Page:
             select=facts.get("select", ""),
             text=text,
             url=PAGE_URL.format(stem=stem),
-            examples=examples_of(text),
             per_step=facts.get("per_step", False),
             needed_to_run=facts.get("needed_to_run", False),
             changes_numbers=facts.get("changes_numbers", False),

@@ -133,12 +133,12 @@ def _walk(
         if ignores is not None:
             ignores = [*ignores, *_ignore_file(folder)]
         for found in entries:
-            entry = folder / found.name
-            is_folder = os.path.isdir(entry)  # noqa: PTH112  (says no where Path raises)
-            if not is_folder and entry.suffix not in SUFFIXES:
+            is_folder = os.path.isdir(found.path)  # noqa: PTH112  (says no where others raise)
+            if not is_folder and os.path.splitext(found.name)[1] not in SUFFIXES:  # noqa: PTH122
                 continue
             if is_folder and found.is_symlink():
                 continue  # may lead around in a circle; ruff does not follow it either
+            entry = folder / found.name
             if _excluded(entry, spec, root, folder=is_folder):
                 continue
             if ignores and _ignored(entry, ignores, folder=is_folder):

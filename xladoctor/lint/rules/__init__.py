@@ -190,7 +190,6 @@ def _page(
         select="",
         text=f"# {name} ({code})\n\n{text}\n",
         url="",
-        examples=catalogue.examples_of(f"# {name} ({code})\n\n{text}\n"),
     )
 
 
