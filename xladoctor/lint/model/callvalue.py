@@ -115,15 +115,20 @@ class CallEvaluator:
             method = self._flow.method(called.instance.cls, name)
             if method is not None:
                 result = self.enter(node, method, called, arguments)
+        values = [value for _, value in arguments]
         if called.kind in {Kind.MODEL, Kind.LOSS}:
             if result.kind in {Kind.DEVICE_TENSOR, Kind.CONTAINER, Kind.CPU_TENSOR}:
                 return result
-            return self._model_output(node, called, [value for _, value in arguments])
+            return self._model_output(node, called, values)
+        if called.kind is Kind.OBJECT and called.instance is None:
+            # Of another package: who takes what it gives back to the host believes it elsewhere.
+            local = any(value.local for value in values)
+            return Value(local=local, made_of_device=_any_on_device(values))
         return result
 
     def _model_output(self, node: cst.Call, model: Value, values: Sequence[Value]) -> Value:
         local = any(value.local for value in values)
-        if any(value.holds_device_tensor for value in values) or model.on_device:
+        if _any_on_device(values) or model.on_device:
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values) or node, local=local)
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
@@ -288,8 +293,10 @@ class CallEvaluator:
             return Value(Kind.LOADER, certain=True, origin=node)
         if name.startswith("torch.utils.data.") and last.endswith("Sampler"):
             return Value(Kind.SAMPLER, certain=True, origin=node, type_name=name)
-        if name.startswith("torch.optim.lr_scheduler."):
+        if name.startswith("torch.optim.lr_scheduler.") or last == "SWALR":
             return Value(Kind.SCHEDULER, certain=True, origin=node, type_name=name)
+        if name.startswith("torch.optim.swa_utils."):
+            return _wrapped(values, node, name) if last == "AveragedModel" else UNKNOWN
         if name.startswith("torch.optim."):
             return Value(Kind.OPTIMIZER, certain=True, origin=node, type_name=name)
         if name.startswith("torch.nn.") and last[:1].isupper() and ".utils." not in name:
@@ -322,6 +329,8 @@ class CallEvaluator:
             return Value(Kind.DEVICE_TENSOR, certain, _origin(known), local=local)
         if name in know.FACTORIES:
             return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
+        if name in know.GRADIENT_NORMS and self._flow.steps():
+            return Value(Kind.DEVICE_TENSOR, origin=node)
         tensors = [_flat(value) for value in values if value.kind is not Kind.NUMBER]
         if tensors and all(value.kind is Kind.CPU_TENSOR for value in tensors):
             return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
@@ -350,14 +359,30 @@ class CallEvaluator:
             return Value(Kind.OPTIMIZER, certain=True, origin=node)
         if last[:1].isupper() and _trains_parameters(node):
             return Value(Kind.OPTIMIZER, origin=node)
+        if last[:1].isupper() and know.AVERAGE_NAME.search(last) and _is_model(values):
+            return _wrapped(values, node, name)
         if last[:1].isupper():
             kind = Kind.LOSS if last.endswith(("Loss", "Criterion")) else Kind.OBJECT
             return Value(kind, certain=True, origin=node, type_name=name)
         local = any(value.local for value in values)
-        given = any(value.holds_device_tensor for value in values)
+        given = _any_on_device(values)
         if given and know.LOSS_FUNCTION.search(last):
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values), local=local)
         return Value(local=local, made_of_device=given)
+
+
+def _any_on_device(values: Sequence[Value]) -> bool:
+    return any(value.holds_device_tensor for value in values)
+
+
+def _is_model(values: Sequence[Value]) -> bool:
+    return bool(values) and values[0].kind is Kind.MODEL
+
+
+def _wrapped(values: Sequence[Value], node: cst.CSTNode, name: str) -> Value:
+    """A copy of a model, or a model around it: where the first is, it is too."""
+    on = values[0].on_device if _is_model(values) else False
+    return Value(Kind.MODEL, certain=True, origin=node, on_device=on, type_name=name)
 
 
 def _trains_parameters(node: cst.Call) -> bool:

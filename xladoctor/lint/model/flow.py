@@ -289,12 +289,14 @@ class Flow:
             for context in waiting:
                 self._run(*context)
 
-    def _contexts(self, function: Function) -> list[Instance | None]:
+    def _contexts(self, function: Function) -> Sequence[Instance | None]:
         """For a function that nothing in the file is seen to call: the objects it may belong to."""
         owner = function.owner
         if owner is None or function.is_static:
             return [None]
-        return list(self.found.instances.get(owner, ())) or [Instance(owner, None)]
+        # A factory further down made them in the round before.
+        made = {**self.known.instances.get(owner, {}), **self.found.instances.get(owner, {})}
+        return [*made][:_MOST_CONTEXTS] or [Instance(owner, None)]
 
     def _run(self, function: Function, instance: Instance | None) -> None:
         self._running.append(function)

@@ -44,6 +44,26 @@ FACTORIES = frozenset(
         "FloatTensor", "LongTensor", "Tensor", "IntTensor", "HalfTensor", "BoolTensor", "range",
     ]
 )  # fmt: skip
+#: The norm of gradients: a tensor where they are.
+GRADIENT_NORMS = frozenset(
+    f"torch.nn.utils.{name}" for name in ["clip_grad_norm_", "clip_grad_norm", "get_total_norm"]
+)
+#: The same as methods of models (FSDP), Accelerate's and Fabric's objects.
+GRADIENT_NORM_METHODS = frozenset({"clip_grad_norm_", "clip_gradients", "get_grad_norm"})
+#: Methods of models that give their parameters or buffers.
+TENSORS_OF_MODELS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
+#: Classes of averaged models by their names.
+AVERAGE_NAME = re.compile(r"EMA|Ema(?![a-z])|Averaged?Model|MovingAverage|Polyak|Teacher")
+#: Attributes of a model that are the model within, or a part of it.
+INNER_MODELS = re.compile(
+    r"^_?(module|(ema_|base_|averaged_|shadow_|inner_|orig_|wrapped_)?(model|mod|net)|ema|backbone|encoder"
+    r"|decoder|head|classifier|unet|vae|transformer|text_encoder|student|teacher|generator)$"
+)
+#: Methods of models that give tensors for the tensors they are given.
+FORWARD_METHODS = re.compile(
+    r"^(module|forward|encode|decode|embed|generate|sample|reconstruct)(_|$)"
+    r"|^(extract|get)_\w*features$"
+)
 #: torch functions whose result is no tensor.
 HOST_FUNCTIONS = frozenset(
     f"torch.{name}"
@@ -76,6 +96,7 @@ MASTER_NAME = re.compile(
 )
 #: Lightning Fabric by what everybody calls it, and its methods that put things on the device.
 FABRICS = frozenset({"fabric", "_fabric"})
+FABRIC_CLASS = "lightning.fabric.Fabric"
 FABRIC_METHODS = frozenset(
     {"setup", "setup_module", "setup_optimizers", "setup_dataloaders", "to_device"}
 )
