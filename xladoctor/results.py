@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xladoctor.findings import Finding, Fix, Location, Position
+    from xladoctor.timeline import Timeline
 
 SCHEMA_VERSION = 1
 
@@ -281,6 +282,7 @@ class Report:
         steps: Per-step wall seconds per core, for charts: core to list; empty when not measured.
         simulated: Whether the cores were simulated on the CPU: then seconds are not a device's.
         tpu: What the run would cost on TPU targets; None if that was not asked.
+        timeline: What each core did along the time; None where only text was read.
     """
 
     summary: Summary
@@ -295,6 +297,7 @@ class Report:
     fallbacks: tuple[Fallbacks, ...] = ()
     simulated: bool = False
     tpu: tuple[costs.TargetCost, ...] | None = None
+    timeline: Timeline | None = None
 
 
 def location_to_json(location: Location | None) -> dict[str, Any] | None:

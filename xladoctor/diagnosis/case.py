@@ -94,9 +94,14 @@ class RunFacts(JoinedRuns):
         """What a step is called in a sentence."""
         return "step" if self.only_evaluates else "optimizer step"
 
-    @functools.cached_property
+    @property
     def compilations(self) -> tuple[Compilation, ...]:
-        """One entry a graph, with all the cores for which it was new.
+        """One entry a graph, with all the cores for which it was new."""
+        return tuple(made for made, _ in self.new_graphs)
+
+    @functools.cached_property
+    def new_graphs(self) -> tuple[tuple[Compilation, tuple[CompilationRow, ...]], ...]:
+        """The compilations, each with its rows.
 
         Rows of several cores are the same graph if they have the same hash; without a hash, if
         they are the same-numbered new graph of the same program point.
@@ -107,7 +112,7 @@ class RunFacts(JoinedRuns):
             identity = row.graph or (row.frames[:1], row.trigger)
             seen[(row.core, identity)] += 1
             groups.setdefault((identity, seen[(row.core, identity)]), []).append(row)
-        return tuple(self._compilation(rows) for rows in groups.values())
+        return tuple((self._compilation(rows), tuple(rows)) for rows in groups.values())
 
     def _compilation(self, rows: list[CompilationRow]) -> Compilation:
         first = rows[0]

@@ -35,6 +35,7 @@ from xladoctor.diagnosis import (
     tallies,
     tracing,
 )
+from xladoctor.diagnosis.along import timeline
 from xladoctor.diagnosis.case import PARTS, Case, RunFacts
 from xladoctor.diagnosis.executed import marked
 from xladoctor.diagnosis.pasted import pasted
@@ -121,6 +122,7 @@ def diagnose(
         fallbacks=tallies.fallbacks(case.run) if case.run else (),
         simulated=_simulated(case),
         tpu=tpu,
+        timeline=timeline(case.run) if case.run else None,
     )
 
 
