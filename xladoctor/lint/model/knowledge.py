@@ -198,10 +198,39 @@ EVAL_NAME = re.compile(r"val|test|eval|infer|predict", re.IGNORECASE)
 #: Base classes of models and of modules whose methods a framework calls once per batch.
 MODULES = frozenset({"torch.nn.Module", "torch.nn.Sequential", "transformers.PreTrainedModel"})
 LIGHTNING_MODULES = frozenset({"lightning.pytorch.LightningModule"})
-LIGHTNING_STEPS = frozenset({"training_step", "training_step_end", "on_train_batch_end"})
+LIGHTNING_STEPS = frozenset(
+    {
+        "training_step", "training_step_end", "on_train_batch_end", "optimizer_step",
+        "on_after_backward", "on_before_backward", "on_before_optimizer_step",
+    }
+)  # fmt: skip
 #: Ignite's engines, which call a function for every batch; and those that hand what it made to a
 #: function of their own: input, target, output and, in training, the loss.
 IGNITE_ENGINES = frozenset({"ignite.engine.Engine", "ignite.engine.engine.Engine"})
 IGNITE_TRAINER = "ignite.engine.create_supervised_trainer"
 IGNITE_EVALUATOR = "ignite.engine.create_supervised_evaluator"
-LIGHTNING_EVALS = frozenset({"validation_step", "test_step", "predict_step"})
+LIGHTNING_EVALS = frozenset(
+    {
+        "validation_step", "test_step", "predict_step", "validation_step_end", "test_step_end",
+        "on_validation_batch_end", "on_test_batch_end",
+    }
+)  # fmt: skip
+#: The Trainer of transformers and of what is built on it, and the methods that it calls for each
+#: batch.
+TRAINERS = frozenset(
+    f"{module}Trainer"
+    for module in [
+        "transformers.", "transformers.Seq2Seq", "transformers.trainer.", "trl.SFT", "trl.DPO",
+        "transformers.trainer_seq2seq.Seq2Seq", "optimum.neuron.Neuron", "optimum.tpu.",
+        "sentence_transformers.SentenceTransformer",
+    ]
+)  # fmt: skip
+TRAINER_STEPS = frozenset({"compute_loss", "training_step"})
+TRAINER_EVALS = frozenset({"prediction_step"})
+#: Objects that scale a loss, go backward and step.
+SCALER_NAME = re.compile(r"scaler$", re.IGNORECASE)
+#: Functions that are one step by their names.
+STEP_NAME = re.compile(
+    r"^_?((do_|run_|one_|single_)?(train(ing)?|optimi[sz]ation|update|fit)_?(one_?)?(step|batch|iter(ation)?))(_fn)?$"
+    r"|^_?(forward_(and_)?backward|optimi[sz]e_parameters|train_one_(step|batch|iter)|step_fn)$"
+)
