@@ -98,7 +98,7 @@ class CallEvaluator:
 
     def _construct(self, node: cst.Call, cls: Class, arguments: Arguments) -> Value:
         instance = self._flow.made(node, cls)
-        kind = Kind.MODEL if self._flow.is_module(cls) else Kind.OBJECT
+        kind = Kind.MODEL if self._flow.hooks.is_module(cls) else Kind.OBJECT
         value = Value(kind, certain=True, origin=node, instance=instance)
         method = self._flow.method(cls, "__init__")
         if method is not None:

@@ -64,6 +64,8 @@ FORWARD_METHODS = re.compile(
     r"^(module|forward|encode|decode|embed|generate|sample|reconstruct)(_|$)"
     r"|^(extract|get)_\w*features$"
 )
+#: Methods of models whose answers are no tensors.
+ANSWERS = re.compile(r"^_?(is|has|get|should|num|count|log|print|save|load|check|set|add)_|^log$")
 #: torch functions whose result is no tensor.
 HOST_FUNCTIONS = frozenset(
     f"torch.{name}"

@@ -259,25 +259,15 @@ class Loops:
     def _implicit(self, function: Function) -> LoopKind | None:
         if function in self._handed:
             return self._handed[function]
-        owner = function.owner
         if not self._flow.believes(function.node):
             return None
         if self._is_lone_step(function):
             return LoopKind.STEP
-        if owner is None:
-            return None
-        if self._flow.inherits(owner, know.LIGHTNING_MODULES):
-            if function.name in know.LIGHTNING_STEPS:
-                return LoopKind.STEP
-            if function.name in know.LIGHTNING_EVALS:
-                return LoopKind.EVAL
-        if self._flow.inherits(owner, know.TRAINERS):
-            if function.name in know.TRAINER_STEPS:
-                return LoopKind.STEP
-            if function.name in know.TRAINER_EVALS:
-                return LoopKind.EVAL
-        is_forward = function.name == "forward" and self._flow.is_module(owner)
-        return LoopKind.STEP if is_forward and not self._flow.callers(function) else None
+        hooks = self._flow.hooks
+        hook = hooks.hook(function)
+        if hook is not None or self._flow.callers(function):
+            return hook
+        return LoopKind.STEP if hooks.is_of_model(function) else None
 
     def _is_lone_step(self, function: Function) -> bool:
         """``train_step(batch)``, which another file calls for every batch."""

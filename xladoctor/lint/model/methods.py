@@ -102,13 +102,16 @@ class MethodEvaluator:
             return self._calls.enter(None, function.function, function, ())
         if name == "from_pretrained" and know.MODEL_NAME.search(_last(node.func)):
             return Value(Kind.MODEL, origin=node)  # ``model = CLASSES[kind]``
-        if receiver.kind is Kind.MODEL and know.FORWARD_METHODS.search(name):
+        inner = receiver.instance is not None and not know.ANSWERS.search(name)
+        given = any(value.holds_device_tensor for _, value in arguments)
+        if receiver.kind is Kind.MODEL and (
+            know.FORWARD_METHODS.search(name) or (inner and given)  # ``self.layer(x)``
+        ):
             return self._calls.object_called(node, receiver.but(instance=None), arguments)
         guessed = self._evaluator.guess(name)
         if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
             return self._calls.object_called(node, guessed, arguments)
         local = receiver.local or any(value.local for _, value in arguments)
-        given = any(value.holds_device_tensor for _, value in arguments)
         return Value(local=local, made_of_device=given or receiver.made_of_device)
 
     def _fabric(self, node: cst.Call, name: str, arguments: Arguments) -> Value:

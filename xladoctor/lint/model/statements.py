@@ -88,6 +88,8 @@ class Statements:
             self._match(node, frame)
         elif isinstance(node, cst.FunctionDef | cst.ClassDef):
             self._definition(node, frame)
+        else:
+            self._simple(node, frame)  # ``if x: y = z`` on one line
 
     def _with(self, node: cst.With, frame: Frame) -> None:
         for item in node.items:
