@@ -235,7 +235,16 @@ class Effects:
     def ends_graph(self, call: CallSite) -> bool:
         """Whether a call by itself ends the pending graph."""
         name = self.name(call)
-        return name is not None and Effect.GRAPH_END in name.effects and self._holds(call, name)
+        if name is not None and Effect.GRAPH_END in name.effects and self._holds(call, name):
+            return True
+        return self._next_of_device_loader(call)
+
+    def _next_of_device_loader(self, call: CallSite) -> bool:
+        """``next(batches)`` of a device loader's iterator ends the step before."""
+        given = call.argument(0, "") if call.name == "builtins.next" else None
+        if call.method == "__next__" and call.name is None:
+            given = call.receiver
+        return given is not None and self._model.value(given).kind is Kind.DEVICE_LOADER
 
     def ran_before(self, node: cst.CSTNode, value: cst.BaseExpression, loop: Loop) -> bool:
         """Whether the graph that computes a value may have ended when a node reads it.

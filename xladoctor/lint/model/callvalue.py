@@ -54,6 +54,10 @@ class CallEvaluator:
         if isinstance(node.func, cst.Attribute) and name is None:
             receiver = self._evaluator.evaluate(node.func.value, frame)
         arguments = self._evaluator.arguments(node, frame)
+        if name in know.TOKENIZERS or any(key == "return_tensors" for key, _ in arguments):
+            # A BatchEncoding, or the tensor of ``clip.tokenize``, is made on the host.
+            tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
+            return tensor if name in know.TOKENIZERS else container(tensor)
         if name is not None:
             return self._named(node, name, arguments, frame)
         definition = self._flow.names.definition(node.func)

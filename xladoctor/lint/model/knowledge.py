@@ -115,6 +115,8 @@ REDUCES = frozenset(
 )  # fmt: skip
 REDUCE_METHODS = frozenset({"gather", "reduce", "gather_for_metrics", "all_gather"})
 
+#: Functions that make a tensor of texts.
+TOKENIZERS = frozenset({"clip.tokenize", "open_clip.tokenize", "clip.clip.tokenize"})
 DATA_LOADERS = frozenset(
     {"torch.utils.data.DataLoader", "torchdata.stateful_dataloader.StatefulDataLoader"}
 )
