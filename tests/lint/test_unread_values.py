@@ -498,15 +498,15 @@ def fit(texts, tok, model, optim):
 """,
     "a batch that next gives is still on the CPU": """\
 HEAD
-def main(model, optim, dataset):
+def main(model, optim, dataset, loader):
     device = torch_xla.device()
-    it = iter(torch.utils.data.DataLoader(dataset, batch_size=8, drop_last=True))
-    for step in range(1000):
-        x, y = next(it)
-        count = (y == 3).sum().item()
-        loss = model(x.to(device), count).mean()
+    names = iter(torch.utils.data.DataLoader(dataset, batch_size=8, drop_last=True))
+    for x, y in pl.MpDeviceLoader(loader, device):
+        count = (next(names) == 3).sum().item()
+        loss = F.cross_entropy(model(x), y)
         loss.backward()
-        xm.optimizer_step(optim, barrier=True)
+        xm.optimizer_step(optim)
+        print(count)
 """,
     "next of a device loader ends the graph": """\
 HEAD
