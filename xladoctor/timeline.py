@@ -6,7 +6,7 @@ Times are seconds of the wall clock since the first recorded moment of the run.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,7 @@ class Event:
         count: How many.
         seconds: What they took together; None when not measured (a graph that another core
             compiled).
+        kinds: Of reads, how many of each kind (``results.KINDS_OF_READ``), where recorded.
         graph: Of a compilation, its place among the report's compilations, from 1.
     """
 
@@ -33,6 +34,7 @@ class Event:
     location: Location | None
     count: int = 1
     seconds: float | None = None
+    kinds: Mapping[str, int] | None = None
     graph: int | None = None
 
 
@@ -47,7 +49,7 @@ class Stretch:
         seconds: How long it took.
         parts: Seconds by kind of work; they add up to ``seconds``.
         events: Compilations, reads and fallbacks in it.
-        graphs: Graphs that ran in it.
+        graphs: Graphs that ran in it; None between steps, where they are not told apart.
         fastest, slowest: Seconds of one step of a block, where that was recorded.
     """
 
@@ -58,7 +60,7 @@ class Stretch:
     seconds: float
     parts: Mapping[str, float] = dataclasses.field(default_factory=dict)
     events: tuple[Event, ...] = ()
-    graphs: int = 0
+    graphs: int | None = None
     fastest: float | None = None
     slowest: float | None = None
 
@@ -66,6 +68,10 @@ class Stretch:
     def steps(self) -> int:
         """How many optimizer steps it covers."""
         return 0 if self.first is None or self.last is None else self.last - self.first + 1
+
+    def count(self, part: str) -> int:
+        """How many compilations ("compile"), reads or fallbacks were in it."""
+        return sum(event.count for event in self.events if event.part == part)
 
     @property
     def name(self) -> str:
@@ -104,3 +110,23 @@ class Timeline:
         """The cores that have stretches or stops."""
         numbers = {one.core for one in self.stretches}
         return tuple(sorted(numbers | {one.core for one in self.stops if one.core is not None}))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The stretches as the report's JSON lists them."""
+        return [
+            {
+                "core": one.core,
+                "first": one.first,
+                "last": one.last,
+                "start": one.start,
+                "seconds": one.seconds,
+                "parts": dict(one.parts),
+                "fastest": one.fastest,
+                "slowest": one.slowest,
+                "compilations": one.count("compile"),
+                "host_syncs": one.count("host_sync"),
+                "fallbacks": one.count("fallback"),
+                "graphs_run": one.graphs,
+            }
+            for one in self.stretches
+        ]

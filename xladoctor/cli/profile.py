@@ -138,6 +138,7 @@ def _profile(
     tpu: str | None,
     tpu_time_limit: float,
     tpu_graphs: int,
+    tpu_engine: str | None,
     jobs: int,
     max_tpu_step_ms: float | None,
     max_hbm: int | None,
@@ -155,7 +156,7 @@ def _profile(
             max_hbm,
         )
     )
-    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, jobs)
+    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, tpu_engine, jobs)
     if (limits.max_tpu_step_ms is not None or limits.max_hbm is not None) and not wanted.targets:
         raise UsageError("--max-tpu-step-ms and --max-hbm need --tpu: name the TPU, as v3-8")
     words = command_words(command)

@@ -79,6 +79,7 @@ def report(
     tpu: str | None,
     tpu_time_limit: float,
     tpu_graphs: int,
+    tpu_engine: str | None,
     jobs: int,
     trace: Path | None,
     output_format: str,
@@ -99,7 +100,7 @@ def report(
     if sources.count(readings.STDIN) > 1:
         raise UsageError("standard input (-) is given more than once: it can be read only once")
     stdin = open_stdin() if readings.STDIN in sources else None
-    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, jobs)
+    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, tpu_engine, jobs)
     read = readings.load(sources, stdin)
     costs, notes = ask(wanted, read, Console(stderr=True, highlight=False))
     result = diagnosis.diagnose(read, tpu=costs, notes=notes)

@@ -38,7 +38,7 @@ def timeline(run: RunFacts) -> Timeline:
                 parts=row.parts,
                 events=tuple(events.get((row.core, row.t0), ())),
                 # What is between steps has no numbers, so its launches are not told apart.
-                graphs=graphs[row.core, row.first, row.last] if row.first is not None else 0,
+                graphs=graphs[row.core, row.first, row.last] if row.first is not None else None,
                 fastest=row.fastest,
                 slowest=row.slowest,
             )
@@ -81,7 +81,14 @@ def _events(run: RunFacts) -> dict[_Key, list[Event]]:
             )
     for sync in run.syncs:
         found.setdefault((sync.core, sync.at), []).append(
-            Event("host_sync", sync.what, run.place(sync.frames), sync.count, sync.seconds)
+            Event(
+                "host_sync",
+                sync.what,
+                run.place(sync.frames),
+                sync.count,
+                sync.seconds,
+                sync.kinds,
+            )
         )
     for fallback in run.fallbacks:
         found.setdefault((fallback.core, fallback.at), []).append(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from xladoctor.diagnosis.causes import explain
 from xladoctor.diagnosis.joined import JoinedRuns
 from xladoctor.diagnosis.pasted import states_of
+from xladoctor.diagnosis.sharding import sharding_of
 from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
 from xladoctor.diagnosis.words import library
 from xladoctor.results import Cause, Compilation, CoreSummary, Feed, TimeParts
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from xladoctor.findings import Location
     from xladoctor.readings import tables
     from xladoctor.readings.tables import CompilationRow, StepRow
+    from xladoctor.shardings import Sharding
 
 _Number = TypeVar("_Number", int, float)
 
@@ -77,6 +79,11 @@ class RunFacts(JoinedRuns):
             if row.process == process and row.steps
         ]
         return sum(counts) or None
+
+    @functools.cached_property
+    def sharding(self) -> Sharding | None:
+        """What lies where in a program that is one program for all devices; None in any other."""
+        return sharding_of(self)
 
     @property
     def step_count(self) -> int:

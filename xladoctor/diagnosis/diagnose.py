@@ -29,6 +29,7 @@ from xladoctor.diagnosis import (
     memory,
     on_tpu,
     recompilation,
+    sharding,
     silent,
     split_step,
     step_boundary,
@@ -58,6 +59,7 @@ _DIAGNOSES = (
     deaths.find,
     core_reports.find,
     silent.find,
+    sharding.find,
     step_boundary.find,
     empty_steps.find,
     recompilation.find,
@@ -122,6 +124,7 @@ def diagnose(
         fallbacks=tallies.fallbacks(case.run) if case.run else (),
         simulated=_simulated(case),
         tpu=tpu,
+        sharding=case.run.sharding if case.run else None,
         timeline=timeline(case.run) if case.run else None,
     )
 

@@ -22,6 +22,7 @@ from xladoctor.readings.fields import (
     text,
 )
 from xladoctor.readings.places import location
+from xladoctor.readings.sharding import CallRow, sharding_row
 from xladoctor.readings.turns import NO_OPTIMIZER, Turns
 from xladoctor.results import CAUSE_KINDS, Cause
 
@@ -388,6 +389,13 @@ class EventReader:
                 {key: value for key, value in event.items() if key not in known},
             )
         )
+
+    def _on_sharding(self, event: dict[str, Any]) -> None:
+        self._rows["sharding"].append(sharding_row(self._process, event, self._site))
+
+    def _on_spmd_call(self, event: dict[str, Any]) -> None:
+        what, frames = text(event.get("what")) or "", self._site(event.get("site"))
+        self._rows["spmd-call"].append(CallRow(self._process, 0, what, frames))
 
     def _on_hook_off(self, event: dict[str, Any]) -> None:
         self._notes.append(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xladoctor.findings import Finding
+    from xladoctor.readings.sharding import CallRow, ShardingRow
     from xladoctor.results import Cause, MetricsReport
 
 #: A frame as recorded: file, row, function.
@@ -427,6 +428,8 @@ class Run:
     divergences: tuple[DivergenceRow, ...] = ()
     partings: tuple[PartingRow, ...] = ()
     silent: tuple[SilentRow, ...] = ()
+    shardings: tuple[ShardingRow, ...] = ()
+    spmd_calls: tuple[CallRow, ...] = ()
     deaths: tuple[DeathRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()

@@ -88,10 +88,10 @@ def _names(core: int) -> Iterator[dict[str, Any]]:
 def _stretch(stretch: Stretch, report: Report) -> Iterator[dict[str, Any]]:
     facts: dict[str, Any] = {
         "steps": stretch.steps,
-        "graphs run": stretch.graphs if stretch.steps else None,
-        "new graphs": sum(event.part == "compile" for event in stretch.events),
-        "host syncs": sum(e.count for e in stretch.events if e.part == "host_sync"),
-        "CPU fallbacks": sum(e.count for e in stretch.events if e.part == "fallback"),
+        "graphs run": stretch.graphs,
+        "new graphs": stretch.count("compile"),
+        "host syncs": stretch.count("host_sync"),
+        "CPU fallbacks": stretch.count("fallback"),
     }
     if stretch.steps > 1:
         facts["fastest (s)"], facts["slowest (s)"] = stretch.fastest, stretch.slowest
