@@ -265,6 +265,22 @@ class Effects:
                 return True
         return False
 
+    def ends_between(
+        self, first: cst.CSTNode, second: cst.CSTNode, loop: Loop
+    ) -> Sequence[cst.CSTNode]:
+        """The calls of a node's function that end the graph between two nodes of one iteration."""
+        model, function = self._model, self._model.function_of(second)
+        order = model.tree.order
+        within = loop.node if loop.function is function or loop.implicit else None
+        ends = [call for call in model.reached(loop.node) if self.ends_graph(call)]
+        places = {place: None for call in ends for place in self._places(call, function, loop)}
+        return [
+            place
+            for place in sorted(places, key=order.__getitem__)
+            if order[first] < order[place] < order[second]
+            and (within is None or within in model.tree.ancestors(place))
+        ]
+
     def ends_behind(self, node: cst.CSTNode, loop: Loop) -> bool:
         """Whether something ends the graph behind a node, in the same iteration of a loop."""
         model, function = self._model, self._model.function_of(node)
