@@ -20,6 +20,22 @@ if TYPE_CHECKING:
 #: First release that raises; 2.0 to 2.5 logged a warning and ignored the number.
 _RAISES = (2, 6)
 _IGNORES = (2, 0)
+#: What tells how many cores there are.
+_COUNTS = frozenset(
+    [
+        "torch_xla.runtime.world_size",
+        "torch_xla.runtime.global_device_count",
+        "torch_xla.runtime.global_runtime_device_count",
+        "torch_xla.runtime.local_device_count",
+        "torch_xla.runtime.addressable_device_count",
+        "torch_xla.runtime.addressable_runtime_device_count",
+        "torch_xla.core.xla_model.xrt_world_size",
+        "torch_xla.core.xla_model.get_xla_supported_devices",
+        "torch_xla.device_count",
+        "torch_xla.devices",
+        "torch.cuda.device_count",
+    ]
+)
 
 
 @rule("XLA404")
@@ -36,7 +52,9 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
         value = max(chosen, default=value)
         # args.cores: whoever starts the program chooses, and it is there to be chosen.
         flag = isinstance(given, cst.Attribute) and isinstance(value, int)
-        unseen = value is NotImplemented and isinstance(given, cst.Attribute | cst.Subscript)
+        unseen = value is NotImplemented and (
+            isinstance(given, cst.Attribute | cst.Subscript) or _is_count(model, given)
+        )
         if not unseen and (not isinstance(value, int) or (value == 1 and not flag)):
             continue
         yield model.problem(
@@ -46,6 +64,19 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
             "limit the cores with TPU_NUM_DEVICES",
             fix=_fix(model, call, given, safe=not (flag or unseen or chosen)),
         )
+
+
+def _is_count(model: FileModel, given: cst.BaseExpression, depth: int = 2) -> bool:
+    """Whether a number is asked of the machine: ``xr.world_size()``, ``len(devices)``."""
+    if isinstance(given, cst.Name) and depth:
+        made = assigned(model, given)
+        return bool(made) and all(_is_count(model, node, depth - 1) for node in made)
+    if not isinstance(given, cst.Call):
+        return False
+    call = model.call(given)
+    if call.name == "builtins.len" and call.positional:
+        return _is_count(model, call.positional[0], depth)
+    return call.name in _COUNTS
 
 
 def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
