@@ -20,22 +20,15 @@ if TYPE_CHECKING:
 #: First release that raises; 2.0 to 2.5 logged a warning and ignored the number.
 _RAISES = (2, 6)
 _IGNORES = (2, 0)
-#: What tells how many cores there are.
+#: How many devices there are, and which: as many processes are not to be asked for.
 _COUNTS = frozenset(
-    [
-        "torch_xla.runtime.world_size",
-        "torch_xla.runtime.global_device_count",
-        "torch_xla.runtime.global_runtime_device_count",
-        "torch_xla.runtime.local_device_count",
-        "torch_xla.runtime.addressable_device_count",
-        "torch_xla.runtime.addressable_runtime_device_count",
-        "torch_xla.core.xla_model.xrt_world_size",
-        "torch_xla.core.xla_model.get_xla_supported_devices",
-        "torch_xla.device_count",
-        "torch_xla.devices",
-        "torch.cuda.device_count",
-    ]
+    f"torch_xla.{name}"
+    for name in (
+        *("runtime.world_size", "runtime.global_device_count", "runtime.local_device_count"),
+        *("runtime.global_runtime_device_count", "device_count"),
+    )
 )
+_LISTS = frozenset({"torch_xla.core.xla_model.get_xla_supported_devices", "torch_xla.devices"})
 
 
 @rule("XLA404")
@@ -53,7 +46,7 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
         # args.cores: whoever starts the program chooses, and it is there to be chosen.
         flag = isinstance(given, cst.Attribute) and isinstance(value, int)
         unseen = value is NotImplemented and (
-            isinstance(given, cst.Attribute | cst.Subscript) or _is_count(model, given)
+            isinstance(given, cst.Attribute | cst.Subscript) or _counts_devices(model, given)
         )
         if not unseen and (not isinstance(value, int) or (value == 1 and not flag)):
             continue
@@ -66,19 +59,6 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _is_count(model: FileModel, given: cst.BaseExpression, depth: int = 2) -> bool:
-    """Whether a number is asked of the machine: ``xr.world_size()``, ``len(devices)``."""
-    if isinstance(given, cst.Name) and depth:
-        made = assigned(model, given)
-        return bool(made) and all(_is_count(model, node, depth - 1) for node in made)
-    if not isinstance(given, cst.Call):
-        return False
-    call = model.call(given)
-    if call.name == "builtins.len" and call.positional:
-        return _is_count(model, call.positional[0], depth)
-    return call.name in _COUNTS
-
-
 def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
     """The numbers that a name may hold, if it is bound to several and to nothing else."""
     if not isinstance(given, cst.Name):
@@ -86,6 +66,26 @@ def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
     values = [model.literal(node) for node in assigned(model, given)]
     found = [value for value in values if isinstance(value, int)]
     return found if len(found) == len(values) else []
+
+
+def _counts_devices(model: FileModel, given: cst.BaseExpression) -> bool:
+    """``xr.global_device_count()``, ``len(xm.get_xla_supported_devices())``, also by a name."""
+    for node in _meant(model, given):
+        call = model.call(node) if isinstance(node, cst.Call) else None
+        if call is None:
+            continue
+        if call.name in _COUNTS:
+            return True
+        if call.name == "builtins.len" and call.positional:
+            [inner, *_] = call.positional
+            made = [node for node in _meant(model, inner) if isinstance(node, cst.Call)]
+            return any(model.call(node).name in _LISTS for node in made)
+    return False
+
+
+def _meant(model: FileModel, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """An expression, and what it is assigned if it is a name."""
+    return [node, *(assigned(model, node) if isinstance(node, cst.Name) else ())]
 
 
 def _message(model: FileModel, given: cst.BaseExpression, value: object) -> str:
