@@ -22,6 +22,7 @@ from xladoctor.capture.unreached import Watch
 from xladoctor.cli import boundary
 from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
+from xladoctor.cli.page import with_page
 from xladoctor.cli.progress import Progress
 from xladoctor.cli.report import terminal_options, trace_option, write, write_trace
 from xladoctor.cli.sizes import Size
@@ -370,6 +371,8 @@ def _show(
     read = readings.load([run_dir])
     costs, notes = ask(tpu, read, console)
     report = diagnosis.diagnose(read, tpu=costs, notes=notes)
+    if html is not None or output_format == "html":
+        report = with_page(report, read)
     width, color = terminal_options(output_file)
     write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:
