@@ -74,6 +74,8 @@ HOST_FUNCTIONS = frozenset(
         "save", "set_grad_enabled", "no_grad", "enable_grad", "inference_mode", "is_grad_enabled",
         "get_num_threads", "set_num_threads", "Size", "finfo", "iinfo", "set_printoptions",
         "set_default_dtype", "initial_seed", "typename", "equal", "allclose", "autocast",
+        "is_complex", "is_conj", "is_neg", "is_inference", "is_same_size", "result_type",
+        "can_cast", "promote_types", "get_device", "is_autocast_enabled", "is_storage",
     ]
 )  # fmt: skip
 
