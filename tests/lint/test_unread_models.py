@@ -292,6 +292,17 @@ class Net(nn.Module):
         longest = max(n, 128)
         return torch.zeros(b, longest, device=x.device), torch.arange(T), x.view(b, n * d)
 """,
+    "what kind of tensor it is, the host knows": """\
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+class MyTrainer(Trainer):
+    def training_step(self, model, inputs):
+        for key, data in inputs.items():
+            if torch.is_floating_point(data) or torch.is_complex(data):
+                inputs[key] = data.to(torch.bfloat16)
+        return model(**inputs).loss
+""",
 }
 
 
