@@ -18,12 +18,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor.lint.model.evaluate import Evaluator
 from xladoctor.lint.model.evidence import Evidence
+from xladoctor.lint.model.facts import Context, Facts
 from xladoctor.lint.model.hooks import Hooks
 from xladoctor.lint.model.runs import Run, Runs
 from xladoctor.lint.model.statements import Frame, Statements, join_env
@@ -48,41 +49,6 @@ if TYPE_CHECKING:
 _PATIENCE = 5
 _MOST_CONTEXTS = 8
 _LONGEST_CHAIN = 20
-
-Context: TypeAlias = tuple[Function, Instance | None]
-
-
-class Facts:
-    """What one round found out for the next."""
-
-    def __init__(self) -> None:
-        self.parameters: dict[Context, dict[str, Value]] = {}
-        self.results: dict[Context, Value] = {}
-        self.attributes: dict[tuple[Instance, str], Value] = {}
-        self.outer: dict[Function | cst.Module, Env] = {}
-        self.instances: dict[Class, dict[Instance, None]] = {}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Facts) and vars(self) == vars(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def joined(self, other: Facts) -> Facts:
-        """What both rounds found."""
-        both = Facts()
-        for facts in (self, other):
-            for context, parameters in facts.parameters.items():
-                before = both.parameters.get(context, {})
-                both.parameters[context] = join_env(before, parameters)
-            for home, env in facts.outer.items():
-                both.outer[home] = join_env(both.outer.get(home, {}), env)
-            for context, result in facts.results.items():
-                both.results[context] = join(both.results.get(context, NOTHING), result)
-            for place, value in facts.attributes.items():
-                both.attributes[place] = join(both.attributes.get(place, NOTHING), value)
-            for cls, instances in facts.instances.items():
-                both.instances.setdefault(cls, {}).update(instances)
-        return both
 
 
 class Flow:
