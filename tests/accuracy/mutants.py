@@ -189,9 +189,9 @@ def main() -> int:
     alarms, made = changes(healthy, options)
     moved, moved_of = changes([m.files[MAIN] for m in sample[: options.changes]], options)
     said = (
-        f"Seed {options.seed}. Healthy programs: {len(texts)}. Changes without a meaning: {alarms} of {made} changed "
-        f"healthy programs have a finding; {moved} of {moved_of} changed mutants have other "
-        "findings than before."
+        f"Seed {options.seed}, {len(texts)} healthy programs. Changes without a meaning: {alarms} "
+        f"of {made} changed healthy programs have a finding; {moved} of {moved_of} changed "
+        "mutants have other findings than before."
     )
     lines = [*table(cells), "", said]
     print("\n".join(lines))
