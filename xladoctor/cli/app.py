@@ -20,6 +20,7 @@ _COMMANDS = {
     "profile": "xladoctor.cli.profile:profile",
     "report": "xladoctor.cli.report:report",
     "plan": "xladoctor.cli.plan:plan",
+    "verify": "xladoctor.cli.verify:verify",
     "compare": "xladoctor.cli.compare:compare",
     "treat": "xladoctor.cli.treat:treat",
     "explain": "xladoctor.cli.explain:explain",
