@@ -25,7 +25,7 @@ from xladoctor.planning.traced import last_line
 from xladoctor.report.verify import FORMATS, render
 from xladoctor.verify import compare, explain, records
 from xladoctor.verify.result import Parting, Verdict
-from xladoctor.verify.words import way_words
+from xladoctor.verify.words import in_way, way_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,7 +149,7 @@ class _Runs:
             XladoctorError: It made no step, and why.
         """
         extra = " with rounding errors added" if rounding else " again" if again else ""
-        self._console.print(f"xladoctor: running {_place(way)}{extra}", soft_wrap=True)
+        self._console.print(f"xladoctor: running {in_way(way)}{extra}", soft_wrap=True)
         folder = self._folder / f"{way}{'-rounded' if rounding else ''}{'-again' if again else ''}"
         run_dir = folder / "run"
         run_dir.mkdir(parents=True)
@@ -189,22 +189,18 @@ class _Runs:
     @staticmethod
     def _why(way: str, record: Record, run_dir: Path, code: int, printed: Path) -> str:
         if record.cannot is not None:
-            return f"{_place(way)} {record.cannot}"
+            return f"{in_way(way)} {record.cannot}"
         refused = rundir.refused(run_dir) or next(iter(rundir.not_started(run_dir)), None)
         if refused is not None:
             return refused
         if code:
             text = printed.read_text(encoding="utf-8", errors="replace")
             said = last_line(text) or f"exit code {launch.shell_code(code)}"
-            return f"{_place(way)} the program failed before its first step was over: {said}"
+            return f"{in_way(way)} the program failed before its first step was over: {said}"
         return (
-            f"{_place(way)} the program made no optimizer step: verify compares the steps of a "
+            f"{in_way(way)} the program made no optimizer step: verify compares the steps of a "
             "torch.optim optimizer"
         )
-
-
-def _place(way: str) -> str:
-    return f"in {way_words(way)}" if way == "cpu" else f"on {way_words(way)}"
 
 
 def _compared(runs: _Runs, wanted: list[str], *, asked: bool) -> Verdict:
@@ -247,7 +243,7 @@ def _compared(runs: _Runs, wanted: list[str], *, asked: bool) -> Verdict:
         steps=min(len(record.steps) for record in made.values()),
         parting=parting,
         largest=largest,
-        findings=findings,
+        findings=explain.shown(findings, parting),
         notes=(*notes, *_notes([made[way] for way in ways])),
     )
 
@@ -295,12 +291,12 @@ def _notes(made: list[Record]) -> list[str]:
             "multiplies that of the batch by n/(n-1)"
         )
     notes += [
-        f"not everything could be recorded {_place(record.way)} ({record.errors[0]})"
+        f"not everything could be recorded {in_way(record.way)} ({record.errors[0]})"
         for record in made
         if record.errors
     ]
     counts = {record.way: len(record.steps) for record in made}
     if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{count} {_place(way)}" for way, count in counts.items())
+        listed = ", ".join(f"{count} {in_way(way)}" for way, count in counts.items())
         notes.append(f"the ways made different numbers of steps ({listed})")
     return notes

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from xladoctor import visible
 from xladoctor.results import finding_to_json, location_to_json
-from xladoctor.verify.words import way_words
+from xladoctor.verify.words import in_way, way_words
 
 if TYPE_CHECKING:
     from xladoctor.findings import Finding
@@ -87,8 +87,8 @@ def _show_parting(console: Console, parting: Parting, listed: str) -> None:
         title = f"The cores part after step {parting.step}: {what} of core {cores} and core 0"
     else:
         title = (
-            f"They part at step {parting.step}: the {what} on {way_words(parting.way)} "
-            f"and in {way_words(parting.other)}"
+            f"They part at step {parting.step}: the {what} {in_way(parting.way)} "
+            f"and {in_way(parting.other)}"
         )
     console.print(Text(title, "bold red"))
     amount = (

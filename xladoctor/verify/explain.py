@@ -30,6 +30,22 @@ def wrong(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     )
 
 
+def shown(findings: Sequence[Finding], parting: Parting | None) -> tuple[Finding, ...]:
+    """The findings to show beside the result.
+
+    What only the code says and what would part the ways is refuted if they do not part; what
+    explains the parting is shown.
+    """
+    told = {code for row in catalogue.table("partings")["parting"] for code in row["codes"]}
+    return tuple(
+        found
+        for found in findings
+        if found.confirmed_by != ("lint",)
+        or found.code not in told
+        or (parting is not None and parting.why.startswith(found.code))
+    )
+
+
 def explained(
     parting: Parting, left: Record, right: Record, findings: Sequence[Finding]
 ) -> Parting:

@@ -46,7 +46,7 @@ class Verdict:
         ways: The ways that were compared, in order.
         steps: How many steps were compared.
         parting: None if the ways are equal.
-        largest: The largest difference that counts as equal, over everything compared.
+        largest: The largest difference that counts as equal, of all that is more than rounding.
         findings: What the run on the cores and the linter found that makes results wrong.
         notes: What was made equal and how, and what could not be compared; sentences.
     """

@@ -58,8 +58,8 @@ def install(shares: int, *, on_host: bool) -> None:
             used.add("running variance")
             count = input.numel() // input.size(1) // shares
             kept = before * (1 - momentum)
-            with torch.no_grad():
-                running_var.copy_(kept + (running_var - kept) * ((count - 1) / count))
+            # As .data: autograd has kept the tensor, but not for its values.
+            running_var.data.copy_(kept + (running_var - kept) * ((count - 1) / count))
         return made[0] if shares == 1 else torch.cat(made)
 
     functional.batch_norm = batch_norm
