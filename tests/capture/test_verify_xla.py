@@ -38,7 +38,7 @@ def verify(folder, case, *options, ways="cpu,xla,cores", steps=3):
 
 @pytest.mark.xla
 def test_a_healthy_program_is_equal_in_all_ways(tmp_path):
-    """Checkpoints, dropout, noise, accumulation, clipping, batch norm, an average of weights."""
+    """Checkpoints, dropout, noise, accumulation, batch normalization, an average of weights."""
     code, found, said = verify(tmp_path, "healthy")
     assert code == 0, (found, said)
     assert found["equal"]
@@ -55,7 +55,9 @@ def test_a_healthy_program_is_equal_in_all_ways(tmp_path):
     [
         ("cut", "gradient", "cut", "XLA433"),
         ("clipped", "gradient", "clip", "XLA303"),
-        ("unreduced", "gradient", "step", "XLA302"),
+        ("unreduced", "gradient", "step", "XLA412"),
+        # torch_xla 2.9.0: after two backward passes the reduction is lost in this order too.
+        ("reduced-late", "gradient", "late", "XLA412"),
         ("summed", "loss", "backward", None),
     ],
 )

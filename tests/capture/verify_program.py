@@ -54,10 +54,10 @@ def train(case, device, batches, model, optimizer, accumulate=1):
         (loss / accumulate).backward()  # line backward
         if (at + 1) % accumulate:
             continue
-        if case == "healthy":
+        if case == "reduced-late":
             xm.reduce_gradients(optimizer)
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            optimizer.step()  # line late
         elif case == "clipped":
             nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # line clip
             xm.optimizer_step(optimizer)
@@ -93,7 +93,8 @@ def main(index, case):
         train(case, device, [(None, None)] * 3, model, optimizer)
     else:
         batches = pl.MpDeviceLoader(loader_of(8), device)
-        train(case, device, batches, model, optimizer, 2 if case == "healthy" else 1)
+        accumulate = 2 if case in ("healthy", "reduced-late") else 1
+        train(case, device, batches, model, optimizer, accumulate)
     xm.rendezvous("end")
 
 

@@ -51,16 +51,24 @@ def explained(
 ) -> Parting:
     """The parting with its reason and the line to change, as far as they are known."""
     between = "devices" if parting.other == "cpu" else "cores"
-    for row in catalogue.table("partings")["parting"]:
-        if row["between"] != between or parting.what not in row["what"]:
-            continue
-        for finding in findings:
-            if finding.code in row["codes"] and finding.ran is not False:
-                return dataclasses.replace(
-                    parting,
-                    why=f"{finding.code} ({finding.name}): {row['why']}",
-                    location=finding.locations[0] if finding.locations else parting.location,
-                )
+    rows = [
+        row
+        for row in catalogue.table("partings")["parting"]
+        if row["between"] == between and parting.what in row["what"]
+    ]
+    # What the run saw has happened; what only the code says may stand where the run never came.
+    for seen in (True, False):
+        for row in rows:
+            for finding in findings:
+                if (
+                    finding.code in row["codes"]
+                    and ("lint" != "".join(finding.confirmed_by)) == seen
+                ):
+                    return dataclasses.replace(
+                        parting,
+                        why=f"{finding.code} ({finding.name}): {row['why']}",
+                        location=finding.locations[0] if finding.locations else parting.location,
+                    )
     return dataclasses.replace(parting, why=_by_numbers(parting, left, right))
 
 

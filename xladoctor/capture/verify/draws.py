@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
+import threading
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ class Draws:
         self._shares = settings.cores
         self._states: dict[int, tuple[int, int, tuple[int, int]]] = {}
         self._originals: dict[str, Any] = {}
+        self._lock = threading.Lock()
 
     def install(self) -> None:
         """Stand in the place of what draws; before anything else does, so that all see it drawn."""
@@ -430,8 +432,9 @@ class Draws:
             return put(seed, device)
 
         def get_rng_seed(device: str = "") -> int:  # noqa: ARG001
-            number = _FIRST_STATE + len(self._states)
-            self._states[number] = _position()
+            with self._lock:
+                number = _FIRST_STATE + len(self._states)
+                self._states[number] = _position()
             return number
 
         bindings._xla_set_rng_seed = set_rng_seed

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import random
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,7 @@ class Core:
         epochs: Loader to how often it was iterated over.
         thread: The thread that runs its main function.
         asides: Draws that are no part of its training, see :func:`aside`.
+        beside: Where the generators of ``random`` and numpy stand that make the batches.
         notes: What each part keeps, by its name.
     """
 
@@ -46,6 +49,7 @@ class Core:
     epochs: dict[str, int] = dataclasses.field(default_factory=dict)
     thread: int = dataclasses.field(default_factory=threading.get_ident)
     asides: int = 0
+    beside: tuple[Any, Any] | None = None
     notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def begun(self, number: int) -> Core:
@@ -66,12 +70,32 @@ def current() -> Core:
 @contextlib.contextmanager
 def aside() -> Iterator[None]:
     """What runs here is no part of the training that the ways share: it makes a batch."""
-    before = getattr(_thread, "aside", False)
+    if is_aside():
+        yield
+        return
+    core = current()
     _thread.aside = True
+    training = _host_states()
+    if core.beside is not None:
+        _put(core.beside)
     try:
         yield
     finally:
-        _thread.aside = before
+        core.beside = _host_states()
+        _put(training)
+        _thread.aside = False
+
+
+def _host_states() -> tuple[Any, Any]:
+    """Where the generators of ``random`` and numpy stand, in this core."""
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), None if numpy is None else numpy.random.get_state()
+
+
+def _put(states: tuple[Any, Any]) -> None:
+    random.setstate(states[0])
+    if states[1] is not None:
+        sys.modules["numpy"].random.set_state(states[1])
 
 
 def is_aside() -> bool:

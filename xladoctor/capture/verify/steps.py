@@ -7,6 +7,7 @@ the graphs that it would build anyway.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -72,6 +73,8 @@ class Steps:
         register_optimizer_step_post_hook(self._after)
         register_module_forward_pre_hook(self._enter_module)
         register_module_forward_hook(self._leave_module, always_call=True)
+        # After the program's own work, before torch_xla takes its runtime down.
+        atexit.register(self._at_exit)
         points.around(LAUNCH, SIMULATE, self._launch, "verify")
         points.around(CORE, SIMULATE, self._core, "verify")
         _wrap(torch.Tensor, "backward", self._backward)
@@ -98,6 +101,12 @@ class Steps:
             self._write(core, self._last_row(core, "end"))
             state.enter(None)
 
+    def _at_exit(self) -> None:
+        """A program without cores of its own has ended; what it left pending is computed now."""
+        self._read(state.main)
+        if state.main.notes:
+            self._write(state.main, self._last_row(state.main, "end"))
+
     def _backward(self, original: Any) -> Any:
         def backward(loss: Any, *args: Any, **kwargs: Any) -> Any:
             core = state.current()
@@ -121,7 +130,8 @@ class Steps:
 
         core = state.current()
         core.depth += 1
-        if core.depth == 1 and torch.is_grad_enabled():
+        again = core.notes.get("in backward")  # a checkpointed block
+        if core.depth == 1 and torch.is_grad_enabled() and not again:
             roots = core.notes.setdefault("roots", {})
             if id(module) not in roots:
                 roots[id(module)] = module
@@ -138,7 +148,7 @@ class Steps:
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
         core = state.current()
         parameters = _parameters(optimizer)
-        if not core.trains or not parameters:
+        if not core.trains or not any(group["params"] for group in optimizer.param_groups):
             return
         with _never_raising(core):
             number = core.notes.setdefault("steps", 0) + 1
@@ -223,7 +233,8 @@ class Steps:
             return
         with _never_raising(core):
             if not self._settings.on_host:
-                xla.binding("_xla_wait_device_ops")([])
+                # This core's device alone: another may wait for what this core launches next.
+                xla.binding("_xla_wait_device_ops")([f"CPU:{core.number}"])
             for one in pending:
                 self._write(core, self._row(core, one, last=one is pending[-1]))
         if core.steps >= self._settings.steps:
