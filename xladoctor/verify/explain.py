@@ -57,18 +57,16 @@ def explained(
         if row["between"] == between and parting.what in row["what"]
     ]
     # What the run saw has happened; what only the code says may stand where the run never came.
-    for seen in (True, False):
+    read = [found for found in findings if found.confirmed_by == ("lint",)]
+    for witnesses in ([found for found in findings if found not in read], read):
         for row in rows:
-            for finding in findings:
-                if (
-                    finding.code in row["codes"]
-                    and ("lint" != "".join(finding.confirmed_by)) == seen
-                ):
-                    return dataclasses.replace(
-                        parting,
-                        why=f"{finding.code} ({finding.name}): {row['why']}",
-                        location=finding.locations[0] if finding.locations else parting.location,
-                    )
+            finding = next((found for found in witnesses if found.code in row["codes"]), None)
+            if finding is not None:
+                return dataclasses.replace(
+                    parting,
+                    why=f"{finding.code} ({finding.name}): {row['why']}",
+                    location=finding.locations[0] if finding.locations else parting.location,
+                )
     return dataclasses.replace(parting, why=_by_numbers(parting, left, right))
 
 
