@@ -19,6 +19,7 @@ _COMMANDS = {
     "lint": "xladoctor.cli.lint:lint",
     "profile": "xladoctor.cli.profile:profile",
     "report": "xladoctor.cli.report:report",
+    "graph": "xladoctor.cli.graph:graph",
     "plan": "xladoctor.cli.plan:plan",
     "verify": "xladoctor.cli.verify:verify",
     "compare": "xladoctor.cli.compare:compare",
@@ -26,6 +27,7 @@ _COMMANDS = {
     "explain": "xladoctor.cli.explain:explain",
     "rules": "xladoctor.cli.rules:rules",
     "probe": "xladoctor.cli.probe:probe",
+    "server": "xladoctor.cli.server:server",
     "env": "xladoctor.cli.env:env",
 }
 

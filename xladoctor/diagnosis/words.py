@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from xladoctor import catalogue
+from xladoctor import amounts, catalogue
 from xladoctor.errors import XladoctorError
 from xladoctor.findings import Finding, Location, Severity
 
@@ -36,11 +36,16 @@ _CODES = {
     "XLA413": ("hang", Severity.ERROR),
     "XLA414": ("core-lags-behind", Severity.WARNING),
     "XLA420": ("uneven-iterations", Severity.ERROR),
+    "XLA428": ("spmd-process-api", Severity.ERROR),
+    "XLA429": ("spmd-setup", Severity.WARNING),
     "XLA433": ("collective-without-gradient", Severity.ERROR),
     "XLA434": ("equal-random-numbers", Severity.WARNING),
     "XLA435": ("statistics-differ", Severity.INFO),
     "XLA436": ("sharded-clip", Severity.ERROR),
     "XLA437": ("sharded-checkpoint", Severity.ERROR),
+    "XLA440": ("replicated-tensor", Severity.WARNING),
+    "XLA441": ("sharding-changes", Severity.WARNING),
+    "XLA442": ("uneven-sharding", Severity.INFO),
     "XLA501": ("cpu-fallback-operation", Severity.WARNING),
     "XLA601": ("input-bound", Severity.WARNING),
     "XLA602": ("tracing-bound", Severity.WARNING),
@@ -129,14 +134,8 @@ def rate(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: ``3.1 s``, ``45 ms``, ``4 min 19 s``."""
-    if seconds >= 3600:
-        return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
-    if seconds >= 60:
-        return f"{seconds // 60:.0f} min {seconds % 60 // 1:.0f} s"
-    if seconds >= 1:
-        return f"{seconds:.1f} s"
-    return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "under 1 ms"
+    """Seconds for people; see :func:`xladoctor.amounts.duration`."""
+    return amounts.duration(seconds)
 
 
 def size(count: float) -> str:
