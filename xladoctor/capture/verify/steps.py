@@ -344,8 +344,17 @@ def _trains(original: Any) -> Any:
 
 
 def _copy(tensor: Any) -> Any:
-    """A copy that a later change in place does not reach, computed with the rest of the graph."""
-    return None if tensor is None else tensor.detach().clone()
+    """A copy that a later change in place does not reach, computed with the rest of the graph.
+
+    Of the tensor itself, as an optimizer reads it: in torch_xla 2.9.0 an alias (``detach()``) of a
+    gradient that was reduced in place may still show it as it was.
+    """
+    import torch
+
+    if tensor is None:
+        return None
+    with torch.no_grad():
+        return tensor.clone()
 
 
 def _host(tensor: Any) -> Any:
