@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,8 +171,14 @@ class _Runs:
         printed = folder / "output.txt"
         manifest = rundir.Manifest(__version__, self._words, str(Path.cwd()), 0.0, cores)
         rundir.write_manifest(run_dir, manifest)
+        began = time.monotonic()
         with printed.open("wb") as output:
             code = launch.run(self._words, environ, output=output, time_limit=self._time_limit)
+        if code and time.monotonic() - began >= self._time_limit:
+            raise XladoctorError(
+                f"{in_way(way)} the program did not make its steps within {self._time_limit:g} s: "
+                "give --time-limit more seconds, or compare fewer --steps"
+            )
         record = records.read(folder, way)
         if record.cannot is not None or not record.steps:
             raise XladoctorError(self._why(way, record, run_dir, code, printed))
