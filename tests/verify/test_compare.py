@@ -160,3 +160,9 @@ def test_what_is_cut_is_left_out(tmp_path):
     (tmp_path / "core-0.jsonl").write_text('{"e": "cannot", "why": "too large"}\n{"e": "st')
     found = records.read(tmp_path, "xla")
     assert (found.cannot, found.steps) == ("too large", ())
+
+
+def test_steps_for_which_rounding_was_not_measured_are_not_judged():
+    plain = record("cpu", [step(1), step(2)])
+    tolerance = compare.tolerances(plain, record("cpu", [step(1)]))
+    assert compare.part(plain, record("xla", [step(1), step(2, loss=9.0)]), tolerance)[0] is None

@@ -180,7 +180,7 @@ class _Runs:
                 "give --time-limit more seconds, or compare fewer --steps"
             )
         record = records.read(folder, way)
-        if record.cannot is not None or not record.steps:
+        if record.cannot is not None or not record.steps or (code and not record.complete):
             raise XladoctorError(self._why(way, record, run_dir, code, printed))
         if self.first is None:
             self.first, self._source = record, folder
@@ -203,7 +203,7 @@ class _Runs:
         if code:
             text = printed.read_text(encoding="utf-8", errors="replace")
             said = last_line(text) or f"exit code {launch.shell_code(code)}"
-            return f"{in_way(way)} the program failed before its first step was over: {said}"
+            return f"{in_way(way)} the program failed at step {len(record.steps) + 1}: {said}"
         return (
             f"{in_way(way)} the program made no optimizer step: verify compares the steps of a "
             "torch.optim optimizer"
@@ -247,11 +247,14 @@ def _compared(runs: _Runs, wanted: list[str], *, asked: bool) -> Verdict:
         _refuse_chance(runs, made, parting, tolerance)
     return Verdict(
         ways=tuple(ways),
-        steps=min(len(record.steps) for record in made.values()),
+        steps=min(len(record.steps) for record in (*made.values(), rounded)),
         parting=parting,
         largest=largest,
         findings=explain.shown(findings, parting),
-        notes=(*notes, *_notes([made[way] for way in ways])),
+        notes=(
+            *notes,
+            *_notes([made[way] for way in ways]),
+        ),
     )
 
 

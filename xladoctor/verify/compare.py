@@ -46,10 +46,12 @@ class Tolerances:
     Attributes:
         floor: The least of it.
         noise: The differences between one way and the same with rounding errors added.
+        known: The last step for which it was measured; None if it was not.
     """
 
     floor: float
     noise: dict[tuple[int, str, int], float] = dataclasses.field(default_factory=dict)
+    known: int | None = None
 
     def of(self, step: int, kind: str, at: int) -> float:
         """The largest relative difference that counts as equal."""
@@ -66,6 +68,7 @@ def tolerances(plain: Record, rounded: Record) -> Tolerances:
     result = Tolerances(floor_of(plain.steps))
     worst: dict[tuple[str, int, int], float] = {}
     for mine, theirs in zip(plain.steps, rounded.steps, strict=False):
+        result.known = mine.number
         for kind, at, distance in differences(mine, theirs):
             # What has grown once may be as large again: it is a matter of chance.
             key = (kind, mine.optimizer, at)
@@ -96,6 +99,8 @@ def part(left: Record, right: Record, tolerance: Tolerances) -> tuple[Parting | 
     largest = 0.0
     mates = [steps for core, steps in right.cores.items() if core != min(right.cores)]
     for at, (mine, theirs) in enumerate(zip(left.steps, right.steps, strict=False)):
+        if tolerance.known is not None and mine.number > tolerance.known:
+            break  # what rounding does there is not known
         others = [steps[at] for steps in mates if at < len(steps)]
         found, distance = _step(mine, theirs, others, tolerance)
         if found is not None:

@@ -62,6 +62,7 @@ class Record:
         cannot: Why it could not be run, if the program's part in it has said so.
         carried: What was made equal to the cores' way ("lr of the optimizer").
         errors: What could not be recorded, and why.
+        complete: Whether it has made all the steps that were asked for.
     """
 
     way: str
@@ -69,6 +70,7 @@ class Record:
     cannot: str | None = None
     carried: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
+    complete: bool = False
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -82,12 +84,14 @@ def read(folder: Path, way: str) -> Record:
     cannot: str | None = None
     carried: list[str] = []
     errors: list[str] = []
+    complete = False
     for path in sorted(folder.glob("core-*.jsonl")):
         steps = []
         for row in _rows(path):
             if row.get("e") == "cannot":
                 cannot = cannot or str(row.get("why"))
             elif row.get("e") in ("enough", "end"):
+                complete = complete or row["e"] == "enough"
                 carried += [str(one) for one in row.get("carried", ())]
                 errors += [str(one) for one in row.get("errors", ())]
             elif row.get("e") == "step":
@@ -101,6 +105,7 @@ def read(folder: Path, way: str) -> Record:
         cannot,
         tuple(dict.fromkeys(carried)),
         tuple(dict.fromkeys(errors)),
+        complete,
     )
 
 
