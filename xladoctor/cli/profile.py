@@ -15,18 +15,19 @@ from rich.console import Console
 from xladoctor import __version__
 from xladoctor.capture import command as commands
 from xladoctor.capture import launch, masking, rundir
+from xladoctor.capture.endings import Endings
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.capture.simulate.environment import ONE_PROCESS
 from xladoctor.capture.unreached import Watch
 from xladoctor.cli import boundary
 from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
-from xladoctor.cli.page import with_page
 from xladoctor.cli.progress import Progress
 from xladoctor.cli.report import terminal_options, trace_option, write, write_trace
 from xladoctor.cli.sizes import Size
 from xladoctor.cli.tpu import Tpu, ask, chosen, tpu_options
 from xladoctor.errors import UsageError, XladoctorError
+from xladoctor.page import with_page
 from xladoctor.report import FORMATS, render
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE",
-    help="Also write the report as one self-contained HTML page.",
+    help="Also write the report as one self-contained HTML page, with the lines of the source that "
+    "cost time.",
 )  # fmt: skip
 @trace_option
 @click.option(
@@ -267,9 +269,14 @@ def record(
     shared = while_running is not None if printed is not None else sys.stdout.isatty()
     progress = Progress(console, run_dir, shared=shared)
 
+    endings = Endings(run_dir, lambda words: console.print(words, soft_wrap=True, markup=False))
+
     def now_and_then() -> None:
         with contextlib.suppress(Exception):  # what we show must not end what the user runs
             progress()
+        if cores is not None:
+            with contextlib.suppress(OSError):
+                endings.look()
         if while_running is not None:
             while_running()
 
