@@ -55,10 +55,10 @@ def test_a_healthy_program_is_equal_in_all_ways(tmp_path):
     [
         ("cut", "gradient", "cut", "XLA433"),
         ("clipped", "gradient", "clip", "XLA303"),
-        ("unreduced", "gradient", "step", "XLA412"),
+        ("unreduced", "gradient", "step", ("XLA302", "XLA412")),
         # torch_xla 2.9.0: after two backward passes the reduction is lost in this order too.
         ("reduced-late", "gradient", "late", "XLA412"),
-        ("summed", "loss", "backward", None),
+        ("summed", "loss", "backward", ""),
     ],
 )
 def test_a_fault_parts_the_ways_at_its_line(tmp_path, case, what, line, because):
@@ -68,7 +68,7 @@ def test_a_fault_parts_the_ways_at_its_line(tmp_path, case, what, line, because)
     assert (parts["step"], parts["way"], parts["what"]) == (1, "xla-2", what)
     assert parts["location"]["row"] == LINES[line]
     assert parts["difference"] > parts["tolerance"]
-    assert (parts["because"] or "").startswith(because or "")
+    assert (parts["because"] or "").startswith(because)
 
 
 @pytest.mark.xla
