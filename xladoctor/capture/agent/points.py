@@ -38,6 +38,7 @@ STEP = "step"  # optimizer.step() has returned
 LOADER = "loader"  # next() of a data loader
 MADE = "made"  # a data loader has been made
 FEED = "feed"  # the thread that takes batches for a device loader: its whole main function
+START = "start"  # pjrt.run_multiprocess: the cores' processes are started, and waited for
 CORE = "core"  # one core's whole main function
 
 

@@ -30,6 +30,7 @@ from .points import (
     READ,
     RECORD,
     RENDEZVOUS,
+    START,
     STEP,
     UPLOAD,
     WAIT,
@@ -90,6 +91,7 @@ class Recorder:
     def install(self, points: Points) -> None:
         """Put the recorder around the points."""
         for point, function in (
+            (START, self._starting),
             (CORE, self._core),
             (FEED, self._feed),
             (LAUNCH, self._launch),
@@ -177,6 +179,10 @@ class Recorder:
         return self._sites.here(frame, None if threading.get_ident() == thread else thread)
 
     # -- points -------------------------------------------------------------------------------
+    def _starting(self, _call: Call, proceed: Callable[[], Any]) -> Any:
+        with self._sites.cores_start(sys._getframe(1)):
+            return proceed()
+
     def _core(self, call: Call, proceed: Callable[[], Any]) -> Any:
         core = call.core if call.core is not None else 0
         self._start()

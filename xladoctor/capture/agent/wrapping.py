@@ -32,6 +32,7 @@ from .points import (
     LOADER,
     MADE,
     RENDEZVOUS,
+    START,
     STEP,
     WAIT,
     Call,
@@ -232,6 +233,13 @@ def _install_cores(wrap: _Wrapper) -> None:
 
         return run
 
+    def processes(original: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return points.run(Call(START, "run_multiprocess", None, args, kwargs), original)
+
+        return run
+
+    wrap.replace("torch_xla._internal.pjrt", "run_multiprocess", processes)
     wrap.replace("torch_xla._internal.pjrt", "_run_thread_per_device", thread_per_device)
     wrap.replace("torch_xla._internal.pjrt", "_run_singleprocess", single_process)
 
