@@ -20,6 +20,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 
 
+#: Before the first line of a program, on that line: its rows stay those of its author.
+_SEEDS = "import random, numpy, torch; random.seed(7); numpy.random.seed(7); torch.manual_seed(7); "
+
+
 class NotReadyError(Exception):
     """A program cannot be run here: a file is missing, or an edit finds nothing."""
 
@@ -99,6 +103,7 @@ def ready(program: Program, files: Path, folder: Path) -> Path:
         path.write_text(changed)
     if program.fix:
         _fixed(folder)
+    script.write_text(_SEEDS + script.read_text())
     for name in program.data:
         maker, _, where = name.partition(":")
         MAKERS[maker](script.parent / where)
@@ -252,7 +257,22 @@ def _bert(folder: Path, words: list[str]) -> None:
     BertForSequenceClassification(config).save_pretrained(folder)
 
 
+def unet(folder: Path) -> None:
+    """The settings of a tiny UNet for diffusers."""
+    import json
+
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "_class_name": "UNet2DModel", "sample_size": 16, "in_channels": 3, "out_channels": 3,
+        "layers_per_block": 1, "block_out_channels": [8, 16], "norm_num_groups": 4,
+        "down_block_types": ["DownBlock2D", "DownBlock2D"],
+        "up_block_types": ["UpBlock2D", "UpBlock2D"],
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(settings))
+
+
 MAKERS = {
+    "unet": unet,
     "mnist": mnist,
     "lightning-mnist": lightning_mnist,
     "pets": pets,

@@ -99,10 +99,17 @@ class Sites:
     def at_error(self, error: BaseException) -> int | None:
         """The number of the innermost line of the user in an exception's traceback."""
         frames: list[tuple[str, int, str]] = []
+        own: tuple[str, int, str] | None = None
         for frame, row in traceback.walk_tb(error.__traceback__):
-            if self._kind(frame) != _LIBRARY:
+            kind = self._kind(frame)
+            if kind != _LIBRARY:
                 frames.insert(0, (frame.f_code.co_filename, row, frame.f_code.co_name))
-        return self._number_of(tuple(frames[:DEPTH])) if frames else None
+            if kind == _OWN:
+                own = frames[0]
+        kept = frames[:DEPTH]
+        if own is not None and own not in kept:
+            kept[-1] = own
+        return self._number_of(tuple(kept)) if kept else None
 
     def traceback_of(self, error: BaseException) -> str:
         """An exception's traceback as text, without the frames of this package."""
