@@ -43,6 +43,7 @@ class Program:
     edits: tuple[tuple[str, str, str], ...] = ()
     data: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
     launcher: tuple[str, ...] = ()
     environ: dict[str, str] = dataclasses.field(default_factory=dict)
     needs: tuple[str, ...] = ()

@@ -112,9 +112,10 @@ def _environ(row: Program) -> dict[str, str]:
 
 def _plain(row: Program, files: Path, folder: Path) -> dict[str, Any]:
     """One run on one core of the CPU, without xladoctor."""
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     script = ready(row, files, folder)
-    words = [sys.executable, *row.launcher, script.name, *row.arguments]
+    words = [sys.executable, *row.launcher, script.name, *(row.plain or row.arguments)]
     done = _process(words, script.parent, {**_environ(row), "CPU_NUM_DEVICES": "1"})
     (folder / "output.txt").write_text(done.stdout + done.stderr)
     return {"code": done.returncode, "losses": _losses(done.stdout + done.stderr),
@@ -123,6 +124,7 @@ def _plain(row: Program, files: Path, folder: Path) -> dict[str, Any]:
 
 def _simulated(row: Program, files: Path, folder: Path) -> dict[str, Any]:
     """One run on simulated cores, with its report."""
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     script = ready(row, files, folder)
     words = [sys.executable, "-m", "xladoctor", "profile", "-o", str(folder / "run")]
