@@ -17,7 +17,7 @@ HEAD = """\
 
 Programs that others have written for XLA devices, made small (sizes and steps, nothing that they
 are about), with data of their kind that is drawn here: each ran once on plain CPU without
-xladoctor, and once under `xladoctor profile` on simulated cores. `make programs PROGRAMS=folder` makes
+xladoctor, and once under `xladoctor profile` on simulated cores. `make programs` makes
 this page; `tests/programs/programs.toml` says which file at which commit, what was changed, and how
 each finding was judged, by hand.
 

@@ -69,14 +69,16 @@ class RunFacts(JoinedRuns):
         Args:
             source: As ``MetricsReport.source`` names it: the process's folder, and the file.
         """
+        return sum(self._steps_in(source)) or None
+
+    def cores_of_source(self, source: str) -> int:
+        """Cores that stepped in the process that a metrics report is of."""
+        return len(self._steps_in(source))
+
+    def _steps_in(self, source: str) -> list[int]:
         process = source.partition("/")[0]
-        counts = [
-            row.steps
-            for run in self.runs
-            for row in run.cores
-            if row.process == process and row.steps
-        ]
-        return sum(counts) or None
+        rows = (row for run in self.runs for row in run.cores if row.process == process)
+        return [row.steps for row in rows if row.steps]
 
     @property
     def step_count(self) -> int:
