@@ -81,8 +81,8 @@ accuracy-reports: $(VENV)/.installed-dev  ## check report against labelled repor
 
 .PHONY: accuracy-tpu
 accuracy-tpu: $(VENV)/.installed-dev  ## the TPU compiler's estimates against published peaks and training speeds (hours)
-	PYTHONPATH=. $(BIN)/python tests/accuracy/peaks.py
-	PYTHONPATH=. $(BIN)/python tests/accuracy/published.py
+	PYTHONPATH=. $(BIN)/python tests/accuracy/peaks.py --write
+	PYTHONPATH=. $(BIN)/python tests/accuracy/published.py --again --write
 
 # The programs belong to others and are never committed: put them into PROGRAMS, as owner+name/path.
 PROGRAMS ?= .programs/files
@@ -99,6 +99,11 @@ RUNS ?= 50
 determinism: $(VENV)/.installed-dev  ## the same faulty programs give the same reports, with load and without
 	$(BIN)/python -m tests.determinism.repeat --runs $(RUNS)
 	$(BIN)/python -m tests.determinism.repeat --runs $(RUNS) --load 4
+
+.PHONY: site
+site: $(VENV)/.installed-dev  ## the documentation as a site, in build/site
+	$(BIN)/python -m mkdocs build --quiet
+	@echo "build/site/index.html"
 
 .PHONY: clean
 clean:  ## remove what the other targets made

@@ -178,10 +178,12 @@ def as_json(capsys, *args: str, code: int = 0):
             (
                 "--simulate-cores -o --output --force --output-format --output-file --html "
                 "--budget --max-compilations --max-compilations-after-step --forbid-fallbacks "
-                "--max-syncs-per-step --hang-timeout"
+                "--max-syncs-per-step --hang-timeout --trace"
             ),
         ),
-        ("report", "--output-format --last"),
+        ("report", "--output-format --last --trace"),
+        ("graph", "--diff --output-format"),
+        ("server", ""),
         ("compare", "--fail-if-worse"),
         ("treat", "--write"),
         ("explain", ""),

@@ -205,12 +205,14 @@ class TestWithoutExtras:
     def test_data_frames_name_the_extra_that_is_missing(self, plain: Path, tmp_path: Path) -> None:
         code = """\
 from xladoctor.errors import XladoctorError
-from xladoctor.readings import frames, tables
+from xladoctor import load_run
+run = load_run("metrics.txt")
 try:
-    frames.to_frames(tables.Readings())
+    run.steps
 except XladoctorError as error:
     print(error)
 """
+        (tmp_path / "metrics.txt").write_text("Counter: MarkStep\n  Value: 5\n")
         shown = succeed(plain, "-c", code, cwd=tmp_path)
         assert shown.count("\n") == 1
         assert 'pip install "xladoctor[report]"' in shown

@@ -13,10 +13,18 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from xladoctor.frames import RunTables
     from xladoctor.interactive import Run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "cores_differ_on_purpose", "load_ipython_extension", "profile", "step"]
+__all__ = [
+    "__version__",
+    "cores_differ_on_purpose",
+    "load_ipython_extension",
+    "load_run",
+    "profile",
+    "step",
+]
 
 
 def step() -> None:
@@ -66,6 +74,21 @@ def profile(
     from xladoctor import interactive
 
     return interactive.profile(output, force=force)
+
+
+def load_run(*paths: str | Path) -> RunTables:
+    """Read a recorded run as tables: ``load_run(".xladoctor/runs/...").steps`` and others.
+
+    Args:
+        paths: A run directory; several are the cores of one run.
+
+    Returns:
+        ``steps``, ``compilations``, ``reads``, ``fallbacks``, ``cores``, ``metrics`` and
+        ``findings`` as pandas data frames (extra ``[report]``); ``arrow(name)`` for Arrow tables.
+    """
+    from xladoctor import frames
+
+    return frames.load_run(*paths)
 
 
 def load_ipython_extension(ipython: Any) -> None:

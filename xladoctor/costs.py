@@ -34,6 +34,9 @@ class DeviceOperation:
             none.
         padding: "3 -> 128", where a product's dimension is rounded up to the tile; "" if none.
         padded: How many times the stored elements of its operands are of those the program has.
+        module: The modules of the model around it, the outermost first ("Net.encoder", "Block");
+            empty if it is of none, or not known.
+        flops: Floating point operations of its matrix products and convolutions, of all its runs.
     """
 
     location: Location | None
@@ -47,6 +50,8 @@ class DeviceOperation:
     wide: str = ""
     padding: str = ""
     padded: float = 1.0
+    module: tuple[str, ...] = ()
+    flops: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,13 +122,23 @@ class GraphCost:
     @property
     def lines(self) -> tuple[LineCost, ...]:
         """Cycles by line and operation, the most costly first."""
-        found: dict[tuple[Location | None, str, bool], int] = {}
+        found: dict[tuple[Location | None, str, bool], tuple[int, float]] = {}
         for one in self.operations:
             if one.cycles:
                 key = (one.location, one.operation, one.backward)
-                found[key] = found.get(key, 0) + one.cycles
-        rows = [LineCost(*key, cycles) for key, cycles in found.items()]
+                cycles, flops = found.get(key, (0, 0.0))
+                found[key] = (cycles + one.cycles, flops + one.flops)
+        rows = [LineCost(*key, *counted) for key, counted in found.items()]
         return tuple(sorted(rows, key=lambda row: -row.cycles))
+
+    @property
+    def modules(self) -> Mapping[tuple[str, ...], int]:
+        """Cycles by module of the model, the most costly first."""
+        found: dict[tuple[str, ...], int] = {}
+        for one in self.operations:
+            if one.cycles:
+                found[one.module] = found.get(one.module, 0) + one.cycles
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     @property
     def not_estimated(self) -> int:
@@ -133,12 +148,13 @@ class GraphCost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LineCost:
-    """Cycles of one operation of one line in one run of a graph."""
+    """Cycles of one operation of one line in one run of a graph, and the flops of its products."""
 
     location: Location | None
     operation: str
     backward: bool
     cycles: int
+    flops: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -185,6 +201,7 @@ class TargetCost:
         compiler: "libtpu 0.0.21".
         cores: XLA devices of the target.
         clock_hz: Of its cores.
+        peak_flops: Floating point operations a second of one core's matrix units.
         step: The typical step.
         graphs: The graphs of the typical step first, then others.
         notes: What is not known or left out, in sentences.
@@ -198,6 +215,7 @@ class TargetCost:
     step: StepCost
     graphs: tuple[GraphCost, ...] = ()
     notes: tuple[str, ...] = ()
+    peak_flops: float | None = None
 
 
 def to_json(cost: TargetCost) -> dict[str, Any]:
@@ -208,6 +226,7 @@ def to_json(cost: TargetCost) -> dict[str, Any]:
         "compiler": cost.compiler,
         "cores": cost.cores,
         "clock_hz": cost.clock_hz,
+        "peak_flops": cost.peak_flops,
         "step": dataclasses.asdict(cost.step),
         "graphs": [_graph_to_json(graph) for graph in cost.graphs],
         "notes": list(cost.notes),
@@ -239,6 +258,7 @@ def _graph_to_json(graph: GraphCost) -> dict[str, Any]:
                 "operation": row.operation,
                 "backward": row.backward,
                 "cycles": row.cycles,
+                "flops": row.flops,
             }
             for row in graph.lines
             if row.location is not None
@@ -249,6 +269,9 @@ def _graph_to_json(graph: GraphCost) -> dict[str, Any]:
             if row.location is None
         ],
         "kinds": _kinds(graph),
+        "modules": [
+            {"module": list(module), "cycles": cycles} for module, cycles in graph.modules.items()
+        ],
         "largest": [
             {
                 "kind": tensor.kind,

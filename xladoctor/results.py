@@ -12,12 +12,13 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
-from xladoctor import costs
+from xladoctor import costs, shardings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xladoctor.findings import Finding, Fix, Location, Position
+    from xladoctor.timeline import Timeline
 
 SCHEMA_VERSION = 1
 
@@ -281,6 +282,8 @@ class Report:
         steps: Per-step wall seconds per core, for charts: core to list; empty when not measured.
         simulated: Whether the cores were simulated on the CPU: then seconds are not a device's.
         tpu: What the run would cost on TPU targets; None if that was not asked.
+        sharding: What lies where in an SPMD program; None in any other.
+        timeline: What each core did along the time; None where only text was read.
     """
 
     summary: Summary
@@ -295,6 +298,8 @@ class Report:
     fallbacks: tuple[Fallbacks, ...] = ()
     simulated: bool = False
     tpu: tuple[costs.TargetCost, ...] | None = None
+    sharding: shardings.Sharding | None = None
+    timeline: Timeline | None = None
 
 
 def location_to_json(location: Location | None) -> dict[str, Any] | None:
@@ -385,12 +390,16 @@ def to_json(report: Report) -> dict[str, Any]:
         },
         "cores": [dataclasses.asdict(core) for core in report.cores],
         "compilations": [_compilation_to_json(item) for item in report.compilations],
+        "steps": [] if report.timeline is None else report.timeline.to_json(),
         "reads": [_counted_to_json(item) for item in report.reads],
         "fallbacks": [_counted_to_json(item) for item in report.fallbacks],
         "metrics": [_metrics_to_json(item) for item in report.metrics],
         "findings": [finding_to_json(finding) for finding in report.findings],
         "about": dict(report.about),
         "notes": list(report.notes),
+        "sharding": None
+        if report.sharding is None
+        else shardings.to_json(report.sharding, location_to_json),
         "tpu": None if report.tpu is None else [costs.to_json(cost) for cost in report.tpu],
     }
 

@@ -1,20 +1,25 @@
 """The compiler's cycles for large products and convolutions against the published peaks.
 
-Run: ``python tests/accuracy/peaks.py [--only GENERATION]``: compiles them and prints a table;
-``--recorded`` prints the products whose cycles rules/tables/targets.toml holds, without compiling
-(``tests/tpu/test_compiler.py`` compiles them and holds the table to it).
-``tests/tpu/test_peaks_xla.py`` holds that the shares stay within bounds.
+Run: ``python tests/accuracy/peaks.py [--only GENERATION]``: compiles them, keeps their cycles in
+peaks.json beside this file and prints a table; ``--recorded`` prints it without compiling, and
+``--write`` puts it into docs/tpu-accuracy.md. ``tests/tpu/test_compiler.py`` holds the cycles of
+products to rules/tables/targets.toml, ``tests/tpu/test_peaks_xla.py`` those of peaks.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import sys
+from pathlib import Path
 
+from tests.accuracy import published
 from xladoctor import catalogue
 from xladoctor.tpu import compiler, modules, targets
 from xladoctor.tpu.cache import Cache
+
+RECORDED = Path(__file__).with_name("peaks.json")
 
 #: One slice of each generation; a graph of one core is compiled for one of its devices.
 SLICES = {"v2": "v2-8", "v3": "v3-8", "v4": "v4-8", "v5e": "v5e-8", "v5p": "v5p-8", "v6e": "v6e-8"}
@@ -68,8 +73,8 @@ CASES = (
 )
 
 
-def shares(generation: str, cases: tuple[Case, ...] = CASES) -> dict[str, float]:
-    """Each case's share of the published peak, by its name."""
+def measured(generation: str, cases: tuple[Case, ...] = CASES) -> dict[str, int]:
+    """The compiler's cycles of each case, by its name."""
     from jaxlib import _jax  # makes HLO from text; the compiler itself runs elsewhere
 
     (target,) = targets.find(SLICES[generation])
@@ -83,20 +88,21 @@ def shares(generation: str, cases: tuple[Case, ...] = CASES) -> dict[str, float]
     for request, answer in compiler.compile_all(requests, cache=Cache(None)):
         case = by_digest[request.graph.digest][0]
         assert answer.cycles, answer.refusal
-        found[case.name] = case.flops / (answer.cycles / target.clock_hz) / target.peak_flops
+        found[case.name] = answer.cycles
     return {case.name: found[case.name] for case in cases}
 
 
-def recorded(generation: str) -> dict[str, float]:
-    """The shares of the products whose cycles are in the table of targets."""
+def recorded(generation: str) -> dict[str, int]:
+    """The cycles that were measured before, by the case's name."""
+    known = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.is_file() else {}
+    cycles: dict[str, int] = known.get(generation, {})
+    return cycles
+
+
+def share(generation: str, case: Case, cycles: int) -> float:
+    """Of the published peak."""
     facts = catalogue.table("targets")[generation]
-    return {
-        product(int(size), "bf16").name: 2
-        * int(size) ** 3
-        / (cycles / facts["clock_hz"])
-        / facts["peak_flops"]
-        for size, cycles in facts["matmul"].items()
-    }
+    return float(case.flops / (cycles / facts["clock_hz"]) / facts["peak_flops"])
 
 
 def main(argv: list[str]) -> int:
@@ -104,21 +110,38 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=sorted(SLICES), help="one generation")
     parser.add_argument("--recorded", action="store_true", help="compile nothing")
+    parser.add_argument("--write", action="store_true", help="into docs/tpu-accuracy.md")
     options = parser.parse_args(argv)
-    generations = [options.only] if options.only else list(SLICES)
-    measure = recorded if options.recorded else shares
-    columns = {one: measure(one) for one in generations}
+    known = {one: recorded(one) for one in SLICES}
+    if not options.recorded:
+        for generation in [options.only] if options.only else SLICES:
+            known[generation] = measured(generation)
+            RECORDED.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    text = _table(known)
+    print(text)
+    if options.write:
+        published.write({"peaks": text})
+    return 0
+
+
+def _table(known: dict[str, dict[str, int]]) -> str:
+    generations = [one for one in SLICES if known[one]]
     table = catalogue.table("targets")
-    print(f"| share of the published peak | {' | '.join(generations)} |")
-    print("|---|" + "---|" * len(generations))
+    rows = [
+        f"| share of the published peak | {' | '.join(generations)} |",
+        "|---|" + "---|" * len(generations),
+    ]
     for title, key, unit in (("clock", "clock_hz", "MHz"), ("peak", "peak_flops", "TFLOP/s")):
         scale = 1e6 if unit == "MHz" else 1e12
         figures = " | ".join(f"{table[one][key] / scale:,.0f} {unit}" for one in generations)
-        print(f"| {title} | {figures} |")
-    for name in columns[generations[0]]:
-        figures = " | ".join(f"{columns[one][name]:.0%}" for one in generations)
-        print(f"| {name} | {figures} |")
-    return 0
+        rows.append(f"| {title} | {figures} |")
+    for case in CASES:
+        figures = " | ".join(
+            f"{share(one, case, known[one][case.name]):.0%}" if case.name in known[one] else "-"
+            for one in generations
+        )
+        rows.append(f"| {case.name} | {figures} |")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 import programs
 import pytest
 
+from tests.report.traces import slices
 from xladoctor.capture import rundir
 
 pytest.importorskip("torch_xla")
@@ -60,7 +61,8 @@ def cores(tmp_path_factory) -> Run:
     (folder / "train.py").write_text(programs.CORES)
     done = profile(
         folder, "--simulate-cores", "8", "-o", "run", "--output-format", "json", "--output-file",
-        "report.json", "--html", "page.html", "--", sys.executable, "train.py",
+        "report.json", "--html", "page.html", "--trace", "trace.json", "--",
+        sys.executable, "train.py",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return Run(done, folder / "run")
@@ -99,6 +101,16 @@ def test_compilations_are_counted_for_each_core_as_its_own_process_would(cores):
         assert len(compiled) == 1
         assert compiled[0]["seconds"] > 0
         assert all(row["seconds"] is None for row in rows if row["reused"])
+
+
+def test_the_trace_has_every_step_of_every_core(cores):
+    document = json.loads((cores.run_dir.parent / "trace.json").read_text())
+    threads = slices(document)
+    assert len(threads) == 8
+    for events in threads.values():
+        names = [event["name"] for event in events if event["cat"] == "step"]
+        assert names == [f"step {number}" for number in range(1, programs.STEPS + 1)]
+        assert sum(e["args"]["new graphs"] for e in events if e["cat"] in ("step", "between")) == 3
 
 
 def test_causes(cores):

@@ -222,7 +222,7 @@ def test_the_header_of_a_series_counts_steps_where_the_counter_is_cut() -> None:
     assert codes(report) == ["XLA210"]
     assert report.summary.steps == 40  # torch_xla counts them from 0
     assert "60 new graphs in 40 steps" in report.summary.why
-    assert "none was used again" not in report.summary.why  # that counter is cut, perhaps
+    assert "none was reused" not in report.summary.why  # that counter is cut, perhaps
     late = series(*(at_step(step, time("CompileTime", step, 3.0)) for step in (9, 19, 29, 39)))
     assert "20 new graphs in the last 20 steps" in late.summary.why
 
@@ -352,7 +352,7 @@ def test_debug_output_that_is_cut_before_its_cause_says_too_little() -> None:
 def test_the_answer_does_not_say_a_thing_twice_nor_call_sound_what_it_cannot_judge() -> None:
     wrong = diagnosed([], {"CachedCompile": 2, "MarkStep": 29, "UncachedCompile": 27}).summary
     assert wrong.verdict == "The program keeps recompiling."
-    assert wrong.why == "27 new graphs against 2 that were used again."
+    assert wrong.why == "27 new graphs against 2 that were reused."
     assert wrong.conclusive
     assert diagnosed(EXECUTED, settled()).summary.conclusive
     for metrics, counters in (([time("CompileTime", 15, 0.6)], {}), ([], {"MarkStep": 2})):

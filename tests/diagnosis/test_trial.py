@@ -51,6 +51,18 @@ def test_a_change_stays_unless_it_makes_something_worse(after, reason):
     assert problem(GOOD, after) == reason
 
 
+def test_device_time_on_a_tpu_may_grow_only_for_something_better():
+    before = changed(on_tpu={"v3-8": (100.0, 1000)})
+    slower = changed(on_tpu={"v3-8": (120.0, 1000)})
+    assert problem(before, slower) == (
+        "more device time of a step on v3-8: 120 us instead of 100 us"
+    )
+    assert problem(before, changed(on_tpu={"v3-8": (104.0, 1000)})) is None
+    assert problem(before, changed(on_tpu={"v3-8": (100.0, 9000)})) is None  # it may still fit
+    assert problem(before, changed(on_tpu={"v3-8": (120.0, 1000)}, syncs=0.0)) is None
+    assert problem(before, changed()) is None
+
+
 def test_a_change_that_is_meant_to_change_the_numbers_may():
     after = changed(printed.losses("epoch 0 loss 9.0"))
     assert problem(GOOD, after, keeps_numbers=False) is None

@@ -11,14 +11,15 @@ import pytest
 
 from tests.invented import FILE, InventedRun
 from xladoctor.readings.wire import field
-from xladoctor.tpu import compiler, modules
+from xladoctor.tpu import installed, modules
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 #: Tests with this mark compile for real; they need the extra ``tpu``.
 real = pytest.mark.skipif(
-    compiler.why_not() is not None, reason="needs xladoctor[tpu]: Linux on x86-64, Python 3.11/3.12"
+    installed.why_not() is not None,
+    reason="needs xladoctor[tpu]: Linux on x86-64, Python 3.11/3.12",
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.tpu import graphs
 from xladoctor import catalogue
 from xladoctor.errors import MissingExtra, SourceError
-from xladoctor.tpu import compiled, compiler, modules, targets
+from xladoctor.tpu import compiled, compiler, installed, modules, process, targets
 from xladoctor.tpu.cache import Cache
 from xladoctor.tpu.compiler import Request
 
@@ -105,16 +105,16 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_itself(tmp_path: Path)
 @graphs.real
 def test_a_compiler_that_dies_costs_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process is killed in the middle of the first graph."""
-    converse = compiler._converse
+    converse = process._converse
     killed = []
 
-    def kill_first(process, row, limit):  # type: ignore[no-untyped-def]
+    def kill_first(one, row, limit):  # type: ignore[no-untyped-def]
         if row is not None and not killed:
             killed.append(True)
-            process.kill()
-        return converse(process, row, limit)
+            one.kill()
+        return converse(one, row, limit)
 
-    monkeypatch.setattr(compiler, "_converse", kill_first)
+    monkeypatch.setattr(process, "_converse", kill_first)
     first = Request(graphs.prepared(graphs.product(128, 128, 128)), V5E)
     second = Request(graphs.prepared(graphs.product(128, 128, 256)), V5E)
     died, answer = ask(first, second)
@@ -155,11 +155,11 @@ def test_a_cut_graph_is_one_sentence(tmp_path: Path) -> None:
 def test_without_the_extra_one_sentence_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(compiler.sys, "platform", "linux")
-    monkeypatch.setattr(compiler.sys, "version_info", (3, 12, 0))
-    monkeypatch.setattr(compiler.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(installed.sys, "platform", "linux")
+    monkeypatch.setattr(installed.sys, "version_info", (3, 12, 0))
+    monkeypatch.setattr(installed.platform, "machine", lambda: "x86_64")
     graphs.hide(monkeypatch, "libtpu")
-    problem = compiler.why_not()
+    problem = installed.why_not()
     assert isinstance(problem, MissingExtra)
     assert 'pip install "xladoctor[tpu]"' in str(problem)
 
@@ -170,6 +170,6 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(
 def test_a_machine_for_which_there_is_no_libtpu_is_told_where_it_is(
     monkeypatch: pytest.MonkeyPatch, system: str, machine: str
 ) -> None:
-    monkeypatch.setattr(compiler.sys, "platform", system)
-    monkeypatch.setattr(compiler.platform, "machine", lambda: machine)
-    assert "Linux on x86-64" in str(compiler.why_not())
+    monkeypatch.setattr(installed.sys, "platform", system)
+    monkeypatch.setattr(installed.platform, "machine", lambda: machine)
+    assert "Linux on x86-64" in str(installed.why_not())

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from tests.test_contract import PLACE, wrong
+from tests.test_data import schema, strict
 from tests.tpu import graphs
 
 pytest.importorskip("torch_xla")
@@ -119,6 +121,8 @@ def test_the_report_has_an_entry_for_each_target_in_its_fixed_form(folder: Path)
     for entry in found:
         assert wrong(ENTRY, entry) == []
         assert entry["graphs"]
+    whole = json.loads((folder / "report.json").read_text())
+    jsonschema.Draft202012Validator(strict(schema())).validate(whole)
     assert PLACE  # the shape of places is that of all reports
 
 
@@ -134,6 +138,18 @@ def test_cycles_stand_at_the_users_lines_backward_pass_and_optimizer_included(
         assert backward & {row_of("FIRST"), row_of("LAST")}
         known = sum(row["cycles"] for row in step["lines"])
         assert known > 0.8 * step["cycles"]
+
+
+def test_cycles_are_told_by_module_and_by_kind_too(folder: Path) -> None:
+    for entry in entries(folder):
+        step = next(graph for graph in entry["graphs"] if graph["per_step"])
+        modules = {tuple(row["module"]): row["cycles"] for row in step["modules"]}
+        assert {("Net",), ("optimizer Adam",)} <= set(modules)
+        assert sum(modules.values()) == step["cycles"]
+        assert sum(row["cycles"] for row in step["kinds"].values()) == step["cycles"]
+    again = run(folder, "report", "run", "--tpu", "v3-8")
+    assert "By module of the model" in again.stdout
+    assert "By kind of operation" in again.stdout
 
 
 def test_updated_weights_take_the_memory_of_the_old_ones(folder: Path) -> None:
@@ -157,6 +173,8 @@ def test_the_page_shows_it_and_a_second_report_needs_no_compiler(folder: Path) -
     page = (folder / "page.html").read_text()
     assert "v5e-8: device time of a step" in page
     assert "Device memory along the schedule" in page
+    assert "By module of the model" in page
+    assert "optimizer Adam" in page
     again = run(folder, "report", "run", "--tpu", "v5e-8,v3-8")
     assert again.returncode == 0
     assert "compiling" not in again.stderr

@@ -19,12 +19,14 @@ _COMMANDS = {
     "lint": "xladoctor.cli.lint:lint",
     "profile": "xladoctor.cli.profile:profile",
     "report": "xladoctor.cli.report:report",
+    "graph": "xladoctor.cli.graph:graph",
     "plan": "xladoctor.cli.plan:plan",
     "compare": "xladoctor.cli.compare:compare",
     "treat": "xladoctor.cli.treat:treat",
     "explain": "xladoctor.cli.explain:explain",
     "rules": "xladoctor.cli.rules:rules",
     "probe": "xladoctor.cli.probe:probe",
+    "server": "xladoctor.cli.server:server",
     "env": "xladoctor.cli.env:env",
 }
 

@@ -42,6 +42,7 @@ def compare(
     tpu: str | None,
     tpu_time_limit: float,
     tpu_graphs: int,
+    tpu_engine: str | None,
     jobs: int,
     output_format: str,
     output_file: Path | None,
@@ -50,12 +51,12 @@ def compare(
 
     Each is a source as for 'xladoctor report': a run directory, a text with metrics reports or
     PT_XLA_DEBUG output, JSON of metric_data(), or - for standard input. Counts are held against
-    each other per step where both have steps; a step's time counts as changed only if the middle
-    halves of the two runs' steps do not overlap.
+    each other per step where both have steps; a step's time counts as changed only if the
+    interquartile ranges of the two runs' steps do not overlap.
     """
     if before == after == readings.STDIN:
         raise UsageError("standard input (-) is given twice: it can be read only once")
-    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, jobs)
+    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, tpu_engine, jobs)
     console = Console(stderr=True, highlight=False)
     reports = []
     for source in (before, after):

@@ -13,7 +13,7 @@ import click
 
 from xladoctor import __version__
 from xladoctor.capture.command import Versions
-from xladoctor.tpu.compiler import why_not
+from xladoctor.tpu.installed import why_not
 
 _PACKAGES = (
     "torch", "torch_xla", "libtpu", "jaxlib", "torchvision", "lightning", "pytorch-lightning",

@@ -17,15 +17,16 @@ from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.cli.cores import Cores
 from xladoctor.cli.profile import check, command_words
 from xladoctor.cli.report import output_options, terminal_options, write
-from xladoctor.cli.tpu import CACHE
+from xladoctor.cli.tpu import CACHE, engine_option
 from xladoctor.errors import SourceError
 from xladoctor.planning import choices
 from xladoctor.planning.advice import shown
 from xladoctor.planning.rows import row_of
 from xladoctor.planning.traced import Traced, read
 from xladoctor.report.plan import FORMATS, render
-from xladoctor.tpu import compiler, modules, targets
+from xladoctor.tpu import compiler, engines, modules, targets
 from xladoctor.tpu.cache import Cache
+from xladoctor.tpu.installed import why_not
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +68,7 @@ Quote the braces, or the shell takes them. Several braces make all combinations.
     "--jobs", type=click.IntRange(1), default=1, show_default=True,
     help="How many compilations run at once.",
 )  # fmt: skip
+@engine_option
 @output_options(FORMATS)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
@@ -86,6 +88,7 @@ def _plan(
     simulate_cores: int | None,
     time_limit: float,
     tpu_time_limit: float,
+    tpu_engine: str | None,
     jobs: int,
     output_format: str,
     output_file: Path | None,
@@ -97,9 +100,10 @@ def _plan(
         for one in choices.expand(command)
     ]
     check(chosen[0].command, simulate_cores or 1, "plan")
-    problem = compiler.why_not()
+    problem = why_not() if tpu_engine in (None, "local") else None
     if problem is not None:
         raise problem
+    engine = engines.find(tpu_engine, jobs)
     with tempfile.TemporaryDirectory(prefix="xladoctor-plan-") as folder:
         traced = [
             _trace(
@@ -107,7 +111,7 @@ def _plan(
             )
             for at, one in enumerate(chosen, 1)
         ]
-        made = _compile(traced, wanted, simulate_cores or 1, jobs, tpu_time_limit)
+        made = _compile(traced, wanted, simulate_cores or 1, engine, tpu_time_limit)
     rows = [
         row_of(one, step, target, made[at, target.name])
         for at, (one, step) in enumerate(zip(chosen, traced, strict=True))
@@ -148,10 +152,11 @@ def _compile(
     traced: Sequence[Traced],
     wanted: Sequence[targets.Target],
     cores: int,
-    jobs: int,
+    engine: engines.Engine,
     time_limit: float,
 ) -> dict[tuple[int, str], list[Compiled] | str]:
     """The compiler's answers, by the number of the command and the target."""
+    version = engine.compiler()
     requests: dict[tuple[Path, str], compiler.Request] = {}
     failed: dict[Path, str] = {}
     for path in dict.fromkeys(path for step in traced for path in step.graphs):
@@ -161,7 +166,7 @@ def _compile(
             failed[path] = str(error)
             continue
         for target in wanted:
-            requests[path, target.name] = compiler.Request(graph, target, cores)
+            requests[path, target.name] = compiler.Request(graph, target, cores, version)
     started = 0
 
     def asking(request: compiler.Request) -> None:
@@ -174,7 +179,11 @@ def _compile(
     answers = {
         (request.graph.digest, request.target.name): answer
         for request, answer in compiler.compile_all(
-            list(requests.values()), cache=cache, jobs=jobs, time_limit=time_limit, asking=asking
+            list(requests.values()),
+            cache=cache,
+            engine=engine,
+            time_limit=time_limit,
+            asking=asking,
         )
     }
     if cache.problem is not None:

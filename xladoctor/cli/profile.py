@@ -22,7 +22,7 @@ from xladoctor.cli import boundary
 from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
 from xladoctor.cli.progress import Progress
-from xladoctor.cli.report import terminal_options, write
+from xladoctor.cli.report import terminal_options, trace_option, write, write_trace
 from xladoctor.cli.sizes import Size
 from xladoctor.cli.tpu import Tpu, ask, chosen, tpu_options
 from xladoctor.errors import UsageError, XladoctorError
@@ -74,6 +74,7 @@ Examples:
     "--html", type=click.Path(path_type=Path), metavar="FILE",
     help="Also write the report as one self-contained HTML page.",
 )  # fmt: skip
+@trace_option
 @click.option(
     "--budget", type=click.Path(path_type=Path), metavar="FILE",
     help="TOML file with limits, named like the options below.",
@@ -128,6 +129,7 @@ def _profile(
     output_format: str,
     output_file: Path | None,
     html: Path | None,
+    trace: Path | None,
     budget: Path | None,
     max_compilations: int | None,
     max_compilations_after_step: tuple[int, int] | None,
@@ -136,6 +138,7 @@ def _profile(
     tpu: str | None,
     tpu_time_limit: float,
     tpu_graphs: int,
+    tpu_engine: str | None,
     jobs: int,
     max_tpu_step_ms: float | None,
     max_hbm: int | None,
@@ -153,12 +156,12 @@ def _profile(
             max_hbm,
         )
     )
-    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, jobs)
+    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, tpu_engine, jobs)
     if (limits.max_tpu_step_ms is not None or limits.max_hbm is not None) and not wanted.targets:
         raise UsageError("--max-tpu-step-ms and --max-hbm need --tpu: name the TPU, as v3-8")
     words = command_words(command)
     check(words, simulate_cores)
-    _check_writable(html, output_file)
+    _check_writable(html, trace, output_file)
     console = Console(stderr=True, highlight=False)
     run_dir, code = record(words, simulate_cores, output, force, hang_timeout, detail, console)
     refused = rundir.refused(run_dir)
@@ -171,7 +174,7 @@ def _profile(
         console.print(f"xladoctor: the command {how}", soft_wrap=True)
     try:
         verdict = _show(
-            run_dir, words, own, limits, wanted, output_format, output_file, html, console
+            run_dir, words, own, limits, wanted, output_format, output_file, html, trace, console
         )
     except Exception as error:  # noqa: BLE001  (whatever it is, the command has ended)
         # How the command ended is what its caller has to know first.
@@ -334,6 +337,7 @@ def _show(
     output_format: str,
     output_file: Path | None,
     html: Path | None,
+    trace: Path | None,
     console: Console,
 ) -> int:
     """Report on the run; returns 1 if a limit was broken, else 0.
@@ -367,6 +371,10 @@ def _show(
     if html is not None:
         write(render(report, "html"), html)
         console.print(f"xladoctor: the page is {html}", soft_wrap=True)
+    if trace is not None:
+        write_trace(report, trace)
+        where = "open it in ui.perfetto.dev"
+        console.print(f"xladoctor: the trace is {trace}: {where}", soft_wrap=True)
     _say_next(run_dir, html, console)
     return _judge(limits, report)
 

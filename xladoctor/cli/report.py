@@ -22,6 +22,8 @@ from xladoctor.report import FORMATS, render
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from xladoctor.results import Report
+
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 
@@ -43,10 +45,33 @@ def output_options(formats: Sequence[str]) -> Callable[[_Command], _Command]:
     return lambda command: in_form(into_file(command))
 
 
+def trace_option(command: _Command) -> _Command:
+    """The option "--trace", for commands that have a run."""
+    return click.option(
+        "--trace",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Also write the steps of each core as a trace for Perfetto (ui.perfetto.dev).",
+    )(command)
+
+
+def write_trace(result: Report, trace: Path | None) -> None:
+    """Write the trace, if one is asked for.
+
+    Raises:
+        UsageError: There is nothing to draw, or the file cannot be written.
+    """
+    if trace is not None:
+        from xladoctor.report import trace as chrome
+
+        write(chrome.render(result), trace)
+
+
 @click.command(short_help="Diagnose a recorded run or a pasted metrics report.")
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.option("--last", is_flag=True, help=f"Take the newest run directory under {rundir.RUNS}.")
 @tpu_options
+@trace_option
 @output_options(FORMATS)
 def report(
     sources: tuple[str, ...],
@@ -54,7 +79,9 @@ def report(
     tpu: str | None,
     tpu_time_limit: float,
     tpu_graphs: int,
+    tpu_engine: str | None,
     jobs: int,
+    trace: Path | None,
     output_format: str,
     output_file: Path | None,
 ) -> int:
@@ -73,10 +100,11 @@ def report(
     if sources.count(readings.STDIN) > 1:
         raise UsageError("standard input (-) is given more than once: it can be read only once")
     stdin = open_stdin() if readings.STDIN in sources else None
-    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, jobs)
+    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, tpu_engine, jobs)
     read = readings.load(sources, stdin)
     costs, notes = ask(wanted, read, Console(stderr=True, highlight=False))
     result = diagnosis.diagnose(read, tpu=costs, notes=notes)
+    write_trace(result, trace)
     width, color = terminal_options(output_file)
     write(render(result, output_format, width=width, color=color), output_file)
     return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from xladoctor.errors import XladoctorError
+from xladoctor.errors import UsageError, XladoctorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from xladoctor.costs import TargetCost
     from xladoctor.findings import Location
     from xladoctor.readings import Readings
+    from xladoctor.tpu.engines import Engine
     from xladoctor.tpu.targets import Target
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -37,17 +38,25 @@ class Tpu:
         targets: The slices; none without ``--tpu``.
         time_limit: Seconds for one graph.
         graphs: How many graphs are compiled for each target.
-        jobs: How many processes compile at once.
+        engine: Where they are compiled.
     """
 
     targets: tuple[Target, ...]
     time_limit: float
     graphs: int
-    jobs: int
+    engine: Engine | None = None
+
+
+#: Shared with ``xladoctor plan``.
+engine_option = click.option(
+    "--tpu-engine", metavar="ENGINE",
+    help="Compile on other machines: dask://HOST:PORT, ray://HOST:PORT or a backend of joblib.  "
+    "[default: processes on this machine]",
+)  # fmt: skip
 
 
 def tpu_options(command: _Command) -> _Command:
-    """The options; the command gets ``tpu``, ``tpu_time_limit``, ``tpu_graphs`` and ``jobs``."""
+    """The options: ``tpu``, ``tpu_time_limit``, ``tpu_graphs``, ``tpu_engine`` and ``jobs``."""
     for option in reversed(
         (
             click.option(
@@ -64,6 +73,7 @@ def tpu_options(command: _Command) -> _Command:
                 default=_GRAPHS, show_default=True,
                 help="Graphs to compile for each target, those of the typical step first.",
             ),
+            engine_option,
             click.option(
                 "--jobs", type=click.IntRange(min=1), metavar="N", default=1, show_default=True,
                 help="How many graphs the TPU compiler compiles at once.",
@@ -74,17 +84,20 @@ def tpu_options(command: _Command) -> _Command:
     return command
 
 
-def chosen(tpu: str | None, time_limit: float, graphs: int, jobs: int) -> Tpu:
-    """The options as one; a target that does not exist is refused before anything is done.
+def chosen(tpu: str | None, time_limit: float, graphs: int, engine: str | None, jobs: int) -> Tpu:
+    """The options as one; what does not exist is refused before anything is done.
 
     Raises:
-        UsageError: There is no such target.
+        UsageError: There is no such target or engine.
+        XladoctorError: The engine does not answer.
     """
     if tpu is None:
-        return Tpu((), time_limit, graphs, jobs)
-    from xladoctor.tpu import targets
+        if engine is not None:
+            raise UsageError("--tpu-engine needs --tpu: name the TPU, as v3-8")
+        return Tpu((), time_limit, graphs)
+    from xladoctor.tpu import engines, targets
 
-    return Tpu(targets.find(tpu), time_limit, graphs, jobs)
+    return Tpu(targets.find(tpu), time_limit, graphs, engines.find(engine, jobs))
 
 
 def ask(
@@ -110,7 +123,7 @@ def ask(
         costs = study(
             readings.runs[0],
             tpu.targets,
-            Settings(Cache(CACHE), tpu.jobs, tpu.time_limit, tpu.graphs, doing.compiling),
+            Settings(Cache(CACHE), tpu.engine, tpu.time_limit, tpu.graphs, doing.compiling),
         )
     except XladoctorError as error:
         doing.stop()

@@ -16,6 +16,7 @@ from xladoctor.cli.profile import check
 from xladoctor.cli.report import output_options, terminal_options
 from xladoctor.cli.report import write as put_out
 from xladoctor.cli.rules import allow_plugins as allow_plugins_option
+from xladoctor.cli.tpu import chosen, tpu_options
 from xladoctor.cli.trials import Runner, write
 from xladoctor.errors import UsageError
 from xladoctor.lint import fixes, sources, together
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     "--hang-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="How long no core may make progress before it is called a hang.",
 )  # fmt: skip
+@tpu_options
 @click.option("--show-output", is_flag=True, help="Pass what the program prints on to stderr.")
 @allow_plugins_option
 @output_options(treatment.FORMATS)
@@ -67,6 +69,11 @@ def treat(
     repeat: bool,
     time_limit: float | None,
     hang_timeout: float | None,
+    tpu: str | None,
+    tpu_time_limit: float,
+    tpu_graphs: int,
+    tpu_engine: str | None,
+    jobs: int,
     show_output: bool,
     allow_plugins: bool,
     output_format: str,
@@ -82,11 +89,13 @@ def treat(
     """
     console = Console(stderr=True, highlight=False)
     _check(script)
+    wanted = chosen(tpu, tpu_time_limit, tpu_graphs, tpu_engine, jobs)
     program = together.program_of(script, _plan(script, allow_plugins=allow_plugins))
     before = program.read()
     runs = Runner(
-        program, before, args, simulate_cores, hang_timeout, time_limit, show_output, console
-    )
+        program, before, args, simulate_cores, hang_timeout, time_limit, show_output, console,
+        wanted if wanted.targets else None,
+    )  # fmt: skip
     check(runs.words(script), simulate_cores)
     course = Course(runs, before, unsafe=unsafe_fixes, repeat=repeat)
     course.run()

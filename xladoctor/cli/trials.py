@@ -18,6 +18,7 @@ from xladoctor import diagnosis, readings
 from xladoctor.capture import launch, rundir
 from xladoctor.changes import Trial
 from xladoctor.cli.profile import record
+from xladoctor.cli.tpu import ask
 from xladoctor.diagnosis import trial
 from xladoctor.errors import UsageError
 from xladoctor.lint import sources
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from xladoctor.cli.tpu import Tpu
     from xladoctor.lint.together import Program, Version
 
 #: What the program printed, in its run directory.
@@ -64,6 +66,7 @@ class Runner:
         time_limit: Seconds after which a run is ended; None for no limit.
         show_output: Whether the program's output passes on to stderr.
         console: For what we say, on stderr.
+        tpu: TPUs that each version's graphs are compiled for, too; None for none.
         runs: How many runs there were.
         ahead: About how many runs there will still be, the next one included.
     """
@@ -76,6 +79,7 @@ class Runner:
     time_limit: float | None
     show_output: bool
     console: Console
+    tpu: Tpu | None = None
     runs: int = 0
     ahead: int = 0
     _typical: float | None = None
@@ -124,7 +128,9 @@ class Runner:
         if not rundir.processes(run_dir):
             why = "" if ran else _why(text) or f"it ended with exit code {launch.shell_code(code)}"
             return Trial(ran, failed=why, stopped=stopped, run=str(shown))
-        report = diagnosis.diagnose(readings.load([run_dir]))
+        read = readings.load([run_dir])
+        costs, notes = ask(self.tpu, read, self.console) if self.tpu else (None, ())
+        report = diagnosis.diagnose(read, tpu=costs, notes=notes)
         found = trial.trial(report, ran=ran, output=text, stopped=stopped, run=str(shown))
         if found.ran or not _why(text) or stopped:
             return found

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from xladoctor.diagnosis.causes import explain
 from xladoctor.diagnosis.joined import JoinedRuns
 from xladoctor.diagnosis.pasted import states_of
+from xladoctor.diagnosis.sharding import sharding_of
 from xladoctor.diagnosis.thresholds import WARMUP_EXECUTIONS
 from xladoctor.diagnosis.words import library
 from xladoctor.results import Cause, Compilation, CoreSummary, Feed, TimeParts
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from xladoctor.findings import Location
     from xladoctor.readings import tables
     from xladoctor.readings.tables import CompilationRow, StepRow
+    from xladoctor.shardings import Sharding
 
 _Number = TypeVar("_Number", int, float)
 
@@ -80,6 +82,11 @@ class RunFacts(JoinedRuns):
         rows = (row for run in self.runs for row in run.cores if row.process == process)
         return [row.steps for row in rows if row.steps]
 
+    @functools.cached_property
+    def sharding(self) -> Sharding | None:
+        """What lies where in a program that is one program for all devices; None in any other."""
+        return sharding_of(self)
+
     @property
     def step_count(self) -> int:
         """The largest number of steps over the cores."""
@@ -96,9 +103,14 @@ class RunFacts(JoinedRuns):
         """What a step is called in a sentence."""
         return "step" if self.only_evaluates else "optimizer step"
 
-    @functools.cached_property
+    @property
     def compilations(self) -> tuple[Compilation, ...]:
-        """One entry a graph, with all the cores for which it was new.
+        """One entry a graph, with all the cores for which it was new."""
+        return tuple(made for made, _ in self.new_graphs)
+
+    @functools.cached_property
+    def new_graphs(self) -> tuple[tuple[Compilation, tuple[CompilationRow, ...]], ...]:
+        """The compilations, each with its rows.
 
         Rows of several cores are the same graph if they have the same hash; without a hash, if
         they are the same-numbered new graph of the same program point.
@@ -109,7 +121,7 @@ class RunFacts(JoinedRuns):
             identity = row.graph or (row.frames[:1], row.trigger)
             seen[(row.core, identity)] += 1
             groups.setdefault((identity, seen[(row.core, identity)]), []).append(row)
-        return tuple(self._compilation(rows) for rows in groups.values())
+        return tuple((self._compilation(rows), tuple(rows)) for rows in groups.values())
 
     def _compilation(self, rows: list[CompilationRow]) -> Compilation:
         first = rows[0]

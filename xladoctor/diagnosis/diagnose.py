@@ -29,12 +29,14 @@ from xladoctor.diagnosis import (
     memory,
     on_tpu,
     recompilation,
+    sharding,
     silent,
     split_step,
     step_boundary,
     tallies,
     tracing,
 )
+from xladoctor.diagnosis.along import timeline
 from xladoctor.diagnosis.case import PARTS, Case, RunFacts
 from xladoctor.diagnosis.executed import marked
 from xladoctor.diagnosis.pasted import pasted
@@ -57,6 +59,7 @@ _DIAGNOSES = (
     deaths.find,
     core_reports.find,
     silent.find,
+    sharding.find,
     step_boundary.find,
     empty_steps.find,
     recompilation.find,
@@ -121,6 +124,8 @@ def diagnose(
         fallbacks=tallies.fallbacks(case.run) if case.run else (),
         simulated=_simulated(case),
         tpu=tpu,
+        sharding=case.run.sharding if case.run else None,
+        timeline=timeline(case.run) if case.run else None,
     )
 
 

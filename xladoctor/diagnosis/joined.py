@@ -133,11 +133,14 @@ class JoinedRuns:
     @functools.cached_property
     def steps(self) -> list[StepRow]:
         """Step rows of all cores; the parent that only waits for its cores is left out."""
+        return [row for i in range(len(self.runs)) for row in self.steps_of(i)]
+
+    def steps_of(self, index: int) -> list[StepRow]:
+        """The step rows of one of the runs."""
         return [
-            self._here(i, row)
-            for i, run in enumerate(self.runs)
-            for row in run.steps
-            if not self._stepping or (i, row.process, row.core) in self._stepping
+            self._here(index, row)
+            for row in self.runs[index].steps
+            if not self._stepping or (index, row.process, row.core) in self._stepping
         ]
 
     @functools.cached_property
@@ -194,6 +197,10 @@ class JoinedRuns:
     @functools.cached_property
     def hangs(self) -> list[HangRow]:
         """Where the cores stood when none made progress."""
+        return [row for i in range(len(self.runs)) for row in self.hangs_of(i)]
+
+    def hangs_of(self, i: int) -> list[HangRow]:
+        """The same of one of the runs, whose times are of one clock."""
         return [
             dataclasses.replace(
                 row,
@@ -201,8 +208,7 @@ class JoinedRuns:
                 waits_for=row.waits_for and self._said(i, row.process, [row.core], row.waits_for),
                 for_cores=tuple(self._number(i, row.process, core) for core in row.for_cores),
             )
-            for i, run in enumerate(self.runs)
-            for row in run.hangs
+            for row in self.runs[i].hangs
         ]
 
     @functools.cached_property

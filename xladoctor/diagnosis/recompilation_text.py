@@ -96,11 +96,11 @@ def _from_totals(state: State, new: int, reused: int | None, steps: int | None) 
         nearly_all = total >= limits.FEWEST_SAMPLES and share >= limits.NEW_GRAPHS_SHARE
         many = new > limits.SETTLED_GRAPHS and share >= limits.MANY_NEW_GRAPHS_SHARE
         if nearly_all or many:
-            return f"{new} new graphs against {reused} that were used again"
+            return f"{new} new graphs against {reused} that were reused"
         return None
     if steps is not None and steps > limits.EARLY_STEPS and new / steps >= limits.NEW_GRAPHS_SHARE:
         # A counter that is not printed is 0, unless the text is cut.
-        none = ", and none was used again" if state.counter("UncachedCompile") else ""
+        none = ", and none was reused" if state.counter("UncachedCompile") else ""
         return f"{plural(new, 'new graph')} in {plural(steps, 'step')}{none}"
     if executions is not None and executions >= limits.FEWEST_SAMPLES:
         many = new > limits.SETTLED_GRAPHS and new / executions >= limits.MANY_NEW_GRAPHS_SHARE

@@ -144,8 +144,8 @@ def _too_little(state: State) -> str | None:
     elif ran is not None:
         seen = f"{plural(ran, 'execution')}, but not of how many graphs"
     elif known:
-        what = "graph that was used again" if reused is not None else "step"
-        many = "graphs that were used again" if reused is not None else "steps"
+        what = "graph that was reused" if reused is not None else "step"
+        many = "graphs that were reused" if reused is not None else "steps"
         seen = f"{plural(known[0], what, many)}, and nothing of what was compiled"
     else:
         ended = state.samples("TensorsGraphSize", "SyncTensorsGraphSize")
@@ -168,7 +168,7 @@ def _facts(state: State) -> list[str]:
     if state.new_graphs is not None:
         facts.append(plural(state.new_graphs, "compilation"))
     if state.reused_graphs is not None:
-        facts.append(f"{state.reused_graphs:,} graphs used again")
+        facts.append(f"{state.reused_graphs:,} graphs reused")
     if state.executions is not None:
         facts.append(plural(state.executions, "execution"))
     if state.steps is not None:

@@ -162,3 +162,10 @@ TPU_MEMORY_BOUND = 0.5
 TPU_GATHER_BYTES = 10 * 2**20
 #: Bytes below which a collective costs its latency, and how many of them in a step are many. O.
 TPU_SMALL_COLLECTIVE, TPU_MANY_COLLECTIVES = 2**20, 8
+#: Share of the parameters and optimizer state of a device (of inputs: of the largest one) from
+#: which a tensor that every device holds whole is worth a word. O.
+REPLICATED_SHARE = 0.1
+#: Padding of a sharded tensor, as share of what a device would hold of it, from which that is. O.
+UNEVEN_SHARE = 0.05
+#: Tensors that a sentence names.
+NAMED_TENSORS = 3

@@ -85,7 +85,12 @@ def _problem(
     for change in changes:
         if change.verdict != "worse" or change.before is None or change.after is None:
             continue
-        if change.name in harmless:
+        if change.name in harmless or change.name.startswith("tpu_memory:"):
+            continue
+        if change.name.startswith("tpu_step:"):
+            if not fewer and change.after > change.before * (1 + ROOM):
+                old, new = change.written(change.before), change.written(change.after)
+                return f"more {change.title}: {new} instead of {old}"
             continue
         if change.name == "step_seconds":
             ratio = change.after / change.before if change.before else 0.0

@@ -176,18 +176,22 @@ def _lint_safely(work: _Work) -> list[FileResult]:
         return [FileResult(name, Result(failures=(failure,)), work.data.get(name, b""))]
 
 
-def lint_text(data: bytes, filename: str, plan: Plan) -> FileResult:
+def lint_text(
+    data: bytes, filename: str, plan: Plan, others: Mapping[str, bytes] | None = None
+) -> FileResult:
     """Lint, or fix and lint, what a file is about to hold, together with what it imports.
 
     Args:
         data: The content; the file need not exist.
         filename: Where it would stand.
         plan: What to do with it.
+        others: What other files are about to hold, by name; those that import it count too.
     """
-    files = Files({filename: data})
-    [group] = linking.groups([filename], files)
-    [found] = lint_group(_Work(group, _contents(group, files), {filename: plan}))
-    return found
+    files = Files({**(others or {}), filename: data})
+    groups = linking.groups([filename, *(others or {})], files)
+    group = next(group for group in groups if filename in group.given)
+    results = lint_group(_Work(group, _contents(group, files), {filename: plan}))
+    return next(result for result in results if result.filename == filename)
 
 
 def lint_files(

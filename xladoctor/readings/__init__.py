@@ -1,6 +1,6 @@
 """Text and run directories to tidy tables.
 
-The door: :func:`load` reads any mix of sources. ``frames`` turns tables into pandas data frames.
+The door: :func:`load` reads any mix of sources.
 """
 
 from xladoctor.readings.sources import STDIN, load

@@ -22,6 +22,7 @@ from xladoctor.readings.fields import (
     text,
 )
 from xladoctor.readings.places import location
+from xladoctor.readings.sharding import CallRow, sharding_row
 from xladoctor.readings.turns import NO_OPTIMIZER, Turns
 from xladoctor.results import CAUSE_KINDS, Cause
 
@@ -58,6 +59,7 @@ class EventReader:
         self._cores: dict[int, dict[str, Any]] = {}
         self._turns = Turns()
         self._compiled_in_turn: dict[int, int] = {}
+        self._new_graphs: dict[int, list[int]] = {}  # core -> compilations since its last stretch
         self._ended = False
         self._until: float | None = None
         self._covered = 0  # steps of all cores
@@ -174,7 +176,11 @@ class EventReader:
         )
 
     def _on_step(self, event: dict[str, Any]) -> None:
-        for settled in self._turns.settled(self._core(event), event):
+        core = self._core(event)
+        rows, began = self._rows["compilation"], number(event.get("t0"))
+        for at in self._new_graphs.pop(core, ()):
+            rows[at] = dataclasses.replace(rows[at], at=began)
+        for settled in self._turns.settled(core, event):
             self._add_step(settled)
 
     def _on_marked(self, event: dict[str, Any]) -> None:
@@ -212,14 +218,14 @@ class EventReader:
         syncs = [
             tables.SyncRow(
                 *place, self._site(site), str(what), round(required(count)), number(seconds),
-                integer(compiled), kinds(more),
+                integer(compiled), kinds(more), t0,
             )
             for site, what, count, seconds, compiled, *more in event.get("syncs") or ()
         ]  # fmt: skip
         fallbacks = [
             tables.FallbackRow(
                 *place, self._site(site), str(what), round(required(count)), number(seconds),
-                number(more[0]) if more else None,
+                number(more[0]) if more else None, t0,
             )
             for site, what, count, seconds, *more in event.get("fallbacks") or ()
         ]  # fmt: skip
@@ -262,8 +268,11 @@ class EventReader:
                 feeds_recorded="fed" in event,
             )
         )
-        if turn is not None:  # only now: a damaged row is left out as a whole
-            self._compiled_in_turn[len(self._rows["compilation"]) - 1] = turn
+        # Only now: a damaged row is left out as a whole.
+        at = len(self._rows["compilation"]) - 1
+        self._new_graphs.setdefault(self._rows["compilation"][at].core, []).append(at)
+        if turn is not None:
+            self._compiled_in_turn[at] = turn
 
     def _on_compilations(self, event: dict[str, Any]) -> None:
         """New graphs beyond those that have a row each: as many rows, all alike."""
@@ -380,6 +389,13 @@ class EventReader:
                 {key: value for key, value in event.items() if key not in known},
             )
         )
+
+    def _on_sharding(self, event: dict[str, Any]) -> None:
+        self._rows["sharding"].append(sharding_row(self._process, event, self._site))
+
+    def _on_spmd_call(self, event: dict[str, Any]) -> None:
+        what, frames = text(event.get("what")) or "", self._site(event.get("site"))
+        self._rows["spmd-call"].append(CallRow(self._process, 0, what, frames))
 
     def _on_hook_off(self, event: dict[str, Any]) -> None:
         self._notes.append(

@@ -65,6 +65,8 @@ def read_run(path: Path) -> tables.Run:
         divergences=tuple(rows["divergence"]),
         partings=tuple(rows["parting"]),
         silent=tuple(rows["silent"]),
+        shardings=tuple(rows["sharding"]),
+        spmd_calls=tuple(rows["spmd-call"]),
         deaths=tuple(deaths(path, manifest, rows)),
         metrics=tuple(rows["metrics"]),
         linted=static,

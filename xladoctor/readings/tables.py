@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xladoctor.findings import Finding
+    from xladoctor.readings.sharding import CallRow, ShardingRow
     from xladoctor.results import Cause, MetricsReport
 
 #: A frame as recorded: file, row, function.
@@ -149,6 +150,7 @@ class SyncRow:
         compiled: New graphs that the reads had compiled.
         kinds: How many reads "compiled" a graph, "cut" the step (ended and ran a known graph),
             "waited" for the device, or were "free" (the value was ready).
+        at: Start (``t0``) of the stretch of time that they are of.
     """
 
     process: str
@@ -161,6 +163,7 @@ class SyncRow:
     seconds: float | None
     compiled: int | None = None
     kinds: Mapping[str, int] | None = None
+    at: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -171,6 +174,7 @@ class FallbackRow:
         seconds: How long they held the host up; compilations that they triggered are not in it.
         fetched: Share of it (seconds) that fetching the inputs took. None in a run that was
             recorded without: there ``seconds`` is that of fetching alone.
+        at: Start (``t0``) of the stretch of time that they are of.
     """
 
     process: str
@@ -182,6 +186,7 @@ class FallbackRow:
     count: int
     seconds: float | None
     fetched: float | None = None
+    at: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -217,6 +222,7 @@ class CompilationRow:
             step.
         fed: The data loader whose batch the core was at; None if it was at none.
         feeds_recorded: Whether the record says so at all: then no ``fed`` means no loader.
+        at: Start (``t0``) of the stretch of time in which it was written; None if none followed.
     """
 
     process: str
@@ -240,6 +246,7 @@ class CompilationRow:
     piece: int | None = None
     fed: Feed | None = None
     feeds_recorded: bool = False
+    at: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -421,6 +428,8 @@ class Run:
     divergences: tuple[DivergenceRow, ...] = ()
     partings: tuple[PartingRow, ...] = ()
     silent: tuple[SilentRow, ...] = ()
+    shardings: tuple[ShardingRow, ...] = ()
+    spmd_calls: tuple[CallRow, ...] = ()
     deaths: tuple[DeathRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()

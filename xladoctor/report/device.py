@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from xladoctor.costs import DeviceTensor, GraphCost, TargetCost
     from xladoctor.findings import Location
 
-#: Lines and tensors that are shown; all of them are in the JSON.
-LINES, TENSORS = 10, 6
+#: Lines, modules and tensors that are shown; all of them are in the JSON.
+LINES, MODULES, TENSORS = 10, 8, 6
 
 #: Kinds of operation by name: what they are called.
 KINDS = {
@@ -33,20 +33,50 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """Device time of one line in the typical step."""
+    """Device time of one line in the typical step.
+
+    Attributes:
+        location: The line; None for what has none.
+        operations: What it does, the most costly first.
+        seconds: Of one step.
+        share: Of the step's device time.
+        matrix_units: Share of the matrix units' peak that its products reach; None without any.
+    """
 
     location: Location | None
     operations: str
     seconds: float
     share: float
+    matrix_units: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
-    """Device time of one kind of operation in the typical step."""
+    """Device time of one kind of operation in the typical step.
+
+    Attributes:
+        kind: As in ``DeviceOperation``.
+        name: What it is called.
+        seconds: Of one step.
+        share: Of the step's device time.
+        count: Operations of the schedule in one step.
+        silent: Of these, those that the compiler makes no estimate for.
+    """
 
     kind: str
     name: str
+    seconds: float
+    share: float
+    count: float
+    silent: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Module:
+    """Device time of one module of the model in the typical step, without modules inside it."""
+
+    name: str
+    path: str
     seconds: float
     share: float
 
@@ -83,16 +113,19 @@ def lines(cost: TargetCost) -> list[Line]:
     """Lines of the typical step, the most costly first."""
     total = _total(cost)
     found: dict[tuple[str, int] | None, tuple[Location | None, dict[str, float]]] = {}
+    flops: dict[tuple[str, int] | None, float] = {}
     for graph in cost.graphs:
         for row in graph.lines if graph.per_step else ():
             at = row.location
             key = (at.filename, at.row) if at else None
+            flops[key] = flops.get(key, 0.0) + row.flops * graph.per_step
             _, operations = found.setdefault(key, (at, {}))
             name = row.operation.partition("::")[2] or row.operation
             operations[name] = operations.get(name, 0.0) + row.cycles * graph.per_step
     out = []
-    for location, operations in found.values():
+    for key, (location, operations) in found.items():
         cycles = sum(operations.values())
+        peak = cycles / cost.clock_hz * (cost.peak_flops or 0.0)
         names = sorted(operations, key=operations.__getitem__, reverse=True)
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
         out.append(
@@ -101,6 +134,7 @@ def lines(cost: TargetCost) -> list[Line]:
                 ", ".join(names[:2]) + more,
                 cycles / cost.clock_hz,
                 cycles / total if total else 0.0,
+                flops[key] / peak if peak and flops[key] else None,
             )
         )
     return sorted(out, key=lambda line: -line.seconds)
@@ -109,14 +143,40 @@ def lines(cost: TargetCost) -> list[Line]:
 def kinds(cost: TargetCost) -> list[Kind]:
     """Kinds of operation of the typical step, the most costly first."""
     total = _total(cost)
-    found: dict[str, float] = {}
+    found: dict[str, list[float]] = {}
     for graph in cost.graphs:
         for one in graph.operations if graph.per_step else ():
-            found[one.kind] = found.get(one.kind, 0.0) + (one.cycles or 0) * graph.per_step
+            row = found.setdefault(one.kind, [0.0, 0.0, 0.0])
+            row[0] += (one.cycles or 0) * graph.per_step
+            row[1] += graph.per_step
+            row[2] += graph.per_step * (one.cycles is None)
     return [
-        Kind(kind, KINDS.get(kind, kind), cycles / cost.clock_hz, cycles / total)
-        for kind, cycles in sorted(found.items(), key=lambda item: -item[1])
-        if cycles and total
+        Kind(kind, KINDS.get(kind, kind), cycles / cost.clock_hz, cycles / total, count, silent)
+        for kind, (cycles, count, silent) in sorted(found.items(), key=lambda item: -item[1][0])
+        if total
+    ]
+
+
+def modules(cost: TargetCost) -> list[Module]:
+    """Modules of the model in the typical step, the most costly first.
+
+    What is of no module stands together; without any module the list is empty.
+    """
+    total = _total(cost)
+    found: dict[tuple[str, ...], float] = {}
+    for graph in cost.graphs:
+        for path, cycles in graph.modules.items() if graph.per_step else ():
+            found[path] = found.get(path, 0.0) + cycles * graph.per_step
+    if not total or not any(found):
+        return []
+    return [
+        Module(
+            path[-1] if path else "outside of the model's modules",
+            " > ".join(path),
+            cycles / cost.clock_hz,
+            cycles / total,
+        )
+        for path, cycles in sorted(found.items(), key=lambda item: -item[1])
     ]
 
 
@@ -149,6 +209,7 @@ class Picture:
         top: Bytes at the upper edge.
         tensors: The largest.
         location: Where the graph ends.
+        ticks: Heights (SVG units) with the bytes that they stand for.
     """
 
     bands: tuple[Band, ...]
@@ -156,6 +217,7 @@ class Picture:
     top: int
     tensors: tuple[DeviceTensor, ...]
     location: Location | None
+    ticks: tuple[tuple[float, str], ...]
     width: int = 900
     height: int = 180
 
@@ -176,16 +238,16 @@ def picture(cost: TargetCost) -> Picture | None:
         ("results", "compile", memory["output"] - memory["aliased"]),
         ("program", "other", memory["code"]),
     )
-    base = sum(size for _, _, size in steady)
+    base = sum(most for _, _, most in steady)
     limit = cost.step.memory_limit_bytes
     top = max(graph.needed, base + max(along), 1)
     shown = limit if limit is not None and limit <= _FAR * top else None
     top = max(top, shown or 0)
     bands = []
     floor = [0] * len(along)
-    for name, color, size in steady:
-        ceiling = [low + size for low in floor]
-        bands.append(Band(name, color, _band(floor, ceiling, top), size))
+    for name, color, most in steady:
+        ceiling = [low + most for low in floor]
+        bands.append(Band(name, color, _band(floor, ceiling, top), most))
         floor = ceiling
     ceiling = [low + more for low, more in zip(floor, along, strict=True)]
     bands.append(Band("temporary", "execute", _band(floor, ceiling, top), max(along)))
@@ -195,6 +257,7 @@ def picture(cost: TargetCost) -> Picture | None:
         top,
         tensors,
         graph.location,
+        tuple((180 * (1 - share), size(round(share * top))) for share in (0.0, 0.5, 1.0)),
     )
 
 
@@ -265,6 +328,11 @@ def _memory(cost: TargetCost) -> str:
         return f"- of {limit}"
     verdict = {True: "fits", False: "does not fit", None: "not known"}[step.fits]
     return f"{size(step.memory_bytes)} of {limit}, {verdict}"
+
+
+def percent(share: float) -> str:
+    """A share of the device time; a dash for none."""
+    return "-" if not share else f"{share:.0%}" if share >= 0.005 else "<1%"
 
 
 def _percent(share: float | None) -> str:

@@ -14,7 +14,7 @@ from rich.text import Text
 from xladoctor.report import device, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
 
@@ -33,8 +33,12 @@ def parts(costs: tuple[TargetCost, ...], width: int) -> Iterable[RenderableType]
     if lines:
         yield Text(f"\nDevice time of a step on {first.target}", style="bold")
         yield Padding(_lines(lines, width // 3), (0, 0, 0, 2))
-        kinds = ", ".join(f"{kind.name} {kind.share:.0%}" for kind in device.kinds(first)[:5])
-        yield Padding(Text(kinds, style="dim"), (0, 0, 0, 2))
+        modules = device.modules(first)
+        if modules:
+            yield Text("\nBy module of the model", style="bold")
+            yield Padding(_modules(modules, width // 2), (0, 0, 0, 2))
+        yield Text("\nBy kind of operation", style="bold")
+        yield Padding(_kinds(device.kinds(first)), (0, 0, 0, 2))
     for cost in costs:
         for sentence in device.failures(cost)[:5]:
             yield Padding(Text(f"{cost.target}: {sentence}", style="red"), (0, 0, 0, 2))
@@ -58,28 +62,61 @@ def _side_by_side(costs: tuple[TargetCost, ...]) -> Table:
 
 
 def _lines(lines: list[device.Line], columns: int) -> Table:
+    table = _bars()
+    for line in lines[: device.LINES]:
+        where = words.tail(words.place(line.location), columns)
+        table.add_row(*_bar(line), where, _does(line))
+    _rest(table, lines[device.LINES :], "lines")
+    return table
+
+
+def _does(line: device.Line) -> str:
+    if line.matrix_units is None:
+        return line.operations
+    return f"{line.operations} ({device.percent(line.matrix_units)} of the matrix units)"
+
+
+def _modules(modules: list[device.Module], columns: int) -> Table:
+    table = _bars()
+    for one in modules[: device.MODULES]:
+        inside = one.path.removesuffix(one.name).removesuffix(" > ")
+        table.add_row(*_bar(one), one.name, words.tail(inside, columns))
+    _rest(table, modules[device.MODULES :], "modules")
+    return table
+
+
+def _kinds(kinds: list[device.Kind]) -> Table:
+    table = _bars()
+    for kind in kinds:
+        known = "" if not kind.silent else f", {kind.silent:.0f} without an estimate"
+        table.add_row(*_bar(kind), kind.name, f"{kind.count:.0f} a step{known}")
+    return table
+
+
+def _bars() -> Table:
+    """Time, share, bar, what it is of, and what more there is to say."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", style="dim")
-    for line in lines[: device.LINES]:
-        bar = "█" * max(1, round(line.share * 12))
-        table.add_row(
-            device.time(line.seconds),
-            f"{line.share:.0%}" if line.share >= 0.005 else "<1%",
-            Text(bar, style="green"),
-            words.tail(words.place(line.location), columns),
-            line.operations,
-        )
-    if len(lines) > device.LINES:
-        rest = lines[device.LINES :]
-        table.add_row(
-            device.time(sum(line.seconds for line in rest)),
-            f"{sum(line.share for line in rest):.0%}", "", f"{len(rest)} more lines", "",
-        )  # fmt: skip
     return table
+
+
+def _bar(one: device.Line | device.Module | device.Kind) -> tuple[str, str, Text]:
+    bar = "█" * max(1, round(one.share * 12)) if one.share else ""
+    seconds = device.time(one.seconds) if one.share else "-"
+    return seconds, device.percent(one.share), Text(bar, style="green")
+
+
+def _rest(table: Table, rest: Sequence[device.Line | device.Module], what: str) -> None:
+    if rest:
+        share = sum(one.share for one in rest)
+        table.add_row(
+            device.time(sum(one.seconds for one in rest)),
+            device.percent(share), "", f"{len(rest)} more {what}", "",
+        )  # fmt: skip
 
 
 def _tensors(tensors: tuple[DeviceTensor, ...], columns: int) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ def render(
     if output_format in ("json", "sarif"):
         module = importlib.import_module(f"xladoctor.report.{output_format}")
         return visible.in_json(module.render(report))
+    if output_format != "html":  # nothing else shows it, and a long run has thousands of stretches
+        report = dataclasses.replace(report, timeline=None)
     report = visible.of(report)
     if output_format == "full":
         from xladoctor.report import terminal

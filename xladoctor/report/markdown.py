@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from xladoctor.report import words
+from xladoctor.report import sharding_words, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from xladoctor.findings import Finding
     from xladoctor.results import Report
+    from xladoctor.shardings import Sharding
+
+#: Rows of each table of shardings.
+_ROWS = 20
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~])")
 
@@ -44,6 +48,8 @@ def _lines(report: Report) -> Iterable[str]:
         yield ""
         for finding in report.findings:
             yield from _finding(finding)
+    if report.sharding is not None:
+        yield from _sharding(report.sharding)
     about = [f"{_plain(label)}: {_code(text)}" for label, text in report.about.items()]
     if about or report.notes:
         yield ""
@@ -53,6 +59,20 @@ def _lines(report: Report) -> Iterable[str]:
             yield f"- {text}"
         for note in report.notes:
             yield f"- {_plain(note)}"
+
+
+def _sharding(sharding: Sharding) -> Iterable[str]:
+    yield from ("", f"### Sharding on {_plain(sharding_words.devices(sharding))}", "")
+    yield from ("| | Tensor | Sharded | Each device | Of |", "|---|---|---|---|---|")
+    for row in sharding_words.tensors(sharding)[:_ROWS]:
+        cells = (row.kind, row.name, row.sharded, row.held, row.total)
+        yield f"| {' | '.join(map(_plain, cells))} |"
+    if sharding.collectives:
+        yield from ("", "| Collective | Count | Bytes | Over | Line | For |")
+        yield "|---|---|---|---|---|---|"
+        for one in sharding_words.collectives(sharding)[:_ROWS]:
+            facts = (one.kind, one.count, one.size, one.over, one.line, one.operation)
+            yield f"| {' | '.join(map(_plain, facts))} |"
 
 
 def _finding(finding: Finding) -> Iterable[str]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xladoctor.findings import Severity
-from xladoctor.report import device, device_terminal, words
+from xladoctor.report import device, device_terminal, sharding_terminal, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,6 +90,8 @@ def _parts(report: Report, width: int) -> Iterable[RenderableType]:
         yield _heading(f"Findings ({len(report.findings)})")
         for number, finding in enumerate(report.findings, 1):
             yield _finding(number, finding, report)
+    if report.sharding is not None:
+        yield from sharding_terminal.parts(report.sharding, width)
     if report.tpu:
         yield from device_terminal.parts(report.tpu, width)
     if report.compilations:

@@ -13,7 +13,7 @@ from rich.text import Text
 from xladoctor import visible
 from xladoctor.changes import Figures
 from xladoctor.findings import stable
-from xladoctor.report import words
+from xladoctor.report import device, words
 from xladoctor.results import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -92,6 +92,15 @@ def _trial_to_json(trial: Trial) -> dict[str, Any]:
         "step_seconds": None
         if step is None
         else {"median": step.median, "low": step.low, "high": step.high, "count": step.count},
+        "tpu": [
+            {
+                "target": target,
+                "device_seconds": None if micro is None else micro / 1e6,
+                "memory_bytes": memory,
+            }
+            for target, (micro, memory) in figures.on_tpu.items()
+        ]
+        or None,
         # JSON has no word for what is no number.
         "losses": [
             {"label": loss.label, "value": loss.value if loss.value - loss.value == 0 else None}
@@ -157,18 +166,22 @@ def _table(treatment: Treatment) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     table.add_column("", overflow="fold", ratio=1)
     titles = ("graphs", "after\nwarm-up", "syncs\n/step", "on CPU\n/step", "step", "losses")
-    for title in titles:
+    trials = (treatment.original, *(step.trial for step in treatment.steps))
+    targets = tuple(dict.fromkeys(name for one in trials for name in one.figures.on_tpu))
+    for title in (*titles, *(f"step on\n{target}" for target in targets)):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_row(*_row("as it is", treatment.original, None))
+    table.add_row(*_row("as it is", treatment.original, None, targets))
     for step in treatment.steps:
         label = ("+ " if step.kept else "  (not kept) ") + ", ".join(step.counts)
         if step.places:
             label += f" at {', '.join(step.places)}"
-        table.add_row(*_row(label, step.trial, step.judgement))
+        table.add_row(*_row(label, step.trial, step.judgement, targets))
     return table
 
 
-def _row(label: str, trial: Trial, judgement: Judgement | None) -> tuple[str, ...]:
+def _row(
+    label: str, trial: Trial, judgement: Judgement | None, targets: tuple[str, ...]
+) -> tuple[str, ...]:
     figures = trial.figures if trial.ran else Figures()
     losses = judgement.losses if judgement is not None else None
     step = "-" if figures.step is None else words.seconds(figures.step.median)
@@ -184,7 +197,13 @@ def _row(label: str, trial: Trial, judgement: Judgement | None) -> tuple[str, ..
         _rate(figures.fallbacks if figures.per_step else None),
         step,
         "-" if losses is None else f"{losses.agreeing} of {losses.compared}",
+        *(_on(figures.on_tpu.get(target, (None, None))[0]) for target in targets),
     )
+
+
+def _on(microseconds: float | None) -> str:
+    """Device time of a step on a TPU."""
+    return device.time(None if microseconds is None else microseconds / 1e6)
 
 
 def _rate(value: float | None) -> str:
@@ -263,6 +282,8 @@ def _remarks(treatment: Treatment) -> Iterable[Text]:
         )
     if treatment.cores is not None:
         yield Text("Simulated cores: the counts are the program's, the seconds are not.", "dim")
+    if treatment.original.figures.on_tpu or treatment.final.figures.on_tpu:
+        yield Text("Steps on a TPU are its compiler's estimate of the device alone.", "dim")
 
 
 def _why_none(treatment: Treatment) -> str:

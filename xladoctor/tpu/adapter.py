@@ -23,6 +23,23 @@ _NAMES = (
     "CompileOptions", "DeviceAssignment", "DeviceList", "XlaRuntimeError", "mlir",
 )  # fmt: skip
 
+#: Passes that only make the machine code better: they run after memory is assigned and cycles are
+#: estimated, and their work is thrown away here. Found by compiling (docs/tpu-accuracy.md has the
+#: table); cycles and memory are the same without them, the code is larger by a tenth.
+CHEAPER: tuple[tuple[str, bool | int], ...] = (
+    ("xla_jf_enable_gvn", False),
+    ("xla_jf_enable_pipelining", False),
+    ("xla_jf_hlo_deduplication", True),
+    ("xla_jf_load_cse_and_s2l_forwarding", False),
+    ("xla_jf_vliw_fuel", 0),
+    ("xla_jf_vliw_scheduler", False),
+    ("xla_jf_xlu_optimizer", False),
+    ("xla_tpu_consider_lp_llo_scheduler", False),
+)
+
+#: How libtpu says that it does not know an option, or knows it as something else.
+_UNKNOWN_OPTION = ("No such compile option", "flag type mismatch", "While setting option")
+
 
 class AdapterError(Exception):
     """jaxlib and libtpu cannot be used here; the message is one sentence."""
@@ -58,6 +75,7 @@ class Compiler:
         except Exception as error:
             raise AdapterError(f"libtpu cannot be loaded ({_first_line(error)})") from error
         self._devices: dict[str, list[Any]] = {}
+        self._cheaper = list(CHEAPER)
 
     def compile(
         self,
@@ -98,11 +116,15 @@ class Compiler:
             debug = settings.executable_build_options.debug_options
             debug.xla_dump_to = str(dump)
             debug.xla_dump_hlo_as_text = True
-        made = chosen[0].client.compile(
-            text.encode(),
-            self._jax.DeviceList(tuple(chosen)),
-            settings,
-        )
+        settings.env_option_overrides = list(self._cheaper)
+        where = self._jax.DeviceList(tuple(chosen))
+        try:
+            made = chosen[0].client.compile(text.encode(), where, settings)
+        except self._jax.XlaRuntimeError as error:
+            if not self._cheaper or not any(words in str(error) for words in _UNKNOWN_OPTION):
+                raise
+            self._cheaper = settings.env_option_overrides = []
+            made = chosen[0].client.compile(text.encode(), where, settings)
         return Program(made, self._jax.XlaRuntimeError)
 
     def _of(self, topology: str, options: Mapping[str, Any]) -> list[Any]:

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 #: Files that are kept; the oldest go first.
 MOST = 2000
 
-_READERS = ("adapter", "allocations", "compiled", "donors", "optimized", "shapes", "worker")
+_READERS = (
+    "adapter",
+    "allocations",
+    "compiled",
+    "donors",
+    "optimized",
+    "products",
+    "shapes",
+    "worker",
+)
 
 
 class Cache:

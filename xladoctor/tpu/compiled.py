@@ -76,6 +76,7 @@ class Operation:
         source: Number of the instruction that it comes from, in ``Prepared.sources``.
         memory_bytes: Bytes of its operands and results that lie in device memory (HBM).
         operands: Shapes of what it takes.
+        flops: Floating point operations of its matrix products and convolutions in one run.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Operation:
     source: int | None = None
     memory_bytes: int = 0
     operands: tuple[str, ...] = ()
+    flops: float = 0.0
 
     @property
     def total_cycles(self) -> int:

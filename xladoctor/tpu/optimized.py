@@ -12,7 +12,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
-from xladoctor.tpu import shapes
+from xladoctor.tpu import products, shapes
 from xladoctor.tpu.compiled import Operation
 
 if TYPE_CHECKING:
@@ -132,7 +132,18 @@ class Optimized:
                 source=sources.get(line.name),
                 memory_bytes=sum(shapes.padded(shape, space=0) for shape in touched),
                 operands=operands[:4],
+                flops=self._flops(line, shapes_of),
             )
+
+    def _flops(self, line: Line, shapes_of: Mapping[str, str]) -> float:
+        """Of the products in an instruction, those that are fused into it included."""
+        if line.opcode in ("convolution", "dot"):
+            operands = [shapes_of.get(name, "") for name in line.operands]
+            return products.flops(line.opcode, line.shape, operands, line.rest)
+        called = _CALLS.search(line.rest) if line.opcode in ("fusion", "async-start") else None
+        inside = self._computations.get(called[1], []) if called is not None else []
+        known = {one.name: one.shape for one in inside}
+        return sum(self._flops(one, known) for one in inside)
 
     def _inner(self, line: Line) -> list[tuple[str, int]]:
         """Computations that run as steps of their own, and how often."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from xladoctor.costs import DeviceOperation, DeviceTensor, GraphCost, StepCost, TargetCost
 from xladoctor.errors import SourceError
 from xladoctor.readings.places import location
-from xladoctor.tpu import compiler, modules, shapes, typical
+from xladoctor.tpu import compiler, layers, modules, shapes, typical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xladoctor.readings.tables import Run
     from xladoctor.tpu.cache import Cache
     from xladoctor.tpu.compiled import Allocation, Compiled, Operation
+    from xladoctor.tpu.engines import Engine
     from xladoctor.tpu.targets import Target
 
 #: Graphs of one run that are compiled for each target, unless said otherwise.
@@ -44,14 +45,14 @@ class Settings:
 
     Attributes:
         cache: Of its answers.
-        jobs: Processes that compile at once.
+        engine: Where graphs are compiled; None for one process on this machine.
         time_limit: Seconds for one graph.
         most: Graphs for each target: those of the typical step first, then the largest.
         asking: Called when a compilation begins, with the target's name and the graph's place.
     """
 
     cache: Cache
-    jobs: int = 1
+    engine: Engine | None = None
     time_limit: float = compiler.TIME_LIMIT
     most: int = MOST_GRAPHS
     asking: Callable[[str, Location | None], object] | None = None
@@ -65,8 +66,9 @@ def study(run: Run, targets: Sequence[Target], settings: Settings) -> tuple[Targ
     """
     chosen, notes = _chosen(run, settings.most)
     cores = max(1, run.manifest.simulated_cores or len({row.core for row in run.cores}))
+    version = settings.engine.compiler() if settings.engine is not None else None
     requests = {
-        (target.name, index): compiler.Request(one.graph, target, cores)
+        (target.name, index): compiler.Request(one.graph, target, cores, version)
         for target in targets
         for index, one in enumerate(chosen)
     }
@@ -81,19 +83,21 @@ def study(run: Run, targets: Sequence[Target], settings: Settings) -> tuple[Targ
         compiler.compile_all(
             list(requests.values()),
             cache=settings.cache,
-            jobs=settings.jobs,
+            engine=settings.engine,
             time_limit=settings.time_limit,
             asking=asking,
         )
     )
     if settings.cache.problem is not None:
         notes.append(settings.cache.problem)
+    model = layers.Layers()
     return tuple(
         _target_cost(
             run,
             target,
             [(one, answers[requests[target.name, index]]) for index, one in enumerate(chosen)],
             notes,
+            model,
         )
         for target in targets
     )
@@ -145,9 +149,13 @@ def _read(path: Path, donates: bool) -> modules.Prepared | str:
 
 
 def _target_cost(
-    run: Run, target: Target, answers: list[tuple[Asked, Compiled]], notes: Iterable[str]
+    run: Run,
+    target: Target,
+    answers: list[tuple[Asked, Compiled]],
+    notes: Iterable[str],
+    model: layers.Layers,
 ) -> TargetCost:
-    graphs = tuple(_graph_cost(run, target, asked, answer) for asked, answer in answers)
+    graphs = tuple(_graph_cost(run, target, asked, answer, model) for asked, answer in answers)
     step = _step(run, target, graphs)
     return TargetCost(
         target=target.name,
@@ -155,6 +163,7 @@ def _target_cost(
         compiler=answers[0][1].compiler,
         cores=target.cores,
         clock_hz=target.clock_hz,
+        peak_flops=target.peak_flops,
         step=step,
         graphs=graphs,
         notes=(*notes, *_notes(run, target, graphs)),
@@ -220,7 +229,9 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return None if None in known else math.fsum(value for value in known if value is not None)
 
 
-def _graph_cost(run: Run, target: Target, asked: Asked, answer: Compiled) -> GraphCost:
+def _graph_cost(
+    run: Run, target: Target, asked: Asked, answer: Compiled, model: layers.Layers
+) -> GraphCost:
     def place(number: int | None) -> Location | None:
         source = asked.graph.source(number)
         return location(source.frames, run.manifest.cwd) if source is not None else None
@@ -243,7 +254,7 @@ def _graph_cost(run: Run, target: Target, asked: Asked, answer: Compiled) -> Gra
         memory=None if memory is None else dataclasses.asdict(memory),
         needed=memory.total if memory is not None else refusal.used if refusal else None,
         operations=tuple(
-            _operation(one, asked.graph.source(one.source), place(one.source))
+            _operation(one, asked.graph.source(one.source), place(one.source), model)
             for one in answer.operations
         ),
         tensors=tuple(
@@ -256,7 +267,7 @@ def _graph_cost(run: Run, target: Target, asked: Asked, answer: Compiled) -> Gra
 
 
 def _operation(
-    one: Operation, source: modules.Source | None, place: Location | None
+    one: Operation, source: modules.Source | None, place: Location | None, model: layers.Layers
 ) -> DeviceOperation:
     padding, padded = _padding(one)
     return DeviceOperation(
@@ -271,6 +282,8 @@ def _operation(
         wide=_wide(one, source),
         padding=padding,
         padded=padded,
+        flops=one.flops * one.runs,
+        module=model.path(source.frames) if source is not None else (),
     )
 
 

@@ -12,8 +12,10 @@ import contextlib
 import json
 import os
 import re
+import select
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ def main() -> int:
     """Answer requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         compiler = Compiler()
     except AdapterError as error:
@@ -36,9 +39,28 @@ def main() -> int:
         return 0
     _say(answers, {"ready": True})
     for row in sys.stdin:
-        _say(answers, _answer(compiler, json.loads(row)))
+        request = json.loads(row)
+        try:
+            answer = _answer(compiler, request)
+        except OSError as error:
+            where = f"{request['folder']} ({error.strerror})"
+            refusal = compiled.Refusal("not-asked", f"the compiler cannot write to {where}")
+            facts = _facts(request)
+            answer = compiled.to_json(compiled.Compiled(**facts, seconds=0.0, refusal=refusal))
+        _say(answers, answer)
     # libtpu's threads do not end by themselves.
     os._exit(0)
+
+
+def _end_with_parent() -> None:
+    """End when the parent has gone, however it went and whatever the compiler does.
+
+    Standard input is a pipe that only the parent writes to: it hangs up when the parent is gone.
+    """
+    poll = select.poll()
+    poll.register(0, 0)  # a hang-up is always reported
+    poll.poll()
+    os._exit(1)
 
 
 def _say(answers: Any, row: dict[str, Any]) -> None:
@@ -46,13 +68,13 @@ def _say(answers: Any, row: dict[str, Any]) -> None:
     answers.flush()
 
 
+def _facts(request: dict[str, Any]) -> dict[str, Any]:
+    """What an answer repeats of its request."""
+    return {key: request[key] for key in ("digest", "target", "replicas", "compiler")}
+
+
 def _answer(compiler: Compiler, request: dict[str, Any]) -> dict[str, Any]:
-    facts = {
-        "digest": request["digest"],
-        "target": request["target"],
-        "replicas": request["replicas"],
-        "compiler": request["compiler"],
-    }
+    facts = _facts(request)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=request["folder"], ignore_cleanup_errors=True) as dump:
         try:

@@ -6,6 +6,9 @@ imported and taken away after the first graph; a child process puts its own ther
 change the hash of a graph, and nothing happens unless something is compiled (torch_xla 2.9.0; the
 dump makes a compilation 5 to 20 % longer).
 
+Of a program that is divided among devices (SPMD) the module as XLA has divided it is kept too: only
+there are its collectives.
+
 The lines of the operations are in the dump only while torch_xla notes them (``_set_ir_debug``),
 which makes tracing about a third slower. So that is on while graphs are still new, and off in a
 program that has settled. Switching it does not change hashes either.
@@ -14,6 +17,7 @@ program that has settled. Switching it does not change hashes either.
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from typing import TYPE_CHECKING
 
@@ -34,7 +38,16 @@ MOST_GRAPHS, MOST_BYTES = 500, 64_000_000
 SETTLED_LAUNCHES = 16
 
 _FLAGS = "XLA_FLAGS"
-_KINDS = {".before_optimizations.txt": "txt", ".before_optimizations.hlo.pb": "pb"}
+_KINDS = {
+    ".before_optimizations.txt": "txt",
+    ".before_optimizations.hlo.pb": "pb",
+    "after_optimizations.txt": "part.txt",
+    "after_optimizations.hlo.pb": "part.pb",
+}
+
+#: The first line of a module that XLA has divided among devices names more than one of them.
+_FIRST_LINE = 10_000_000
+_DIVIDED = re.compile(rb"\bnum_partitions=(?!1\b)\d")
 
 
 class Dumps:
@@ -145,13 +158,15 @@ class Dumps:
             names = os.listdir(self._folder)
         except OSError:
             return found
-        for name in names:
+        for name in sorted(names, key=lambda name: not name.endswith(".txt")):
             path = f"{self._folder}/{name}"
             kind = next((_KINDS[end] for end in _KINDS if name.endswith(end)), None)
             try:
                 if kind is not None:
-                    with open(path, "rb") as file:
-                        found.setdefault(name.split(".", 1)[0], {})[kind] = file.read()
+                    module = found.setdefault(name.split(".", 1)[0], {})
+                    if not kind.startswith("part") or "part.txt" in module or _is_divided(path):
+                        with open(path, "rb") as file:
+                            module[kind] = file.read()
                 os.unlink(path)
             except OSError:
                 pass
@@ -168,6 +183,12 @@ class Dumps:
             self._bytes += len(packed)
         self._kept += 1
         return name
+
+
+def _is_divided(path: str) -> bool:
+    """Whether a module's text is of one that XLA has divided among devices."""
+    with open(path, "rb") as file:
+        return path.endswith(".txt") and bool(_DIVIDED.search(file.readline(_FIRST_LINE)))
 
 
 _OURS = ("--xla_dump_hlo_as_text", "--xla_dump_hlo_as_proto")

@@ -35,6 +35,7 @@ UPLOAD = "upload"  # host to device
 COLLECTIVE = "collective"  # xm.all_reduce and its kin, while tracing
 RENDEZVOUS = "rendezvous"  # xm.rendezvous, mesh_reduce: cores exchange bytes
 STEP = "step"  # optimizer.step() has returned
+MARK = "mark"  # a tensor gets a sharding; a device loader is made, or iterated
 LOADER = "loader"  # next() of a data loader
 MADE = "made"  # a data loader has been made
 FEED = "feed"  # the thread that takes batches for a device loader: its whole main function

@@ -38,6 +38,7 @@ from .points import (
     Points,
 )
 from .process import Process, at_end_of_child, see_sudden_exit, see_uncaught
+from .sharding import Shardings
 from .sites import Sites
 from .steps import Steps
 from .tensors import MORE_INPUTS, crossing_tensors
@@ -66,6 +67,7 @@ class Recorder:
         self.left_over: Callable[[], list[str]] = list
         self._simulated_cores = simulated_cores
         self._loaders = Loaders()
+        self._shardings = Shardings(self.process, self._feed_of)
         self._begin()
         atexit.register(self.close)
 
@@ -77,6 +79,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._closed = False
         self._steps = Steps(self.process)
+        self._shardings.begin(self._sites)
         self._fallbacks_counted: dict[str, int] = {}
 
     def start_over(self) -> None:
@@ -90,6 +93,7 @@ class Recorder:
 
     def install(self, points: Points) -> None:
         """Put the recorder around the points."""
+        self._shardings.install(points)
         for point, function in (
             (START, self._starting),
             (CORE, self._core),
@@ -177,6 +181,11 @@ class Recorder:
     def _site(self, account: Account, frame: Any) -> int:
         thread = account.owner
         return self._sites.here(frame, None if threading.get_ident() == thread else thread)
+
+    def _feed_of(self, core: int | None) -> dict[str, Any] | None:
+        account = self._accounts.by_core.get(0 if core is None else core)
+        feed = None if account is None else account.feed
+        return None if feed is None or feed.over else feed.row(self._sites)
 
     # -- points -------------------------------------------------------------------------------
     def _starting(self, _call: Call, proceed: Callable[[], Any]) -> Any:

@@ -31,6 +31,7 @@ from .points import (
     LAUNCH,
     LOADER,
     MADE,
+    MARK,
     RENDEZVOUS,
     START,
     STEP,
@@ -150,6 +151,8 @@ def _install_bindings(wrap: _Wrapper) -> None:
         wrap.replace(xlac, name, _of_this_core(points, LAUNCH, name, kind="library"))
     wrap.replace(xlac, "_xla_step_marker", step_marker)
     wrap.replace(xlac, "_xla_sync_multi", sync_multi)
+    mark = "_xla_mark_sharding"
+    wrap.replace(xlac, mark, _of_this_core(points, MARK, mark))
     wait = "_xla_wait_device_ops"
     wrap.replace(xlac, wait, _of_this_core(points, WAIT, wait))
 
@@ -275,6 +278,9 @@ def _install_loaders(wrap: _Wrapper) -> None:
         return make
 
     wrap.replace("torch.utils.data.dataloader:DataLoader", "__init__", making)
+    for_device = "torch_xla.distributed.parallel_loader:MpDeviceLoader"
+    wrap.replace(for_device, "__init__", _of_this_core(points, MARK, "MpDeviceLoader"))
+    wrap.replace(for_device, "__iter__", _of_this_core(points, MARK, "iter"))
 
     def feed(original: Any) -> Any:
         def run(loader: Any, /) -> Any:

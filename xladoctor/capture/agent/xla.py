@@ -33,6 +33,7 @@ CALLED = {
     "_xla_get_replication_devices_count": "how many cores a process has",
     "_set_ir_debug": "lines of the operations of a graph",
     "_get_use_eager_mode": "compilations in eager mode",
+    "_get_xla_sharding_spec": "shardings of SPMD programs",
 }
 
 #: Frames between the recorder and a device loader that ends a graph: the points, and torch_xla's.

@@ -19,6 +19,11 @@ _XM = "torch_xla.core.xla_model."
 _XR = "torch_xla.runtime."
 _WORLD = frozenset({f"{_XR}world_size", f"{_XM}xrt_world_size", f"{_XM}get_world_size"})
 _NUMBER = frozenset({f"{_XR}global_ordinal", f"{_XM}get_ordinal"})
+_EXCHANGES = (
+    *(f"{_XM}{name}" for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")),
+    f"{_XM}reduce_gradients",
+    f"{_XM}mesh_reduce",
+)
 _SPAWN = ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")
 
 
@@ -47,6 +52,15 @@ def spmd_process_api(model: FileModel) -> Iterator[Problem]:
                 f"in SPMD mode this is {value} whatever the number of devices: {role}",
                 suggestion="xr.process_count() and xr.process_index() for data, "
                 "xr.global_runtime_device_count() for the mesh",
+                related=related,
+            )
+    for call in model.calls(*_EXCHANGES):
+        if not conditional(model, call.node):
+            yield model.problem(
+                call.node,
+                "in SPMD mode there is one core, so this exchanges nothing",
+                suggestion="leave it out: a sum over the batch is one over all devices already; "
+                "hosts exchange through torch.distributed and xr.process_index()",
                 related=related,
             )
     for call in model.calls("torch.distributed.init_process_group"):

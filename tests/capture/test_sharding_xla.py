@@ -1,0 +1,172 @@
+"""What an SPMD program divides among its devices is shown, by what torch_xla does with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from test_profile_xla import profile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.xla
+
+PROGRAM = """
+import sys
+
+import numpy as np
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.spmd as xs
+import torch_xla.runtime as xr
+from torch.utils.data import DataLoader, TensorDataset
+
+case = sys.argv[1]
+xr.use_spmd()
+count = xr.global_runtime_device_count()
+axes = ("model",) if case == "tensor-parallel" else ("data", "model")
+mesh = xs.Mesh(np.arange(count), (count,) if case == "tensor-parallel" else (count // 2, 2), axes)
+device = torch_xla.device()
+classes = 10 if case == "faulty" else 64
+model = torch.nn.Sequential(
+    torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, classes)
+).to(device)
+rows = ("model", None)
+xs.mark_sharding(model[0].weight, mesh, rows)
+if case == "faulty":
+    xs.mark_sharding(model[2].weight, mesh, ("data", "model"))  # line uneven
+elif case == "whole":
+    xs.mark_sharding(model[2].weight, mesh, (None, None))  # line whole
+else:
+    xs.mark_sharding(model[2].weight, mesh, rows)
+if case != "unmarked":
+    xs.mark_sharding(model[0].bias, mesh, (None,))
+    xs.mark_sharding(model[2].bias, mesh, (None,))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = TensorDataset(torch.randn(64, 32), torch.randint(0, classes, (64,)))
+spec = xs.ShardingSpec(mesh, ("data", None)) if case in ("sharded", "whole", "unmarked") else None
+batches = DataLoader(data, batch_size=16, drop_last=True)
+loader = pl.MpDeviceLoader(batches, device, input_sharding=spec)  # line loader
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), y)  # line loss
+    loss.backward()
+    if case == "faulty":
+        loss = xm.all_reduce("sum", loss.detach())  # line reduced
+    optimizer.step()
+    torch_xla.sync()
+"""
+
+
+def row(mark: str) -> int:
+    """The row of the program with a mark."""
+    lines = PROGRAM.splitlines()
+    return next(at for at, text in enumerate(lines, 1) if text.endswith(f"# line {mark}"))
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Gives the report of one case as JSON; each runs once."""
+    found: dict[str, Any] = {}
+
+    def report(case: str) -> Any:
+        if case not in found:
+            folder: Path = tmp_path_factory.mktemp(case)
+            (folder / "train.py").write_text(PROGRAM)
+            done = profile(
+                folder, "--simulate-cores", "8", "--output-format", "json", "--output-file",
+                "report.json", "-o", "run", "--", sys.executable, "train.py", case,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            found[case] = json.loads((folder / "report.json").read_text())
+        return found[case]
+
+    return report
+
+
+def measured(report: Any) -> dict[str, Any]:
+    """Findings that the run has seen, by their code."""
+    return {one["code"]: one for one in report["findings"] if "runtime" in one["confirmed_by"]}
+
+
+def test_table_of_tensors(reports: Any) -> None:
+    table = reports("sharded")["sharding"]
+    assert table["devices"] == 8
+    assert table["meshes"] == [{"axes": ["data", "model"], "shape": [4, 2]}]
+    tensors = {one["name"]: one for one in table["tensors"] if one["kind"] == "parameter"}
+    weight = tensors["0.weight"]
+    assert weight["shape"] == [64, 32]
+    assert weight["axes"] == [["model"], []]
+    assert (weight["bytes"], weight["device_bytes"]) == (64 * 32 * 4, 32 * 32 * 4)
+    assert weight["location"]["filename"] == "train.py"
+    assert tensors["0.bias"]["replicated"]
+    batch = next(one for one in table["tensors"] if one["kind"] == "input")
+    assert batch["axes"] == [["data"], []]
+    assert batch["location"]["row"] == row("loader")
+
+
+def test_collectives_of_a_step(reports: Any) -> None:
+    """The gradient of the first layer is summed over the batch's axis; forward has a line."""
+    collectives = reports("sharded")["sharding"]["collectives"]
+    reduced = [one for one in collectives if one["kind"] == "all-reduce"]
+    assert any(one["axes"] == ["data"] for one in reduced)
+    assert all(one["bytes"] > 0 and one["count"] > 0 for one in collectives)
+    lines = {one["location"]["row"] for one in collectives if one["location"]}
+    assert row("loss") in lines
+
+
+@pytest.mark.parametrize("case", ["sharded", "tensor-parallel"])
+def test_nothing_is_said_of_healthy_programs(reports: Any, case: str) -> None:
+    codes = set(measured(reports(case)))
+    assert not codes & {"XLA428", "XLA429", "XLA440", "XLA441", "XLA442"}, codes
+
+
+def test_whole_batch(reports: Any) -> None:
+    finding = measured(reports("faulty"))["XLA429"]
+    assert finding["locations"][0]["row"] == row("loader")
+    assert "f32[16,32]" in finding["message"]
+
+
+def test_whole_parameter(reports: Any) -> None:
+    finding = measured(reports("whole"))["XLA440"]
+    assert finding["locations"][0]["row"] == row("whole")
+    assert "2.weight f32[64,64]" in finding["message"]
+
+
+def test_padding(reports: Any) -> None:
+    finding = measured(reports("faulty"))["XLA442"]
+    assert finding["locations"][0]["row"] == row("uneven")
+    assert "each holds 3" in finding["message"]
+
+
+def test_compiled_again_for_its_shardings(reports: Any) -> None:
+    report = reports("unmarked")
+    finding = measured(report)["XLA441"]
+    assert "0.bias" in finding["message"]
+    assert report["summary"]["compilations"] == reports("sharded")["summary"]["compilations"] + 1
+
+
+def test_collective_of_one_core(reports: Any) -> None:
+    finding = measured(reports("faulty"))["XLA428"]
+    assert finding["locations"][0]["row"] == row("reduced")
+
+
+def test_other_programs_have_no_table(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch_xla; torch_xla.sync()\n")
+    profile(
+        tmp_path, "--simulate-cores", "2", "--output-format", "json", "--output-file",
+        "report.json", "--", sys.executable, "train.py",
+    )  # fmt: skip
+    assert json.loads((tmp_path / "report.json").read_text())["sharding"] is None
+
+
+def test_the_table_is_what_the_schema_says(reports: Any) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    text = files("xladoctor.report").joinpath("report.schema.json").read_text("utf-8")
+    jsonschema.Draft202012Validator(json.loads(text)).validate(reports("faulty"))

@@ -1,0 +1,301 @@
+"""What an SPMD program divides among its devices, and what it does not.
+
+XLA428 collectives between cores that there are not, XLA429 a batch that every device computes
+whole, XLA440 parameters or optimizer state that are copied to every device while others are
+divided, XLA441 a graph that is compiled again because its inputs have come back divided otherwise,
+XLA442 sizes that the devices do not divide.
+"""
+
+from __future__ import annotations
+
+import collections
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.words import finding, noted, plural, size
+from xladoctor.readings.hlo import Graph
+from xladoctor.readings.sharding import exchanges
+from xladoctor.shardings import DeviceCollective, ShardedTensor, Sharding, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.diagnosis.case import Case, RunFacts
+    from xladoctor.findings import Finding, Location
+    from xladoctor.readings.sharding import ShardingRow, TensorRow
+    from xladoctor.readings.tables import CompilationRow
+
+#: Names that people give to the axis along which the batch is divided (torch_xla's guides on SPMD
+#: and FSDPv2, Hugging Face, torchprime). A batch may stay whole along axes of other names.
+_BATCH_AXES = frozenset({"data", "dp", "batch", "fsdp", "dcn", "replica", "replicas"})
+
+#: What XLA adds for a sharding; two graphs that differ in nothing else are the same computation.
+_MARKS = frozenset({"xla::custom_sharding", "xla::Sharding"})
+#: Inputs count: state that an optimizer has made in its first step is more of them in the next one.
+#: What only moves data comes and goes with the shardings (an annotated result is not a transposed
+#: one), and is no other computation.
+_NO_WORK = frozenset({
+    "custom-call", "tuple", "get-tuple-element", "transpose", "reshape", "copy",
+    "bitcast", "broadcast", "constant",
+})  # fmt: skip
+
+_SHARD_INPUT = (
+    'shard it where it is sent: MpDeviceLoader(..., input_sharding=xs.ShardingSpec(mesh, ("data", '
+    "None))), or xs.mark_sharding(batch, mesh, spec) on it"
+)
+_SHARD_LAST = (
+    "mark it after the last assignment (load_state_dict(assign=True), nn.Parameter(...) and tied "
+    "weights replace it), or let the wrapping policy cover it"
+)
+_SHARD_FIRST = "mark the parameters first, then make the optimizer (and load its state) from them"
+_MARK_ALL = (
+    "mark every parameter before the first step (xs.mark_sharding, with (None, ...) for those that "
+    "are to stay whole), so that results have the sharding that inputs had"
+)
+_FILL_UP = "choose a size that the devices divide (pad a vocabulary), or another axis of the mesh"
+_ONE_PROGRAM = (
+    "leave it out: in SPMD mode a sum over the batch is already one over all devices; what hosts "
+    "exchange goes through torch.distributed with xr.process_index()"
+)
+
+
+def sharding_of(run: RunFacts) -> Sharding | None:
+    """What lies where in a run, as it has settled; None if the program is not SPMD."""
+    rows = run.runs[0].shardings
+    if not rows:
+        return None
+    last = max(rows, key=lambda row: row.step)
+    first = min(rows, key=lambda row: row.step)
+    declared = {(one.kind, one.name): one.spec for one in first.tensors if first is not last}
+    return Sharding(
+        last.devices,
+        last.step,
+        last.meshes,
+        tuple(_tensor(run, last, one, declared.get((one.kind, one.name))) for one in last.tensors),
+        last.others,
+        _collectives(run, last),
+    )
+
+
+def _tensor(run: RunFacts, row: ShardingRow, one: TensorRow, declared: str | None) -> ShardedTensor:
+    place = run.place(one.frames)
+    if place is None and one.kind == "input":
+        place = run.place(row.loop) or run.place(row.made)
+    return ShardedTensor(
+        one.kind, one.name, one.shape, one.dtype, one.bytes, one.spec, row.devices, place,
+        None if declared == one.spec else declared,
+    )  # fmt: skip
+
+
+def _collectives(run: RunFacts, row: ShardingRow) -> tuple[DeviceCollective, ...] | None:
+    """Those of the graph that most steps run: the last that was new where most launches are."""
+    launches: collections.Counter[object] = collections.Counter()
+    for launch in run.runs[0].launches:
+        if launch.trigger in ("step", "loader", "sync"):
+            launches[launch.frames, launch.trigger] += launch.count
+    if not launches:
+        return None
+    point = launches.most_common(1)[0][0]
+    graphs = [one for one in _graphs(run) if (one.frames, one.trigger) == point]
+    settled = [one for one in graphs if (one.executions or 0) < limits.WARMUP_EXECUTIONS]
+    if not settled:
+        return None
+    found = exchanges(_base(run, settled[-1]))
+    if found is None:
+        return None
+    groups: dict[object, list[DeviceCollective]] = {}
+    for one in found:
+        pairs = one.kind == "collective-permute"
+        along = next(
+            (
+                axes
+                for mesh in row.meshes
+                if (axes := (mesh.between if pairs else mesh.along)(one.groups))
+            ),
+            None,
+        )
+        place = run.place(tuple(one.frames))
+        groups.setdefault((one.kind, along, place, one.operation), []).append(
+            DeviceCollective(one.kind, 1, one.bytes, along, one.operation, place, one.looped)
+        )
+    merged = (
+        DeviceCollective(
+            ones[0].kind, len(ones), sum(one.bytes for one in ones), ones[0].axes,
+            ones[0].operation, ones[0].location, any(one.looped for one in ones),
+        )
+        for ones in groups.values()
+    )  # fmt: skip
+    return tuple(sorted(merged, key=lambda one: -one.bytes))
+
+
+def _graphs(run: RunFacts) -> list[CompilationRow]:
+    return [row for row in run.runs[0].compilations if row.hlo is not None and not row.modelled]
+
+
+def _base(run: RunFacts, row: CompilationRow) -> Path:
+    return Path(run.runs[0].manifest.path) / row.process / (row.hlo or "")
+
+
+# -- findings --------------------------------------------------------------------------------------
+def find(case: Case) -> Iterator[Finding]:
+    """Of SPMD programs alone."""
+    if case.run is None:
+        return
+    run = case.run
+    for call in run.runs[0].spmd_calls:
+        yield finding(
+            "XLA428",
+            f"xm.{call.what} exchanges nothing: in SPMD mode the program is one core, whatever the "
+            "number of devices",
+            _ONE_PROGRAM,
+            at=run.place(call.frames),
+        )
+    sharding = run.sharding
+    if sharding is None or sharding.devices < 2:
+        return
+    yield from _whole_inputs(sharding)
+    yield from _copied(sharding)
+    yield from _uneven(sharding)
+    yield from _compiled_again(run, sharding)
+
+
+def _whole_inputs(sharding: Sharding) -> Iterator[Finding]:
+    inputs = [one for one in sharding.tensors if one.kind == "input" and one.shape]
+    if not inputs:
+        return
+    largest = max(one.bytes for one in inputs)
+    large = [one for one in inputs if one.bytes >= limits.REPLICATED_SHARE * largest]
+    whole = [one for one in large if one.replicated]
+    if not whole or len(whole) < len(large) or not _batch_is_divided(sharding):
+        return
+    names = ", ".join(sorted({shape(one) for one in whole}))
+    yield finding(
+        "XLA429",
+        f"each of the {sharding.devices} devices gets the whole batch ({names}) and computes all "
+        "of it",
+        _SHARD_INPUT,
+        at=[one.location for one in whole],
+    )
+
+
+def _batch_is_divided(sharding: Sharding) -> bool:
+    """Whether a batch that stays whole is a fault.
+
+    It is none where the model alone is divided (tensor parallelism): along an axis whose name says
+    that it is for the batch it is one, and where nothing at all is divided.
+    """
+    tensors = [one for one in sharding.tensors if one.kind == "parameter"]
+    names = {
+        axis
+        for mesh in sharding.meshes
+        for axis, count in zip(mesh.axes, mesh.shape, strict=True)
+        if count > 1
+    }
+    return bool(names & _BATCH_AXES) or (bool(tensors) and all(one.replicated for one in tensors))
+
+
+def _copied(sharding: Sharding) -> Iterator[Finding]:
+    """Parameters and state that every device holds whole while others are divided."""
+    kept = [one for one in sharding.tensors if one.kind in ("parameter", "state")]
+    marked = _marked(sharding)
+    divided = {one.name for one in kept if not one.replicated}
+    if not divided:
+        return
+    total = sum(one.device_bytes for one in kept)
+    for kind, advice in (("parameter", _SHARD_LAST), ("state", _SHARD_FIRST)):
+        copied = [
+            one
+            for one in kept
+            if one.kind == kind
+            and one.replicated
+            and one.bytes >= limits.REPLICATED_SHARE * total
+            # Of a parameter that is whole itself the state is too.
+            and (kind == "parameter" or one.name.partition(":")[0] in divided)
+        ]
+        if not copied:
+            continue
+        held = sum(one.bytes for one in copied)
+        named = ", ".join(f"{one.name} {shape(one)}" for one in copied[: limits.NAMED_TENSORS])
+        more = len(copied) - limits.NAMED_TENSORS
+        what = "parameter" if kind == "parameter" else "tensor of optimizer state"
+        plurals = "parameters" if kind == "parameter" else "tensors of optimizer state"
+        yield finding(
+            "XLA440",
+            f"every device holds {plural(len(copied), what, plurals)} whole ({named}"
+            f"{f' and {more} more' if more > 0 else ''}): {size(held)}, {held / total:.0%} of what "
+            "it keeps for parameters and optimizer state, although others are sharded",
+            advice,
+            at=[one.location for one in copied if one.location is not None][:1]
+            or [noted(place, "others are sharded here") for place in marked[-1:]],
+            count=len(copied),
+        )
+
+
+def _marked(sharding: Sharding) -> list[Location]:
+    """The lines that mark parameters, in the order of the lines."""
+    places = {
+        one.location
+        for one in sharding.tensors
+        if one.kind == "parameter" and one.location is not None
+    }
+    return sorted(places, key=lambda place: (place.filename, place.row))
+
+
+def _uneven(sharding: Sharding) -> Iterator[Finding]:
+    for one in sharding.tensors:
+        cut = one.tiling
+        if not one.uneven or cut is None:
+            continue
+        real = one.bytes * cut.copies / sharding.devices
+        if one.device_bytes < real * (1 + limits.UNEVEN_SHARE):
+            continue
+        at, tiles = one.uneven[0]
+        yield finding(
+            "XLA442",
+            f"{tiles} devices share the {one.shape[at]} rows of dimension {at} of "
+            f"{one.name or 'an input'} {shape(one)}: each holds {-(-one.shape[at] // tiles)}, so "
+            f"{one.device_bytes / real - 1:.0%} of memory and work is padding",
+            _FILL_UP,
+            at=one.location,
+        )
+
+
+def _compiled_again(run: RunFacts, sharding: Sharding) -> Iterator[Finding]:
+    """Graphs that compute what the one before at their line did, with other shardings."""
+    before: dict[object, CompilationRow] = {}
+    for row in _graphs(run):
+        point = (row.frames, row.trigger)
+        earlier, before[point] = before.get(point), row
+        if earlier is None or not _same_work(run, earlier, row):
+            continue
+        changed = [
+            one for one in sharding.tensors if one.kind != "input" and one.declared is not None
+        ]
+        names = ", ".join(one.name for one in changed[: limits.NAMED_TENSORS])
+        launch = run.place(row.frames)
+        yield finding(
+            "XLA441",
+            f"step {row.step} compiles the same computation again because its inputs have come "
+            "back with other shardings than they had"
+            + (f": {names}{' and others' if len(changed) > limits.NAMED_TENSORS else ''}"
+               if names else ""),
+            _MARK_ALL,
+            at=_marked(sharding)[-1:] or launch,
+            related=[noted(launch, "the step that compiles again")] if launch else [],
+            count=1,
+            seconds=row.seconds,
+        )  # fmt: skip
+
+
+def _same_work(run: RunFacts, earlier: CompilationRow, later: CompilationRow) -> bool:
+    work = [_work(_base(run, row)) for row in (earlier, later)]
+    return bool(work[0]) and work[0] == work[1] and earlier.graph != later.graph
+
+
+def _work(base: Path) -> collections.Counter[tuple[str, str]]:
+    return collections.Counter(
+        (one.opcode, one.shape)
+        for one in Graph(base).instructions
+        if one.opcode not in _NO_WORK and one.operation not in _MARKS
+    )
