@@ -66,6 +66,7 @@ tried = {
         lambda: torch.nn.Linear(2, 2)(torch.ones(2, 2, device=d)),
         lambda: torch_xla.no_such_name,
         lambda: torch_xla.sync(no_such_argument=1),
+        lambda: exec("a, b = torch.ones(3)"),
         lambda: refuse("bad label"),
     ],
     "cpu": [lambda: torch_xla._XLAC._xla_memory_info(str(d))],

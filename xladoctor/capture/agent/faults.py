@@ -50,6 +50,7 @@ TABLE: tuple[tuple[re.Pattern[str], Fault], ...] = tuple(
          Fault(PROGRAM, "torch_xla.compile(full_graph=True) forbids what ends a graph inside it")),
         (r"^(NameError|UnboundLocalError): ", _CALLS),
         (r"^AttributeError: module '", _CALLS),
+        (r"^ValueError: (not enough|too many) values to unpack", _CALLS),
         (r"^TypeError: .*(unexpected keyword|missing \d+ required|arguments? but \d)", _CALLS),
         (r"GetAllocatorStats is not supported",
          Fault(CPU, "the CPU device keeps no account of its memory")),
