@@ -189,8 +189,8 @@ class Recorder:
 
     # -- points -------------------------------------------------------------------------------
     def _starting(self, _call: Call, proceed: Callable[[], Any]) -> Any:
-        with self._sites.cores_start(sys._getframe(1)):
-            return proceed()
+        self._sites.cores_start(sys._getframe(1))
+        return proceed()
 
     def _core(self, call: Call, proceed: Callable[[], Any]) -> Any:
         core = call.core if call.core is not None else 0

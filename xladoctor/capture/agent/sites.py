@@ -70,23 +70,15 @@ class Sites:
         """The user's frames as they are recorded, innermost first, for :meth:`of`."""
         return self._recorded(self.users(frame))
 
-    @contextlib.contextmanager
-    def cores_start(self, frame: FrameType | None) -> Iterator[None]:
-        """Around the cores' processes: where those are that a framework has started.
+    def cores_start(self, frame: FrameType | None) -> None:
+        """Keep where the cores are started, for those whose stacks have no frame of the user.
 
-        Their stacks have no frame of the user; the line that called the framework is theirs.
+        The line that called the framework is theirs; their processes inherit it.
         """
-        before = os.environ.get(STARTED_AT)
         own = [found for found in self.users(frame) if self._own([found])][:1]
+        os.environ.pop(STARTED_AT, None)
         if own:
             os.environ[STARTED_AT] = json.dumps(_as_recorded(own))
-        try:
-            yield
-        finally:
-            if own:
-                os.environ.pop(STARTED_AT, None)
-                if before is not None:
-                    os.environ[STARTED_AT] = before
 
     def of(self, frames: tuple[tuple[str, int, str], ...]) -> int:
         """The number of a place that :meth:`frames` gave."""

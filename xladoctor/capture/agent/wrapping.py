@@ -238,7 +238,9 @@ def _install_cores(wrap: _Wrapper) -> None:
 
     def processes(original: Any) -> Any:
         def run(*args: Any, **kwargs: Any) -> Any:
-            return points.run(Call(START, "run_multiprocess", None, args, kwargs), original)
+            # Before it, not around it: what the cores raise is to have no frames of ours.
+            points.run(Call(START, "run_multiprocess", None), _nothing)
+            return original(*args, **kwargs)
 
         return run
 
