@@ -1,4 +1,4 @@
-"""Values that eager mode has still to compute are not shared with the host before they are there."""
+"""Values of eager mode are shared with the host when they are there, and not before."""
 
 from __future__ import annotations
 

@@ -109,9 +109,11 @@ def document(rows: Sequence[Program], results: Mapping[str, Any]) -> str:
         row.first == next((i["code"] for i in results[row.name]["cores"]["findings"]), "")
         for row in known
     )
+    missing = [row.name for row in rows if row.name not in results]
+    left = f" Not run yet: {'; '.join(missing)}." if missing else ""
     foot = (
-        f"\n{len(known)} programs; {true} of {len(items)} findings are true; in {right} of them "
-        "the first finding is what an expert would say first.\n"
+        f"\n{len(known)} of {len(rows)} programs; {true} of {len(items)} findings are "
+        f"true; in {right} of them the first finding is what an expert would say first.{left}\n"
     )
     return HEAD + "\n".join(lines) + "\n" + foot
 
