@@ -70,6 +70,13 @@ accuracy: $(VENV)/.installed-dev  ## precision and recall of lint: CASES=lint.js
 	PYTHONPATH=. $(BIN)/python tests/accuracy/lint.py --cases $(CASES) --files $(FILES)
 	PYTHONPATH=. $(BIN)/python tests/accuracy/plain.py
 
+# MUTANTS=200 for a first look.
+MUTANTS ?= 2000
+
+.PHONY: mutants
+mutants: $(VENV)/.installed-dev  ## faults planted in healthy programs, in many spellings: how many lint finds
+	$(BIN)/python -m tests.accuracy.mutants --count $(MUTANTS) --write
+
 .PHONY: accuracy-tutorials
 accuracy-tutorials: $(VENV)/.installed-dev  ## what the fixes make of public programs of 2019-2021: FILES=folder
 	PYTHONPATH=. $(BIN)/python tests/accuracy/tutorials.py --files $(FILES)

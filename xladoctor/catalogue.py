@@ -34,7 +34,11 @@ PAGE_URL = "https://github.com/xladoctor/xladoctor/blob/main/rules/{stem}.md"
 _TITLE = re.compile(r"^# (?P<name>[a-z0-9-]+) \((?P<code>XLA\d{3})\)\s*$")
 _BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 #: In a block that shows what a fix makes, the marks of what was wrong before are for tests only.
-_FIXED = re.compile(r"^```py fixed[ ]*\n.*?^```\s*?$", re.MULTILINE | re.DOTALL)
+#: What to write instead: nothing in it is marked, though a test may find something there.
+_GOOD = re.compile(r"^```py (?:fixed|good)[ ]*\n.*?^```\s*?$", re.MULTILINE | re.DOTALL)
+#: The examples that only the tests need, up to the next heading (or the end).
+_TESTS = re.compile(r"^## Tests\n(?:^(?!## ).*\n?)*", re.MULTILINE)
+_CODES = re.compile(r"[A-Z]+\d+")
 _MARK = re.compile(r"[ ]*#[ ]*error:(\s*\[[A-Z]+\d+\])+[ ]*$", re.MULTILINE)
 
 #: From which likeness on (0 to 1) a code, or a name, is taken for a slip of the pen.
@@ -97,8 +101,10 @@ class Page:
 
     @property
     def readable(self) -> str:
-        """The page as it is shown: no code that a fix makes is marked as an error."""
-        return _FIXED.sub(lambda block: _MARK.sub("", block[0]), self.text)
+        """The page as people read it: without its tests, and without the marks of the tests."""
+        text = _TESTS.sub("", self.text)
+        text = _GOOD.sub(lambda block: _MARK.sub("", block[0]), text)
+        return _MARK.sub(lambda mark: "  # " + ", ".join(_CODES.findall(mark[0])), text)
 
     @property
     def body(self) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xladoctor.findings import Finding, Fix, Location, Position
+    from xladoctor.graphs import Diff
     from xladoctor.timeline import Timeline
 
 SCHEMA_VERSION = 1
@@ -266,6 +267,14 @@ class MetricsReport:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SourceText:
+    """The rows of a file; ``changed``: it was saved after the run had begun."""
+
+    lines: tuple[str, ...]
+    changed: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Report:
     """Everything that a report shows.
 
@@ -284,6 +293,8 @@ class Report:
         tpu: What the run would cost on TPU targets; None if that was not asked.
         sharding: What lies where in an SPMD program; None in any other.
         timeline: What each core did along the time; None where only text was read.
+        sources: Text of the user's files by name, for the page; empty where it was not asked for.
+        diffs: What differs between new graphs and those before, for the page.
     """
 
     summary: Summary
@@ -300,6 +311,8 @@ class Report:
     tpu: tuple[costs.TargetCost, ...] | None = None
     sharding: shardings.Sharding | None = None
     timeline: Timeline | None = None
+    sources: Mapping[str, SourceText] = dataclasses.field(default_factory=dict)
+    diffs: tuple[Diff, ...] = ()
 
 
 def location_to_json(location: Location | None) -> dict[str, Any] | None:

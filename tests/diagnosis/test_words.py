@@ -44,11 +44,12 @@ def test_cores_in_words(cores: list[int], text: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.0001, "under 1 ms"),
+        (0.0001, "<1 ms"),
         (0.045, "45 ms"),
         (3.14, "3.1 s"),
+        (77.9, "77.9 s"),
         (259.3, "4 min 19 s"),
-        (7300, "2 h 1 min"),
+        (7300, "2 h 2 min"),
     ],
 )
 def test_durations(seconds: float, text: str) -> None:

@@ -296,6 +296,7 @@ def _forwarding(own_group: bool) -> Iterator[Callable[[subprocess.Popen[bytes]],
     """Pass on the signals that we get; those that come before the start are kept for it."""
     processes: list[subprocess.Popen[bytes]] = []
     early: list[int] = []
+    asked: list[int] = []
 
     def send(number: int) -> None:
         process = processes[0]
@@ -303,7 +304,7 @@ def _forwarding(own_group: bool) -> Iterator[Callable[[subprocess.Popen[bytes]],
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if signal.Signals(number).name in _TO_COMMAND:
-                process.send_signal(number)
+                _to_command(process, number, asked)
             elif own_group:
                 os.killpg(process.pid, number)
             # In one group the terminal has sent it to the command already.
@@ -330,6 +331,15 @@ def _forwarding(own_group: bool) -> Iterator[Callable[[subprocess.Popen[bytes]],
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _to_command(process: subprocess.Popen[bytes], number: int, before: list[int]) -> None:
+    """Pass a signal on to the command; who asks a second time that it end does not ask."""
+    if number == signal.SIGTERM and number in before:
+        sys.stderr.write("xladoctor: a second SIGTERM; ending the command by SIGKILL\n")
+        number = signal.SIGKILL
+    before.append(number)
+    process.send_signal(number)
 
 
 def _end_group(group: int) -> None:

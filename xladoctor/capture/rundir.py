@@ -258,12 +258,13 @@ def running(path: Path) -> list[int]:
     found = set()
     for folder in processes(path):
         pid = folder.name[1:].partition("-")[0]
-        if pid.isdecimal() and _is_running(int(pid)):
+        if pid.isdecimal() and is_running(int(pid)):
             found.add(int(pid))
     return sorted(found)
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Whether there is a process of that id that has not ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -15,12 +15,14 @@ from rich.console import Console
 from xladoctor import __version__
 from xladoctor.capture import command as commands
 from xladoctor.capture import launch, masking, rundir
+from xladoctor.capture.endings import Endings
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.capture.simulate.environment import ONE_PROCESS
 from xladoctor.capture.unreached import Watch
 from xladoctor.cli import boundary
 from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
+from xladoctor.cli.page import with_page
 from xladoctor.cli.progress import Progress
 from xladoctor.cli.report import terminal_options, trace_option, write, write_trace
 from xladoctor.cli.sizes import Size
@@ -266,9 +268,14 @@ def record(
     shared = while_running is not None if printed is not None else sys.stdout.isatty()
     progress = Progress(console, run_dir, shared=shared)
 
+    endings = Endings(run_dir, lambda words: console.print(words, soft_wrap=True, markup=False))
+
     def now_and_then() -> None:
         with contextlib.suppress(Exception):  # what we show must not end what the user runs
             progress()
+        if cores is not None:
+            with contextlib.suppress(OSError):
+                endings.look()
         if while_running is not None:
             while_running()
 
@@ -364,6 +371,8 @@ def _show(
     read = readings.load([run_dir])
     costs, notes = ask(tpu, read, console)
     report = diagnosis.diagnose(read, tpu=costs, notes=notes)
+    if html is not None or output_format == "html":
+        report = with_page(report, read)
     width, color = terminal_options(output_file)
     write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:

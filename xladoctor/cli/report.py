@@ -15,6 +15,7 @@ from rich.console import Console
 
 from xladoctor.capture import rundir
 from xladoctor.cli import boundary
+from xladoctor.cli.page import with_page
 from xladoctor.cli.tpu import ask, chosen, tpu_options
 from xladoctor.errors import SourceError, UsageError
 from xladoctor.report import FORMATS, render
@@ -105,6 +106,8 @@ def report(
     costs, notes = ask(wanted, read, Console(stderr=True, highlight=False))
     result = diagnosis.diagnose(read, tpu=costs, notes=notes)
     write_trace(result, trace)
+    if output_format == "html":
+        result = with_page(result, read)
     width, color = terminal_options(output_file)
     write(render(result, output_format, width=width, color=color), output_file)
     return 0

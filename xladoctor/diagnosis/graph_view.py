@@ -238,6 +238,29 @@ class Graphs:
         lines.sort(key=lambda one: not any(change.origin for change in one.changes))
         return Diff(old, new, tuple(_inputs(found)), tuple(lines), found.likeness)
 
+    def diffs_to_earlier(self, most: int) -> tuple[Diff, ...]:
+        """What differs from the last graph before that the same line ended in the same way.
+
+        Args:
+            most: How many are compared; the first ones.
+        """
+        before: dict[object, int] = {}
+        found: list[Diff] = []
+        for number in self.kept:
+            one = self.compilations[number - 1]
+            key = (one.location, one.trigger)
+            old = before.get(key)
+            if old is not None and len(found) < most and self._readable_both(old, number):
+                found.append(self.diff(old, number))
+            before[key] = number
+        return tuple(found)
+
+    def _readable_both(self, old: int, new: int) -> bool:
+        try:
+            return bool(self.graph(old).instructions and self.graph(new).instructions)
+        except SourceError:
+            return False
+
     @staticmethod
     def _changes(
         found: Difference, before: _Words, after: _Words

@@ -172,7 +172,7 @@ def _early(case: Case) -> Answer | None:
             steps = plural(run.step_count, run.step_word) if run.step_count else "no step"
             return (
                 "It is too early to tell.",
-                f"Of each core {steps} was seen, and the first {EARLY_STEPS} are warm-up.",
+                f"Each core was seen for {steps}, and the first {EARLY_STEPS} are warm-up.",
                 "Let the program take some 20 steps and profile again.",
             )
         return None

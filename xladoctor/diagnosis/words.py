@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from xladoctor import catalogue
+from xladoctor import amounts, catalogue
 from xladoctor.errors import XladoctorError
 from xladoctor.findings import Finding, Location, Severity
 
@@ -135,14 +135,8 @@ def rate(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: ``3.1 s``, ``45 ms``, ``4 min 19 s``."""
-    if seconds >= 3600:
-        return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
-    if seconds >= 60:
-        return f"{seconds // 60:.0f} min {seconds % 60 // 1:.0f} s"
-    if seconds >= 1:
-        return f"{seconds:.1f} s"
-    return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "under 1 ms"
+    """Seconds for people; see :func:`xladoctor.amounts.duration`."""
+    return amounts.duration(seconds)
 
 
 def size(count: float) -> str:

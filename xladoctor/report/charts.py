@@ -18,10 +18,11 @@ _POINTS = 450
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """One core's step times as SVG points."""
+    """One core's step times as SVG points; the band reaches from the slowest to the fastest."""
 
     core: int
     points: str
+    band: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Mark:
 class Chart:
     """Step times per core with compilations marked.
 
-    ``ticks_x`` and ``ticks_y`` are positions with labels. ``logarithmic`` tells the scale of y.
+    ``ticks_x`` and ``ticks_y`` are positions with labels. ``logarithmic`` tells the scale of y,
+    ``bin`` how many steps a point stands for.
     """
 
     lines: tuple[Line, ...]
@@ -45,6 +47,7 @@ class Chart:
     ticks_x: tuple[tuple[float, str], ...]
     ticks_y: tuple[tuple[float, str], ...]
     logarithmic: bool
+    bin: int = 1
     width: int = WIDTH
     height: int = HEIGHT
 
@@ -71,8 +74,10 @@ def step_chart(report: Report) -> Chart | None:
     for core, seconds in sorted(report.steps.items()):
         size = max(1, math.ceil(len(seconds) / _POINTS))
         bins = [(at, seconds[at : at + size]) for at in range(0, len(seconds), size)]
-        points = " ".join(f"{x(at + 1 + (len(b) - 1) / 2)},{y(max(b))}" for at, b in bins)
-        lines.append(Line(core, points))
+        slowest = [f"{x(at + 1 + (len(b) - 1) / 2)},{y(max(b))}" for at, b in bins]
+        fastest = [f"{x(at + 1 + (len(b) - 1) / 2)},{y(min(b))}" for at, b in bins]
+        band = " ".join([*slowest, *reversed(fastest)]) if size > 1 else ""
+        lines.append(Line(core, " ".join(slowest), band))
     marks: dict[int, int] = {}
     for item in report.compilations:
         if item.step is not None and 1 <= item.step <= steps:
@@ -83,6 +88,7 @@ def step_chart(report: Report) -> Chart | None:
         ticks_x=tuple((x(step), str(step)) for step in _step_ticks(steps)),
         ticks_y=tuple((y(value), _label(value)) for value in _time_ticks(low, high, logarithmic)),
         logarithmic=logarithmic,
+        bin=max(1, math.ceil(steps / _POINTS)),
     )
 
 

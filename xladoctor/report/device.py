@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from xladoctor import amounts
 from xladoctor.report import words
 
 if TYPE_CHECKING:
@@ -332,17 +333,17 @@ def _memory(cost: TargetCost) -> str:
 
 def percent(share: float) -> str:
     """A share of the device time; a dash for none."""
-    return "-" if not share else f"{share:.0%}" if share >= 0.005 else "<1%"
+    return amounts.percent(share) if share else "-"
 
 
 def _percent(share: float | None) -> str:
     if share is None:
         return "-"
-    return f"{share:.0%}" if share >= 0.01 else "under 1%"
+    return amounts.percent(share)
 
 
 def _at_most(share: float | None) -> str:
-    return _percent(share) if share is None or share < 0.01 else f"at most {share:.0%}"
+    return _percent(share) if share is None or share < 0.005 else f"at most {share:.0%}"
 
 
 def _compiled(cost: TargetCost) -> str:

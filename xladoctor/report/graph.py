@@ -47,7 +47,7 @@ def text(view: View) -> str:
     for numbers, shape in _folded(view.inputs):
         lines.append(f"  {numbers:<10} {shape}")
     for place, group in itertools.groupby(view.operations, key=lambda one: one.location):
-        lines += ["", _heading(place)]
+        lines += ["", heading(place)]
         rows = [
             f"{one.name}({_cut(', '.join(one.inputs))}) -> {_cut(', '.join(one.outputs))}"
             for one in group
@@ -70,7 +70,7 @@ def diff_text(diff: Diff, old: View, new: View) -> str:
         lines += [f"  {change_text(one)}" for one in diff.inputs]
         lines.append("")
     for line in diff.lines:
-        lines.append(_heading(line.location))
+        lines.append(heading(line.location))
         lines += [f"  {change_text(one)}" for one in line.changes]
         lines.append("")
     begins = any(change.origin for line in diff.lines for change in line.changes)
@@ -167,7 +167,8 @@ def _head(view: View, sign: str = "") -> Iterator[str]:
         yield f"{' ' * len(sign)}lines were no longer noted when it was traced"
 
 
-def _heading(place: Location | None) -> str:
+def heading(place: Location | None) -> str:
+    """A line as a heading: ``train.py:40 in train``."""
     if place is None:
         return NO_LINE
     return f"{place.at} in {place.function}" if place.function else place.at

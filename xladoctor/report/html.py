@@ -1,22 +1,24 @@
-"""The page: one self-contained file without scripts, external fonts or network."""
+"""The page: one self-contained file, read without a network, and with or without JavaScript."""
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from xladoctor import __version__, catalogue
+from xladoctor import __version__, amounts, catalogue
 from xladoctor.errors import XladoctorError
 from xladoctor.findings import capital
-from xladoctor.report import charts, device, pages, words
+from xladoctor.report import cards, charts, device, sharding_words, tracks, words
+from xladoctor.report.pages import page_text as pages_text
 
 if TYPE_CHECKING:
     from xladoctor.results import Report
 
-#: Rows of the compilation table of the page.
-_COMPILATIONS = 200
 #: Metrics reports of the page: of a long series the last ones.
 _METRICS = 8
 
@@ -24,6 +26,10 @@ _METRICS = 8
 def render(report: Report) -> str:
     """The report as an HTML page."""
     codes = sorted({finding.code for finding in report.findings})
+    pages = {code: page for code in codes if (page := _page(code)) is not None}
+    found = cards.cards(report.findings)
+    drawing = tracks.tracks(report)
+    script = _text("page.js")
     return (
         _environment()
         .get_template("report.html.jinja")
@@ -34,14 +40,23 @@ def render(report: Report) -> str:
             counts=words.counts(report),
             shares=words.shares(report.summary),
             chart=charts.step_chart(report),
-            compilations=report.compilations[:_COMPILATIONS],
-            hidden_compilations=max(0, len(report.compilations) - _COMPILATIONS),
+            cards=found,
+            excerpts=_excerpts(report, found),
+            sources=cards.source(report, found),
+            groups=cards.graph_groups(report),
+            tracks=drawing,
+            parts=_parts_of(drawing),
             metrics=report.metrics[-_METRICS:],
             hidden_metrics=max(0, len(report.metrics) - _METRICS),
-            cores_differ=words.cores_differ(report),
-            pages={code: page for code in codes if (page := _page(code)) is not None},
+            pages={code: pages_text(page) for code, page in pages.items()},
+            urls={code: page.url for code, page in pages.items()},
+            again=_again(report),
+            style=_text("page.css"),
+            script=script,
+            script_hash=_hash(script),
             version=__version__,
             tpu=report.tpu or (),
+            sharding=report.sharding,
         )
     )
 
@@ -54,11 +69,50 @@ def _tone(report: Report) -> str:
     return "good" if report.summary.conclusive else "info"
 
 
-def _page(code: str) -> pages.PageText | None:
+def _page(code: str) -> catalogue.Page | None:
     try:
-        return pages.page_text(catalogue.page(code))
+        return catalogue.page(code)
     except XladoctorError:
         return None
+
+
+@functools.cache
+def _text(name: str) -> str:
+    """A part of the page that is the same for all."""
+    return resources.files("xladoctor.report").joinpath(f"templates/{name}").read_text("utf-8")
+
+
+def _hash(script: str) -> str:
+    """What the page's policy names: this script may run, and nothing else."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+def _parts_of(drawing: tracks.Tracks | None) -> list[tuple[str, str]]:
+    """The parts of the time that the timeline shows, with their names."""
+    shown = {part for track in drawing.tracks for part in track.paths} if drawing else set()
+    return [(part, name) for part, name in words.PARTS.items() if part in shown]
+
+
+def _excerpts(report: Report, found: list[cards.Card]) -> dict[int, list[cards.Row]]:
+    """The rows around the line of each card, where the text is known."""
+    out = {}
+    for card in found:
+        place = card.location
+        text = report.sources.get(place.filename) if place is not None else None
+        if place is None or text is None or place.cell is not None:
+            continue
+        near = range(max(1, place.row - 2), min(len(text.lines), place.row + 2) + 1)
+        if place.row in near:
+            out[card.number] = [
+                cards.Row(row, text.lines[row - 1], None, 0.0, None) for row in near
+            ]
+    return out
+
+
+def _again(report: Report) -> str:
+    """The command that records such a run again."""
+    cores = f" --simulate-cores {report.summary.cores}" if report.simulated else ""
+    return f"xladoctor profile{cores} -- {report.about.get('Command', '')}"
 
 
 @functools.cache
@@ -72,11 +126,13 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters.update(
-        seconds=words.seconds, number=words.number, place=words.place, cause=words.cause,
+        seconds=words.seconds, percent=amounts.percent,
+        number=words.number, place=words.place, cause=words.cause,
         amount=words.amount, ended_by=words.ended_by,
         capital=capital, dash=words.dash, related=words.related,
         witnesses=words.witnesses,
     )  # fmt: skip
     environment.globals["cores_text"] = words.cores
     environment.globals["device"] = device
+    environment.globals["sharding_words"] = sharding_words
     return environment

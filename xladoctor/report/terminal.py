@@ -13,6 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from xladoctor import amounts
 from xladoctor.findings import Severity
 from xladoctor.report import device, device_terminal, sharding_terminal, words
 
@@ -157,7 +158,7 @@ def _time(report: Report, width: int) -> Padding:
     table.add_column(justify="right", no_wrap=True)
     for part, name, value, share in shares:
         label = Text(f"{_PART_MARKS[part]} ", style=_PART_STYLES[part]) + Text(name)
-        table.add_row(label, words.seconds(value), f"{share:.0%}" if share >= 0.005 else "<1%")
+        table.add_row(label, words.seconds(value), amounts.percent(share))
     table.add_row(
         Text("  total per core", style="dim"), words.seconds(report.summary.seconds.total)
     )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
+from xladoctor import amounts
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -63,14 +65,10 @@ def number(value: int | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """``3.1 s``, ``45 ms``; a dash for what was not measured."""
+    """``45 ms``, ``77.9 s``, ``12 min 5 s``; a dash for what was not measured."""
     if value is None:
         return "-"
-    if value >= 60:
-        return f"{value // 60:.0f} min {value % 60 // 1:.0f} s"
-    if value >= 0.9995:
-        return f"{value:.1f} s"
-    return f"{value * 1000:.0f} ms" if value >= 0.0005 or value == 0 else "<1 ms"
+    return amounts.duration(value)
 
 
 def dash(value: int | None) -> str:

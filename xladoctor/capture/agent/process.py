@@ -97,6 +97,11 @@ class Process:
             self.started = True
             return True
 
+    def mark_ending(self) -> None:
+        """Let the launcher know that this process has run its exit handlers (see ``endings``)."""
+        if self.started:
+            self._writer.mark("ending")
+
     def write_metrics(self) -> None:
         """Write torch_xla's metrics report; takes about 1 ms."""
         try:

@@ -69,7 +69,7 @@ class Recorder:
         self._loaders = Loaders()
         self._shardings = Shardings(self.process, self._feed_of)
         self._begin()
-        atexit.register(self.close)
+        atexit.register(self._end)
 
     def _begin(self) -> None:
         self._accounts = Accounts()
@@ -446,6 +446,11 @@ class Recorder:
             if not account.ended and account.owner == threading.get_ident():
                 self._failures.error(account, error)
                 self._end_core(account, failed=True)
+
+    def _end(self) -> None:
+        """The process is at its end: the other exit handlers have run, for they came later."""
+        self.close()
+        self.process.mark_ending()
 
     def close(self) -> None:
         """End the cores that are still open and write the last rows; never raises."""

@@ -55,6 +55,22 @@ COLLECTIVES = (
     "recv",
 )
 
+#: Those of ``torch.distributed._functional_collectives``, of which ``torch.compile`` and tensor
+#: parallelism make use; they are told as "functional.all_reduce". Others there are built on these.
+FUNCTIONAL = (
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_gather_tensor",
+    "all_gather_tensor_autograd",
+    "all_gather_into_tensor_coalesced",
+    "all_to_all_single",
+    "all_to_all_single_autograd",
+    "broadcast",
+    "reduce_scatter_tensor",
+    "reduce_scatter_tensor_autograd",
+    "reduce_scatter_tensor_coalesced",
+)
+
 _thread = threading.local()
 
 
@@ -160,7 +176,7 @@ def _install_bindings(wrap: _Wrapper) -> None:
 def _install_model(wrap: _Wrapper) -> None:
     points = wrap.points
 
-    def collective(name: str) -> Callable[[Any], Any]:
+    def collective(name: str, *, ours: bool = True) -> Callable[[Any], Any]:
         def make(original: Any) -> Any:
             def trace(*args: Any, **kwargs: Any) -> Any:
                 # Several collectives are built from others: the one the program called counts.
@@ -169,6 +185,8 @@ def _install_model(wrap: _Wrapper) -> None:
                 _thread.in_collective = True
                 try:
                     core = _core_of_tensors((*args, *kwargs.values()))
+                    if core is None and not ours:
+                        return original(*args, **kwargs)  # of CPU tensors
                     core = xla.current_core() if core is None else core
                     return points.run(Call(COLLECTIVE, name, core, args, kwargs), original)
                 finally:
@@ -180,6 +198,12 @@ def _install_model(wrap: _Wrapper) -> None:
 
     for name in COLLECTIVES:
         wrap.replace("torch_xla.core.xla_model", name, collective(name))
+    for name in FUNCTIONAL:
+        wrap.replace(
+            "torch.distributed._functional_collectives",
+            name,
+            collective(f"functional.{name}", ours=False),
+        )
     meet = "xla_rendezvous"
     wrap.replace("torch_xla.core.xla_model", meet, _of_this_core(points, RENDEZVOUS, meet))
 

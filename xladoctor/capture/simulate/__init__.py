@@ -7,6 +7,7 @@ the agent, so that they do not:
 ``environment``  the variables to set before the program starts
 ``cores``        who runs, who waits for whom, who has failed; ``running`` gives the cores that run
 ``gate``         when a core may launch, read and wait
+``calls``        what the gate reads from arguments
 ``divergence``   which core builds another graph
 ``mismatch``     what differs, and whether the cores can go on; ``comparison`` reads their graphs
 ``standstill``   who waits where and for whom, in words
@@ -14,6 +15,8 @@ the agent, so that they do not:
 ``checks``       what trains wrong without an error
 ``exchange``     rendezvous and all-gather
 ``bfloat16``     reductions that XLA's CPU client lacks
+``variables``    what torch_xla must not see
+``compiled``     graphs of ``torch.compile``
 ``randomness``   each core its own random numbers
 ``modes``        what torch_xla keeps for a process: eager mode, names of graphs
 ``threads``      what a core's own threads belong to
@@ -70,11 +73,13 @@ def install(
         answers,
         bfloat16,
         checks,
+        compiled,
         exchange,
         frameworks,
         modes,
         randomness,
         threads,
+        variables,
         workers,
     )
     from .agreement import Agreement
@@ -87,7 +92,7 @@ def install(
         return missing
     tell = on_event or _ignore
     if cores > 1:
-        bfloat16.take_hidden(tell)
+        variables.take_hidden(tell)
     running = Running(points)
     gate = Gate(running)
     Launcher(running, gate, cores, _hang_timeout(), tell).install()
@@ -100,6 +105,7 @@ def install(
         exchange.install(running)
         bfloat16.install(running)
         modes.install(running, tell)
+        compiled.install(running)
     randomness.install()
     threads.install()
     workers.install()

@@ -2,14 +2,15 @@
 
 It raises on some cores and leaves the others in the collective, often with memory destroyed
 ("corrupted size vs. prev_size"). So a bfloat16 tensor is reduced as float32 and rounded once: as
-exact as a TPU's sum, or better. ``XLA_USE_BF16`` and ``XLA_DOWNCAST_BF16`` make a bfloat16 of every
-float32 behind the program's back, where nothing can be widened; they are not obeyed.
+exact as a TPU's sum, or better. What makes a bfloat16 of every float32 behind the program's back
+is not obeyed (see ``variables``).
 """
 
 from __future__ import annotations
 
 import functools
-import os
+import importlib
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
@@ -19,48 +20,14 @@ if TYPE_CHECKING:
 
     from .running import Running
 
-#: Variables by which torch_xla keeps float32 as bfloat16.
-HIDDEN = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
-
-#: Values that leave them off.
-_OFF = ("", "0", "false")
-
-
-def take_hidden(tell: Callable[[str, dict[str, Any]], None]) -> None:
-    """Keep the variables from torch_xla, which reads them at its first tensor.
-
-    Also those that are set later: Lightning does it for ``precision="bf16-true"``, when its trainer
-    is made. Python still sees them in ``os.environ``; torch_xla asks the process.
-
-    Args:
-        tell: Told once, as "not-obeyed", if one of them is set.
-    """
-    said: list[str] = []
-
-    def say(name: str) -> None:
-        if not said:
-            said.append(name)
-            message = (
-                f"{name} is not obeyed on simulated cores, where bfloat16 cannot be reduced "
-                "unseen: numbers and memory are those of float32"
-            )
-            tell("not-obeyed", {"message": message})
-
-    put = os.putenv
-
-    @functools.wraps(put)
-    def putenv(name: Any, value: Any) -> None:
-        word = os.fsdecode(name)
-        if word not in HIDDEN:
-            put(name, value)
-        elif os.fsdecode(value) not in _OFF:
-            say(word)
-
-    # os.environ puts each variable with it, and looks it up at every call.
-    os.putenv = putenv
-    found = [name for name in HIDDEN if os.environ.pop(name, "0") not in _OFF]
-    if found:
-        say(" and ".join(found))
+#: Reductions of ``torch.distributed._functional_collectives``.
+_FUNCTIONAL = (
+    "all_reduce",
+    "all_reduce_coalesced",
+    "reduce_scatter_tensor",
+    "reduce_scatter_tensor_autograd",
+    "reduce_scatter_tensor_coalesced",
+)
 
 
 def install(running: Running) -> None:
@@ -73,6 +40,29 @@ def install(running: Running) -> None:
     for name in ("all_reduce", "reduce_scatter"):
         setattr(xm, name, _widening(getattr(xm, name), running))
         xla.originals[name] = _widening(xla.originals[name], running)
+    functional: Any = importlib.import_module("torch.distributed._functional_collectives")
+    for name in _FUNCTIONAL:
+        if hasattr(functional, name):
+            setattr(functional, name, _widening_first(getattr(functional, name)))
+
+
+def _widening_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Around a functional reduction, whose first parameter is a tensor or a list of tensors."""
+    first = next(iter(inspect.signature(original).parameters))
+
+    @functools.wraps(original)
+    def reduce(*args: Any, **kwargs: Any) -> Any:
+        reduced: Any = args[0] if args else kwargs.get(first)
+        if _compiling() or not any(map(_narrow, _each(reduced))):
+            return original(*args, **kwargs)
+        args = args[1:]
+        kwargs.pop(first, None)
+        if not isinstance(reduced, (list, tuple)):
+            return original(reduced.float(), *args, **kwargs).to(reduced.dtype)
+        wide = original([one.float() if _narrow(one) else one for one in reduced], *args, **kwargs)
+        return [new.to(old.dtype) for old, new in zip(reduced, wide, strict=True)]
+
+    return reduce
 
 
 def _widening(original: Callable[..., Any], running: Running) -> Callable[..., Any]:
@@ -81,8 +71,8 @@ def _widening(original: Callable[..., Any], running: Running) -> Callable[..., A
 
     @functools.wraps(original)
     def reduce(*args: Any, **kwargs: Any) -> Any:
-        if running.here is None:
-            return original(*args, **kwargs)
+        if _compiling() or running.here is None:
+            return original(*args, **kwargs)  # ``compiled`` widens what dynamo traces
         given = xla.arguments(name, args, kwargs)
         reduced = list(given)[1]
         inputs = given[reduced]
@@ -110,6 +100,12 @@ def _widening(original: Callable[..., Any], running: Running) -> Callable[..., A
         return targets
 
     return reduce
+
+
+def _compiling() -> bool:
+    import torch
+
+    return bool(torch.compiler.is_compiling())
 
 
 def _each(inputs: Any) -> list[Any]:

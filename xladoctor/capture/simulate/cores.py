@@ -56,7 +56,8 @@ class Core:
         thread: Identity of its thread.
         mode: What torch_xla would keep for its process.
         collectives: What it has put into its pending graph.
-        roots: Optimizer (its id) to parameters, of those that have stepped since the last launch.
+        roots: The parameters of each optimizer that has stepped since the last launch, by the id of
+            the first.
         reads: The newest reads since the last launch: name and line.
         tokens: Tokens of launched collectives, kept until their graph has run.
         waits_for: What it waits for, in words; None while it does not wait.

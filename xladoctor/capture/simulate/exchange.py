@@ -1,10 +1,10 @@
 """Exchanges between cores that the CPU cannot run as torch_xla builds them.
 
 ``xm.xla_rendezvous`` (so also ``rendezvous``, ``mesh_reduce`` and ``do_on_ordinals``) and
-``xm.all_gather`` pad by the core's ordinal, so that on the CPU every core compiles a graph of its
-own, and collectives of different graphs never meet. The first becomes an exchange in memory; the
-second a graph that is equal on all cores: the ordinal comes in as data. ``xm.send`` and ``xm.recv``
-are an exchange in memory too.
+``xm.all_gather`` with a pinned layout pad by the core's ordinal, so that on the CPU every core
+compiles a graph of its own, and collectives of different graphs never meet. The first becomes an
+exchange in memory; the second a graph that is equal on all cores: the ordinal comes in as data.
+``xm.send`` and ``xm.recv`` are an exchange in memory too.
 
 What the exchange in memory leaves out is counted all the same (torch_xla 2.9.0, seen by running
 it on one core): torch_xla runs one graph that gathers the sizes of the payloads and, unless all are
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..agent import tensors, xla
 from ..agent.points import COLLECTIVE, RENDEZVOUS, Call
 from . import reductions
+from .calls import padded
 from .gate import one_at_a_time
 from .places import user_frame
 from .standstill import Rendezvous
@@ -86,7 +87,7 @@ def collective(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
     if call.what == "collective_broadcast":
         return proceed()
     if call.what == "all_gather":
-        return _all_gather(number, size, core.pinned, given)
+        return _all_gather(core, proceed, given)
     core.pinned = given["pin_layout"]
     if given["reduce_type"] in _BITWISE:
         return _all_reduce_bits(number, size, proceed, given)
@@ -137,6 +138,16 @@ def _all_reduce_bits(
     return inputs
 
 
+def _all_gather(core: Core, proceed: Callable[[], Any], given: Mapping[str, Any]) -> Any:
+    """``xm.all_gather`` as it is, unless torch_xla pads by the core's ordinal."""
+    if not padded(given):
+        return proceed()
+    # Without a reduction in this graph yet: its own will be alike as a rule.
+    pinned = True if core.pinned is None else core.pinned
+    size = core.crew.size
+    return _gather(core.number, size, given["value"], given["dim"], given["groups"], pinned)
+
+
 def _modelled(name: str, kind: str, detail: str) -> dict[str, Any]:
     return {
         "graph": f"rendezvous {name}",
@@ -154,42 +165,6 @@ def _bytes(sizes: list[int]) -> str:
     """Sizes in words: "5", or "5 to 7" if the cores bring different ones."""
     low, high = min(sizes), max(sizes)
     return str(low) if low == high else f"{low} to {high}"
-
-
-def _all_gather(core: int, cores: int, pinned: bool | None, given: Mapping[str, Any]) -> Any:
-    """``xm.all_gather`` with the same arguments, results and refusals."""
-    import torch
-
-    value, dim, groups = given["value"], given["dim"], given["groups"]
-    output, pin_layout = given["output"], given["pin_layout"]
-    if pinned is None:
-        pinned = pin_layout  # no reduction in this graph yet: its own will be alike as a rule
-    if isinstance(value, torch.Tensor):
-        result = _gather(core, cores, value, dim, groups, pinned)
-        if output is None:
-            return result
-        output.copy_(result)
-        return output
-    if not (isinstance(value, list) and all(isinstance(one, torch.Tensor) for one in value)):
-        raise TypeError(
-            f"`value` needs to be a Tensor or a list of Tensors, but given {type(value)}."
-        )
-    if pin_layout:
-        raise RuntimeError(
-            "For xm.all_gather with list of tensors input, pin_layout=True is not yet supported."
-        )
-    results = [_gather(core, cores, one, dim, groups, pinned) for one in value]
-    if output is None:
-        return results
-    if not isinstance(output, list) or any(not isinstance(one, torch.Tensor) for one in output):
-        raise TypeError(f"`output` needs to be a list of Tensors, but given {type(output)}.")
-    if len(output) != len(value):
-        raise ValueError(
-            f"`output` length doesn't match `input` length: {len(output)} vs {len(value)}."
-        )
-    for target, result in zip(output, results, strict=True):
-        target.copy_(result)
-    return output
 
 
 def _gather(

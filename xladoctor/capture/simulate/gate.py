@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from ..agent import xla
 from ..agent.causes import tensors_in
 from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, STEP, WAIT, Call
-from . import modes
+from . import compiled, modes
+from .calls import detail, exchanged, padded, summary, take_wait, waited, xla_tensors
 from .cores import BEFORE
 from .divergence import ENDING, Collective, Pending
 from .places import user_frame, user_frames
@@ -35,14 +36,16 @@ if TYPE_CHECKING:
     from .cores import Core, Meeting
     from .running import Running
 
-#: Bindings that take ``wait``; position of the argument in both.
+#: Bindings that take ``wait``.
 _WAITING = {"_xla_step_marker", "_xla_sync_multi"}
-_WAIT_POSITION = 2
 #: The user's frames in whose variables a core may keep what no parameter depends on.
 FRAMES = 3
 
 #: Collectives that go from thread to thread (see ``exchange``): no part of any graph.
 _IN_MEMORY = {"send", "recv"}
+
+#: Names in the text of a graph that are not those of the collective.
+_NAMES = {"cross_replica_sum": "all_reduce"}
 
 _EAGER = threading.Lock()
 
@@ -73,6 +76,8 @@ class Gate:
         self._graph_hash = xla.binding("_get_graph_hash")
         self._waits = xla.binding("_check_tensor_need_materialization")
         self._sync = xla.binding("_xla_sync_multi")
+        #: Graphs of ``torch.compile`` that hold collectives: hash to what a core brings of them.
+        self._compiled: dict[bytes, Pending] = {}
         #: Core, meeting and count of compilations at the start of the launch that runs now.
         self.launching: tuple[Core, Meeting, int] | None = None
 
@@ -94,9 +99,11 @@ class Gate:
         """Around LAUNCH."""
         crew = core.crew
         crew.check()
-        waits = call.what in _WAITING and _take_wait(call)
+        waits = call.what in _WAITING and take_wait(call)
         began = time.perf_counter()
         self._finish(core)
+        if call.what == "_xla_warm_up_cache":
+            self._note_compiled(call.args[0])
         started = time.perf_counter()
         # A launch in a process of its own waits for the execution before it as well.
         call.facts["execute_seconds"] = started - began
@@ -153,6 +160,8 @@ class Gate:
 
     def _meet_before(self, core: Core, call: Call) -> Meeting | None:
         """Meet the other cores if the graph about to be launched holds a collective."""
+        if call.what == "_run_cached_graph":
+            return self._meet_compiled(core, call)
         if not core.collectives:
             return None
         if call.what == "_xla_sync_multi":
@@ -165,7 +174,7 @@ class Gate:
             purpose = " ".join(f"{one.name} {one.detail}" for one in core.collectives)
         else:
             return None  # a read without collective, see read()
-        words = "a graph with " + _summary(core.collectives)
+        words = "a graph with " + summary(core.collectives)
         if call.what == "_xla_step_marker":
             roots += self._kept(core)
         pending = self._pending(core, roots, call)
@@ -173,6 +182,24 @@ class Gate:
         if call.what == "_xla_step_marker":
             core.collectives, core.pinned = [], None
         return meeting
+
+    def _meet_compiled(self, core: Core, call: Call) -> Meeting | None:
+        """The same for a graph of ``torch.compile``, whose hash is the first argument."""
+        brings = self._compiled.get(bytes(call.args[0]))
+        if brings is None:
+            return None
+        words = "a compiled graph with " + summary(list(brings.collectives))
+        purpose = " ".join(one.name for one in brings.collectives)
+        return core.crew.meet(core, f"launch compiled {purpose}", words, brings)
+
+    def _note_compiled(self, tensors: Any) -> None:
+        """A graph of ``torch.compile`` is compiled, to be run later: remember its collectives."""
+        text = self._graph_text(list(tensors))
+        found = COLLECTIVE_NODE.findall(text)
+        if found and self._graph_hash is not None:
+            graph = bytes(self._graph_hash(list(tensors)))
+            held = tuple(Collective(_NAMES.get(name, name), "") for name in found)
+            self._compiled[graph] = Pending(graph.hex(), lambda: text, collectives=held)
 
     def _pending(self, core: Core, roots: list[Any], call: Call) -> Pending:
         graph = None
@@ -190,13 +217,15 @@ class Gate:
 
     def step(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around STEP: the optimizer's parameters are what the pending graph is for."""
-        optimizer = call.args[0]
-        core.roots[id(optimizer)] = [
+        parameters = [
             parameter
-            for group in optimizer.param_groups
+            for group in call.args[0].param_groups
             for parameter in group["params"]
             if parameter.grad is not None and parameter.is_xla
         ]
+        if parameters:
+            # Not by the optimizer: another one may get its place in memory before the launch.
+            core.roots[id(parameters[0])] = parameters
         return proceed()
 
     def settle(self, core: Core) -> None:
@@ -213,8 +242,7 @@ class Gate:
         found = [
             tensor
             for frame in user_frames(core.thread, FRAMES)
-            for tensor in tensors_in(frame)
-            if tensor.is_xla
+            for tensor in xla_tensors(waited(tensors_in(frame)))
         ]
         waits = self._waits(found) if found and self._waits is not None else ()
         return [tensor for tensor, waiting in zip(found, waits, strict=False) if waiting]
@@ -226,15 +254,16 @@ class Gate:
         """Around READ and FALLBACK: the launch that the read needs passes through LAUNCH."""
         core.crew.check()
         core.reads.append((call.what, user_frame(core.thread)))
+        call.args = tuple(waited(call.args))
         kind = "read" if call.point == READ else "fallback"
         launch = Call(LAUNCH, call.what, call.core, facts={"kind": kind})
-        tensors = _xla_tensors(call.args)
+        tensors = xla_tensors(call.args)
         if core.collectives and tensors and self._holds_collective(tensors):
             if call.what not in ENDING:
                 # Such a read leaves the pending graph as it is, and so does a launch of copies,
                 # whose graph is the one that the read would end.
                 copies = {id(one): one.clone() for one in tensors}
-                call.args = tuple(_exchanged(call.args, copies))
+                call.args = tuple(exchanged(call.args, copies))
                 tensors = list(copies.values())
             launch.what = "_xla_sync_multi"
             launch.args = (tensors, [])
@@ -253,11 +282,11 @@ class Gate:
 
     def collective(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around COLLECTIVE: note what the pending graph of this core now holds."""
-        if call.what in _IN_MEMORY:
+        if call.what in _IN_MEMORY or compiled.taking_out():
             return proceed()
-        held = Collective(call.what, _detail(call), user_frame(core.thread))
+        held = Collective(call.what, detail(call), user_frame(core.thread))
         if xla.eager():
-            return self._run_now(core, held, proceed)
+            return self._run_now(core, call, held, proceed)
         if not core.collectives:
             self._meet_at_first(core, call, held)
         core.collectives.append(held)
@@ -269,7 +298,7 @@ class Gate:
         If not, what is pending is run now, in a graph without a collective, which every core may
         have for itself; what comes after it is the same on all cores again.
         """
-        tensors = _xla_tensors((*call.args, *call.kwargs.values()))
+        tensors = xla_tensors((*call.args, *call.kwargs.values()))
         if not tensors or self._graph_hash is None:
             return
         # The hash waits for what runs on the device and holds the GIL meanwhile: cores that have
@@ -294,14 +323,16 @@ class Gate:
             )  # fmt: skip
             self._running.points.run(run, xla.binding("_xla_sync_live_tensors"))
 
-    def _run_now(self, core: Core, held: Collective, proceed: Callable[[], Any]) -> Any:
+    def _run_now(self, core: Core, call: Call, held: Collective, proceed: Callable[[], Any]) -> Any:
         """A collective in eager mode is a graph of its own, and launched here."""
         self._finish(core)
         purpose = f"eager {held.name} {held.detail}"
         meeting = core.crew.meet(core, purpose, held.name, Pending(None, str, collectives=(held,)))
         core.launches += 1
         core.crew.progress = time.monotonic()
-        gathers = held.name == "all_gather" or held.detail.startswith(("'and'", "'or'"))
+        gathers = held.detail.startswith(("'and'", "'or'"))
+        if held.name == "all_gather":
+            gathers = padded(xla.arguments(call.what, call.args, call.kwargs))
         # What is built from several operations takes its turn at the reduction alone: the operation
         # after it waits for the reduction, which waits for the other cores.
         with contextlib.nullcontext() if gathers else one_at_a_time():
@@ -319,55 +350,3 @@ def _graph_of(call: Call) -> str | None:
     """The hash of the graph that a launch has run; None where nobody measures it."""
     graphs = call.facts.get("graphs")
     return graphs[-1]["graph"] if graphs else None
-
-
-def _take_wait(call: Call) -> bool:
-    """Make the launch return at once; says whether it was to wait for the execution."""
-    args = list(call.args)
-    if len(args) > _WAIT_POSITION:
-        wait, args[_WAIT_POSITION] = bool(args[_WAIT_POSITION]), False
-        call.args = tuple(args)
-        return wait
-    wait = bool(call.kwargs.get("wait", True))  # the default of both bindings
-    call.kwargs = {**call.kwargs, "wait": False}
-    return wait
-
-
-def _xla_tensors(values: Any) -> list[Any]:
-    """The XLA tensors among the arguments of a read, also inside a list."""
-    found = []
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            found += _xla_tensors(value)
-        elif getattr(value, "is_xla", False):
-            found.append(value)
-    return found
-
-
-def _exchanged(values: Any, copies: dict[int, Any]) -> list[Any]:
-    """The arguments of a read with copies in the place of their tensors, also inside a list."""
-    return [
-        _exchanged(value, copies)
-        if isinstance(value, (list, tuple))
-        else copies.get(id(value), value)
-        for value in values
-    ]
-
-
-def _detail(call: Call) -> str:
-    """What must be equal on all cores for a collective: shapes, kind of reduction, groups."""
-    parts = []
-    for value in (*call.args, *call.kwargs.values()):
-        tensors = _xla_tensors(value if isinstance(value, (list, tuple)) else (value,))
-        if tensors:
-            parts += [f"{one.dtype}{tuple(one.shape)}" for one in tensors]
-        elif value is not None:
-            parts.append(repr(value))
-    return " ".join(parts)
-
-
-def _summary(collectives: list[Collective]) -> str:
-    """Collectives in words: "all_reduce" or "all_reduce, all_gather and 3 more"."""
-    shown = [one.name for one in collectives[:2]]
-    more = len(collectives) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")

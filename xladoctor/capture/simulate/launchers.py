@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call
-from . import frameworks, randomness, threads
+from . import compiled, frameworks, randomness, threads
 from .cores import GRACE_SECONDS, CoreStopped, Crew
 from .lines import flush_all, whole_lines
 from .shown import say_once_in_the_parent, show, show_others
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: How often the watch looks.
 _POLL_SECONDS = 0.2
+#: Seconds of CPU in a second that are too few for a compilation, on however busy a machine.
+_LITTLE = 0.02
 
 
 class Launcher:
@@ -160,6 +162,8 @@ class Launcher:
             if crew is None or crew.over or len(crew.cores) == self._size:
                 crew = self._running.crew = Crew(self._size, self._on_event)
                 self._origin = randomness.Origin()
+                if self._size > 1:
+                    compiled.begin(self._size)
                 watch = threading.Thread(
                     target=self._watch, args=(crew,), name="xladoctor-watch", daemon=True
                 )
@@ -169,30 +173,40 @@ class Launcher:
 
     def _watch(self, crew: Crew) -> None:
         """Ends what cannot end by itself; runs in a thread of its own until the crew is over."""
+        idle = _Idle()
         while True:
             if crew.all_left.wait(_POLL_SECONDS):
                 if not crew.stuck:
                     return
                 time.sleep(_POLL_SECONDS)
-            if os.getppid() != self._parent:
-                crew.fail(None, RuntimeError("xladoctor: the process that started the cores died"))
+            try:
+                self._look(crew, idle)
+            except Exception as error:
+                # Nobody else ends a run that hangs: what cannot be said must not end the watch.
+                words = f"xladoctor: the watch over the cores failed: {error!r}"
+                crew.fail(None, RuntimeError(words))
+
+    def _look(self, crew: Crew, idle: _Idle) -> None:
+        if os.getppid() != self._parent:
+            crew.fail(None, RuntimeError("xladoctor: the process that started the cores died"))
+            self._end_process(crew)
+        if crew.failure is not None:
+            late = time.monotonic() - crew.failed_at > crew.grace
+            if late and (crew.stuck or not crew.over):
                 self._end_process(crew)
-            if crew.failure is not None:
-                late = time.monotonic() - crew.failed_at > crew.grace
-                if late and (crew.stuck or not crew.over):
-                    self._end_process(crew)
-                continue
-            launching = self._gate.launching
-            if launching is not None:
-                core, meeting, before = launching
-                compiled = xla.counter("UncachedCompile") > before
-                # Still the same launch: what was compiled is not the next one's.
-                if compiled and meeting.launched and self._gate.launching is launching:
-                    crew.differ(core, meeting, core.number)
-            if self._gate.busy:
-                crew.progress = time.monotonic()  # a long compilation is no hang
-            elif time.monotonic() - crew.progress > self._hang_timeout:
-                self._call_hang(crew)
+            return
+        launching = self._gate.launching
+        if launching is not None:
+            core, meeting, before = launching
+            compiled = xla.counter("UncachedCompile") > before
+            # Still the same launch: what was compiled is not the next one's.
+            if compiled and meeting.launched and self._gate.launching is launching:
+                crew.differ(core, meeting, core.number)
+        compiles = not idle.since(self._hang_timeout)
+        if self._gate.busy and compiles:
+            crew.progress = time.monotonic()  # a long compilation is no hang
+        elif time.monotonic() - crew.progress > self._hang_timeout:
+            self._call_hang(crew)
 
     def _call_hang(self, crew: Crew) -> None:
         message = (
@@ -207,15 +221,33 @@ class Launcher:
         assert crew.failure is not None
         number, error = crew.failure
         left = sorted(core.number for core in crew.cores.values() if not core.ended)
-        _say_why(crew)
-        if left:
-            sys.stderr.write(
-                f"xladoctor: {names(left)} did not stop within {crew.grace:.0f} s; "
-                "ending the process\n"
-            )
-        crew.tell("process-ended", core=number, error=error, left=left)
-        flush_all()
-        os._exit(1)
+        try:
+            _say_why(crew)
+            if left:
+                sys.stderr.write(
+                    f"xladoctor: {names(left)} did not stop within {crew.grace:.0f} s; "
+                    "ending the process\n"
+                )
+            crew.tell("process-ended", core=number, error=error, left=left)
+            flush_all()
+        finally:
+            os._exit(1)
+
+
+class _Idle:
+    """Whether this process has hardly used a CPU for some time: a compilation would."""
+
+    def __init__(self) -> None:
+        self._used = time.process_time()
+        self._worked = time.monotonic()
+
+    def since(self, seconds: float) -> bool:
+        """Whether it has not for that many seconds; to be asked more often than that."""
+        used, now = time.process_time(), time.monotonic()
+        # The watch itself takes some CPU; a compilation takes all that it is given.
+        if used - self._used > _LITTLE * max(1.0, now - self._worked):
+            self._used, self._worked = used, now
+        return now - self._worked > seconds
 
 
 def _renew_autograd() -> None:

@@ -17,7 +17,8 @@ from xladoctor.lint.model.calls import CallSite
 from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
 from xladoctor.lint.model.names import LinkedNames, Names
-from xladoctor.lint.model.regions import Regions, is_xla, spmd_is_on, used_frameworks
+from xladoctor.lint.model.purpose import is_xla, spmd_is_on, used_frameworks
+from xladoctor.lint.model.regions import Regions
 from xladoctor.lint.model.syntax import Forest, Tree
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from xladoctor.lint.model.loops import Entry, Loop, LoopKind
 from xladoctor.lint.model.syntax import Class, Function, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.loops import Guard
@@ -25,54 +25,6 @@ if TYPE_CHECKING:
 _DEPTH = 3
 #: A loop, or a function (None: the module) outside of its loops; a kind of loop; a depth.
 _Place: TypeAlias = "tuple[LoopNode | Function | None, LoopKind, int]"
-_FRAMEWORKS = {
-    "lightning": "lightning",
-    "pytorch_lightning": "lightning",
-    "accelerate": "accelerate",
-    "transformers": "transformers",
-}
-
-
-def is_xla(tree: Tree, names: Names) -> bool:
-    """Whether a file imports torch_xla, or a framework and asks it for TPU cores."""
-    roots = {name.partition(".")[0] for name in names.imported()}
-    if "torch_xla" in roots:
-        return True
-    if not roots & set(_FRAMEWORKS):
-        return False
-    words = {"tpu", "PJRT_DEVICE", "XLA_USE_BF16", "xla"}
-    return any(literal.evaluated_value in words for literal in tree.strings) or any(
-        argument.keyword is not None and argument.keyword.value == "tpu_cores"
-        for call in tree.calls
-        for argument in call.args
-    )
-
-
-def used_frameworks(tree: Tree, names: Names) -> frozenset[str]:
-    """Which of "lightning", "accelerate" and "transformers" a file trains with.
-
-    Models, tokenizers and schedulers of transformers do not make its Trainer run the loop.
-    """
-    imported = names.imported()
-    roots = {name.partition(".")[0] for name in imported}
-    found = {_FRAMEWORKS[root] for root in roots if root in _FRAMEWORKS}
-    words = {name.rpartition(".")[2] for name in imported}
-    words |= {call.func.attr.value for call in tree.calls if isinstance(call.func, cst.Attribute)}
-    if not any("Trainer" in word or word.endswith("TrainingArguments") for word in words):
-        found.discard("transformers")
-    if not words & {"Accelerator", "notebook_launcher", "PartialState"}:
-        found.discard("accelerate")
-    return frozenset(found)
-
-
-def spmd_is_on(tree: Tree, names: Names) -> bool:
-    """Whether a file makes its program one over all devices."""
-    called = (names.resolve(call.func) or "" for call in tree.calls)
-    return any(
-        name.endswith((".use_spmd", ".mark_sharding", ".xla_sharding.Mesh", ".spmd.Mesh"))
-        and name.startswith("torch_xla")
-        for name in called
-    ) or any(literal.evaluated_value == "XLA_USE_SPMD" for literal in tree.strings)
 
 
 class Regions:
@@ -253,7 +205,7 @@ class Regions:
             return guard
         found = [
             self._through_callers(call, ask, every=every, depth=depth - 1)
-            for call in self._callers(function)
+            for call in (*self._callers(function), *self._closures.get(function, ()))
         ]
         if every and not all(found):
             return None
@@ -262,15 +214,16 @@ class Regions:
     # Step closures and cores
 
     @functools.cached_property
-    def _closures(self) -> frozenset[Function]:
-        found = set()
+    def _closures(self) -> Mapping[Function, Sequence[cst.Call]]:
+        """The functions that are given to ``add_step_closure``, and the calls that give them."""
+        found: dict[Function, list[cst.Call]] = {}
         for call in self._tree.calls:
             if self._names.resolve(call.func) in know.STEP_CLOSURES:
                 closure = self._argument(call, 0, "closure")
                 function = self._flow.value(closure).function if closure is not None else None
                 if function is not None:
-                    found.add(function)
-        return frozenset(found)
+                    found.setdefault(function, []).append(call)
+        return found
 
     def _is_closure(self, function: Function, depth: int = _DEPTH) -> bool:
         if not self._closures:
@@ -316,8 +269,9 @@ class Regions:
         return found
 
     def _next(self, function: Function | None) -> Iterator[Function]:
+        closures = {call: given for given, calls in self._closures.items() for call in calls}
         for call in self._loops.calls_in(function):
-            target = self._flow.target(call)
+            target = self._flow.target(call) or closures.get(call)
             if target is not None and self.devices.runs(call) is OnXla.NO:
                 continue
             if isinstance(target, Class):

@@ -116,15 +116,25 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
 
 
 def _sends_parameters(model: FileModel, call: CallSite) -> bool:
-    """``dist.broadcast(p, 0)``, ``xm.all_reduce("sum", [p])`` of all of a model's parameters."""
+    """``dist.broadcast(p, 0)``, ``xm.all_reduce("sum", [p])`` of all of a model's parameters.
+
+    They stand in the call, in what its arguments are bound to, or the loop around it goes over
+    them; what else the loop does (``model.state_dict()`` to save it) says nothing.
+    """
     if not model.effects.equals(call, Equal.RESULT):
         return False
-    loop = model.loop(call.node)
-    around = [loop.node] if loop is not None else []
+    sent: list[cst.CSTNode] = [argument.value for argument in call.node.args]
+    for part in [part for value in sent for part in walk(value) if isinstance(part, cst.Name)]:
+        sent.extend(
+            binding.node
+            for binding in model.bindings(part.value, part)
+            if isinstance(binding.node, cst.BaseExpression)
+        )
+    sent.extend(node.iter for node in model.tree.ancestors(call.node) if isinstance(node, cst.For))
     return any(
         isinstance(part, cst.Attribute)
         and part.attr.value in {"parameters", "named_parameters", "buffers", "state_dict"}
-        for node in (*around, call.node)
+        for node in sent
         for part in walk(node)
     )
 

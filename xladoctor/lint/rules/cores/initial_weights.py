@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Class, Kind, LoopKind
+from xladoctor.lint.model import Class, Function, Kind, LoopKind
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
 
 _ADVICE = "xm.broadcast_master_param(model) after the move to the device, on all cores"
+#: Words in the names of arguments that give a model its weights.
+_COMES_WITH = frozenset(
+    {"pretrained", "weights", "checkpoint", "ckpt", "path", "load", "resume", "init", "state"}
+)
+#: Methods that give the model itself.
+_SAME = frozenset({"to", "train", "eval", "float", "bfloat16", "half", "requires_grad_"})
 #: Calls that send what the master has to the others.
 _SENT = re.compile(r"broadcast|sync_module|DistributedDataParallel|FullySharded")
 
@@ -38,7 +44,7 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         return
     seeds = list(seeded(model))
     for call in model.calls():
-        made = _makes_model(model, call) or _drawn_apart(model, call, seeds)
+        made = _makes_model(model, call) or _made_elsewhere(model, call, seeds)
         entry = every_core(model, call.node) if made else None
         if entry is not None and not drawn_alike(model, call, seeds):
             yield model.problem(
@@ -94,29 +100,96 @@ def _trained_after(model: FileModel, call: CallSite, guard: Guard, depth: int = 
     )
 
 
-def _drawn_apart(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool:
-    """``build_model(config).to(device)`` behind a seed of each core's own, whoever's it is."""
-    if not any(
+def _made_elsewhere(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool:
+    """``build_model(config).to(device)``: a model of another file that is trained here.
+
+    Behind a seed of each core's own it is told whoever makes it. Without any seed it is told of
+    a class alone (``Net(64).to(device)``), or of a function of this file that puts layers together:
+    another one may well load what it makes. (A seed of each core's own that comes later makes
+    nothing equal.)
+    """
+    value = model.value(call.node)
+    if call.method != "to" or value.kind is not Kind.MODEL or not value.on_device:
+        return False
+    makers = list(_makers(model, call))
+    apart = any(
         seed.apart
         and seed.call.function is call.function
         and in_order(model, seed.call.node, call.node)
         for seed in seeds
-    ):
-        return False
-    value = model.value(call.node)
-    if call.method != "to" or value.kind is not Kind.MODEL or not value.on_device:
-        return False
-    if isinstance(call.receiver, cst.Call):
-        return _draws(model, call.receiver)
-    if not isinstance(call.receiver, cst.Name):
-        return False
-    bindings = model.bindings(call.receiver.value, call.receiver)
-    return any(
-        isinstance(item.node, cst.Call)
-        and (model.call(item.node).method or _plain(item.node))[:1].isupper()
-        and _draws(model, item.node)
-        for item in bindings
     )
+    if apart:
+        return any(_draws(model, maker) for maker in makers)
+    alike = not all(seed.apart for seed in seeds)
+    return (
+        not alike
+        and _is_trained(model, call)
+        and any(
+            (
+                _of_a_class(model, maker)
+                and _draws(model, maker)
+                and not _names_weights(model, maker)
+            )
+            or _puts_together(model, maker)
+            for maker in makers
+        )
+    )
+
+
+def _is_trained(model: FileModel, moved: CallSite) -> bool:
+    """Whether the parameters of ``net = ....to(device)`` are asked for: an optimizer gets them."""
+    line = line_of(model, moved.node)
+    if line is None or not isinstance(line.body[0], cst.Assign):
+        return False
+    name = model.tree.text(line.body[0].targets[0].target)
+    return any(
+        call.method in {"parameters", "named_parameters"}
+        and call.receiver is not None
+        and model.tree.text(call.receiver) == name
+        for call in model.calls()
+    )
+
+
+def _makers(model: FileModel, moved: CallSite) -> Iterator[cst.Call]:
+    """The calls that make what ``....to(device)`` moves: its receiver, or what that is bound to."""
+    made = moved.receiver
+    while isinstance(made, cst.Call) and model.call(made).method in _SAME:
+        made = model.call(made).receiver
+    if isinstance(made, cst.Call):
+        yield made
+    if isinstance(made, cst.Name):
+        for item in model.bindings(made.value, made):
+            if isinstance(item.node, cst.Call):
+                yield item.node
+
+
+def _puts_together(model: FileModel, node: cst.Call) -> bool:
+    """``def net(): return nn.Sequential(nn.Linear(8, 8))``: new layers, nothing that is read."""
+    target = model.call(node).target
+    if not isinstance(target, Function):
+        return False
+    reached = model.reached(target.node)
+    names = [call.name or "" for call in reached]
+    layers = any(name.startswith("torch.nn.") and name[9:10].isupper() for name in names)
+    return layers and not any(
+        call.method in {"from_pretrained", "load_state_dict"}
+        or (call.name or "").startswith(("torchvision.models.", "timm.", "transformers."))
+        or _given(model, call, "pretrained", "weights")
+        for call in reached
+    )
+
+
+def _of_a_class(model: FileModel, node: cst.Call) -> bool:
+    """Whether a call makes an object, by how its name is written."""
+    return (model.call(node).method or _plain(node))[:1].isupper()
+
+
+def _names_weights(model: FileModel, node: cst.Call) -> bool:
+    """``Net("base")``, ``Net(config, checkpoint=path)``: it may come with its weights."""
+    given = [argument.keyword.value for argument in node.args if argument.keyword is not None]
+    if any(set(re.split(r"[_\d]+", name)) & _COMES_WITH for name in given):
+        return True
+    return any(isinstance(model.literal(argument.value), str) for argument in node.args)
 
 
 def _draws(model: FileModel, node: cst.Call) -> bool:

@@ -33,10 +33,11 @@ def set_epoch_missing(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls(SAMPLER):
         shuffle = call.argument(3, "shuffle")
-        if call.has_star or (shuffle is not None and model.literal(shuffle) is not True):
+        said = True if shuffle is None else model.literal(shuffle)
+        if call.has_star or said is False or said is None or not _for_training(model, call):
             continue
-        if not _for_training(model, call):
-            continue
+        if said is not True and not _trains(model, call):
+            continue  # ``shuffle=name == "train"``: only where a step loop goes over it
         yield model.problem(
             call.node,
             "without set_epoch this sampler gives the same order of samples in every epoch",
@@ -49,16 +50,25 @@ def set_epoch_missing(model: FileModel) -> Iterator[Problem]:
 def _for_training(model: FileModel, sampler: CallSite) -> bool:
     if says_evaluation(model, sampler.node):
         return False
-    for loader in model.calls(DATA_LOADER):
-        given = loader.keywords.get("sampler")
-        if given is None or model.value(given).origin is not sampler.node:
-            continue
-        loops = loops_over(model, loader)
-        if any(loop.kind is LoopKind.STEP for loop in loops):
-            return True
-        if loops:
-            return False
+    kinds = _loops(model, sampler)
+    if kinds:
+        return LoopKind.STEP in kinds
     return "train" in bound_name(model, sampler.node) or not bound_name(model, sampler.node)
+
+
+def _trains(model: FileModel, sampler: CallSite) -> bool:
+    return LoopKind.STEP in _loops(model, sampler)
+
+
+def _loops(model: FileModel, sampler: CallSite) -> set[LoopKind]:
+    """What the loops are for that go over the loaders with a sampler."""
+    return {
+        loop.kind
+        for loader in model.calls(DATA_LOADER)
+        if (given := loader.keywords.get("sampler")) is not None
+        and model.value(given).origin is sampler.node
+        for loop in loops_over(model, loader)
+    }
 
 
 def _fix(model: FileModel, call: CallSite, epochs: Loop) -> Fix | None:

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 #: First release that raises; 2.0 to 2.5 logged a warning and ignored the number.
 _RAISES = (2, 6)
 _IGNORES = (2, 0)
+#: How many devices there are, and which: as many processes are not to be asked for.
+_COUNTS = frozenset(
+    f"torch_xla.{name}"
+    for name in (
+        *("runtime.world_size", "runtime.global_device_count", "runtime.local_device_count"),
+        *("runtime.global_runtime_device_count", "device_count"),
+    )
+)
+_LISTS = frozenset({"torch_xla.core.xla_model.get_xla_supported_devices", "torch_xla.devices"})
 
 
 @rule("XLA404")
@@ -36,7 +45,9 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
         value = max(chosen, default=value)
         # args.cores: whoever starts the program chooses, and it is there to be chosen.
         flag = isinstance(given, cst.Attribute) and isinstance(value, int)
-        unseen = value is NotImplemented and isinstance(given, cst.Attribute | cst.Subscript)
+        unseen = value is NotImplemented and (
+            isinstance(given, cst.Attribute | cst.Subscript) or _counts_devices(model, given)
+        )
         if not unseen and (not isinstance(value, int) or (value == 1 and not flag)):
             continue
         yield model.problem(
@@ -55,6 +66,26 @@ def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
     values = [model.literal(node) for node in assigned(model, given)]
     found = [value for value in values if isinstance(value, int)]
     return found if len(found) == len(values) else []
+
+
+def _counts_devices(model: FileModel, given: cst.BaseExpression) -> bool:
+    """``xr.global_device_count()``, ``len(xm.get_xla_supported_devices())``, also by a name."""
+    for node in _meant(model, given):
+        call = model.call(node) if isinstance(node, cst.Call) else None
+        if call is None:
+            continue
+        if call.name in _COUNTS:
+            return True
+        if call.name == "builtins.len" and call.positional:
+            [inner, *_] = call.positional
+            made = [node for node in _meant(model, inner) if isinstance(node, cst.Call)]
+            return any(model.call(node).name in _LISTS for node in made)
+    return False
+
+
+def _meant(model: FileModel, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """An expression, and what it is assigned if it is a name."""
+    return [node, *(assigned(model, node) if isinstance(node, cst.Name) else ())]
 
 
 def _message(model: FileModel, given: cst.BaseExpression, value: object) -> str:

@@ -95,9 +95,13 @@ def _runs_before(model: FileModel, call: CallSite, spawn: CallSite) -> bool:
             continue
         if guard.runs is not OnXla.YES:
             return False
-    return not any(
-        isinstance(node, cst.Lambda | cst.Try) for node in model.tree.ancestors(call.node)
-    )
+    inner: cst.CSTNode = call.node
+    for node in model.tree.ancestors(call.node):
+        # What is tried has run, unless it failed; the handlers have not.
+        if isinstance(node, cst.Lambda) or (isinstance(node, cst.Try) and inner is not node.body):
+            return False
+        inner = node
+    return True
 
 
 def _is_main(model: FileModel, guard: Guard) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import libcst as cst
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
@@ -31,6 +31,10 @@ _REMOVED = {
     "checkpoint_callback": ("1.7", "enable_checkpointing=..."),
 }
 _STRATEGIES = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
+#: Classes that 2.0 renamed (#16781).
+_CLASSES = {"TPUSpawnStrategy": "XLAStrategy", "SingleTPUStrategy": "SingleDeviceXLAStrategy"}
+#: Objects that say that the cores are XLA's.
+_SAY_XLA = {*_CLASSES, *_CLASSES.values(), "XLAFSDPStrategy", "TPUAccelerator", "XLAAccelerator"}
 #: Precisions that Lightning's XLAPrecision refuses (it knows 32-true, 16-true and bf16-true).
 _REFUSED = (16, "16", "16-mixed", "bf16", "bf16-mixed", 64, "64", "64-true")
 
@@ -59,6 +63,14 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     suggestion=f'write strategy="{new}"',
                     fix=model.fix(f'Write "{new}"', model.replace(value, f'"{new}"'), safe=True),
                 )
+            made = _class(model, value) if name == "strategy" else None
+            if made in _CLASSES:
+                yield model.problem(
+                    value,
+                    f"Lightning 2.0 renamed {made} to {_CLASSES[made]}: the import of the old name "
+                    "fails",
+                    suggestion=f"from lightning.pytorch.strategies import {_CLASSES[made]}",
+                )
             if name == "precision":
                 yield from _precision(model, value)
 
@@ -83,9 +95,20 @@ def _precision(model: FileModel, value: cst.BaseExpression) -> Iterator[Problem]
         )
 
 
+def _class(model: FileModel, value: cst.BaseExpression) -> str | None:
+    """The class of Lightning that a value is made of, also through a variable."""
+    origin = value if isinstance(value, cst.Call) else model.value(value).origin
+    name = model.call(origin).name if isinstance(origin, cst.Call) else None
+    return name.rpartition(".")[2] if name and name.startswith("lightning.") else None
+
+
 def _for_xla(model: FileModel, call: CallSite) -> bool:
     if {"tpu_cores", "num_tpu_cores"} & set(call.keywords):
         return True
+    for argument in ("accelerator", "strategy"):
+        value = call.keywords.get(argument)
+        if value is not None and _class(model, value) in _SAY_XLA:
+            return True
     accelerator = call.keywords.get("accelerator")
     strategy = call.keywords.get("strategy")
     return (accelerator is not None and model.literal(accelerator) in ("tpu", "xla")) or (

@@ -22,6 +22,8 @@ _STEPS = frozenset({"torch_xla.sync", _XM + "mark_step", _XM + "optimizer_step"}
 _WAITS = frozenset({_XM + "wait_device_ops", _XM + "mesh_reduce", _XM + "rendezvous", _XM + "save"})
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 _CASTS = frozenset(f"builtins.{name}" for name in ("float", "int", "bool", "print", "str"))
+#: Methods that keep what they are given as it is.
+_GIVE_NOTHING = frozenset({"append", "backward", "extend", "add_"})
 
 
 @rule("XLA112")
@@ -42,6 +44,8 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
         between = _between(model, start, end)
         work = next((call for call in between if _works(model, call)), None)
         if work is None or any(_waits(model, call) for call in between):
+            continue
+        if any(_may_read(model, call, start, work) for call in between):
             continue
         if _device_loader_between(model, start, end):
             continue  # the loader lets the host run ahead by a few batches only
@@ -109,6 +113,29 @@ def _waits(model: FileModel, call: CallSite) -> bool:
     if call.name in _CASTS or call.name == _XM + "master_print":
         return any(_shows_tensor(model, part) for part in walk(call.node))
     return False
+
+
+def _may_read(model: FileModel, call: CallSite, start: CallSite, work: CallSite) -> bool:
+    """``pictures = processor.postprocess(images)``: what cannot be read is given what was made.
+
+    It may well read it, unless it gives a tensor of the device back, as a loss does.
+    """
+    order = model.tree.order
+    if call.target is not None or call.name is not None or order[call.node] < order[work.node]:
+        return False
+    if model.value(call.node.func).kind not in {Kind.UNKNOWN, Kind.OBJECT}:
+        return False
+    if model.value(call.node).is_device_tensor or call.method in _GIVE_NOTHING:
+        return False
+    return any(
+        isinstance(argument.value, cst.Name)
+        and any(
+            order.get(binding.node, -1) > order[start.node]
+            for binding in model.bindings(argument.value.value, argument.value)
+            if binding.kind == "assign"
+        )
+        for argument in call.node.args
+    )
 
 
 def _stores_on_host(model: FileModel, function: Function) -> bool:

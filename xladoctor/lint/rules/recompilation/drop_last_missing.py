@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import differs
+from xladoctor.lint.rules._endless import endless
 from xladoctor.lint.rules._loaders import DATA_LOADER, bound_name, loops_over, says_evaluation
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
             continue
         if training is None and says_evaluation(model, call.node):
             continue
-        if _divides(model, call):
+        if _divides(model, call) or endless(model, call):
             continue
         related = [model.place(training.node, "the step loop over it")] if training else []
         yield model.problem(

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._reads import costly_loop
 
@@ -37,6 +38,8 @@ _SHAPED = frozenset(
 _SHAPED_METHODS = frozenset({"new_zeros", "new_full", "new_ones"})
 #: Lengths are rounded up to this: few graphs, and what TPUs lay out a last dimension in.
 _MULTIPLE = 128
+#: What tensor cores of GPUs ask for: batches of text still have dozens of lengths.
+_FINE = 16
 
 
 @rule("XLA209")
@@ -46,7 +49,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         return
     collating = set(_collate_functions(model))
     for call in model.calls():
-        if call.has_star or "pad_to_multiple_of" in call.keywords:
+        if call.has_star or _has_few_lengths(model, call):
             continue
         padding = call.keywords.get("padding")
         text = model.literal(padding) if padding is not None else None
@@ -69,6 +72,17 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
     for function in sorted(collating, key=lambda one: model.tree.range(one.node).start.line):
         if model.is_here(function.node):
             yield from _padded_by_hand(model, function)
+
+
+def _has_few_lengths(model: FileModel, call: CallSite) -> bool:
+    """``pad_to_multiple_of=128``; not None or 8 (also by a name), which leave dozens of lengths."""
+    multiple = call.keywords.get("pad_to_multiple_of")
+    if multiple is None:
+        return False
+    values = [model.literal(multiple)]
+    if values == [NotImplemented] and isinstance(multiple, cst.Name):
+        values = [model.literal(node) for node in assigned(model, multiple)] or values
+    return not all(value is None or (isinstance(value, int) and value <= _FINE) for value in values)
 
 
 def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:

@@ -27,7 +27,7 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
             continue
         for owner in _owners(maker):
             move = _moved_after(model, maker, owner)
-            if move is None or _made_again(model, makers, maker, move):
+            if move is None or _made_again(model, makers, maker, owner, move):
                 continue
             yield model.problem(
                 maker.node,
@@ -69,11 +69,18 @@ def _moved_after(model: FileModel, maker: CallSite, owner: cst.BaseExpression) -
     return moves[0] if {guard.node for guard in model.guards(moves[0].node)} <= guards else None
 
 
-def _made_again(model: FileModel, makers: list[CallSite], maker: CallSite, move: CallSite) -> bool:
-    """Whether another optimizer is made after the move: the first may be for something else."""
+def _made_again(
+    model: FileModel,
+    makers: list[CallSite],
+    maker: CallSite,
+    owner: cst.BaseExpression,
+    move: CallSite,
+) -> bool:
+    """Whether the model gets another optimizer after the move: the first may be for nothing."""
     return any(
         other is not maker
         and other.function is maker.function
         and in_order(model, move.node, other.node)
+        and any(same_name(again, owner) for again in _owners(other))
         for other in makers
     )

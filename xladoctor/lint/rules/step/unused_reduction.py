@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import snippet
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 #: Attributes of parameters and layers that are tensors.
 _TENSORS = frozenset({"bias", "data", "grad", "running_mean", "running_var", "weight"})
+_FACTORIES = frozenset(
+    f"torch.{name}{like}"
+    for name in ("zeros", "ones", "empty", "full", "rand", "randn")
+    for like in ("", "_like")
+) | {"torch.tensor", "torch.as_tensor", "torch.cat", "torch.stack", "torch.clone"}
 _REDUCE = "torch_xla.core.xla_model.all_reduce"
 
 
@@ -26,7 +32,7 @@ def unused_reduction(model: FileModel) -> Iterator[Problem]:
         tensor = call.argument(1, "inputs")
         if not isinstance(model.parent(call.node), cst.Expr) or tensor is None:
             continue
-        if not model.value(tensor).is_device_tensor and not _is_tensor(tensor):
+        if not _is_tensor(model, tensor):
             continue  # a list is reduced in place
         fix = None
         if isinstance(tensor, cst.Name):
@@ -41,6 +47,26 @@ def unused_reduction(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _is_tensor(node: cst.BaseExpression) -> bool:
-    """``parameter.grad``, ``layer.running_mean``: one tensor, whatever holds it."""
-    return isinstance(node, cst.Attribute) and node.attr.value in _TENSORS
+def _is_tensor(model: FileModel, node: cst.BaseExpression) -> bool:
+    """One tensor: by its value, as ``parameter.grad``, or as a parameter declared to be one."""
+    if isinstance(node, cst.Attribute) and node.attr.value in _TENSORS:
+        return True
+    value = model.value(node)
+    if value.is_device_tensor or value.kind is Kind.CPU_TENSOR or _makes_one(model, value.origin):
+        return True
+    if not isinstance(node, cst.Name):
+        return False
+    bound = [binding.node for binding in model.bindings(node.value, node)]
+    return len(bound) == 1 and (
+        _makes_one(model, bound[0])
+        or (
+            isinstance(bound[0], cst.Param)
+            and bound[0].annotation is not None
+            and model.name(bound[0].annotation.annotation) == "torch.Tensor"
+        )
+    )
+
+
+def _makes_one(model: FileModel, node: cst.CSTNode | None) -> bool:
+    """``torch.zeros_like(x)``: whatever it is made of, the result is one tensor."""
+    return isinstance(node, cst.Call) and model.call(node).name in _FACTORIES

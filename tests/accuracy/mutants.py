@@ -1,0 +1,243 @@
+"""Plant the linter's faults in healthy programs, spell them in many ways, and count what is found.
+
+    python -m tests.accuracy.mutants [--count 2000] [--seed 1] [--write] [--only TEXT] [--verbose]
+
+A mutant is a healthy program (``healthy/``, the treated samples, the ``good`` examples of the rule
+pages) with one fault (``mutation/faults.py``) at one place, in one spelling
+(``mutation/spellings.py``). It is found if a code of the fault is told in it. A mutant that does
+not parse is none. Then changes without a meaning are made to healthy programs and to mutants: every
+code that comes is an alarm, every one that goes a loss.
+
+The choice is made by the seed: the same seed, the same mutants. ``--write`` puts the table into
+``docs/accuracy.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import collections
+import dataclasses
+import random
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.accuracy.mutation.faults import FAULTS
+from tests.accuracy.mutation.planting import Program
+from tests.accuracy.mutation.spellings import CHANGES, MAIN, SPELLINGS
+from xladoctor.lint import engine
+from xladoctor.lint.asked import LintOptions, Member
+from xladoctor.lint.sources import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tests.accuracy.mutation.faults import Fault
+    from tests.accuracy.mutation.planting import Mutation
+    from tests.accuracy.mutation.spellings import Files, Spelling
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "docs" / "accuracy.md"
+BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """A program with a fault, in a spelling."""
+
+    program: str
+    fault: Fault
+    place: int
+    spelling: str
+    files: Files
+
+    def __str__(self) -> str:
+        return f"{self.fault.name}, place {self.place} of {self.program}, {self.spelling}"
+
+
+def programs() -> dict[str, str]:
+    """Healthy programs by name: those that nothing is found in."""
+    texts = {path.name: path.read_text(encoding="utf-8")
+             for path in sorted((ROOT / "tests/accuracy/healthy").glob("*.py"))}  # fmt: skip
+    for path in sorted((ROOT / "sample_runs").glob("*/treated.py")):
+        texts[f"{path.parent.name}/treated.py"] = path.read_text(encoding="utf-8")
+    for page in sorted((ROOT / "rules").glob("XLA*.md")):
+        blocks = re.findall(r"^```py good\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        for number, text in enumerate(blocks):
+            if ".backward()" in text and "launch(" in text:
+                texts[f"{page.name.partition('-')[0]} good {number}"] = text
+    return {name: text for name, text in texts.items() if not found({MAIN: text})}
+
+
+def found(files: Mapping[str, str]) -> collections.Counter[str]:
+    """How often each code is told in the files of a program."""
+    imports = {name.removesuffix(".py"): name for name in files if name != MAIN}
+    members = [Member(Source(name, text), LintOptions(), imports) for name, text in files.items()]
+    results = engine.lint_together(members)
+    return collections.Counter(item.code for result in results for item in result.findings)
+
+
+def planted(texts: Mapping[str, str], only: str = "") -> Iterator[tuple[str, Fault, int, Mutation]]:
+    """What can be planted where: program, fault, place, and what makes it."""
+    for name, text in texts.items():
+        program = Program(text)
+        for fault in FAULTS:
+            if only in fault.name:
+                for place, mutation in enumerate(fault.mutations(program)):
+                    yield name, fault, place, mutation
+
+
+def chosen(texts: Mapping[str, str], count: int, seed: int, only: str = "") -> Iterator[Mutant]:
+    """Mutants picked by the seed, as many of each fault and spelling as there are."""
+    rng = random.Random(seed)
+    groups = collections.defaultdict(list)
+    fits = {
+        (name, spelling)
+        for name, text in texts.items()
+        for spelling, make in SPELLINGS.items()
+        if spelled(text, make, random.Random(seed)) is not None
+    }
+    for item in planted(texts, only):
+        for spelling in SPELLINGS:
+            if (item[0], spelling) in fits:
+                groups[item[1].name, spelling].append(item)
+    for group in groups.values():
+        rng.shuffle(group)
+    left = count
+    order = list(groups)
+    rng.shuffle(order)
+    while left and groups:
+        for key in order:
+            if key not in groups:
+                continue
+            made = _next(groups[key], key[1], seed)
+            if not groups[key]:
+                del groups[key]
+            if made is not None and left:
+                left -= 1
+                yield made
+
+
+def _next(group: list[tuple[str, Fault, int, Mutation]], spelling: str, seed: int) -> Mutant | None:
+    """The next mutant of a group that there is in the spelling."""
+    while group:
+        program, fault, place, mutation = group.pop()
+        rng = random.Random(f"{seed} {program} {fault.name} {place}")
+        files = spelled(mutation().code, SPELLINGS[spelling], rng)
+        if files is not None:
+            return Mutant(program, fault, place, spelling, files)
+    return None
+
+
+def spelled(text: str, spelling: Spelling, rng: random.Random) -> Files | None:
+    """A program in a spelling; None if that does not apply, or does not parse."""
+    try:
+        files = spelling(text, rng)
+        for part in (files or {}).values():
+            ast.parse(part)
+    except SyntaxError:
+        return None
+    return files
+
+
+def is_found(mutant: Mutant) -> bool:
+    return any(found(mutant.files)[code] for code in mutant.fault.codes)
+
+
+def unchanged(text: str, seed: int) -> Iterator[tuple[str, collections.Counter[str], Files]]:
+    """What comes (positive) or goes (negative) with each change that has no meaning."""
+    before = found({MAIN: text})
+    for name, change in CHANGES.items():
+        files = spelled(text, change, random.Random(seed))
+        if files is not None:
+            difference = found(files)
+            difference.subtract(before)
+            yield name, difference, files
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--changes", type=int, default=300, help="mutants that are changed, too")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="only faults whose names hold this")
+    parser.add_argument("--verbose", action="store_true", help="show every miss and alarm")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/accuracy.md")
+    options = parser.parse_args()
+    texts = programs()
+    cells: collections.Counter[tuple[str, str, bool]] = collections.Counter()
+    sample = []
+    for mutant in chosen(texts, options.count, options.seed, options.only):
+        hit = is_found(mutant)
+        cells[mutant.fault.name, mutant.spelling, hit] += 1
+        if mutant.spelling == "as written":
+            sample.append(mutant)
+        if options.verbose and not hit:
+            print(f"missed: {mutant} ({' '.join(sorted(found(mutant.files))) or 'nothing'})")
+    random.Random(options.seed).shuffle(sample)
+    healthy = list(texts.values())
+    alarms, made = changes(healthy, options)
+    moved, moved_of = changes([m.files[MAIN] for m in sample[: options.changes]], options)
+    said = (
+        f"Healthy programs: {len(texts)}. Changes without a meaning: {alarms} of {made} changed "
+        f"healthy programs have a finding; {moved} of {moved_of} changed mutants have other "
+        "findings than before."
+    )
+    lines = [*table(cells), "", said]
+    print("\n".join(lines))
+    if options.write:
+        write(lines)
+    return 0
+
+
+def changes(texts: Iterable[str], options: argparse.Namespace) -> tuple[int, int]:
+    """How many changes without a meaning changed the findings, of how many."""
+    different = made = 0
+    for text in texts:
+        for name, difference, _ in unchanged(text, options.seed):
+            made += 1
+            codes = {code: number for code, number in difference.items() if number}
+            different += bool(codes)
+            if codes and options.verbose:
+                print(f"changed by {name}: {codes} in {text.splitlines()[0]}")
+    return different, made
+
+
+def table(cells: collections.Counter[tuple[str, str, bool]]) -> list[str]:
+    """Found of planted, by fault and spelling."""
+    rows = [fault.name for fault in FAULTS]
+    columns = list(SPELLINGS)
+    lines = [f"| fault | codes | {' | '.join(columns)} | all |", "|---" * (len(columns) + 3) + "|"]
+    codes = {fault.name: " ".join(fault.codes) for fault in FAULTS}
+    for row in (*rows, "all"):
+        names = rows if row == "all" else [row]
+        parts = [_of(cells, names, [column]) for column in columns]
+        whole = _of(cells, names, columns)
+        if whole[1]:
+            written = " | ".join(f"{part}/{of}" if of else "" for part, of in parts)
+            share = f"{whole[0]}/{whole[1]}" + (
+                f" ({whole[0] / whole[1]:.3f})" if row == "all" else ""
+            )
+            lines.append(f"| {row} | {codes.get(row, '')} | {written} | {share} |")
+    return lines
+
+
+def _of(
+    cells: collections.Counter[tuple[str, str, bool]], rows: Iterable[str], columns: Iterable[str]
+) -> tuple[int, int]:
+    pairs = [(row, column) for row in rows for column in columns]
+    hits = sum(cells[(*pair, True)] for pair in pairs)
+    return hits, hits + sum(cells[(*pair, False)] for pair in pairs)
+
+
+def write(lines: list[str]) -> None:
+    text = TABLE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    TABLE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,419 @@
+"""The faults that can be planted in a healthy program, and the codes that each should give.
+
+A fault gives one mutated program for each place that it fits. What it plants is what people write:
+the names of the program are used, imports that it needs are added.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from tests.accuracy.mutation.planting import (
+    backward,
+    body_of,
+    called,
+    code,
+    everywhere,
+    expression,
+    having,
+    keyword,
+    only_call,
+    places,
+    statements,
+    with_imports,
+    without,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tests.accuracy.mutation.planting import Edit, Mutation, Program
+
+XM = "import torch_xla.core.xla_model as xm"
+XR = "import torch_xla.runtime as xr"
+TORCH = "import torch"
+#: Calls of the entry point.
+STARTS = ("torch_xla.launch", "xmp.spawn")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """One kind of fault.
+
+    Attributes:
+        name: Its name in the table.
+        codes: The codes that tell it; any of them counts.
+        plant: From a healthy program to the programs that have it, one for each place.
+        needs: What the program's text must hold for it to be a fault.
+        unless: What must not be in it.
+    """
+
+    name: str
+    codes: tuple[str, ...]
+    plant: Callable[[Program], Iterator[Mutation]]
+    needs: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+
+    def mutations(self, program: Program) -> Iterator[Mutation]:
+        """What makes the programs with the fault; nothing where it would be no fault."""
+        text = program.text
+        fits = not self.needs or any(word in text for word in self.needs)
+        if fits and not any(word in text for word in self.unless):
+            yield from self.plant(program)
+
+
+def _calls(
+    edit: Callable[[cst.Call], object], *imports: str
+) -> Callable[[Program], Iterator[Mutation]]:
+    return lambda program: places(program, cst.Call, edit, imports)  # type: ignore[arg-type]
+
+
+def _lines(edit: Edit, *imports: str) -> Callable[[Program], Iterator[Mutation]]:
+    return lambda program: places(program, cst.SimpleStatementLine, edit, imports)
+
+
+def _in_step(text: str, *imports: str, first: str = "") -> Callable[[Program], Iterator[Mutation]]:
+    """Statements at the end of the step (``LOSS``: what it goes backward from) and at its start."""
+
+    def edit(block: cst.CSTNode) -> object:
+        body = body_of(block)
+        losses = [found for line in body if (found := backward(line)) is not None]
+        if not losses:
+            return None
+        new = statements(text.replace("LOSS", losses[-1]))
+        end = next((n for n, line in enumerate(body) if code(line).startswith("return")), len(body))
+        return block.with_changes(body=[*statements(first), *body[:end], *new, *body[end:]])
+
+    return lambda program: places(program, cst.IndentedBlock, edit, imports)
+
+
+def _before_backward(text: str, *imports: str) -> Callable[[Program], Iterator[Mutation]]:
+    def edit(line: cst.CSTNode) -> object:
+        loss = backward(line)
+        if loss is None:
+            return None
+        return cst.FlattenSentinel([*statements(text.replace("LOSS", loss)), line])
+
+    return _lines(edit, *imports)
+
+
+def _around_loop(
+    before: str, inside: str, *imports: str
+) -> Callable[[Program], Iterator[Mutation]]:
+    """A statement before the step loop and one at the end of each of its turns."""
+
+    def edit(loop: cst.CSTNode) -> object:
+        body = body_of(loop.body)  # type: ignore[attr-defined]
+        losses = [found for line in body if (found := backward(line)) is not None]
+        if not losses:
+            return None
+        new = statements(inside.replace("LOSS", losses[-1]))
+        block = loop.body.with_changes(body=[*body, *new])  # type: ignore[attr-defined]
+        return cst.FlattenSentinel([*statements(before), loop.with_changes(body=block)])
+
+    return lambda program: places(program, cst.For, edit, imports)
+
+
+def _renamed(old: str, new: str) -> Callable[[cst.Call], object]:
+    return lambda call: call.with_changes(func=expression(new)) if called(call) == old else None
+
+
+def _drop_last(call: cst.Call) -> object:
+    fits = called(call) == "DataLoader" and keyword(call, "drop_last")
+    return without(call, "drop_last") if fits else None
+
+
+def _no_sampler(call: cst.Call) -> object:
+    fits = called(call) == "DataLoader" and keyword(call, "sampler")
+    return without(call, "sampler") if fits else None
+
+
+def _shuffled_twice(call: cst.Call) -> object:
+    fits = called(call) == "DataLoader" and keyword(call, "sampler")
+    return having(call, shuffle="True") if fits else None
+
+
+def _sampler_of_one(call: cst.Call) -> object:
+    return without(call, "num_replicas", "rank") if called(call) == "DistributedSampler" else None
+
+
+def _plain_step(call: cst.Call) -> object:
+    if called(call) != "xm.optimizer_step":
+        return None
+    return cst.Call(cst.Attribute(call.args[0].value, cst.Name("step")))
+
+
+def _barrier(call: cst.Call) -> object:
+    return having(call, barrier="True") if called(call) == "xm.optimizer_step" else None
+
+
+def _eight(call: cst.Call) -> object:
+    if called(call) not in STARTS:
+        return None
+    return having(call.with_changes(func=expression("xmp.spawn")), nprocs="8")
+
+
+def _seed_by_core(call: cst.Call) -> object:
+    if called(call) not in ("torch.manual_seed", "set_seed") or len(call.args) != 1:
+        return None
+    new = expression(f"{code(call.args[0].value)} + xr.global_ordinal()")
+    return call.with_changes(args=[cst.Arg(new)])
+
+
+def _removed(*names: str) -> Edit:
+    """Edit: a statement goes that is a call of one of these (``.x``: of a method)."""
+
+    def edit(line: cst.CSTNode) -> object:
+        call = only_call(line)
+        if call is None:
+            return None
+        name = called(call)
+        fits = any(name == item or (item[0] == "." and name.endswith(item)) for item in names)
+        return cst.RemoveFromParent() if fits else None
+
+    return edit
+
+
+def _master_only(*names: str) -> Edit:
+    """Edit: only the master core comes to a statement that calls one of these."""
+
+    def edit(line: cst.CSTNode) -> object:
+        call = only_call(line)
+        if call is None or called(call) not in names:
+            return None
+        block = cst.IndentedBlock([line])  # type: ignore[list-item]
+        return cst.If(expression("xm.is_master_ordinal()"), block)
+
+    return edit
+
+
+def _plain_save(call: cst.Call) -> object:
+    fits = called(call) == "xm.save" and len(call.args) == 2
+    return call.with_changes(func=expression("torch.save")) if fits else None
+
+
+def _not_asked(node: cst.CSTNode) -> object:
+    fits = code(node.test) == "xm.is_master_ordinal()"  # type: ignore[attr-defined]
+    return node.with_changes(test=expression("xm.is_master_ordinal")) if fits else None
+
+
+def _onto_device(call: cst.Call) -> object:
+    fits = called(call) == "torch.load" and keyword(call, "map_location")
+    return having(call, map_location="torch_xla.device()") if fits else None
+
+
+def _to_cuda(call: cst.Call) -> object:
+    moved = called(call).endswith(".to") and [code(arg.value) for arg in call.args] == ["device"]
+    return call.with_changes(args=[cst.Arg(expression('"cuda"'))]) if moved else None
+
+
+def _cuda_autocast(call: cst.Call) -> object:
+    if called(call) != "torch.autocast":
+        return None
+    return call.with_changes(args=[cst.Arg(expression('"cuda"')), *call.args[1:]])
+
+
+def _read_before_closure(call: cst.Call) -> object:
+    given = keyword(call, "args")
+    if called(call) != "xm.add_step_closure" or given is None:
+        return None
+    values = given.value.elements  # type: ignore[attr-defined]
+    last = code(values[-1].value)
+    return having(
+        call, args=f"({', '.join([*(code(v.value) for v in values[:-1]), last])}.item(),)"
+    )
+
+
+def _torch_checkpoint(line: cst.CSTNode) -> object:
+    if code(line) != "from torch_xla.utils.checkpoint import checkpoint":
+        return None
+    return statements("from torch.utils.checkpoint import checkpoint")[0]
+
+
+def _local_metric(call: cst.Call) -> object:
+    if called(call) != "xm.mesh_reduce" or code(call.args[2].value) == "np.array":
+        return None
+    # The mean loss of a core's own training says little less than that of all.
+    return None if "loss" in code(call.args[0].value) else call.args[1].value
+
+
+def _setting(callee: str, name: str, value: str | None) -> Callable[[cst.Call], object]:
+    def edit(call: cst.Call) -> object:
+        if called(call).split(".")[-1] != callee:
+            return None
+        if value is None:
+            return without(call, name) if keyword(call, name) else None
+        return having(call, **{name: value})
+
+    return edit
+
+
+def _clip_first(program: Program) -> Iterator[Mutation]:
+    """``reduce_gradients``, clip, ``step()`` become clip, ``xm.optimizer_step``."""
+
+    def edit(block: cst.CSTNode) -> object:
+        body = body_of(block)
+        reduced = [only_call(line) for line in body]
+        names = [called(call) if call else "" for call in reduced]
+        if "xm.reduce_gradients" not in names:
+            return None
+        first = names.index("xm.reduce_gradients")
+        optimizer = code(reduced[first].args[0].value)  # type: ignore[union-attr]
+        if f"{optimizer}.step" not in names:
+            return None
+        new = [line for number, line in enumerate(body) if number != first]
+        new[names.index(f"{optimizer}.step") - 1] = statements(f"xm.optimizer_step({optimizer})")[0]
+        return block.with_changes(body=new)
+
+    yield from places(program, cst.IndentedBlock, edit)
+
+
+def _optimizer_first(program: Program) -> Iterator[Mutation]:
+    """``model = Net().to(device)`` and an optimizer become net, optimizer, move."""
+
+    def edit(block: cst.CSTNode) -> object:
+        body = body_of(block)
+        for number, line in enumerate(body):
+            call = only_call(line)
+            moved = code(line).partition(" = ")
+            if call is None or not called(call).endswith(".to") or not moved[1]:
+                continue
+            after = [n for n, later in enumerate(body)
+                     if n > number and f"{moved[0]}.parameters()" in code(later)
+                     and "torch.optim" in code(later)]  # fmt: skip
+            if not after or not isinstance(call.func, cst.Attribute):
+                continue
+            made = statements(f"{moved[0]} = {code(call.func.value)}")
+            argument = code(call.args[0].value)
+            put = statements(f"{moved[0]}.to({argument})")
+            end = after[0] + 1
+            rest = [*body[number + 1 : end], *put, *body[end:]]
+            return block.with_changes(body=[*body[:number], *made, *rest])
+        return None
+
+    yield from places(program, cst.IndentedBlock, edit)
+
+
+def _before_start(line: cst.CSTNode) -> object:
+    call = only_call(line)
+    if call is None or called(call) not in STARTS:
+        return None
+    return cst.FlattenSentinel([*statements("device = torch_xla.device()"), line])
+
+
+def _by_hand(program: Program) -> Iterator[Mutation]:
+    """No device loader: each batch is moved where it is used."""
+
+    def edit(node: cst.CSTNode) -> object:
+        if called(node).split(".")[-1] == "MpDeviceLoader":
+            return node.args[0].value  # type: ignore[attr-defined]
+        target = getattr(node, "target", None)
+        elements = getattr(target, "elements", ())
+        names = [code(item.value) for item in elements] or [code(target or cst.Name("_"))]
+        if names[1:] and names[1].startswith("("):  # step, (x, y)
+            names = names[1].strip("()").split(", ")
+        body = body_of(getattr(node, "body", node))
+        if not isinstance(node, cst.For) or not all(name.isidentifier() for name in names):
+            return None
+        lines = [code(line) for line in body if not isinstance(line, cst.For)]
+        if not any("model(" in line for line in lines):
+            return None
+        move = "\n".join(f"{name} = {name}.to(device)" for name in names if name != "_")
+        return node.with_changes(body=node.body.with_changes(body=[*statements(move), *body]))
+
+    if "MpDeviceLoader(" in program.text and "model(" in program.text:
+        yield lambda: everywhere(program.module, edit)
+
+
+def _environment(line: str, *imports: str) -> Callable[[Program], Iterator[Mutation]]:
+    def plant(program: Program) -> Iterator[Mutation]:
+        yield lambda: with_imports(program.module, [*imports, line])
+
+    return plant
+
+
+#: What makes the weights equal, or shares them out: a seed decides nothing.
+_EQUAL = ("FSDP(", "from_pretrained(", "broadcast_master_param(")
+_DIVERGED = 'raise ValueError("diverged")'
+_SPAWN = "import torch_xla.distributed.xla_multiprocessing as xmp"
+
+FAULTS: Sequence[Fault] = (
+    Fault("item in the step", ("XLA101",), _in_step("current = LOSS.item()")),
+    Fault("float() in the step", ("XLA102",), _in_step("current = float(LOSS)")),
+    Fault("loss summed as numbers", ("XLA101",),
+          _around_loop("total_loss = 0.0", "total_loss += LOSS.item()")),
+    Fault("loss printed", ("XLA103",), _in_step('print(f"loss {LOSS}")')),
+    Fault("if on the loss", ("XLA104",), _in_step(f"if LOSS > 100.0:\n    {_DIVERGED}")),
+    Fault("NaN check", ("XLA104", "XLA106"),
+          _in_step(f"if torch.isnan(LOSS).any():\n    {_DIVERGED}", TORCH)),
+    Fault("NumPy in the step", ("XLA101", "XLA105"),
+          _in_step("value = LOSS.detach().cpu().numpy()")),
+    Fault("gc in the step", ("XLA111",), _in_step("gc.collect()", "import gc")),
+    Fault("time without waiting", ("XLA112",),
+          _in_step("elapsed = time.time() - started", "import time",
+                   first="started = time.time()")),
+    Fault("nonzero", ("XLA201",),
+          _in_step("kept = torch.nonzero(LOSS.detach().reshape(-1))", TORCH)),
+    Fault("boolean mask read", ("XLA202",),
+          _in_step("values = LOSS.detach().reshape(-1)\nkept = values[values > 0]")),
+    Fault("boolean mask written", ("XLA204",),
+          _in_step("values = LOSS.detach().reshape(-1)\nvalues[values > 1] = 1")),
+    Fault("drop_last removed", ("XLA203",), _calls(_drop_last)),
+    Fault("random branch", ("XLA207",),
+          _before_backward("if random.random() < 0.5:\n    LOSS = LOSS * 2", "import random")),
+    Fault("plain step", ("XLA302",), _calls(_plain_step)),
+    Fault("clip before the reduction", ("XLA303",), _clip_first),
+    Fault("redundant barrier", ("XLA304",), _calls(_barrier)),
+    Fault("optimizer before the device", ("XLA305",), _optimizer_first,
+          unless=("Accelerator(",)),  # its prepare() raises
+    Fault("reduction dropped", ("XLA308",), _in_step('xm.all_reduce("sum", LOSS.detach())', XM),
+          STARTS),
+    Fault("torch's checkpoint", ("XLA312",), _lines(_torch_checkpoint)),
+    Fault("history summed up", ("XLA315",), _around_loop("total_loss = 0.0", "total_loss += LOSS")),
+    Fault("print on every core", ("XLA401",), _calls(_renamed("xm.master_print", "print")), STARTS),
+    Fault("sampler removed", ("XLA402",), _calls(_no_sampler)),
+    Fault("set_epoch removed", ("XLA403",), _lines(_removed(".set_epoch"))),
+    Fault("eight processes", ("XLA404",), _calls(_eight, _SPAWN)),
+    Fault("collective on the master", ("XLA405",),
+          _in_step('if xm.is_master_ordinal():\n    xm.rendezvous("here")', XM), STARTS),
+    Fault("mesh_reduce on the master", ("XLA405",), _lines(_master_only("xm.mesh_reduce"))),
+    Fault("every core writes", ("XLA406", "XLA721"), _calls(_plain_save, TORCH)),
+    Fault("device before the start", ("XLA407",), _lines(_before_start, "import torch_xla")),
+    Fault("shuffle beside a sampler", ("XLA409",), _calls(_shuffled_twice)),
+    Fault("sampler of one", ("XLA409",), _calls(_sampler_of_one)),
+    Fault("master-only evaluation", ("XLA418", "XLA405"),
+          _lines(_master_only("evaluate", "accuracy"), XM)),
+    Fault("metric of one core", ("XLA405", "XLA419", "XLA427"), _calls(_local_metric)),
+    Fault("meeting in the step", ("XLA423",), _in_step('xm.rendezvous("step")', XM), STARTS),
+    Fault("seed by the core", ("XLA426",), _calls(_seed_by_core, XR), STARTS, _EQUAL),
+    Fault("seed removed", ("XLA426",), _lines(_removed("torch.manual_seed")), STARTS, _EQUAL),
+    Fault("device seed removed", ("XLA434",), _lines(_removed("torch_xla.manual_seed"))),
+    Fault("function as condition", ("XLA439",),
+          lambda program: places(program, cst.If, _not_asked)),
+    Fault("read before the closure", ("XLA107", "XLA113", "XLA101"), _calls(_read_before_closure)),
+    Fault("batches moved by hand", ("XLA301", "XLA603"), _by_hand, ("DataLoader(",)),
+    Fault("tensor made on the host", ("XLA604",),
+          _before_backward("LOSS = LOSS + torch.zeros(1).to(LOSS.device)", TORCH)),
+    Fault("variable that nothing reads", ("XLA701",),
+          _environment('os.environ["XLA_USE_BF16"] = "1"', "import os")),
+    Fault("CUDA's autocast", ("XLA703",), _calls(_cuda_autocast)),
+    Fault("moved to CUDA", ("XLA706",), _calls(_to_cuda)),
+    Fault("CUDA's synchronize", ("XLA707",), _in_step("torch.cuda.synchronize()", TORCH)),
+    Fault("pinned memory", ("XLA718",), _calls(_setting("DataLoader", "pin_memory", "True"))),
+    Fault("loaded onto the device", ("XLA720",), _calls(_onto_device, "import torch_xla")),
+    Fault("removed name: world size", ("XLA801",),
+          _calls(_renamed("xr.world_size", "xm.xrt_world_size"), XM)),
+    Fault("removed name: ordinal", ("XLA801",),
+          _calls(_renamed("xr.global_ordinal", "xm.get_ordinal"), XM)),
+    Fault("cores of old Lightning", ("XLA901",), _calls(_setting("Trainer", "tpu_cores", "8")),
+          ("lightning",)),
+    Fault("Trainer logs each step", ("XLA905",),
+          _calls(_setting("TrainingArguments", "logging_steps", "1"))),
+    Fault("Trainer keeps the last batch", ("XLA905",),
+          _calls(_setting("TrainingArguments", "dataloader_drop_last", None))),
+    Fault("Trainer checkpoints", ("XLA905",),
+          _calls(_setting("TrainingArguments", "gradient_checkpointing", "True"))),
+)  # fmt: skip

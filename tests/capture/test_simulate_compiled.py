@@ -1,0 +1,176 @@
+"""Collectives inside ``torch.compile``, functional ones, and all-gathers as XLA has them."""
+
+from __future__ import annotations
+
+import pytest
+import simulated
+import torch
+
+pytestmark = pytest.mark.xla
+
+CORES = 4
+
+PROGRAM = """
+import json
+import time
+import torch, torch_xla
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+import torch_xla.core.xla_model as xm
+import torch_xla.debug.metrics as met
+import torch_xla.distributed.xla_backend
+from torch_xla import runtime as xr
+
+
+def main(index, case):
+    dist.init_process_group("xla", init_method="xla://")
+    device = torch_xla.device()
+    found = {}
+
+    def value(*shape):
+        count = torch.Size(shape).numel()
+        return ((torch.arange(count) + 1.0) * (index + 1)).reshape(shape).to(device)
+
+    def zeros(*shape):
+        return torch.zeros(shape).to(device)
+
+    def keep(name, result):
+        found[name] = result.float().cpu().tolist()
+
+    globals()[case](index, value, zeros, keep, found)
+    with open(f"result{index}.json", "w") as file:
+        json.dump(found, file)
+
+
+def compiled(index, value, zeros, keep, found):
+    def reduced(x):
+        return xm.all_reduce(xm.REDUCE_SUM, x) * 2
+
+    def gathered(x):
+        return xm.all_gather(x, dim=1) * 2
+
+    def in_place(x):
+        dist.all_reduce(x)
+        return x
+
+    def into(call):
+        def collective(out, x):
+            call(out, x)
+            return out
+
+        return collective
+
+    def broadcast(x):
+        return torch.ops._c10d_functional.broadcast(x, 2, "default") * 2
+
+    def run(name, function, *inputs):
+        keep(name, torch.compile(function, backend="openxla")(*inputs))
+
+    if index == 1:
+        time.sleep(12)  # XLA ends the process if a core waits for another one for 10 seconds
+    run("reduced", reduced, value(2, 2))
+    run("bfloat16", reduced, value(2, 2).to(torch.bfloat16))
+    run("gathered", gathered, value(2, 2))
+    run("in_place", in_place, value(3))
+    run("gathered_into", into(dist.all_gather_into_tensor), zeros(8), value(2))
+    run("scattered", into(dist.reduce_scatter_tensor), zeros(1), value(4))
+    run("all_to_all", into(dist.all_to_all_single), zeros(4), value(4))
+    run("broadcast", broadcast, value(2))
+    function, x = torch.compile(reduced, backend="openxla", fullgraph=True), value(2)
+    for _ in range(3):
+        x = function(x)
+    keep("again", x)
+    # Each core may compile a function as often as in a process of its own, in which it is 8 times.
+    def often(x):
+        return xm.all_reduce(xm.REDUCE_SUM, x) * 2
+
+    for width in range(1, 9):
+        eighth = torch.compile(often, backend="openxla", dynamic=False)(value(width))
+    keep("eighth", eighth)
+    # What is pending when a compiled function is called is run by all cores together.
+    keep("after_pending", function(xm.all_reduce("sum", value(2))))
+
+
+def direct(index, value, zeros, keep, found):
+    world = dist.group.WORLD
+    if index == 1:
+        time.sleep(12)
+    keep("reduced", functional.all_reduce(value(2, 2), "sum", world) * 2)
+    torch_xla.sync()
+    half = value(2, 2).to(torch.bfloat16)
+    keep("bfloat16", functional.all_reduce(half, "sum", world) * 2)
+    keep("bfloat16_by_name", functional.all_reduce(self=half, reduceOp="sum", group=world) * 2)
+    keep("gathered", functional.all_gather_tensor(value(2, 2), 1, world) * 2)
+    keep("scattered", functional.reduce_scatter_tensor(value(4), "sum", 0, world))
+    keep("all_to_all", functional.all_to_all_single(value(4), None, None, world))
+    keep("broadcast", functional.broadcast(value(2), 2, world) * 2)
+    try:
+        functional.permute_tensor(value(4), [1, 2, 3, 0], world)
+    except RuntimeError as error:
+        found["refused"] = str(error)
+
+
+def counters(index, value, zeros, keep, found):
+    keep("unpinned", xm.all_gather(value(2), pin_layout=False))
+    found["gather"] = met.counter_value("xla::AllGather")
+    keep("into", xm.all_gather(value(2), output=zeros(8)))
+    lists = xm.all_gather([value(1), value(2)], pin_layout=False)
+    keep("list", torch.cat(lists))
+    keep("half", xm.all_gather(value(2).to(torch.bfloat16), pin_layout=False))
+    keep("mixed", xm.all_gather(xm.all_reduce("sum", value(2)), pin_layout=False))
+"""
+
+
+def every(*shape):
+    count = torch.Size(shape).numel()
+    return torch.stack(
+        [((torch.arange(count) + 1.0) * (core + 1)).reshape(shape) for core in range(CORES)]
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compiled")
+    return simulated.run_cases(folder, CORES, PROGRAM, ["compiled", "direct", "counters"])
+
+
+@pytest.mark.parametrize("case", ["compiled", "direct"])
+def test_collectives_have_the_values_of_plain_torch(runs, case):
+    done = runs[case]
+    assert done.error is None, done.stderr
+    assert done.kinds == []
+    total = every(2, 2).sum(0) * 2
+    for core, found in done.results.items():
+        assert found["reduced"] == total.tolist()
+        assert found["bfloat16"] == total.tolist()  # exact: small whole numbers
+        assert found["gathered"] == (torch.cat(list(every(2, 2)), 1) * 2).tolist()
+        assert found["scattered"] == [every(4).sum(0)[core].item()]
+        assert sorted(found["all_to_all"]) == every(4)[:, core].tolist()
+        assert found["broadcast"] == (every(2)[2] * 2).tolist()
+
+
+def test_compiled_functions_run_again_and_after_pending_collectives(runs):
+    for found in runs["compiled"].results.values():
+        assert found["in_place"] == every(3).sum(0).tolist()
+        assert found["gathered_into"] == every(2).flatten().tolist()
+        total = every(2).sum(0)
+        assert found["again"] == (total * 2 * (CORES * 2) ** 2).tolist()
+        assert found["eighth"] == (every(8).sum(0) * 2).tolist()
+        assert found["after_pending"] == (total * CORES * 2).tolist()
+
+
+def test_torch_xla_itself_refuses_what_it_cannot_split(runs):
+    for found in runs["direct"].results.values():
+        assert "does not support arbitrary split sizes" in found["refused"]
+        assert found["bfloat16_by_name"] == found["bfloat16"]
+
+
+def test_an_all_gather_without_a_pinned_layout_is_that_of_a_device(runs):
+    done = runs["counters"]
+    assert done.error is None, done.stderr
+    for found in done.results.values():
+        assert found["gather"] >= 1
+        gathered = every(2).flatten().tolist()
+        assert found["unpinned"] == found["into"] == found["half"] == gathered
+        assert found["list"] == every(1).flatten().tolist() + gathered
+        assert found["mixed"] == every(2).sum(0).repeat(CORES).tolist()

@@ -1,0 +1,1 @@
+"""Upstream's own multi-core tests, run on simulated cores: see ``run``."""

@@ -1,0 +1,99 @@
+"""Data without an end: a loader over it has no last batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Class, Function, walk
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model import CallSite, FileModel
+
+#: Samples that no training comes to the end of.
+_ENDLESS = 10**8
+_SAMPLERS = frozenset({"torch.utils.data.RandomSampler", "torch.utils.data.WeightedRandomSampler"})
+_DEEPEST = 4
+
+
+def endless(model: FileModel, loader: CallSite) -> bool:
+    """Whether a loader's samples never run out, as far as the file says."""
+    dataset, sampler = loader.argument(0, "dataset"), loader.keywords.get("sampler")
+    if sampler is not None and _samples(model, sampler) >= _ENDLESS:
+        return True
+    made = _made(model, dataset) if dataset is not None else None
+    if made is None or not isinstance(made.target, Class):
+        return False
+    method = made.target.methods.get("__iter__")
+    return method is not None and _goes_on(model, method.node.body)
+
+
+def _made(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
+    """The call that makes a value."""
+    origin = node if isinstance(node, cst.Call) else model.value(node).origin
+    return model.call(origin) if isinstance(origin, cst.Call) else None
+
+
+def _samples(model: FileModel, sampler: cst.BaseExpression) -> float:
+    """How many samples a sampler draws; 0 if that is not written down."""
+    made = _made(model, sampler)
+    if made is None or made.name not in _SAMPLERS:
+        return 0
+    number = made.keywords.get("num_samples")
+    if isinstance(number, cst.Call) and model.call(number).name == "builtins.int" and number.args:
+        number = number.args[0].value
+    value = model.literal(number) if number is not None else 0
+    return value if isinstance(value, int | float) else 0
+
+
+def _goes_on(model: FileModel, body: cst.CSTNode, depth: int = 0) -> bool:
+    """Whether a generator is one without end, or gives or returns what another such one does."""
+    if _loops_for_ever(body):
+        return True
+    if depth >= _DEEPEST:
+        return False
+    parts = list(walk(body, into_functions=False))
+    given = [part.value for part in parts if isinstance(part, cst.Return)]
+    given += [part.item for part in parts if isinstance(part, cst.From)]
+    called = [_called(model, node) for node in given if isinstance(node, cst.Call)]
+    return any(body is not None and _goes_on(model, body, depth + 1) for body in called)
+
+
+def _called(model: FileModel, node: cst.Call) -> cst.CSTNode | None:
+    """The body of the function that is called (a method that nobody calls is not run through)."""
+    target = model.call(node).target
+    if isinstance(target, Function):
+        return target.node.body
+    if not isinstance(node.func, cst.Name):
+        return None
+    bound = [binding.node for binding in model.bindings(node.func.value, node)]
+    return bound[0].body if len(bound) == 1 and isinstance(bound[0], cst.FunctionDef) else None
+
+
+def _loops_for_ever(body: cst.CSTNode) -> bool:
+    return any(
+        isinstance(node, cst.While)
+        and isinstance(node.test, cst.Name | cst.Integer)
+        and node.test.value in {"True", "1"}
+        and not _ends(node.body)
+        for node in walk(body, into_functions=False)
+    )
+
+
+def _ends(body: cst.CSTNode) -> bool:
+    """Whether a loop can be left from inside: ``return``, or ``break`` that is its own."""
+    waiting = [body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, cst.Return | cst.Raise):
+            return True
+        if isinstance(node, cst.For | cst.While):
+            inner = walk(node.body, into_functions=False)
+            if any(isinstance(part, cst.Return | cst.Raise) for part in inner):
+                return True
+        elif isinstance(node, cst.Break):
+            return True
+        elif not isinstance(node, cst.FunctionDef | cst.Lambda):
+            waiting.extend(node.children)
+    return False
