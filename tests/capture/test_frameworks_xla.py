@@ -245,8 +245,8 @@ def reads_of_frameworks(report: dict, program: str, mark: str) -> dict[str, str]
     assert places == {("train.py", row)}
     inside = [at for found in reads for at in found["related"]]
     assert inside
-    assert all("site-packages" in at["filename"] and at["note"] for at in inside)
-    return {found["suggestion"]: found["related"][0]["note"] for found in reads}
+    assert all("site-packages" in at["filename"] and at["message"] for at in inside)
+    return {found["suggestion"]: found["related"][0]["message"] for found in reads}
 
 
 @needs("lightning")
