@@ -158,13 +158,13 @@ class RunFacts(JoinedRuns):
         return Feed(self.place(fed.made), self.place(fed.loop), last)
 
     def _late(self, row: CompilationRow) -> bool:
-        """Whether a graph was new after warm-up: that of its program point, and the first steps.
+        """Whether a graph was new after warm-up: that of its program point, and the first step.
 
-        A line may end several graphs in one step, or before there is one (the constructor of
-        ``DistributedDataParallel``, a device loader's first batch): that has warmed up nothing. The
-        graph of a whole step is run once in each.
+        A constructor (of ``DistributedDataParallel``, for example) ends several graphs at one line
+        before there is a step; that line has warmed up nothing. The graph of a whole step is run
+        once in each, whatever a device loader has ended at its line before.
         """
-        warm = WARMUP_EXECUTIONS if row.trigger == "step" else WARMUP_EXECUTIONS - 1
+        warm = WARMUP_EXECUTIONS if row.trigger == "step" else 1
         first = bool(self.step_count) and row.step is not None and row.step <= warm
         return (row.executions or 0) >= WARMUP_EXECUTIONS and not first
 
