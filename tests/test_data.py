@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import sys
+import types
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -115,6 +118,64 @@ def test_what_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r'pip install "xladoctor\[arrow\]"'):
         run.arrow("steps")
+
+
+def test_counts_are_those_of_the_summary_and_what_was_not_measured_is_left_out(
+    tmp_path: Path,
+) -> None:
+    run = xladoctor.load_run(RUNNABLE)
+    summary = run.result.summary
+    assert run.counts["compilations"] == summary.compilations
+    assert run.counts["fallbacks"] == sum((summary.fallbacks or {}).values())
+    (tmp_path / "m.txt").write_text("Counter: MarkStep\n  Value: 232\n")
+    assert xladoctor.load_run(tmp_path / "m.txt").counts == {"steps": 232}
+
+
+def snippets() -> list[str]:
+    """The Python that the page shows."""
+    return re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_the_first_example_of_the_page_runs() -> None:
+    pytest.importorskip("pandas")
+    code = re.sub(r'load_run\("[^"]*"\)', f"load_run({str(RUNNABLE)!r})", snippets()[0])
+    exec(code, {})
+
+
+def test_numbers_go_into_other_tools_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tools are stand-ins that take what the real ones take: a name, a number, a step."""
+    pytest.importorskip("pandas")
+    logged: dict[str, list[Any]] = {"tensorboard": [], "mlflow": [], "wandb": []}
+
+    class Writer(contextlib.AbstractContextManager[Any]):
+        def __init__(self, folder: str) -> None: ...
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def add_scalar(self, tag: str, value: float, step: int) -> None:
+            logged["tensorboard"].append((tag, float(value), int(step)))
+
+    def of(name: str, **members: Any) -> None:
+        module = types.ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+
+    of("torch.utils.tensorboard", SummaryWriter=Writer)
+    of("mlflow", start_run=contextlib.nullcontext, log_metrics=logged["mlflow"].append,
+       log_artifact=lambda path: None)  # fmt: skip
+    of("wandb", init=lambda project: types.SimpleNamespace(log=logged["wandb"].append))
+    run = xladoctor.load_run(RUNNABLE)
+    for code in snippets()[1:]:
+        if "torch.utils" in code:
+            for name in ("torch", "torch.utils"):
+                monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+        exec(code, {"run": run})
+    steps = {step for tag, _, step in logged["tensorboard"] if tag == "step_seconds/core_0"}
+    assert steps == set(range(1, (run.result.summary.steps or 0) + 1))
+    new = sum(value for tag, value, _ in logged["tensorboard"] if tag == "compilations/core_0")
+    assert 0 < new <= run.result.cores[0].compilations
+    assert logged["mlflow"] == [{f"xla_{name}": value for name, value in run.counts.items()}]
+    assert logged["wandb"] == [{f"xla/{name}": value for name, value in run.counts.items()}]
 
 
 # JSON Schema

@@ -69,6 +69,18 @@ def test_what_is_shown_is_a_command(page: Path, command: str) -> None:
             pytest.fail(f"{name(page)}: {command}: {error.message}")
 
 
+def test_the_workflow_for_github_is_one_and_its_commands_exist() -> None:
+    yaml = pytest.importorskip("yaml")
+    text = (ROOT / "docs" / "guides" / "ci.md").read_text()
+    (block,) = [block for _, language, block in _FENCED.findall(text)
+                if language == "yaml" and "runs-on" in block]  # fmt: skip
+    (job,) = yaml.safe_load(block)["jobs"].values()
+    ours = [step["run"] for step in job["steps"] if step.get("run", "").startswith("xladoctor ")]
+    assert [shlex.split(command)[1] for command in ours] == ["lint", "profile"]
+    for command in ours:
+        test_what_is_shown_is_a_command(ROOT / "docs" / "guides" / "ci.md", command)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     for link, _ in _LINK.findall(page.read_text()):

@@ -73,7 +73,12 @@ def test_the_magic_in_a_notebook(tmp_path: Path) -> None:
     done = run(tmp_path, "-c", execute)
     assert done.returncode == 0, done.stderr
     outputs = nbformat.read(tmp_path / "o.ipynb", 4).cells[1].outputs
-    assert any("text/html" in one.get("data", {}) for one in outputs)
+    (page,) = [one.data["text/html"] for one in outputs if "text/html" in one.get("data", {})]
+    (text,) = [one.data["text/plain"] for one in outputs if "text/html" in one.get("data", {})]
+    assert "Steps per core" in text
+    assert page.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
+    assert 'sandbox="allow-scripts allow-popups"' in page
+    assert page.count("<") == 2  # the page itself is text of the frame
     assert "Steps per core" in str(outputs)
     # Cell and row as the reader of the notebook counts them, the line of the magic included.
     assert '["In [2]",9,' in next((tmp_path / "run").glob("p*/events.jsonl")).read_text()

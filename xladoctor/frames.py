@@ -60,6 +60,21 @@ class RunTables:
     def __init__(self, result: Report) -> None:
         self.result = result
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The measured counts of the summary by name; what was not measured is left out."""
+        summary = self.result.summary
+        fallbacks = None if summary.fallbacks is None else sum(summary.fallbacks.values())
+        counts = {
+            "cores": summary.cores,
+            "steps": summary.steps,
+            "compilations": summary.compilations,
+            "compilations_after_warmup": summary.compilations_after_warmup,
+            "fallbacks": fallbacks,
+            "host_syncs": summary.host_syncs,
+        }
+        return {name: count for name, count in counts.items() if count is not None}
+
     @staticmethod
     def columns(table: str) -> tuple[Column, ...]:
         """The columns of a table, each with type, unit and meaning.

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import html
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from xladoctor import __version__, diagnosis, readings
 from xladoctor.capture import inside, rundir
 from xladoctor.errors import UsageError, XladoctorError
-from xladoctor.report import render, terminal
+from xladoctor.report import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,13 +53,36 @@ class Run:
         return diagnosis.diagnose(readings.load([self.directory]))
 
     def report(self) -> None:
-        """Show what was found: rich in a notebook, else as text on stdout."""
+        """Show what was found: the page in a notebook, else as text on stdout."""
         if self.directory is None:
             sys.stdout.write(_OUTSIDE + "\n")
         elif _in_notebook():
-            terminal.show(self.result(), Console(force_jupyter=True, width=100))
+            _show_page(self)
         else:
             sys.stdout.write(render(self.result(), color=sys.stdout.isatty()))
+
+
+#: Height of the page in a notebook, in CSS pixels; it scrolls inside.
+_PAGE_HEIGHT = 640
+
+
+def _show_page(run: Run) -> None:
+    """The page below the cell, in a frame of its own; as text where only text is shown."""
+    from IPython import display as notebook
+
+    from xladoctor.page import with_page
+
+    show: Any = notebook.display
+
+    assert run.directory is not None
+    read = readings.load([run.directory])
+    report = diagnosis.diagnose(read)
+    page = html.escape(render(with_page(report, read), "html"))
+    frame = (
+        f'<iframe srcdoc="{page}" sandbox="allow-scripts allow-popups" '
+        f'style="width: 100%; height: {_PAGE_HEIGHT}px; border: 0" title="xladoctor"></iframe>'
+    )
+    show({"text/html": frame, "text/plain": render(report)}, raw=True)
 
 
 @contextlib.contextmanager

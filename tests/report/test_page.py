@@ -13,10 +13,10 @@ from tests.invented import InventedRun
 from tests.report import browser
 from tests.report.test_formats import EVIL, empty_report, evil_report, full_report, tags
 from xladoctor.cli.app import main
-from xladoctor.cli.page import with_page
 from xladoctor.diagnosis import diagnose
 from xladoctor.findings import Finding, Location, Severity
 from xladoctor.graphs import Change, Diff, LineChanges
+from xladoctor.page import with_page
 from xladoctor.readings import load
 from xladoctor.report import cards, render, tracks
 from xladoctor.results import SourceText

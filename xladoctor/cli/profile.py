@@ -22,12 +22,12 @@ from xladoctor.capture.unreached import Watch
 from xladoctor.cli import boundary
 from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
-from xladoctor.cli.page import with_page
 from xladoctor.cli.progress import Progress
 from xladoctor.cli.report import terminal_options, trace_option, write, write_trace
 from xladoctor.cli.sizes import Size
 from xladoctor.cli.tpu import Tpu, ask, chosen, tpu_options
 from xladoctor.errors import UsageError, XladoctorError
+from xladoctor.page import with_page
 from xladoctor.report import FORMATS, render
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE",
-    help="Also write the report as one self-contained HTML page.",
+    help="Also write the report as one self-contained HTML page, with the lines of the source that "
+    "cost time.",
 )  # fmt: skip
 @trace_option
 @click.option(

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from xladoctor.capture import rundir
 from xladoctor.cli import boundary
-from xladoctor.cli.page import with_page
 from xladoctor.cli.tpu import ask, chosen, tpu_options
 from xladoctor.errors import SourceError, UsageError
+from xladoctor.page import with_page
 from xladoctor.report import FORMATS, render
 
 if TYPE_CHECKING:

@@ -177,11 +177,7 @@ class Effects:
 
     def _is_writer(self, call: CallSite) -> bool:
         """A method of a logger, by its name: TensorBoard's writer goes by many names."""
-        return any(
-            known.rpartition(".")[2] == call.method
-            for known in self._model.library.doing(Effect.READ)
-            if known.split(".")[-2][:1].isupper()
-        )
+        return call.method in self._model.library.methods(Effect.READ)
 
     def _by_library(self, call: CallSite) -> cst.BaseExpression | None:
         values = [*call.positional, *call.keywords.values()]

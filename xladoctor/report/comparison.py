@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from xladoctor.changes import Change, CodeChange, Comparison, Counted, Gate
     from xladoctor.results import Report
 
-FORMATS = ("full", "json", "markdown")
+FORMATS = ("full", "json", "markdown", "html")
 _STYLES = {"better": "green", "gone": "green", "worse": "red", "new": "red"}
 
 
@@ -46,7 +47,17 @@ def render(
         whole = to_json(comparison, names, gate)
         text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         return visible.in_json(text)
-    comparison, names = visible.of(comparison), visible.of(names)
+    # Nothing here shows the time line, and a long run has thousands of stretches.
+    short = dataclasses.replace(
+        comparison,
+        before=dataclasses.replace(comparison.before, timeline=None),
+        after=dataclasses.replace(comparison.after, timeline=None),
+    )
+    comparison, names = visible.of(short), visible.of(names)
+    if output_format == "html":
+        from xladoctor.report import comparison_page
+
+        return comparison_page.render(comparison, names)
     if output_format == "markdown":
         return visible.guarded(_markdown(comparison, names))
     return visible.guarded(_terminal(comparison, names, width, color=color))
@@ -128,7 +139,8 @@ def headline(comparison: Comparison) -> str:
 def _terminal(comparison: Comparison, names: tuple[str, str], width: int, *, color: bool) -> str:
     out = io.StringIO()
     console = Console(
-        file=out, width=width, force_terminal=color, no_color=not color, highlight=False,
+        file=out, width=width, force_jupyter=False,
+        force_terminal=color, no_color=not color, highlight=False,
         color_system="truecolor" if color else None, emoji=False, markup=False,
         legacy_windows=False,
     )  # fmt: skip
@@ -137,7 +149,7 @@ def _terminal(comparison: Comparison, names: tuple[str, str], width: int, *, col
     for label, name, report in zip(
         ("before", "after"), names, (comparison.before, comparison.after), strict=True
     ):
-        console.print(f"  {label:7} {name} ({_about(report)})")
+        console.print(f"  {label:7} {name} ({about(report)})")
     console.print()
     console.print(_figures(comparison))
     parts = _time(comparison)
@@ -148,14 +160,15 @@ def _terminal(comparison: Comparison, names: tuple[str, str], width: int, *, col
         console.print(Text("\nFindings", "bold"))
         for item in comparison.codes:
             style = _STYLES.get(item.verdict, "")
-            line = f"{item.code} {item.name}  {_occurrences(item)}"
+            line = f"{item.code} {item.name}  {occurrences(item)}"
             console.print(Text.assemble("  ", (f"{item.verdict:6}", style), line.rstrip()))
     for note in comparison.notes:
         console.print(f"\nNote: {note}")
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _about(report: Report) -> str:
+def about(report: Report) -> str:
+    """How large a run was: ``8 cores, 14 steps``."""
     summary = report.summary
     facts = [
         f"{value:,} {name}{'' if value == 1 else 's'}"
@@ -218,7 +231,9 @@ def verdict(change: Change) -> str:
     return f"{change.verdict}{grown if not reason else ''}{reason}"
 
 
-def _occurrences(item: CodeChange) -> str:
+def occurrences(item: CodeChange) -> str:
+    """How often a code was found, before and after."""
+
     def written(counted: Counted) -> str:
         return f"{counted.count:,}x" if counted.count is not None else f"{counted.findings}"
 
@@ -237,7 +252,7 @@ def _markdown(comparison: Comparison, names: tuple[str, str]) -> str:
     ]
     reports = (comparison.before, comparison.after)
     sources = [
-        f"`{name}` ({_about(report)})" for name, report in zip(names, reports, strict=True)
+        f"`{name}` ({about(report)})" for name, report in zip(names, reports, strict=True)
     ]  # fmt: skip
     lines.append(f"| source | {sources[0]} | {sources[1]} | |")
     lines += [
@@ -248,7 +263,7 @@ def _markdown(comparison: Comparison, names: tuple[str, str]) -> str:
     if comparison.codes:
         lines += ["", "### Findings", ""]
         lines += [
-            f"- {item.verdict}: **{item.code}** {item.name} {_occurrences(item)}".rstrip()
+            f"- {item.verdict}: **{item.code}** {item.name} {occurrences(item)}".rstrip()
             for item in comparison.codes
         ]
     if comparison.notes:

@@ -31,7 +31,7 @@ def render(report: Report) -> str:
     drawing = tracks.tracks(report)
     script = _text("page.js")
     return (
-        _environment()
+        environment()
         .get_template("report.html.jinja")
         .render(
             report=report,
@@ -51,7 +51,7 @@ def render(report: Report) -> str:
             pages={code: pages_text(page) for code, page in pages.items()},
             urls={code: page.url for code, page in pages.items()},
             again=_again(report),
-            style=_text("page.css"),
+            style=style(),
             script=script,
             script_hash=_hash(script),
             version=__version__,
@@ -80,6 +80,11 @@ def _page(code: str) -> catalogue.Page | None:
 def _text(name: str) -> str:
     """A part of the page that is the same for all."""
     return resources.files("xladoctor.report").joinpath(f"templates/{name}").read_text("utf-8")
+
+
+def style() -> str:
+    """The style that all pages share."""
+    return _text("page.css")
 
 
 def _hash(script: str) -> str:
@@ -116,8 +121,9 @@ def _again(report: Report) -> str:
 
 
 @functools.cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates, with the words of the formats for people."""
+    made = Environment(
         loader=PackageLoader("xladoctor.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -125,14 +131,14 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(
+    made.filters.update(
         seconds=words.seconds, percent=amounts.percent,
         number=words.number, place=words.place, cause=words.cause,
         amount=words.amount, ended_by=words.ended_by,
         capital=capital, dash=words.dash, related=words.related,
         witnesses=words.witnesses,
     )  # fmt: skip
-    environment.globals["cores_text"] = words.cores
-    environment.globals["device"] = device
-    environment.globals["sharding_words"] = sharding_words
-    return environment
+    made.globals["cores_text"] = words.cores
+    made.globals["device"] = device
+    made.globals["sharding_words"] = sharding_words
+    return made

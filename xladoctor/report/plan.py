@@ -64,7 +64,8 @@ def _object(row: Row) -> dict[str, Any]:
 def _full(rows: Sequence[Row], width: int, *, color: bool) -> str:
     out = io.StringIO()
     console = Console(
-        file=out, width=width, force_terminal=color, color_system="standard" if color else None,
+        file=out, width=width, force_jupyter=False,
+        force_terminal=color, color_system="standard" if color else None,
         highlight=False,
     )  # fmt: skip
     console.print(_table(rows))

@@ -60,6 +60,7 @@ def render(report: Report, width: int = 100, *, color: bool = False) -> str:
     out = io.StringIO()
     console = Console(
         file=out,
+        force_jupyter=False,  # a notebook is given the text, like anyone else
         width=width,
         force_terminal=color,
         no_color=not color,

@@ -35,7 +35,8 @@ def render(
     diff, treatment = treatment.diff, visible.of(treatment)
     out = io.StringIO()
     console = Console(
-        file=out, width=width, force_terminal=color, no_color=not color, highlight=False,
+        file=out, width=width, force_jupyter=False,
+        force_terminal=color, no_color=not color, highlight=False,
         color_system="truecolor" if color else None, emoji=False, markup=False,
         legacy_windows=False,
     )  # fmt: skip

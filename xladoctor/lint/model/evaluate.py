@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.statements import Frame
 
-_LITERALS = cst.Integer | cst.Float | cst.Imaginary | cst.SimpleString | cst.ConcatenatedString
+_LITERALS = frozenset(
+    [cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString, cst.ConcatenatedString]
+)
 
 
 class Evaluator:
@@ -70,9 +72,11 @@ class Evaluator:
 
     def evaluate(self, node: cst.BaseExpression, frame: Frame) -> Value:
         """The value of an expression."""
-        if isinstance(node, _LITERALS):
+        # By type and not by isinstance, which LibCST's abstract classes make slow.
+        kind = type(node)
+        if kind in _LITERALS:
             return NUMBER
-        handler = self._by_type.get(type(node))
+        handler = self._by_type.get(kind)
         value = handler(node, frame) if handler is not None else self.inside(node, frame)
         self.flow.record(node, value)
         return value
@@ -197,11 +201,9 @@ class Evaluator:
         return likely(holder)
 
     def _stored(self, instance: Instance, name: str, frame: Frame) -> Value | None:
-        for facts in (self.flow.known, self.flow.found):
-            for key in (instance, Instance(instance.cls, None)):
-                value = facts.attributes.get((key, name))
-                if value is not None:
-                    return value
+        value = self.flow.stored(instance, name)
+        if value is not None:
+            return value
         method = self.flow.method(instance.cls, name)
         if method is None:
             return None

@@ -8,10 +8,14 @@ rounds would swing to and fro, what they found is joined from ``_PATIENCE`` roun
 values then only go up, and the lattice of values ends. Methods are run once per object they are
 called on, so that ``batch_time.avg`` (numbers) is not confused with ``losses.avg`` (device tensors)
 of the same class.
+
+A run depends on its parameters and on what it asks outside of its own names, and only on these: it
+is recorded (``runs``), and where all answers are the same again it is not evaluated again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,6 +25,7 @@ import libcst as cst
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.evaluate import Evaluator
 from xladoctor.lint.model.evidence import Evidence
+from xladoctor.lint.model.runs import Run, Runs
 from xladoctor.lint.model.statements import Frame, Statements, join_env
 from xladoctor.lint.model.syntax import Class, Function, Tree
 from xladoctor.lint.model.values import (
@@ -34,8 +39,9 @@ from xladoctor.lint.model.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
+    from xladoctor.lint.library import Library
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.statements import Env
 
@@ -88,17 +94,27 @@ class Flow:
         names: What their names are bound to.
         xla: The modules that are for XLA devices: only there are names such as ``device`` or the
             arguments of ``forward`` believed.
+        library: What names of libraries do.
     """
 
-    def __init__(self, tree: Tree, names: Names | LinkedNames, xla: frozenset[cst.Module]) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        names: Names | LinkedNames,
+        xla: frozenset[cst.Module],
+        library: Library,
+    ) -> None:
         self.tree = tree
+        self.library = library
         self.names = names
         self._xla = xla
         self._module = tree.modules[0]  # the one whose code runs just now
         self.known = Facts()
         self.found = Facts()
-        self._values: dict[cst.CSTNode, Value] = {}
+        self._recorded: dict[cst.CSTNode, Value] = {}  # by the run that is under way
         self._targets: dict[cst.Call, Function | Class] = {}
+        self._runs = Runs()
+        self._frames: dict[Function | cst.Module, Frame] = {}  # of what runs just now
         self.evaluator = Evaluator(self)
         self.statements = Statements(self, self.evaluator)
         self._evidence = Evidence(tree, names)
@@ -114,6 +130,8 @@ class Flow:
             if self.found == self.known:
                 break
             self.known = self.found
+        self._values = self._runs.values()
+        self._runs.forget()
 
     def value(self, node: cst.BaseExpression) -> Value:
         """What an expression evaluates to."""
@@ -166,9 +184,10 @@ class Flow:
     # What the evaluator asks and tells
 
     def record(self, node: cst.CSTNode, value: Value) -> None:
-        """Remember what an expression was in this round; several runs are joined."""
-        before = self._values.get(node)
-        self._values[node] = value if before is None else join(before, value)
+        """Remember what an expression was in this run."""
+        values = self._recorded
+        before = values.get(node)
+        values[node] = value if before is None else join(before, value)
 
     def method(self, cls: Class, name: str, depth: int = 4) -> Function | None:
         """A method of a class or of its base classes in this file."""
@@ -207,6 +226,15 @@ class Flow:
         arguments: dict[str, Value],
     ) -> Value:
         """A call of a function of this file: remember the arguments, give what it returns."""
+        return self._runs.ask(self._enter, call, function, instance, arguments)
+
+    def _enter(
+        self,
+        call: cst.Call | None,
+        function: Function,
+        instance: Instance | None,
+        arguments: dict[str, Value],
+    ) -> Value:
         if call is not None:
             self._targets[call] = function
         self._called.add(function)
@@ -232,6 +260,9 @@ class Flow:
 
     def made(self, call: cst.Call, cls: Class) -> Instance:
         """An object of a class of this file is made by a call."""
+        return self._runs.ask(self._make, call, cls)
+
+    def _make(self, call: cst.Call, cls: Class) -> Instance:
         self._targets[call] = cls
         instance = Instance(cls, call)
         self.found.instances.setdefault(cls, {})[instance] = None
@@ -243,11 +274,40 @@ class Flow:
             return frame.env[name]
         outer = frame.function.outer if frame.function else None
         while outer is not None:
-            env = self.known.outer.get(outer, {})
-            if name in env:
-                return env[name]
+            value = self._runs.ask(self._outer, outer, name)
+            if value is not None:
+                return value
             outer = outer.outer
-        return self.known.outer.get(self._module, {}).get(name)
+        return self._runs.ask(self._outer, self._module, name)
+
+    def _outer(self, home: Function | cst.Module, name: str) -> Value | None:
+        """What a name of a function or module holds at its end, or as far as it ran."""
+        env = self.known.outer.get(home)
+        if env is None:  # in the first round
+            frame = self._frames.get(home)
+            env = frame.env if frame is not None else self.found.outer.get(home, {})
+        return env.get(name)
+
+    def stored(self, instance: Instance, name: str) -> Value | None:
+        """What an attribute of an object of this file holds."""
+        return self._runs.ask(self._attribute, instance, name)
+
+    def _attribute(self, instance: Instance, name: str) -> Value | None:
+        for facts in (self.known, self.found):
+            for key in (instance, Instance(instance.cls, None)):
+                value = facts.attributes.get((key, name))
+                if value is not None:
+                    return value
+        return None
+
+    def store(self, instance: Instance, name: str, value: Value, *, anew: bool = False) -> None:
+        """An attribute of an object of this file is set; of a class, ``anew``."""
+        self._runs.ask(self._store, instance, name, value, anew)
+
+    def _store(self, instance: Instance, name: str, value: Value, anew: bool) -> None:
+        place = (instance, name)
+        before = None if anew else self.found.attributes.get(place)
+        self.found.attributes[place] = value if before is None else join(before, value)
 
     def imported(self, node: cst.BaseExpression) -> Value | None:
         """What an imported name holds at the end of the linked file it is from; None if it is not.
@@ -258,21 +318,20 @@ class Flow:
         if linked is None:
             return None
         names, name = linked
-        return self.known.outer.get(names.module, {}).get(name, UNKNOWN)
+        return self._runs.ask(self._outer, names.module, name) or UNKNOWN
 
     # Rounds
 
     def _round(self) -> None:
         self.found = Facts()
-        self._values = {}
+        self._runs.begin()
         self._targets = {}
         self._entered = set()
         before, self._called = self._called, set()
         for module in self.tree.modules:
             self._module = module
-            frame = Frame(None, None)
-            self.statements.run(module.body, frame)
-            self.found.outer[module] = self._end_env(frame)
+            run = self._runs.again(module, {}) or self._run_module(module)
+            self.found.outer[module] = run.end
         self._run_waiting()
         # A helper that stands above the function which calls it is run by that call, with what is
         # known of its arguments: those that nothing called in the round before come first.
@@ -296,24 +355,49 @@ class Flow:
             return [None]
         return list(self.found.instances.get(owner, ())) or [Instance(owner, None)]
 
+    def _run_module(self, module: cst.Module) -> Run:
+        frame = Frame(None, None)
+        with self._recorded_run(module, module, frame, {}) as run:
+            self.statements.run(module.body, frame)
+        return run
+
     def _run(self, function: Function, instance: Instance | None) -> None:
         self._running.append(function)
         before, self._module = self._module, self.tree.module_of(function.node)
-        frame = Frame(function, instance)
-        given = self.found.parameters.get((function, instance), {})
-        self._bind_parameters(function, frame, given)
-        node = function.node
-        if isinstance(node, cst.Lambda):
-            frame.result = self.evaluator.evaluate(node.body, frame)
-        else:
-            self.statements.run(node.body.body, frame)
-        if frame.result is not None:
-            self.found.results[(function, instance)] = frame.result
+        context = (function, instance)
+        given = dict(self.found.parameters.get(context, {}))
+        run = self._runs.again(context, given) or self._run_function(function, instance, given)
+        if run.result is not None:
+            self.found.results[context] = run.result
         env = self.found.outer.get(function)
-        end = self._end_env(frame)
-        self.found.outer[function] = end if env is None else join_env(env, end)
+        self.found.outer[function] = run.end if env is None else join_env(env, run.end)
         self._running.pop()
         self._module = before
+
+    def _run_function(
+        self, function: Function, instance: Instance | None, given: dict[str, Value]
+    ) -> Run:
+        frame = Frame(function, instance)
+        with self._recorded_run((function, instance), function, frame, given) as run:
+            self._bind_parameters(function, frame, given)
+            node = function.node
+            if isinstance(node, cst.Lambda):
+                frame.result = self.evaluator.evaluate(node.body, frame)
+            else:
+                self.statements.run(node.body.body, frame)
+        return run
+
+    @contextlib.contextmanager
+    def _recorded_run(
+        self, key: Hashable, home: Function | cst.Module, frame: Frame, given: dict[str, Value]
+    ) -> Iterator[Run]:
+        with self._runs.recorded(key, given) as run:
+            self._recorded, around = run.values, self._recorded
+            self._frames[home] = frame
+            yield run
+            run.result, run.end = frame.result, self._end_env(frame)
+            del self._frames[home]
+            self._recorded = around
 
     def _end_env(self, frame: Frame) -> Env:
         return frame.left if frame.dead else {**frame.left, **frame.env}

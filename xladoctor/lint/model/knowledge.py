@@ -35,37 +35,6 @@ TENSOR_ATTRIBUTES = frozenset({"data", "grad", "T", "mT", "H", "real", "imag", "
 #: Methods that only look for other places of the same data structure.
 VIEWS = frozenset({"items", "values", "keys", "copy", "pop", "get", "popitem"})
 
-#: torch functions that make a tensor on the CPU unless ``device=`` says otherwise.
-FACTORIES = frozenset(
-    f"torch.{name}"
-    for name in [
-        "zeros", "ones", "empty", "full", "arange", "linspace", "logspace", "rand", "randn",
-        "randint", "randperm", "eye", "tensor", "as_tensor", "from_numpy", "normal",
-        "FloatTensor", "LongTensor", "Tensor", "IntTensor", "HalfTensor", "BoolTensor", "range",
-    ]
-)  # fmt: skip
-#: torch functions whose result is no tensor.
-HOST_FUNCTIONS = frozenset(
-    f"torch.{name}"
-    for name in [
-        "is_tensor", "numel", "is_floating_point", "get_default_dtype", "manual_seed", "seed",
-        "save", "set_grad_enabled", "no_grad", "enable_grad", "inference_mode", "is_grad_enabled",
-        "get_num_threads", "set_num_threads", "Size", "finfo", "iinfo", "set_printoptions",
-        "set_default_dtype", "initial_seed", "typename", "equal", "allclose", "autocast",
-    ]
-)  # fmt: skip
-
-#: What makes, or is, an XLA device.
-DEVICES = frozenset({f"{XM}.xla_device", "torch_xla.device", f"{XM}.get_xla_supported_devices"})
-#: Functions that give the number of this core.
-CORE_NUMBERS = frozenset(
-    [
-        f"{XM}.get_ordinal", f"{XM}.get_local_ordinal", f"{XR}.global_ordinal",
-        f"{XR}.local_ordinal", f"{XR}.process_index", f"{XR}.host_index",
-        "torch.distributed.get_rank",
-    ]
-)  # fmt: skip
-IS_MASTER = frozenset({f"{XM}.is_master_ordinal"})
 #: Attributes of framework objects that tell the master core.
 MASTER_ATTRIBUTES = frozenset(
     {"is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero"}
@@ -92,10 +61,6 @@ REDUCES = frozenset(
 )  # fmt: skip
 REDUCE_METHODS = frozenset({"gather", "reduce", "gather_for_metrics", "all_gather"})
 
-DATA_LOADERS = frozenset(
-    {"torch.utils.data.DataLoader", "torchdata.stateful_dataloader.StatefulDataLoader"}
-)
-DEVICE_LOADERS = frozenset({f"{PL}.MpDeviceLoader", f"{PL}.PerDeviceLoader"})
 #: Functions that run a function on every core: (name, position of the function, its keyword).
 SPAWNERS = {
     f"{XMP}.spawn": "fn",
@@ -108,40 +73,6 @@ SPAWNERS = {
 #: Runs a function for each core in a thread of its own (2019, no longer maintained).
 DATA_PARALLEL = "torch_xla.distributed.data_parallel.DataParallel"
 STEP_CLOSURES = frozenset({f"{XM}.add_step_closure"})
-#: Calls after which a model lives on the device, or that hand on their first argument.
-WRAPPERS = frozenset(
-    [
-        f"{XMP}.MpModelWrapper", "torch.compile", "torch.nn.DataParallel", "copy.deepcopy",
-        "torch.nn.parallel.DistributedDataParallel", "torch.jit.script", "torch.jit.trace",
-        "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel",
-        "torch_xla.distributed.fsdp.checkpoint_module", "torch_xla.compile",
-        "torch_xla.experimental.spmd_fully_sharded_data_parallel.SpmdFullyShardedDataParallel",
-    ]
-)  # fmt: skip
-#: Functions that hand on what they iterate.
-PASS_ON = frozenset(
-    [
-        "tqdm.tqdm", "tqdm.trange", "tqdm.tqdm_notebook", "builtins.iter", "builtins.list",
-        "builtins.tuple", "builtins.reversed", "builtins.sorted", "builtins.set", "tqdm",
-        "itertools.cycle", "itertools.islice", "itertools.chain", "fastprogress.progress_bar",
-        "rich.progress.track", "copy.copy", "itertools.takewhile",
-    ]
-)  # fmt: skip
-#: Modules all of whose functions give back something of the host.
-HOST_MODULES = (
-    "math.", "random.", "time.", "os.", "sys.", "datetime.", "json.", "re.", "string.", "pathlib.",
-    "gc.", "shutil.", "glob.", "logging.", "warnings.", "statistics.", "torch.cuda.", "operator.",
-    "platform.", "uuid.", "socket.", "subprocess.", "argparse.", "torch.backends.",
-)  # fmt: skip
-#: Builtins that read their argument on the host, or need nothing of it.
-HOST_BUILTINS = frozenset(
-    f"builtins.{name}"
-    for name in [
-        "len", "int", "float", "bool", "str", "repr", "print", "isinstance", "hasattr", "round",
-        "complex", "ord", "chr", "format", "id", "hash", "type", "callable", "input", "open",
-        "any", "all", "issubclass", "divmod", "pow", "hex", "bin",
-    ]
-)  # fmt: skip
 NOT_MODELS = re.compile(r"Tokenizer|Config|Processor|Extractor|Dataset|Scheduler|Arguments|Trainer")
 
 #: Arguments of ``forward`` that are numbers, flags or settings by their names.

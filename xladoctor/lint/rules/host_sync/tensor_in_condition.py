@@ -70,9 +70,10 @@ def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
         if any(isinstance(op, cst.Is | cst.IsNot | cst.In | cst.NotIn) for op in operators):
             return False
         sides = [leaf.left, *(target.comparator for target in leaf.comparisons)]
-        if any(isinstance(model.literal(side), str | None) for side in sides):
-            return False  # ``t == None`` is Python's own answer
-        return any(model.value(side).is_device_tensor for side in sides)
+        if not any(model.value(side).is_device_tensor for side in sides):
+            return False
+        # ``t == None`` is Python's own answer
+        return not any(isinstance(model.literal(side), str | None) for side in sides)
     return model.value(leaf).is_device_tensor
 
 

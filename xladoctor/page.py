@@ -1,4 +1,7 @@
-"""What the HTML page shows besides the report: source text, and what differs between graphs."""
+"""What the HTML page shows besides the report: source text, and what differs between graphs.
+
+An outer door, as it looks into the current folder.
+"""
 
 from __future__ import annotations
 
