@@ -91,6 +91,14 @@ accuracy-tpu: $(VENV)/.installed-dev  ## the TPU compiler's estimates against pu
 	PYTHONPATH=. $(BIN)/python tests/accuracy/peaks.py --write
 	PYTHONPATH=. $(BIN)/python tests/accuracy/published.py --again --write
 
+# The programs belong to others and are never committed: put them into PROGRAMS, as owner+name/path.
+PROGRAMS ?= .programs/files
+
+.PHONY: programs
+programs: $(VENV)/.installed-dev  ## real programs on plain CPU and on simulated cores (an hour): PROGRAMS=folder
+	@test -d "$(PROGRAMS)" || { echo "say where the programs are: make programs PROGRAMS=folder (see tests/programs/programs.toml)" >&2; exit 2; }
+	$(BIN)/python -m tests.programs.run --files $(PROGRAMS) --write
+
 # Some hours: 6 faults, 50 times each, twice. RUNS=5 for a first look.
 RUNS ?= 50
 

@@ -91,12 +91,13 @@ from IPython.core.interactiveshell import InteractiveShell
 
 shell = InteractiveShell.instance()
 shell.run_cell("%load_ext xladoctor")
-step = open(sys.argv[1]).read() + "    assert _ < 3"
-shell.run_cell(step)
+step = open(sys.argv[1]).read() + "    assert _ < 3, 'too far'"
 other = step.replace("-o run", "-o stopped")
-shell.run_cell(other.replace("assert _ < 3", "if _ > 2: raise SystemExit(4)"))
-shell.run_cell("%%xladoctor -o early\\nimport torch_xla\\nboom")
-shell.run_cell("%%xladoctor -o text\\nboom (")
+other = other.replace("assert _ < 3, 'too far'", "if _ > 2: raise SystemExit(4)")
+early = "%%xladoctor -o early\\nimport torch_xla\\nboom"
+cells = [step, other, early, "%%xladoctor -o text\\nboom (", "%%xladoctor -o well\\n1"]
+done = [shell.run_cell(cell) for cell in cells]
+print("Errors", [type(one.error_in_exec).__name__ for one in done])
 """
 
 
@@ -106,7 +107,14 @@ def test_a_failing_cell_shows_what_it_has_recorded(tmp_path: Path) -> None:
     (tmp_path / "cell.txt").write_text(CELL)
     done = run(tmp_path, "-c", FAILING, "cell.txt", IPYTHONDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    _, failed, stopped, early, text = done.stdout.split("Verdict")
+    _, failed, stopped, early, text, well = done.stdout.split("Verdict")
+    # The outer cell fails as it would without the magic, and its error is shown once.
+    assert "['AssertionError', 'SystemExit', 'NameError', 'SyntaxError', 'NoneType']" in well
+    # Below the report, with the cell's line, and without frames of ours.
+    below = failed.partition("Read more")[2]
+    assert (failed.count("Traceback"), below.count("Traceback")) == (1, 1)
+    assert "line 10" in below
+    assert "interactive.py" not in below
     assert "core 0 failed in step 5: AssertionError" in failed
     assert "Steps per core            4" in failed
     assert "4 optimizer steps per core had been recorded" in stopped

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -345,3 +346,17 @@ def test_what_the_fixes_of_old_names_write_takes_the_old_arguments(tmp_path):
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert ran.stdout == "all of them\n"
+
+
+def test_rows_of_the_framework_table_name_functions_that_the_frameworks_have():
+    rows = catalogue.table("frameworks")["read"]
+    assert len({(row["package"], row["function"]) for row in rows}) == len(rows)
+    for row in rows:
+        assert set(row) == {"package", "function", "advice", "why"}, row
+        folder = importlib.util.find_spec(row["package"])
+        if folder is None:
+            continue
+        assert folder.origin is not None
+        files = pathlib.Path(folder.origin).parent.rglob("*.py")
+        text = f"def {row['function']}("
+        assert any(text in file.read_text(encoding="utf-8") for file in files), row

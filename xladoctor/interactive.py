@@ -20,7 +20,7 @@ from xladoctor.report import render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
+    from types import FrameType, TracebackType
 
     from xladoctor.results import Report
 
@@ -149,20 +149,30 @@ def load_magic(ipython: Any) -> None:
     """Give a notebook ``%%xladoctor`` (``%load_ext xladoctor`` calls this)."""
 
     def xladoctor(line: str, cell: str) -> None:
-        """Run the cell, record what it does on XLA devices, and show the report below it."""
+        """Run the cell, record what it does on XLA devices, and show the report below it.
+
+        A cell that fails fails as without the magic: its error is shown below the report, once,
+        and what stands after it in the notebook is not run.
+        """
+        __tracebackhide__ = True  # IPython leaves this frame out of what it shows
         options = _magic_options(line)
         if options is None:
             return
+        text = _FIRST_LINE + cell if cell[:2] != "%%" else cell
         try:
             with profile(options.output, force=options.force) as run:
-                with _as_the_same_cell(ipython):
-                    done = ipython.run_cell(_FIRST_LINE + cell if cell[:2] != "%%" else cell)
-                run.error = done.error_before_exec or done.error_in_exec  # IPython has shown it
+                with _as_the_same_cell(ipython), _errors_unshown(ipython):
+                    done = ipython.run_cell(text)
+                run.error = done.error_before_exec or done.error_in_exec
         except XladoctorError as error:
             sys.stderr.write(f"xladoctor: {error}\n")
             return
-        if not options.quiet:
-            run.report()
+        try:
+            if not options.quiet:
+                run.report()
+        finally:
+            if run.error is not None:
+                raise run.error.with_traceback(_from_the_cell_on(ipython, run.error))
 
     ipython.register_magic_function(xladoctor, "cell")
 
@@ -181,6 +191,32 @@ def _as_the_same_cell(ipython: Any) -> Iterator[None]:
         yield
     finally:
         ipython.execution_count = counted
+
+
+@contextlib.contextmanager
+def _errors_unshown(ipython: Any) -> Iterator[None]:
+    """Have IPython keep the error of what runs inside to itself: the outer cell will show it."""
+    names = ("showtraceback", "showsyntaxerror", "showindentationerror")
+    own = vars(ipython)
+    before = {name: own[name] for name in names if name in own}
+    for name in names:
+        setattr(ipython, name, lambda *_args, **_options: None)
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(ipython, name)
+            if name in before:
+                setattr(ipython, name, before[name])
+
+
+def _from_the_cell_on(ipython: Any, error: BaseException) -> TracebackType | None:
+    """The traceback of an error without IPython's own frames around the cell."""
+    cells = getattr(ipython.compile, "_filename_map", {})
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename not in cells:
+        trace = trace.tb_next
+    return trace
 
 
 def _magic_options(line: str) -> argparse.Namespace | None:

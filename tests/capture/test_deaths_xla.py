@@ -144,3 +144,54 @@ def test_a_rendezvous_that_xla_gave_up_has_the_line_where_a_core_waited(tmp_path
     rows = [at for at, line in enumerate(UNGATED.splitlines(), 1) if line.endswith("# line WAIT")]
     assert [place["row"] for place in finding["locations"]] == rows
     assert "all cores reach the same collectives" in finding["suggestion"]
+
+
+WORKER = """\
+import ctypes
+import os
+import signal
+import sys
+import time
+import torch
+import torch_xla
+
+device = torch_xla.device()
+weight = torch.ones(4, device=device).requires_grad_()
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    weight.sum().backward()
+    optimizer.step()
+    torch_xla.sync()
+if os.environ["RANK"] == "1":
+    if sys.argv[1] == "SIGKILL":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if sys.argv[1] == "SIGSEGV":
+        ctypes.string_at(0)
+    os._exit(3)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("SIGKILL", "was killed by SIGKILL after step 3 (out of memory?)"),
+        ("SIGSEGV", "crashed after step 3 (SIGSEGV)"),
+        ("os._exit", "left by os._exit(3) after step 3"),
+    ],
+)
+def test_a_worker_of_torchrun_is_named_and_those_that_torchrun_ends_for_it_are_not(
+    tmp_path, how, words
+):
+    """torchrun starts its workers by subprocess and never imports torch_xla itself."""
+    (tmp_path / "train.py").write_text(WORKER)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    profile(
+        tmp_path, "--output-format", "json", "--output-file", "r.json",
+        "--", *launcher, "--nproc_per_node", "2", "train.py", how,
+    )  # fmt: skip
+    report = json.loads((tmp_path / "r.json").read_text())
+    [finding] = [item for item in report["findings"] if item["code"] == "XLA411"]
+    assert words in finding["message"]
+    assert words.partition(" after")[0].partition(" by SIG")[0] in report["summary"]["verdict"]

@@ -237,6 +237,43 @@ def test_trainer_of_transformers_trains_evaluates_and_saves(tmp_path):
     assert list((tmp_path / "out").glob(f"checkpoint-{STEPS}/*"))
 
 
+def reads_of_frameworks(report: dict, program: str, mark: str) -> dict[str, str]:
+    """Where in a framework it reads, to what to change; each at the line with ``mark``."""
+    reads = [found for found in report["findings"] if found["code"] == "XLA101"]
+    row = next(at for at, line in enumerate(program.splitlines(), 1) if mark in line)
+    places = {(at["filename"], at["row"]) for found in reads for at in found["locations"]}
+    assert places == {("train.py", row)}
+    inside = [at for found in reads for at in found["related"]]
+    assert inside
+    assert all("site-packages" in at["filename"] and at["message"] for at in inside)
+    return {found["suggestion"]: found["related"][0]["message"] for found in reads}
+
+
+@needs("lightning")
+def test_a_read_of_lightning_stands_at_the_users_line_with_the_setting_to_change(tmp_path):
+    """Cores that Lightning starts have no line of the user in their stacks at all."""
+    program = LIGHTNING.replace("on_step=False, on_epoch=True, sync_dist=True", "prog_bar=True")
+    program = program.replace("max_epochs=2", "log_every_n_steps=1, max_epochs=2")
+    _, report = on_cores(2, tmp_path, program)
+    told = reads_of_frameworks(report, program, "trainer.fit(")
+    assert set(told.values()) == {"in lightning"}
+    settings = " ".join(told)
+    assert "prog_bar=False" in settings
+    assert "log_every_n_steps=50" in settings
+
+
+@needs("transformers")
+@needs("accelerate")
+def test_a_read_of_the_trainer_stands_at_the_users_line_with_the_setting_to_change(tmp_path):
+    program = TRAINER.replace("logging_steps=6", "logging_steps=1")
+    _, report = on_cores(2, tmp_path, program)
+    told = reads_of_frameworks(report, program, "trainer.train()")
+    assert set(told.values()) == {"in transformers"}
+    settings = " ".join(told)
+    assert "logging_steps=50" in settings
+    assert "attention_mask" in settings
+
+
 # -- SPMD: one process, N virtual devices ----------------------------------------------------------
 SPMD = """\
 import json

@@ -66,6 +66,7 @@ tried = {
         lambda: torch.nn.Linear(2, 2)(torch.ones(2, 2, device=d)),
         lambda: torch_xla.no_such_name,
         lambda: torch_xla.sync(no_such_argument=1),
+        lambda: exec("a, b = torch.ones(3)"),
         lambda: refuse("bad label"),
     ],
     "cpu": [lambda: torch_xla._XLAC._xla_memory_info(str(d))],
@@ -146,3 +147,66 @@ def test_devices_of_two_cores_in_one_operation_are_the_simulations_fault():
 
 def test_what_the_simulation_refuses_it_explains_itself():
     assert faults.told(RuntimeError("xladoctor: cores are threads")) is None
+
+
+#: A read where torch_xla allows none; on its way out torch_xla raises another error besides.
+FULL_GRAPH = """\
+import torch
+import torch_xla
+
+
+def step(x):
+    y = x * 2
+    if y.sum() > 0:  # line READ
+        y = y + 1
+    return y
+
+
+def main(index):
+    x = torch.ones(4, device=torch_xla.device())
+    torch_xla.compile(step, full_graph=True)(x)
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main)
+"""
+
+
+@pytest.mark.xla
+def test_an_error_that_hides_another_is_told_by_the_first(tmp_path):
+    (tmp_path / "train.py").write_text(FULL_GRAPH)
+    done = profile(
+        tmp_path, "--simulate-cores", "2", "--output-format", "json", "--output-file", "r.json",
+        "--", sys.executable, "train.py",
+    )  # fmt: skip
+    assert done.returncode == 1
+    report = json.loads((tmp_path / "r.json").read_text())
+    [finding] = [item for item in report["findings"] if item["code"] == "XLA411"]
+    assert "Unexpected execution happens inside the compiled function" in finding["message"]
+    rows = [at for at, line in enumerate(FULL_GRAPH.splitlines(), 1) if line.endswith("line READ")]
+    assert [place["row"] for place in finding["locations"]] == rows
+    assert "a TPU would do the same" in done.stderr
+
+
+def test_what_the_programs_own_line_raises_is_meant():
+    def own():
+        try:
+            int("many")
+        except ValueError:
+            raise RuntimeError("bad label")  # noqa: B904
+
+    with pytest.raises(RuntimeError) as caught:
+        own()
+    assert faults.began(caught.value) is caught.value
+
+
+def test_what_a_library_raises_on_its_way_out_is_not(tmp_path):
+    def closing():
+        try:
+            int("many")
+        finally:
+            (tmp_path / "none").read_text()
+
+    with pytest.raises(FileNotFoundError) as caught:
+        closing()
+    assert str(faults.began(caught.value)).startswith("invalid literal for int()")

@@ -299,3 +299,17 @@ def test_recorded_metrics_are_judged_by_the_same_modules(tmp_path: Path) -> None
     report = diagnose(load([run.write(tmp_path / "run")]))
     (found,) = report.findings
     assert (found.code, found.confirmed_by) == ("XLA214", ("runtime",))
+
+
+def test_every_core_of_a_process_has_a_set_up_of_its_own(tmp_path: Path) -> None:
+    """The figures are those of an FSDP program on four simulated cores, 16 steps each."""
+    sent = time("IrValueTensorToXlaData", 1_920, 3.0)
+    told = {}
+    for cores, steps_of_each in ((4, 16), (1, 64)):
+        run = InventedRun(cores=cores)
+        run.steps(steps_of_each)
+        run.end()
+        run.metrics = "\n".join(print_report([*EXECUTED, sent], settled(MarkStep=84)))
+        told[cores] = codes(diagnose(load([run.write(tmp_path / str(cores))])))
+    assert "XLA610" not in told[4]
+    assert "XLA610" in told[1]

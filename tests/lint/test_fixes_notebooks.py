@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from xladoctor.lint import engine, fixes, sources
+from xladoctor.cli.app import main
+from xladoctor.lint import engine, fixes, notebooks, sources
 
 PIP = "!pip install torch==2.9.0 'torch_xla[tpu]==2.9.0'"
 WHEELS = "https://storage.googleapis.com/tpu-pytorch/wheels"
@@ -130,3 +131,60 @@ def test_bfloat16_behind_the_programs_back_is_taken_away_when_asked_to():
     cells = ("%env XLA_USE_BF16=1\n", "import torch_xla\n")
     assert fixed(*cells, unsafe=False) == list(cells)
     assert fixed(*cells) == ["# %env XLA_USE_BF16=1\n", "import torch_xla\n"]
+
+
+#: One safe and one unsafe fix, in a cell of each of the forms that notebooks have had.
+STEP = """\
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+def train(model, loader, optimizer):
+    for x in pl.MpDeviceLoader(loader, xm.xla_device()):
+        loss = model(x).sum()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        print(loss.item())
+"""
+
+
+def written_as(form):
+    cell = {"cell_type": "code", "metadata": {}, "outputs": []}
+    lines = STEP.splitlines(keepends=True)
+    if form == "3":
+        sheets = [{"cells": [cell | {"input": lines, "language": "python"}], "metadata": {}}]
+        return {"metadata": {"name": ""}, "nbformat": 3, "nbformat_minor": 0, "worksheets": sheets}
+    key, source = {
+        "4": ("source", lines), "4, a text": ("source", STEP), "4, of old names": ("input", STEP),
+    }[form]  # fmt: skip
+    return {"cells": [cell | {key: source}], "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+
+
+@pytest.mark.parametrize("form", ["3", "4", "4, a text", "4, of old names"])
+def test_what_is_said_before_and_after_the_fixes_agrees(form, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "n.ipynb"
+    path.write_text(json.dumps(written_as(form)))
+
+    def said(*flags):
+        main(["lint", "--no-cache", "--output-format", "concise", *flags, "n.ipynb"])
+        return capsys.readouterr().err.strip()
+
+    first = "1 can be fixed with --fix. 1 more with --fix --unsafe-fixes."
+    assert said() == f"Found 2 findings: 1 warning, 1 info. {first}"
+    left = "(1 fixed, 1 left): 1 warning. 1 more with --fix --unsafe-fixes."
+    assert said("--fix") == f"Found 2 findings {left}"
+    assert said("--fix", "--unsafe-fixes") == "Fixed 1 finding, none left."
+    assert said() == "All checks passed!"
+    text = path.read_text()
+    assert "torch_xla.device()" in text
+    assert "xm.add_step_closure(lambda loss: print(loss.item())" in text
+
+
+def test_a_fix_that_cannot_be_made_is_not_promised_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "n.ipynb").write_text(json.dumps(written_as("4")))
+    monkeypatch.setattr(notebooks, "replace_sources", lambda data, changes: None)
+    main(["lint", "--no-cache", "--fix", "--unsafe-fixes", "n.ipynb"])
+    said = capsys.readouterr()
+    assert "can be fixed" not in said.err
+    assert "[*]" not in said.out

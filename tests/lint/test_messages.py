@@ -112,3 +112,33 @@ def test_a_loop_in_another_cell_of_a_notebook():
 def test_what_costs_nothing_each_time_names_no_loop():
     program = "for x in loader:\n    loss = model(x.to(device)).sum()\n    loss.backward()\n"
     assert "step loop:" not in message(program, "XLA802")
+
+
+@pytest.mark.parametrize(
+    ("loader", "hangs"),
+    [
+        ("DataLoader(data, batch_size=4, sampler=DistributedSampler(data))", False),
+        ("DataLoader(data, batch_size=4)", False),
+        ("DataLoader(Subset(data, range(xr.global_ordinal(), 90, 8)), batch_size=4)", True),
+    ],
+)
+def test_a_short_last_batch_hangs_only_cores_that_may_have_unequal_numbers_of_batches(
+    loader, hangs
+):
+    """A DistributedSampler fills up the shares, and a loader without one gives all to each."""
+    program = f"""
+    import torch_xla.runtime as xr
+    from torch.utils.data import DataLoader, Subset
+    from torch.utils.data.distributed import DistributedSampler
+
+    def _mp_fn(index, data, optimizer):
+        train_loader = {loader}
+        for x in train_loader:
+            model(x.to(device)).sum().backward()
+            xm.optimizer_step(optimizer)
+
+    torch_xla.launch(_mp_fn)
+    """
+    said = message(program, "XLA203")
+    assert said.startswith("the last batch of an epoch may be smaller")
+    assert ("can hang" in said) is hangs

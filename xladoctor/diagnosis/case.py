@@ -71,14 +71,16 @@ class RunFacts(JoinedRuns):
         Args:
             source: As ``MetricsReport.source`` names it: the process's folder, and the file.
         """
+        return sum(self._steps_in(source)) or None
+
+    def cores_of_source(self, source: str) -> int:
+        """Cores that stepped in the process that a metrics report is of."""
+        return len(self._steps_in(source))
+
+    def _steps_in(self, source: str) -> list[int]:
         process = source.partition("/")[0]
-        counts = [
-            row.steps
-            for run in self.runs
-            for row in run.cores
-            if row.process == process and row.steps
-        ]
-        return sum(counts) or None
+        rows = (row for run in self.runs for row in run.cores if row.process == process)
+        return [row.steps for row in rows if row.steps]
 
     @functools.cached_property
     def sharding(self) -> Sharding | None:
@@ -159,9 +161,11 @@ class RunFacts(JoinedRuns):
         """Whether a graph was new after warm-up: that of its program point, and the first step.
 
         A constructor (of ``DistributedDataParallel``, for example) ends several graphs at one line
-        before there is a step; that line has warmed up nothing.
+        before there is a step; that line has warmed up nothing. The graph of a whole step is run
+        once in each, whatever a device loader has ended at its line before.
         """
-        first = bool(self.step_count) and row.step is not None and row.step <= 1
+        warm = WARMUP_EXECUTIONS if row.trigger == "step" else 1
+        first = bool(self.step_count) and row.step is not None and row.step <= warm
         return (row.executions or 0) >= WARMUP_EXECUTIONS and not first
 
     @functools.cached_property

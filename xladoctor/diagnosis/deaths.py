@@ -27,10 +27,8 @@ _DEATHS = {
 _UNKNOWN = ("ended without a word", " (killed, by SIGKILL or SIGTERM? out of memory?)")
 _BY_CODE = {134: "SIGABRT", 135: "SIGBUS", 137: "SIGKILL", 139: "SIGSEGV"}
 
-_MEMORY = (
-    "look at the system's log for the out-of-memory killer; a smaller batch or fewer simulated "
-    "cores need less memory"
-)
+_MEMORY = "look at the system's log for the out-of-memory killer; a smaller batch needs less memory"
+_FEWER_CORES = ", and so do fewer simulated cores"
 _CRASH = (
     "read its last words on stderr, and stacks.txt in the run directory: it has the stacks of all "
     "threads"
@@ -59,7 +57,7 @@ def find(case: Case) -> Iterator[Finding]:
         yield finding(
             "XLA411",
             f"{_who(row, run)} {how}{signal}{when}{guess}",
-            _advice(row),
+            _advice(row, run),
             at=run.place(row.frames),
             cores=row.cores,
         )
@@ -71,11 +69,13 @@ def answer(run: RunFacts, findings: Sequence[Finding]) -> Answer | None:
         return None
     others = [item for item in findings if item.code != "XLA411"]
     more = f" {plural(len(others), 'finding')} below." if others else ""
-    recorded = f"{plural(run.step_count, run.step_word)} per core had been recorded by then."
+    fewest = min(run.steps_by_core.values(), default=0)
+    many = "" if fewest == run.step_count else f"{fewest} to "
+    recorded = f"{many}{plural(run.step_count, run.step_word)} per core had been recorded by then."
     if run.deaths:
         row = run.deaths[-1]
         how, guess = _words(row)
-        who, advice = _who(row, run), _advice(row)
+        who, advice = _who(row, run), _advice(row, run)
         place = run.place(row.frames)
         where = f"It was at {place.filename}:{place.row}. " if place is not None else ""
     else:
@@ -85,7 +85,7 @@ def answer(run: RunFacts, findings: Sequence[Finding]) -> Answer | None:
             return None
         how, guess = _DEATHS[signal]
         who, where = "the command", ""
-        advice = _MEMORY if signal == "SIGKILL" else _CRASH
+        advice = _memory(run) if signal == "SIGKILL" else _CRASH
     return (
         f"The run ended early: {who} {how}{guess}.{more}",
         where + recorded,
@@ -99,12 +99,17 @@ def _words(row: DeathRow) -> tuple[str, str]:
     return _DEATHS.get(row.reason or "", _UNKNOWN)
 
 
-def _advice(row: DeathRow) -> str:
+def _memory(run: RunFacts) -> str:
+    simulated = any(one.manifest.simulated_cores for one in run.runs)
+    return _MEMORY + (_FEWER_CORES if simulated else "")
+
+
+def _advice(row: DeathRow, run: RunFacts) -> str:
     if row.reason == "os._exit":
         return _LEFT
     if row.standing:
         return _ABORT
-    return _MEMORY if row.reason in (None, "SIGKILL") else _CRASH
+    return _memory(run) if row.reason in (None, "SIGKILL") else _CRASH
 
 
 def _who(row: DeathRow, run: RunFacts) -> str:

@@ -31,7 +31,8 @@ def find(case: Case) -> Iterator[Finding]:
 def _from_run(run: RunFacts) -> Iterator[Finding]:
     groups: dict[object, list[FallbackRow]] = {}
     for row in run.fallbacks:
-        groups.setdefault((run.place(row.frames), row.operation), []).append(row)
+        at = (run.place(row.frames), run.within(row.frames))
+        groups.setdefault((at, row.operation), []).append(row)
     for rows in groups.values():
         if rows[0].operation == SCALAR_READ:
             continue
@@ -41,7 +42,7 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         in_steps = any(row.first is not None and row.first > 1 for row in rows)
         if steps > 1 and not in_steps:
             continue  # during set-up only: it costs once and is over
-        place = run.place(rows[0].frames)
+        place, inside = run.place(rows[0].frames), run.within(rows[0].frames)
         seconds = run.per_core(row.seconds for row in rows)
         often = f" {rate(count / steps)} per step" if steps else ""
         fetched = run.per_core(row.fetched for row in rows)
@@ -62,6 +63,7 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             count=count,
             seconds=seconds,
             cores=cores,
+            related=[] if inside is None else [inside],
         )
 
 

@@ -7,6 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.frameworks import setting
 from xladoctor.diagnosis.pasted import SCALAR_READ
 from xladoctor.diagnosis.words import (
     cores_text,
@@ -89,9 +90,11 @@ def _of_states(pasted: Pasted) -> Finding | None:
 
 
 def _from_run(run: RunFacts) -> Iterator[Finding]:
+    # Reads of a framework for one line of the user have causes of their own: a setting each.
     lines: dict[object, list[SyncRow]] = {}
     for row in run.syncs:
-        lines.setdefault(run.place(row.frames), []).append(row)
+        cause = setting(row.frames) or run.within(row.frames)
+        lines.setdefault((run.place(row.frames), cause), []).append(row)
     for rows in lines.values():
         # A read after the last step holds up no step; it counts where its line does in others.
         in_steps = sum(row.count for row in rows if row.first is not None)
@@ -101,6 +104,7 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         if run.only_evaluates and in_steps <= steps:
             continue  # what an evaluation or a server is for: its results
         place = run.place(rows[0].frames)
+        inside = dict.fromkeys(run.within(row.frames) for row in rows)
         few = limits.FEWEST_READS_OF_A_LINE * len(cores)
         batches = _batches(run, place, rows)
         if steps and in_steps >= few and in_steps / steps >= limits.LINE_READS_PER_STEP:
@@ -121,11 +125,12 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             "XLA101",
             f"a device value is read ({whats}) {often} on "
             f"{cores_text(cores, run.cores)}, {plural(count, 'time')} in all{cost}",
-            suggestion,
+            setting(rows[0].frames) or suggestion,
             at=place,
             count=count,
             seconds=seconds,
             cores=cores,
+            related=[one for one in inside if one is not None],
         )
 
 

@@ -7,6 +7,7 @@ import functools
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from xladoctor.diagnosis.succession import followers, shifted
+from xladoctor.diagnosis.words import is_installed, noted, package_of
 from xladoctor.readings.places import location
 
 if TYPE_CHECKING:
@@ -115,6 +116,19 @@ class JoinedRuns:
         if frames not in self._places:
             self._places[frames] = location(frames, self.runs[0].manifest.cwd)
         return self._places[frames]
+
+    def within(self, frames: tuple[Frame, ...]) -> Location | None:
+        """Where in a framework something was that the user's line has called; None if not in one.
+
+        The user's line is :meth:`place`; this one is related to it.
+        """
+        if not frames or not is_installed(frames[0][0]) or self.place(frames) is None:
+            return None
+        inner = location(frames[:1])
+        assert inner is not None
+        return (
+            None if inner == self.place(frames) else noted(inner, f"in {package_of(frames[0][0])}")
+        )
 
     @functools.cached_property
     def steps(self) -> list[StepRow]:

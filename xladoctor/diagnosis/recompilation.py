@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from xladoctor.diagnosis import recompilation_text, step_boundary
 from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.dynamic_shapes import DATA_DEPENDENT
-from xladoctor.diagnosis.words import duration, finding, noted, plural
+from xladoctor.diagnosis.words import (
+    duration,
+    finding,
+    is_installed,
+    noted,
+    package_of,
+    plural,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +129,7 @@ def _groups(run: RunFacts) -> _Groups:
     for item in run.compilations:
         maker = _maker(run, item)
         if maker is None:
-            points.setdefault(item.location, []).append(item)
+            points.setdefault((item.location, item.via), []).append(item)
         elif item.after_warmup:
             sized.setdefault((item.cause.location or item.location, maker), []).append(item)
     last_batches: dict[tuple[int | None, Location | None], list[Compilation]] = {}
@@ -281,7 +288,13 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
         return _left_over(run, items, example)
     feeding = _feeding([item for item in items if item.cause.kind == "input-shape"])
     # The line that makes what varies; else the loader that feeds it; else where the graph ends.
-    place = example.cause.location or next(iter(feeding), None)
+    place, inside = example.cause.location or next(iter(feeding), None), None
+    if place is not None and is_installed(place.filename) and example.location is not None:
+        # A framework makes it: the user's line is the one that calls the framework.
+        place, inside = (
+            example.location,
+            noted(place, f"made here, in {package_of(place.filename)}"),
+        )
     seconds = _wall(items)
     cost = "" if seconds is None else f" in {duration(seconds)}"
     if place is None and kind in _LINES_HELP:
@@ -294,7 +307,7 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
         count=sum(len(item.cores) for item in items),
         seconds=seconds,
         cores=[core for item in items for core in item.cores],
-        related=[*_ends([example, *items]), *feeding],
+        related=[*([inside] if inside else []), *_ends([example, *items]), *feeding],
         certain=not _seldom(run, items, seconds),
     )
 

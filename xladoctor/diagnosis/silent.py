@@ -1,8 +1,9 @@
 """Training that is wrong without an error, as the checks of a simulated run have seen it.
 
-XLA316 a parameter without gradient, XLA317 labels or indices out of range, XLA433 a collective that
-cuts the gradient off, XLA434 equal random numbers, XLA435 statistics that differ from core to core,
-XLA436 and XLA437 a sharded model that is clipped or saved as if each core had all of it.
+XLA316 a parameter without gradient, XLA317 labels or indices out of range, XLA402 loaders that give
+every core the same samples, XLA433 a collective that cuts the gradient off, XLA434 equal random
+numbers, XLA435 statistics that differ from core to core, XLA436 and XLA437 a sharded model that is
+clipped or saved as if each core had all of it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ _REDUCE_BUFFERS = (
     "evaluating and saving"
 )
 _OWN_CLIP = "call the wrapper's own method, which reduces the norm: model.clip_grad_norm_(max_norm)"
+_SHARE_OUT = (
+    "give it sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
+    "rank=xr.global_ordinal())"
+)
 _EVERY_SHARD = (
     "save on every core, with master_only=False, the core's number in the path and "
     "model.get_shard_metadata() beside the state dict"
@@ -70,6 +75,8 @@ def find(case: Case) -> Iterator[Finding]:
             yield from _equal_draws(run, place, rows)
         elif check == "buffers" and not run.partings:
             yield _statistics(rows)
+        elif check == "batches":
+            yield _same_samples(run, place, rows[0])
         elif check == "sharded-clip":
             yield finding(
                 "XLA436",
@@ -184,6 +191,30 @@ def _equal_draws(run: RunFacts, place: Location | None, rows: list[SilentRow]) -
         at=place,
         cores=_cores(rows),
         certain=not masks,
+    )
+
+
+def _same_samples(run: RunFacts, place: Location | None, row: SilentRow) -> Finding:
+    """Work that all cores do alike: an error where they train, information where they evaluate."""
+    trains = bool(row.facts.get("stepped"))
+    cores = cores_text(run.cores, run.cores)
+    how = (
+        f"its first {_number(row, 'batches')} batches are equal"
+        if row.facts.get("order")
+        else "each in its own order"
+    )
+    what = (
+        "so they train on it alike, and an epoch takes as many times longer as there are cores"
+        if trains
+        else "and no optimizer steps on it: an evaluation that each of them makes as a whole"
+    )
+    return finding(
+        "XLA402",
+        f"{cores} get the same samples from this loader ({how}), {what}",
+        _SHARE_OUT,
+        at=place,
+        cores=run.cores,
+        certain=trains and not row.facts.get("streams"),
     )
 
 

@@ -29,6 +29,7 @@ _CODES = {
     "XLA310": ("step-end-without-work", Severity.INFO),
     "XLA316": ("parameter-without-gradient", Severity.WARNING),
     "XLA317": ("index-out-of-range", Severity.ERROR),
+    "XLA402": ("unsharded-loader", Severity.ERROR),
     "XLA405": ("collective-on-some-cores", Severity.ERROR),
     "XLA410": ("cores-build-different-graphs", Severity.ERROR),
     "XLA411": ("core-failed", Severity.ERROR),
@@ -169,6 +170,16 @@ def cores_text(cores: Iterable[int], all_cores: Iterable[int]) -> str:
     return "cores " + ", ".join(texts)
 
 
+def is_installed(filename: str) -> bool:
+    """Whether a file belongs to an installed package."""
+    return "-packages/" in filename
+
+
+def package_of(filename: str) -> str:
+    """The name by which the package of an installed file is imported: "lightning"."""
+    return filename.rpartition("-packages/")[2].partition("/")[0].removesuffix(".py")
+
+
 def library(frames: tuple[Frame, ...]) -> str | None:
     """The package and function of the innermost frame, if that is in an installed package.
 
@@ -178,8 +189,7 @@ def library(frames: tuple[Frame, ...]) -> str | None:
     Returns:
         "lightning.optimizer_step"; None for a line of the user's own code.
     """
-    if not frames or "-packages/" not in frames[0][0]:
+    if not frames or not is_installed(frames[0][0]):
         return None
     file, _, function = frames[0]
-    package = file.rpartition("-packages/")[2].partition("/")[0].removesuffix(".py")
-    return f"{package}.{function}"
+    return f"{package_of(file)}.{function}"

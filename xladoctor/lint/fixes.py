@@ -80,11 +80,21 @@ def fix(
     for _ in range(MAX_PASSES):
         step = _pass(data, source, wanted())
         if step is None:
-            return Fixed(data, tuple(made), result)
+            return Fixed(data, tuple(made), _without_fixes(result, wanted()))
         data, source, fixed = step
         made.extend(fixed)
         result = lint(source)
     return Fixed(data, tuple(made), result, stable=not wanted())
+
+
+def _without_fixes(result: Result, unmade: Sequence[Finding]) -> Result:
+    """What is found, where fixes that cannot be made are not promised once more."""
+    if not unmade:
+        return result
+    left = tuple(
+        dataclasses.replace(item, fix=None) if item in unmade else item for item in result.findings
+    )
+    return dataclasses.replace(result, findings=left)
 
 
 def _pass(

@@ -22,15 +22,15 @@ def replace_sources(data: bytes, changes: Mapping[int, Callable[[str], str]]) ->
     """The file's bytes with the sources of some cells changed.
 
     Args:
-        data: The notebook file (form 4 and later), known to be JSON with cells.
+        data: The notebook file, known to be JSON with cells: in form 4, or in the old form 3.
         changes: Index in ``cells`` to what to make of the cell's source.
 
     Returns:
-        None for the old form 3, which is linted and not rewritten.
+        None if the file has no such cells.
     """
     bom = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     text = data[len(bom) :].decode("utf-8")
-    start = _value(text, _skip(text, 0), "cells")
+    start = _cells(text, _skip(text, 0))
     if start is None:
         return None
     pieces: list[str] = []
@@ -40,11 +40,21 @@ def replace_sources(data: bytes, changes: Mapping[int, Callable[[str], str]]) ->
             continue
         begin = _value(text, place, "source")
         if begin is None:
+            begin = _value(text, place, "input")  # form 3
+        if begin is None:
             return None
         old, end = _DECODER.raw_decode(text, begin)
         pieces += [text[done:begin], _rewritten(text[begin:end], old, changes[index])]
         done = end
     return bom + "".join([*pieces, text[done:]]).encode("utf-8")
+
+
+def _cells(text: str, document: int) -> int | None:
+    """Where the list of cells begins; form 3 has it in the first of its worksheets."""
+    start = _value(text, document, "cells")
+    sheets = None if start is not None else _value(text, document, "worksheets")
+    first = None if sheets is None else next(_items(text, sheets), None)
+    return start if first is None else _value(text, first, "cells")
 
 
 def _rewritten(raw: str, old: str | list[str], change: Callable[[str], str]) -> str:

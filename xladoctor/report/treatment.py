@@ -308,10 +308,7 @@ def _not_tried(treatment: Treatment) -> Iterable[Text]:
     if treatment.unmade:
         number = sum(treatment.unmade.values())
         what = "fix was not tried: it" if number == 1 else "fixes were not tried: they"
-        yield Text(
-            f"{number} {what} cannot be written as things are, for example into a notebook of the "
-            f"old form 3: {_codes(treatment.unmade)}."
-        )
+        yield Text(f"{number} {what} cannot be written as things are: {_codes(treatment.unmade)}.")
     if treatment.untried:
         yield Text(
             f"Too many runs to try each place of {', '.join(treatment.untried)} by itself: "

@@ -7,9 +7,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from . import measure, wrapping
+from .children import see_deaths
 from .hlo import Dumps
 from .points import Points
-from .process import Process, see_deaths
+from .process import Process
 from .recorder import Recorder
 from .writer import Writer
 

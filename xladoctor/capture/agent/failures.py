@@ -75,15 +75,16 @@ class Failures:
             if any(error is other for other in self._told) or str(error) in self._stopped:
                 return
             self._told.append(error)
+            reason = faults.began(error)
             self._process.write(
                 {
                     "e": "error",
                     "core": account.core,
                     "step": account.current_turn or account.current_step,
-                    "type": type(error).__name__,
-                    "message": str(error),
+                    "type": type(reason).__name__,
+                    "message": str(reason),
                     "traceback": self._sites.traceback_of(error),
-                    "site": self._sites.at_error(error),
+                    "site": self._sites.at_error(reason),
                     "feeding": feeding,
                     "fault": faults.told(error),
                 }

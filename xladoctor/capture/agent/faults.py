@@ -46,8 +46,11 @@ TABLE: tuple[tuple[re.Pattern[str], Fault], ...] = tuple(
         (r"^RuntimeError: \w+\(\): cannot (matrix-multiply tensors|concatenate tensors)", _SHAPES),
         (r"^RuntimeError: shape '\[.*\]' is invalid for input of size ", _SHAPES),
         (r"^RuntimeError: Expected XLA tensor\. Got: torch\.\w+Tensor", _MIXED),
+        (r"Unexpected execution happens inside the compiled function",
+         Fault(PROGRAM, "torch_xla.compile(full_graph=True) forbids what ends a graph inside it")),
         (r"^(NameError|UnboundLocalError): ", _CALLS),
         (r"^AttributeError: module '", _CALLS),
+        (r"^ValueError: (not enough|too many) values to unpack", _CALLS),
         (r"^TypeError: .*(unexpected keyword|missing \d+ required|arguments? but \d)", _CALLS),
         (r"GetAllocatorStats is not supported",
          Fault(CPU, "the CPU device keeps no account of its memory")),
@@ -69,6 +72,20 @@ _OF_THE_DEVICE = re.compile(r"tpu|device|pjrt|accelerator|cores?\b|world.?size",
 _OUR_MISTAKES = (AttributeError, NameError, KeyError, AssertionError)
 
 
+def began(error: BaseException) -> BaseException:
+    """The error that an error is a consequence of.
+
+    What a library raises on its way out (a ``finally``, the end of a ``with``) while another error
+    passes through hides the reason; what the program's own line raises is meant.
+    """
+    while error.__context__ is not None and error.__cause__ is None:
+        last = next(reversed(traceback.extract_tb(error.__traceback__)), None)
+        if error.__suppress_context__ or last is None or not _installed(last.filename):
+            break
+        error = error.__context__
+    return error
+
+
 def of(error: BaseException) -> Fault | None:
     """Whose fault an error is.
 
@@ -79,6 +96,7 @@ def of(error: BaseException) -> Fault | None:
         The fault with its evidence; None if the error does not tell, or says so itself (what the
         simulation refuses, it explains).
     """
+    error = began(error)
     text = f"{type(error).__name__}: {error}"
     if str(error).startswith(_OWN_WORDS):
         return None
@@ -107,7 +125,7 @@ def told(error: BaseException) -> tuple[str | None, str] | None:
         The owner (None if the error does not tell) and a clause; None for what the simulation
         refuses, which says so itself.
     """
-    if str(error).startswith(_OWN_WORDS):
+    if str(began(error)).startswith(_OWN_WORDS):
         return None
     fault = of(error)
     if fault is None:

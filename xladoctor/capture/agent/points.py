@@ -39,6 +39,7 @@ MARK = "mark"  # a tensor gets a sharding; a device loader is made, or iterated
 LOADER = "loader"  # next() of a data loader
 MADE = "made"  # a data loader has been made
 FEED = "feed"  # the thread that takes batches for a device loader: its whole main function
+START = "start"  # pjrt.run_multiprocess is about to start the cores' processes
 CORE = "core"  # one core's whole main function
 
 

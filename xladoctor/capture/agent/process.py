@@ -163,24 +163,3 @@ def see_sudden_exit(tell: Callable[[int], None]) -> None:
 
     leave.tells_xladoctor = True  # type: ignore[attr-defined]
     os._exit = leave
-
-
-def see_deaths(run_dir: str) -> None:
-    """Have children of multiprocessing told that a signal ends: their parent alone knows which.
-
-    Args:
-        run_dir: Where it is written, as ``died-<pid>.txt``.
-    """
-    from multiprocessing.popen_fork import Popen
-
-    poll = Popen.poll
-
-    def told(self: Any, *args: Any, **options: Any) -> int | None:
-        code: int | None = poll(self, *args, **options)
-        if code is not None and code < 0:
-            name = f"{run_dir}/died-{self.pid}.txt"
-            with contextlib.suppress(Exception), open(name, "w", encoding="ascii") as file:
-                file.write(f"{-code}\n")
-        return code
-
-    Popen.poll = told  # type: ignore[method-assign]

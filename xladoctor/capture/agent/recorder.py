@@ -30,6 +30,7 @@ from .points import (
     READ,
     RECORD,
     RENDEZVOUS,
+    START,
     STEP,
     UPLOAD,
     WAIT,
@@ -94,6 +95,7 @@ class Recorder:
         """Put the recorder around the points."""
         self._shardings.install(points)
         for point, function in (
+            (START, self._starting),
             (CORE, self._core),
             (FEED, self._feed),
             (LAUNCH, self._launch),
@@ -186,6 +188,10 @@ class Recorder:
         return None if feed is None or feed.over else feed.row(self._sites)
 
     # -- points -------------------------------------------------------------------------------
+    def _starting(self, _call: Call, proceed: Callable[[], Any]) -> Any:
+        self._sites.cores_start(sys._getframe(1))
+        return proceed()
+
     def _core(self, call: Call, proceed: Callable[[], Any]) -> Any:
         core = call.core if call.core is not None else 0
         self._start()

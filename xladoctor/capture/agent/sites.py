@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import sys
 import threading
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
 #: How many of the user's frames are kept, innermost first: enough to tell two loops that call one
 #: helper apart, and not so many that a recursion makes every call a point of its own.
 DEPTH = 8
+
+#: Where in the user's code the cores were started, for those whose stack begins in a framework.
+STARTED_AT = "XLADOCTOR_STARTED_AT"
+
+#: What a frame is: of Python, torch, torch_xla or us; of another package; the user's own.
+_LIBRARY, _PACKAGE, _OWN = 0, 1, 2
 
 #: From here on new places are all called the same, so that no program can fill the disk with them.
 MOST = 5000
@@ -30,7 +38,7 @@ class Sites:
     def __init__(self, write: Callable[[dict[str, Any]], None]) -> None:
         self._write = write
         self._lock = threading.Lock()
-        self._library: dict[CodeType, bool] = {}
+        self._kinds: dict[CodeType, int] = {}
         self._by_address: dict[tuple[Any, ...], int] = {}
         self._by_frames: dict[tuple[tuple[str, int, str], ...], int] = {}
         self._prefixes = _library_folders()
@@ -41,15 +49,17 @@ class Sites:
         Args:
             frame: Where to start looking outward.
             waiting_thread: A thread that waits for this one (autograd runs the backward pass in
-                threads of its own, which have no frame of the user): its place is taken when
-                nothing of the user's is found here.
+                threads of its own, which have no frame of the user): its place is added when
+                nothing of the user's own is found here.
 
         Returns:
             The site's number; its row has been written.
         """
         kept = self.users(frame)
-        if not kept and waiting_thread is not None:
-            kept = self.users(sys._current_frames().get(waiting_thread))
+        if waiting_thread is not None and not self._own(kept):
+            waiting = self.users(sys._current_frames().get(waiting_thread))
+            own = [found for found in waiting if self._own([found])][:1]
+            kept = [*kept[: DEPTH - 1], *own] if kept else waiting
         if not kept:
             kept = [found for found in _outward(frame) if not self._is_ours(found)][:DEPTH]
         address = tuple([(found.f_code, found.f_lasti) for found in kept])
@@ -58,7 +68,17 @@ class Sites:
 
     def frames(self, frame: FrameType | None) -> tuple[tuple[str, int, str], ...]:
         """The user's frames as they are recorded, innermost first, for :meth:`of`."""
-        return _as_recorded(self.users(frame))
+        return self._recorded(self.users(frame))
+
+    def cores_start(self, frame: FrameType | None) -> None:
+        """Keep where the cores are started, for those whose stacks have no frame of the user.
+
+        The line that called the framework is theirs; their processes inherit it.
+        """
+        own = [found for found in self.users(frame) if self._own([found])][:1]
+        os.environ.pop(STARTED_AT, None)
+        if own:
+            os.environ[STARTED_AT] = json.dumps(_as_recorded(own))
 
     def of(self, frames: tuple[tuple[str, int, str], ...]) -> int:
         """The number of a place that :meth:`frames` gave."""
@@ -71,10 +91,17 @@ class Sites:
     def at_error(self, error: BaseException) -> int | None:
         """The number of the innermost line of the user in an exception's traceback."""
         frames: list[tuple[str, int, str]] = []
+        own: tuple[str, int, str] | None = None
         for frame, row in traceback.walk_tb(error.__traceback__):
-            if self.users(frame, most=1)[:1] == [frame]:
+            kind = self._kind(frame)
+            if kind != _LIBRARY:
                 frames.insert(0, (frame.f_code.co_filename, row, frame.f_code.co_name))
-        return self._number_of(tuple(frames[:DEPTH])) if frames else None
+            if kind == _OWN:
+                own = frames[0]
+        kept = frames[:DEPTH]
+        if own is not None and own not in kept:
+            kept[-1] = own
+        return self._number_of(tuple(kept)) if kept else None
 
     def traceback_of(self, error: BaseException) -> str:
         """An exception's traceback as text, without the frames of this package."""
@@ -85,22 +112,52 @@ class Sites:
         return "".join(whole.format())
 
     def users(self, frame: FrameType | None, most: int = DEPTH) -> list[FrameType]:
-        """The user's frames, innermost first: none of torch, torch_xla, Python itself or ours."""
+        """The user's frames, innermost first: none of torch, torch_xla, Python itself or ours.
+
+        If the innermost of them are all of other packages (a framework), the last one is the
+        innermost of the user's own, however far out that is.
+        """
         kept: list[FrameType] = []
-        known = self._library
+        known = self._kinds
+        own = False
         while frame is not None:  # a loop of its own: this is most of what a known place costs
-            code = frame.f_code
-            library = known.get(code)
-            if library is None:
-                if len(known) >= 10 * MOST:
-                    known.clear()  # code that the program makes anew again and again
-                library = known[code] = self._is_library(code.co_filename, frame)
-            if not library:
-                kept.append(frame)
-                if len(kept) == most:
+            kind = known.get(frame.f_code)
+            if kind is None:
+                kind = self._kind(frame)
+            if kind:
+                if len(kept) < most:
+                    kept.append(frame)
+                elif kind == _OWN:
+                    kept[-1] = frame
+                own = own or kind == _OWN
+                if own and len(kept) >= most:
                     break
             frame = frame.f_back
         return kept
+
+    def _kind(self, frame: FrameType) -> int:
+        kind = self._kinds.get(frame.f_code)
+        if kind is None:
+            if len(self._kinds) >= 10 * MOST:
+                self._kinds.clear()  # code that the program makes anew again and again
+            if self._is_library(frame.f_code.co_filename, frame):
+                kind = _LIBRARY
+            else:
+                kind = _OWN if is_users_own(frame) else _PACKAGE
+            self._kinds[frame.f_code] = kind
+        return kind
+
+    def _own(self, frames: list[FrameType]) -> bool:
+        return any(self._kind(frame) == _OWN for frame in frames)
+
+    def _recorded(self, kept: list[FrameType]) -> tuple[tuple[str, int, str], ...]:
+        """The frames as rows; if none is the user's own, with the line that started the cores."""
+        rows = _as_recorded(kept)
+        started = os.environ.get(STARTED_AT)
+        if started and any(self._kind(one) for one in kept) and not self._own(kept):
+            with contextlib.suppress(ValueError, TypeError):
+                rows = (*rows[: DEPTH - 1], *(tuple(row) for row in json.loads(started)))
+        return rows
 
     def _is_library(self, filename: str, frame: FrameType) -> bool:
         if filename == "<string>":
@@ -123,7 +180,7 @@ class Sites:
         return os.path.abspath(frame.f_code.co_filename).startswith(self._prefixes[1][0])
 
     def _number(self, address: tuple[Any, ...], kept: list[FrameType]) -> int:
-        number = self._number_of(_as_recorded(kept))
+        number = self._number_of(self._recorded(kept))
         if len(self._by_address) < 4 * MOST:
             self._by_address[address] = number
         return number
@@ -177,6 +234,7 @@ def _library_folders() -> tuple[str, tuple[str, ...]]:
         path = getattr(sys.modules.get(name), "__file__", None)
         if path:
             folders.append(os.path.dirname(os.path.abspath(path)))
+    folders.append(os.path.join(sys.prefix, "bin"))  # commands such as torchrun and accelerate
     standard = os.path.dirname(os.path.abspath(os.__file__))
     # What torch_xla marks as deprecated (xm.mark_step) is called through a wrapper of this module.
     wrapper = getattr(sys.modules.get("typing_extensions"), "__file__", None)

@@ -33,6 +33,7 @@ from .points import (
     MADE,
     MARK,
     RENDEZVOUS,
+    START,
     STEP,
     WAIT,
     Call,
@@ -259,6 +260,15 @@ def _install_cores(wrap: _Wrapper) -> None:
 
         return run
 
+    def processes(original: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            # Before it, not around it: what the cores raise is to have no frames of ours.
+            points.run(Call(START, "run_multiprocess", None), _nothing)
+            return original(*args, **kwargs)
+
+        return run
+
+    wrap.replace("torch_xla._internal.pjrt", "run_multiprocess", processes)
     wrap.replace("torch_xla._internal.pjrt", "_run_thread_per_device", thread_per_device)
     wrap.replace("torch_xla._internal.pjrt", "_run_singleprocess", single_process)
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 SILENT = "XLADOCTOR_CORES_DIFFER"
 #: The first steps are always compared, later ones while it costs less than this share of the time.
 ALWAYS, SHARE = 4, 0.02
+#: Steps before which the gradients' reduction is looked at.
+LOOKED_AT = 3
 #: Comparisons that may be open at once; more only arise when the cores never wait for each other.
 OPEN = 8
 #: Share of a parameter's largest value that is no difference.
@@ -52,7 +54,7 @@ class Stepped:
         index: The same on all cores: its number in the order of their first steps.
         steps: How often it has stepped.
         fresh: Whether it has stepped since the last comparison.
-        reduction: What became of the gradients' reduction before its first step.
+        seen: What became of the gradients' reduction before its first steps, by their number.
         place: Where the program stepped it.
     """
 
@@ -60,8 +62,12 @@ class Stepped:
     index: int
     steps: int = 0
     fresh: bool = False
-    reduction: reductions.Reduction = dataclasses.field(default_factory=reductions.Reduction)
+    seen: dict[int, reductions.Reduction] = dataclasses.field(default_factory=dict)
     place: Place | None = None
+
+    def reduction(self, step: int) -> reductions.Reduction:
+        """What became of the reduction before a step, as far as it was looked at."""
+        return self.seen.get(step, reductions.Reduction())
 
 
 @dataclasses.dataclass(slots=True)
@@ -155,10 +161,11 @@ class Agreement:
             return
         try:
             stepped = self._stepped(core, optimizer)
-            if stepped.steps == 0:
-                stepped.reduction = reductions.before(
+            if stepped.steps < LOOKED_AT:
+                stepped.seen[stepped.steps + 1] = reductions.before(
                     core, _parameters(optimizer, with_gradient=True)
                 )
+            if stepped.steps == 0:
                 self._compare(core, stepped)
             reductions.forget(core)
         except Exception as error:
@@ -261,8 +268,9 @@ class Agreement:
             odd, others, distance = groups
             reason = reductions.Reduction("start", reductions.START)
             if stepped.steps:
-                # Later on, what was seen before the first step is no reason any more.
-                reason = reductions.Reduction() if equal_at else stepped.reduction
+                # Weights that were equal later part by what came later: DistributedDataParallel
+                # makes its buckets anew at its second forward pass.
+                reason = stepped.reduction(stepped.steps if equal_at else 1)
             where = name_of(parameter)
             place = stepped.place if stepped.steps else user_frame(threading.get_ident())
             crew.tell(

@@ -152,7 +152,13 @@ def watch_clipping(current: Callable[[], Core | None]) -> None:
 
 
 def computed(tensors: Sequence[Any]) -> bool:
-    """Whether all tensors have been launched, so that to read them compiles nothing."""
+    """Whether all tensors have a value, so that to read them compiles nothing.
+
+    Waits for what was launched: until then a tensor of eager mode has no buffer, and torch_xla
+    ends the process if it is to share one (2.9.0, ``toDLPack``).
+    """
+    wait = xla.binding("_xla_wait_device_ops")
+    wait(sorted({f"CPU:{xla.core_of_device(tensor.device)}" for tensor in tensors}))
     text = xla.binding("_get_xla_tensors_text")(list(tensors))
     return all(found["operation"] == "xla::device_data" for found in _NODE.finditer(text))
 

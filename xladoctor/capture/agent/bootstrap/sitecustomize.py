@@ -19,13 +19,14 @@ def _without_here(path):
 
 
 class _Finder:
-    """Sees the import of torch_xla go by; the module's real loader does the work."""
+    """Sees the imports of torch_xla and subprocess go by; their real loaders do the work."""
 
     looking = False
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if name != "torch_xla" or cls.looking:
+        after = _AFTER.get(name)
+        if after is None or cls.looking:
             return None
         cls.looking = True
         try:
@@ -36,7 +37,7 @@ class _Finder:
                 spec = find(name, path, target)
                 if spec is not None:
                     if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                        spec.loader = _Loader(spec.loader)
+                        spec.loader = _Loader(spec.loader, after)
                     return spec
             return None
         finally:
@@ -44,10 +45,11 @@ class _Finder:
 
 
 class _Loader:
-    """Runs the real loader, then starts the agent; leaves no trace of itself on the module."""
+    """Runs the real loader, then what is to follow; leaves no trace of itself on the module."""
 
-    def __init__(self, inner):
+    def __init__(self, inner, after):
         self._inner = inner
+        self._after = after
 
     def __getattr__(self, name):
         return getattr(self._inner, name)
@@ -58,32 +60,67 @@ class _Loader:
     def exec_module(self, module):
         module.__spec__.loader = module.__loader__ = self._inner
         self._inner.exec_module(module)
-        _boot()
+        self._after(module)
 
 
-def _boot():
-    """Load ``xladoctor/capture/`` by its path as the package ``_xladoctor`` and start the agent.
+def _load():
+    """Load ``xladoctor/capture/`` by its path as the package ``_xladoctor``.
 
     By path, because xladoctor need not be installed in the environment of the command.
     """
-    try:
-        if "_xladoctor" not in sys.modules:
-            import importlib.util
+    if "_xladoctor" in sys.modules:
+        return
+    import importlib.util
 
-            folder = os.path.dirname(os.path.dirname(_HERE))
-            spec = importlib.util.spec_from_file_location(
-                "_xladoctor",
-                os.path.join(folder, "__init__.py"),
-                submodule_search_locations=[folder],
-            )
-            package = importlib.util.module_from_spec(spec)
-            sys.modules["_xladoctor"] = package
-            spec.loader.exec_module(package)
+    folder = os.path.dirname(os.path.dirname(_HERE))
+    spec = importlib.util.spec_from_file_location(
+        "_xladoctor", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["_xladoctor"] = package
+    spec.loader.exec_module(package)
+
+
+def _boot(_module):
+    """Start the agent in a process that has just imported torch_xla."""
+    try:
+        _load()
         from _xladoctor.agent.boot import boot
 
         boot()
     except Exception:
         _leave_a_word()
+
+
+def _see_children(module):
+    """Have a process of the run told that a signal ends, by the parent that waits for it.
+
+    Such a parent (torchrun) need not import torch_xla, so the agent is not there.
+    """
+    for name in ("poll", "wait"):
+        setattr(module.Popen, name, _seeing(getattr(module.Popen, name)))
+
+
+def _seeing(original):
+    def seen(self, *args, **options):
+        code = original(self, *args, **options)
+        if code is not None and code < 0 and not getattr(self, "_xladoctor_told", False):
+            try:
+                self._xladoctor_told = True
+                _load()
+                from _xladoctor.agent.children import tell
+
+                tell(os.environ["XLADOCTOR_RUN_DIR"], self.pid, -code)
+            except Exception:
+                pass
+        return code
+
+    seen.__name__, seen.__qualname__ = original.__name__, original.__qualname__
+    seen.__doc__, seen.__wrapped__ = original.__doc__, original
+    return seen
+
+
+_AFTER = {"torch_xla": _boot, "subprocess": _see_children}
 
 
 def _leave_a_word():

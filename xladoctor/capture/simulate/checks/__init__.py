@@ -8,6 +8,7 @@ value of the device through the program's own counters, or raises into the progr
 ``draws``      random numbers of the device that are the same on all cores
 ``indices``    labels and indices out of range, which XLA accepts
 ``buffers``    statistics of BatchNorm that differ from core to core
+``batches``    loaders that give every core the same samples
 ``shards``     a sharded model that is clipped or saved as if each core had all of it
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...agent.points import STEP
-from . import buffers, draws, gradients, indices, shards
+from . import batches, buffers, draws, gradients, indices, shards
 from .memory import Memory
 from .modules import Ran
 
@@ -49,6 +50,7 @@ def install(running: Running, *, several: bool) -> None:
             buffers.install(memory, ran)
     indices.install(memory)
     if several:
+        batches.install(memory)
         draws.install(memory)
         shards.install(memory)
     # After those that look at the step before it is counted.

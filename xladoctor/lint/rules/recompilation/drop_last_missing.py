@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import differs
 from xladoctor.lint.rules._endless import endless
 from xladoctor.lint.rules._loaders import DATA_LOADER, bound_name, loops_over, says_evaluation
 
@@ -50,7 +51,7 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
             call.node,
             "the last batch of an epoch may be smaller: a new shape, so the whole step is compiled "
             "a second time"
-            + (", and cores with fewer batches can hang" if model.multi_core else ""),
+            + (", and cores with fewer batches can hang" if _own_part(model, call) else ""),
             suggestion="give drop_last=True",
             related=related,
             fix=_fix(model, call),
@@ -65,6 +66,21 @@ def _keeps_short_batch(model: FileModel, call: CallSite) -> bool:
         return False
     drop = call.argument(8, "drop_last")
     return drop is None or model.literal(drop) is False
+
+
+def _own_part(model: FileModel, call: CallSite) -> bool:
+    """Whether the data set is this core's part, so that the cores may have unequal numbers.
+
+    A ``DistributedSampler`` gives all cores equally many, and so does the whole data set.
+    """
+    dataset = call.argument(0, "dataset")
+    if dataset is None or not model.multi_core or "sampler" in call.keywords:
+        return False
+    nodes: list[cst.CSTNode] = [dataset]
+    if isinstance(dataset, cst.Name):
+        bindings = model.bindings(dataset.value, dataset)
+        nodes += [item.node for item in bindings if item.kind == "assign"]
+    return any(differs(model, node) for node in nodes)
 
 
 def _for_training(model: FileModel, call: CallSite) -> bool:

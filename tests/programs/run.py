@@ -1,0 +1,179 @@
+"""Runs real programs on plain CPU and on simulated cores, and says whether they agree.
+
+    python -m tests.programs.run --files folder [name ...]
+
+``folder`` holds the public files as ``owner+name/path``, each at the commit that ``programs.toml``
+names; they belong to others, so a person fetches them (``git clone``, ``git checkout``). What is
+missing is said and left out. Results are kept from run to run in ``.programs/results.json``;
+``--write`` makes ``docs/programs.md`` of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+from tests.programs import table
+from tests.programs.prepare import ROOT, NotReadyError, Program, ready
+from xladoctor.diagnosis import printed
+
+RESULTS = ROOT / ".programs" / "results.json"
+#: Seconds after which a run counts as hanging.
+LIMIT = 900
+
+
+def programs() -> list[Program]:
+    """All rows of the table."""
+    rows = tomllib.loads(Path(__file__).with_name("programs.toml").read_text())["program"]
+    return [Program.read(row) for row in rows]
+
+
+def main() -> int:
+    """Run what was asked for; 0 if all agree and every finding has been judged."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="programs; all of the table by default")
+    parser.add_argument("--files", type=Path, help="folder of the public files")
+    parser.add_argument("--repeat", type=int, default=1, help="simulated runs of each program")
+    parser.add_argument("--again", action="store_true", help="also those that have a result")
+    parser.add_argument("--begin-within", type=float, default=float("inf"), metavar="SECONDS",
+                        help="begin no program later than this")  # fmt: skip
+    parser.add_argument("--keep", type=Path, help="work here and leave all as it is")
+    parser.add_argument("--write", action="store_true", help="write docs/programs.md")
+    asked = parser.parse_args()
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    rows = [row for row in programs() if not asked.names or row.name in asked.names]
+    began = time.monotonic()
+    if asked.files is not None:
+        for row in rows:
+            if row.name in results and not asked.again:
+                continue
+            if time.monotonic() - began > asked.begin_within:
+                print(f"{row.name}: left for another time", flush=True)
+                continue
+            _run(row, asked, results)
+    if asked.write:
+        (ROOT / "docs" / "programs.md").write_text(table.document(programs(), results))
+    wrong = [
+        f"{row.name}: {why}" for row in rows for why in table.wrong(row, results.get(row.name))
+    ]
+    print("\n".join(wrong) or "all agree")
+    return 1 if wrong else 0
+
+
+def _run(row: Program, asked: argparse.Namespace, results: dict[str, Any]) -> None:
+    lacking = [name for name in row.needs if importlib.util.find_spec(name) is None]
+    if lacking:
+        print(f"{row.name}: left out, needs {', '.join(lacking)}", flush=True)
+        return
+    base = asked.keep or Path(tempfile.mkdtemp())
+    began = time.monotonic()
+    try:
+        plain = _plain(row, asked.files, base / row.name / "plain")
+        runs = [
+            _simulated(row, asked.files, base / row.name / f"cores{number}")
+            for number in range(asked.repeat)
+        ]
+    except NotReadyError as error:
+        print(f"{row.name}: left out, {error}", flush=True)
+        return
+    finally:
+        if asked.keep is None:
+            shutil.rmtree(base, ignore_errors=True)
+    differ = sum(_told(one) != _told(runs[0]) for one in runs)
+    # Another process may have added results meanwhile.
+    results.update(json.loads(RESULTS.read_text()) if RESULTS.exists() else {})
+    results[row.name] = {"plain": plain, "cores": runs[0], "runs": len(runs), "differ": differ}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=1))
+    took = time.monotonic() - began
+    print(f"{row.name}: {plain['code']} {runs[0]['code']} ({took:.0f} s)", flush=True)
+
+
+def _told(one: dict[str, Any]) -> Any:
+    return (one["code"], one["steps"], sorted(item["at"] for item in one["findings"]))
+
+
+def _environ(row: Program) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT", "CPU_NUM", "XLA"))}
+    return {**kept, "PJRT_DEVICE": "CPU", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled",
+            **row.environ}  # fmt: skip
+
+
+def _plain(row: Program, files: Path, folder: Path) -> dict[str, Any]:
+    """One run on one core of the CPU, without xladoctor."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    script = ready(row, files, folder)
+    words = [sys.executable, *row.launcher, script.name, *(row.plain or row.arguments)]
+    done = _process(words, script.parent, {**_environ(row), "CPU_NUM_DEVICES": "1"})
+    (folder / "output.txt").write_text(done.stdout + done.stderr)
+    return {"code": done.returncode, "losses": _losses(done.stdout + done.stderr),
+            "said": done.stderr[-600:] if done.returncode else ""}  # fmt: skip
+
+
+def _simulated(row: Program, files: Path, folder: Path) -> dict[str, Any]:
+    """One run on simulated cores, with its report."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    script = ready(row, files, folder)
+    words = [sys.executable, "-m", "xladoctor", "profile", "-o", str(folder / "run")]
+    words += ["--simulate-cores", str(row.cores)] if row.cores else []
+    words += ["--output-format", "json", "--output-file", str(folder / "report.json"), "--"]
+    words += [sys.executable, *row.launcher, script.name, *row.arguments]
+    environ = _environ(row)
+    path = [str(ROOT), environ.get("PYTHONPATH", "")]
+    done = _process(words, script.parent, {**environ, "PYTHONPATH": os.pathsep.join(path)})
+    (folder / "output.txt").write_text(done.stdout + done.stderr)
+    report = {}
+    if (folder / "report.json").exists():
+        report = json.loads((folder / "report.json").read_text())
+    summary = report.get("summary", {})
+    return {
+        "code": done.returncode,
+        "losses": _losses(done.stdout + done.stderr),
+        "said": done.stderr[-600:] if done.returncode else "",
+        "verdict": summary.get("verdict"),
+        "steps": summary.get("steps"),
+        "each": [core["steps"] for core in report.get("cores", ())],
+        "compilations": summary.get("compilations"),
+        "findings": [_brief(item) for item in report.get("findings", ())],
+    }
+
+
+def _process(
+    words: list[str], folder: Path, env: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            words, cwd=folder, env=env, capture_output=True, text=True, errors="replace",
+            timeout=LIMIT, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        said = (error.stderr or b"").decode("utf-8", "replace")
+        return subprocess.CompletedProcess(words, -1, "", f"{said}\nno end after {LIMIT} s")
+
+
+def _losses(output: str) -> list[tuple[str, float]]:
+    return [(loss.label, loss.value) for loss in printed.losses(output)]
+
+
+def _brief(item: dict[str, Any]) -> dict[str, Any]:
+    place = item["locations"][0] if item["locations"] else None
+    at = f"{item['code']} {Path(place['filename']).name}:{place['row']}" if place else item["code"]
+    return {"code": item["code"], "at": at, "severity": item["severity"],
+            "message": item["message"], "by": item["confirmed_by"]}  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
