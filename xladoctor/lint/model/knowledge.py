@@ -43,6 +43,7 @@ GRADIENT_NORMS = frozenset(
 GRADIENT_NORM_METHODS = frozenset({"clip_grad_norm_", "clip_gradients", "get_grad_norm"})
 #: Methods of models that give their parameters or buffers.
 TENSORS_OF_MODELS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
+AVERAGED_MODEL = "torch.optim.swa_utils.AveragedModel"
 #: Classes of averaged models by their names.
 AVERAGE_NAME = re.compile(r"EMA|Ema(?![a-z])|Averaged?Model|MovingAverage|Polyak|Teacher")
 #: Attributes of a model that are the model within, or a part of it.

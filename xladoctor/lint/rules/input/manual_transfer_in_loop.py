@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.knowledge import LOADER_NAME
+from xladoctor.lint.model.knowledge import LOADER_NAME, PL
 from xladoctor.lint.model.values import UNKNOWN, element_of
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
-#: What makes a tensor of data, unlike the other functions that make one.
-_OF_DATA = frozenset({"torch.from_numpy", "torch.as_tensor", "torch.tensor"})
+#: What makes a tensor of data that is there; other functions fill a new one.
+_OF_DATA = frozenset({"torch.from_numpy", "torch.as_tensor", "torch.tensor", "torch.stack"})
 
 
 @rule("XLA603")
@@ -114,8 +114,7 @@ def _is_unread_loader(model: FileModel, loop: Loop) -> bool:
 
 
 def _has_device_loader(model: FileModel) -> bool:
-    known = model.library
-    loaders = known.returning(Returns.DEVICE_LOADER) | known.returning(Returns.PARALLEL_LOADER)
+    loaders = {*model.library.returning(Returns.DEVICE_LOADER), f"{PL}.ParallelLoader"}
     return any(model.calls(*loaders)) or any(model.methods("per_device_loader"))
 
 
@@ -129,10 +128,12 @@ def _is_loaded(model: FileModel, node: cst.BaseExpression | None) -> bool:
     made = value.origin if value.kind is Kind.CPU_TENSOR else None
     if not isinstance(made, cst.Call) or not model.is_here(made):
         return False
-    name = model.name(made.func) or ""
-    returned = model.library.returns(name)
-    filled = returned is Returns.NEW_TENSOR and name not in _OF_DATA
-    return returned is Returns.LOADER or (not filled and model.hot_loop(made) is not None)
+    name = model.name(made.func)
+    made_of = None if name is None else model.library.returns(name)
+    if made_of is Returns.LOADER:
+        return True
+    filled = made_of is Returns.NEW_TENSOR and name not in _OF_DATA
+    return not filled and model.hot_loop(made) is not None
 
 
 def _moves(model: FileModel, loop: Loop, call: CallSite) -> bool:
