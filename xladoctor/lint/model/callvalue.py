@@ -165,6 +165,8 @@ class CallEvaluator:
             return self._builtin(name, arguments)
         if name in know.REDUCES:
             return self._reduced(node, name, values, frame)
+        if name in know.GRADIENT_NORMS and (self._flow.steps() or _any_on_device(values)):
+            return Value(Kind.DEVICE_TENSOR, origin=node)
         if name == know.AVERAGED_MODEL:
             return _wrapped(values, node, name)
         returned = self._flow.library.returns(name)
@@ -179,9 +181,7 @@ class CallEvaluator:
         if name == "torch.device":
             return self._torch_device(node, values)
         if name.startswith("torch."):
-            made = self._tensor_function(node, arguments, made_here=False)
-            norm = name in know.GRADIENT_NORMS and made.kind is Kind.UNKNOWN
-            return Value(Kind.DEVICE_TENSOR, origin=node) if norm and self._flow.steps() else made
+            return self._tensor_function(node, arguments, made_here=False)
         if name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
             self._ignite(arguments)
         return self._library(node, name, values)
