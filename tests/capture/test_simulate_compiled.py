@@ -60,6 +60,13 @@ def compiled(index, value, zeros, keep, found):
 
         return collective
 
+    def in_parts(x):
+        # Tensors made on the CPU cut the graph in parts, of which a later one takes what was
+        # gathered in an earlier one.
+        out = [torch.tensor([0.0]).to(x.device) for _ in range(xr.world_size())]
+        dist.all_gather(out, x)
+        return torch.cat(out)
+
     def broadcast(x):
         return torch.ops._c10d_functional.broadcast(x, 2, "default") * 2
 
@@ -76,6 +83,7 @@ def compiled(index, value, zeros, keep, found):
     run("scattered", into(dist.reduce_scatter_tensor), zeros(1), value(4))
     run("all_to_all", into(dist.all_to_all_single), zeros(4), value(4))
     run("broadcast", broadcast, value(2))
+    run("in_parts", in_parts, value(1))
     function, x = torch.compile(reduced, backend="openxla", fullgraph=True), value(2)
     for _ in range(3):
         x = function(x)
@@ -151,6 +159,7 @@ def test_collectives_have_the_values_of_plain_torch(runs, case):
 
 def test_compiled_functions_run_again_and_after_pending_collectives(runs):
     for found in runs["compiled"].results.values():
+        assert found["in_parts"] == every(1).flatten().tolist()
         assert found["in_place"] == every(3).sum(0).tolist()
         assert found["gathered_into"] == every(2).flatten().tolist()
         total = every(2).sum(0)
