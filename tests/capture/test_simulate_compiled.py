@@ -20,6 +20,7 @@ import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
 import torch_xla.distributed.xla_backend
 from torch_xla import runtime as xr
+from torch_xla._internal import rendezvous
 
 
 def main(index, case):
@@ -120,6 +121,7 @@ def direct(index, value, zeros, keep, found):
 
 def counters(index, value, zeros, keep, found):
     keep("unpinned", xm.all_gather(value(2), pin_layout=False))
+    found["store"] = type(rendezvous._store).__name__
     found["gather"] = met.counter_value("xla::AllGather")
     keep("into", xm.all_gather(value(2), output=zeros(8)))
     lists = xm.all_gather([value(1), value(2)], pin_layout=False)
@@ -172,6 +174,10 @@ def test_torch_xla_itself_refuses_what_it_cannot_split(runs):
     for found in runs["direct"].results.values():
         assert "does not support arbitrary split sizes" in found["refused"]
         assert found["bfloat16_by_name"] == found["bfloat16"]
+
+
+def test_cores_meet_in_memory_and_need_no_port(runs):
+    assert {found["store"] for found in runs["counters"].results.values()} == {"HashStore"}
 
 
 def test_an_all_gather_without_a_pinned_layout_is_that_of_a_device(runs):
