@@ -9,11 +9,9 @@ the package.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import re
 import sys
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +72,6 @@ class Page:
             "XLA8"); "" if any beginning does.
         text: The whole page, Markdown.
         url: Where it can be read.
-        examples: Its executable blocks, in order.
         per_step: What it finds costs something each time round a loop: the message says which.
         needed_to_run: Without its fix the program may not run at all: it is made before others.
         changes_numbers: Its fix is meant to change what is trained on, or how.
@@ -93,11 +90,15 @@ class Page:
     select: str
     text: str
     url: str
-    examples: tuple[Example, ...]
     per_step: bool = False
     needed_to_run: bool = False
     changes_numbers: bool = False
     same_problem_as: tuple[str, ...] = ()
+
+    @property
+    def examples(self) -> tuple[Example, ...]:
+        """Its executable blocks, in order."""
+        return examples_of(self.text)
 
     @property
     def readable(self) -> str:
@@ -118,12 +119,16 @@ def catalogue_dir() -> Traversable:
     Raises:
         CatalogueError: Neither is there.
     """
+    here = Path(__file__).resolve().parent
+    checkout = here.parent / "rules"
+    for folder in (here / "_rules", checkout):
+        if (folder / "README.md").is_file():
+            return folder
+    from importlib import resources  # of a package in an archive; takes time to load
+
     packed = resources.files("xladoctor") / "_rules"
     if packed.is_dir():
         return packed
-    checkout = Path(__file__).resolve().parent.parent / "rules"
-    if (checkout / "README.md").is_file():
-        return checkout
     raise CatalogueError(
         f"the rule pages are missing from this installation ({checkout} does not exist): "
         "install xladoctor again"
@@ -135,7 +140,7 @@ _registered: dict[str, Page] = {}
 
 def pages() -> dict[str, Page]:
     """All pages by code, sorted by code; those of the user's own rules after ours."""
-    return {**_shipped(), **dict(sorted(_registered.items()))}
+    return {**_shipped(), **dict(sorted(_registered.items()))} if _registered else _shipped()
 
 
 def register(page: Page) -> None:
@@ -149,6 +154,7 @@ def register(page: Page) -> None:
     _registered[page.code] = page
 
 
+@functools.cache
 def examples_of(text: str) -> tuple[Example, ...]:
     """The ``py bad``, ``py good`` and ``py fixed`` blocks of a page's text."""
     return tuple(
@@ -191,6 +197,8 @@ def suggestion(text: str) -> str:
 
     Nothing is said where many are equally near: three digits are near to those of most rules.
     """
+    import difflib
+
     wanted = text.strip()[:_LONGEST]
     # Letters that look like digits, and codes without the letters before them.
     digits = wanted.upper().removeprefix("XLA").translate(str.maketrans("OIL", "011"))
@@ -222,9 +230,21 @@ def same_problems() -> dict[str, frozenset[str]]:
 @functools.cache
 def table(name: str) -> dict[str, Any]:
     """A table of facts, ``rules/tables/<name>.toml``."""
+    return tomllib.loads(_table_text(name))
+
+
+@functools.cache
+def rows(name: str, key: str) -> list[dict[str, Any]]:
+    """The ``[[key]]`` rows with which a table ends; what stands before them is not parsed."""
+    mark = f"\n[[{key}]]\n"
+    _, found, text = _table_text(name).partition(mark)
+    return list(tomllib.loads(found + text).get(key, ()))
+
+
+def _table_text(name: str) -> str:
     path = catalogue_dir() / "tables" / f"{name}.toml"
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise CatalogueError(
             f"the table {name}.toml is missing from this installation: install xladoctor again"
@@ -240,10 +260,10 @@ def parse_page(filename: str, text: str) -> Page:
     title = _TITLE.match(text.partition("\n")[0])
     if title is None:
         raise CatalogueError(f"{filename}: the first line must read '# name (XLA123)'")
-    blocks = list(_BLOCK.finditer(text))
-    if not blocks or blocks[0]["info"].strip() != "toml":
+    first = _BLOCK.search(text)
+    if first is None or first["info"].strip() != "toml":
         raise CatalogueError(f"{filename}: the first fenced block must be 'toml'")
-    facts = tomllib.loads(blocks[0]["body"])
+    facts = tomllib.loads(first["body"])
     stem = filename.removesuffix(".md")
     if (facts.get("code"), facts.get("name")) != (title["code"], title["name"]) or stem != (
         f"{title['code']}-{title['name']}"
@@ -263,7 +283,6 @@ def parse_page(filename: str, text: str) -> Page:
             select=facts.get("select", ""),
             text=text,
             url=PAGE_URL.format(stem=stem),
-            examples=examples_of(text),
             per_step=facts.get("per_step", False),
             needed_to_run=facts.get("needed_to_run", False),
             changes_numbers=facts.get("changes_numbers", False),

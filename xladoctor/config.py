@@ -7,7 +7,6 @@ is passed over. Paths and patterns are relative to the file's folder. Flags beat
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import re
 import sys
@@ -226,6 +225,8 @@ def _check_keys(path: Path, prefix: str, values: Mapping[str, Any], known: Seque
     for key in values:
         if key in known:
             continue
+        import difflib
+
         close = difflib.get_close_matches(key, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
         raise UsageError(f"{path}: unknown key {prefix}{key}: {hint}")

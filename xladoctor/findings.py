@@ -162,6 +162,30 @@ def stable(message: str) -> str:
     return re.sub(r"\d+", "0", message)
 
 
+def position_to_json(position: Position) -> dict[str, int]:
+    """``{"row": ..., "column": ...}``."""
+    return {"row": position.row, "column": position.column}
+
+
+def fix_to_json(fix: Fix | None) -> dict[str, Any] | None:
+    """A fix as the contract writes it."""
+    if fix is None:
+        return None
+    return {
+        "applicability": fix.applicability.value,
+        "message": fix.message,
+        "edits": [
+            {
+                "cell": edit.cell,
+                "content": edit.content,
+                "location": position_to_json(edit.start),
+                "end_location": position_to_json(edit.end),
+            }
+            for edit in fix.edits
+        ],
+    }
+
+
 def packed(finding: Finding) -> dict[str, Any]:
     """A finding as plain data that JSON can hold, for :func:`unpacked`."""
     return dataclasses.asdict(finding)

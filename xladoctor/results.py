@@ -13,11 +13,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from xladoctor import costs, shardings
+from xladoctor.findings import fix_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from xladoctor.findings import Finding, Fix, Location, Position
+    from xladoctor.findings import Finding, Location
     from xladoctor.graphs import Diff
     from xladoctor.timeline import Timeline
 
@@ -336,30 +337,6 @@ def related_to_json(place: Location) -> dict[str, Any]:
     out = location_to_json(place)
     assert out is not None
     return {**out, "message": place.note}
-
-
-def position_to_json(position: Position) -> dict[str, int]:
-    """``{"row": ..., "column": ...}``."""
-    return {"row": position.row, "column": position.column}
-
-
-def fix_to_json(fix: Fix | None) -> dict[str, Any] | None:
-    """A fix as the contract writes it."""
-    if fix is None:
-        return None
-    return {
-        "applicability": fix.applicability.value,
-        "message": fix.message,
-        "edits": [
-            {
-                "cell": edit.cell,
-                "content": edit.content,
-                "location": position_to_json(edit.start),
-                "end_location": position_to_json(edit.end),
-            }
-            for edit in fix.edits
-        ],
-    }
 
 
 def finding_to_json(finding: Finding) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Plant the linter's faults in healthy programs, spell them in many ways, and count what is found.
 
-    python -m tests.accuracy.mutants [--count 2000] [--seed 1] [--write] [--only TEXT] [--verbose]
+    python -m tests.accuracy.mutants [--count 2000] [--minutes N] [--seed 1] [--write] [--verbose]
 
 A mutant is a healthy program (``healthy/``, the treated samples, the ``good`` examples of the rule
 pages) with one fault (``mutation/faults.py``) at one place, in one spelling
@@ -21,6 +21,7 @@ import dataclasses
 import random
 import re
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,13 +110,13 @@ def chosen(texts: Mapping[str, str], count: int, seed: int, only: str = "") -> I
     order = list(groups)
     rng.shuffle(order)
     while left and groups:
-        for key in order:
-            if key not in groups:
-                continue
+        for key in [key for key in order if key in groups]:
+            if not left:
+                return
             made = _next(groups[key], key[1], seed)
             if not groups[key]:
                 del groups[key]
-            if made is not None and left:
+            if made is not None:
                 left -= 1
                 yield made
 
@@ -161,29 +162,36 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--changes", type=int, default=300, help="mutants that are changed, too")
+    parser.add_argument(
+        "--minutes", type=float, default=1e9, help="stop with what there is by then"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="only faults whose names hold this")
     parser.add_argument("--verbose", action="store_true", help="show every miss and alarm")
     parser.add_argument("--write", action="store_true", help="put the table into docs/accuracy.md")
     options = parser.parse_args()
+    until = time.monotonic() + 60 * options.minutes
     texts = programs()
     cells: collections.Counter[tuple[str, str, bool]] = collections.Counter()
     sample = []
     for mutant in chosen(texts, options.count, options.seed, options.only):
+        if time.monotonic() > until:
+            break
         hit = is_found(mutant)
         cells[mutant.fault.name, mutant.spelling, hit] += 1
         if mutant.spelling == "as written":
             sample.append(mutant)
         if options.verbose and not hit:
-            print(f"missed: {mutant} ({' '.join(sorted(found(mutant.files))) or 'nothing'})")
+            codes = " ".join(sorted(found(mutant.files))) or "nothing"
+            print(f"missed: {mutant} ({codes})", flush=True)
     random.Random(options.seed).shuffle(sample)
     healthy = list(texts.values())
     alarms, made = changes(healthy, options)
     moved, moved_of = changes([m.files[MAIN] for m in sample[: options.changes]], options)
     said = (
-        f"Healthy programs: {len(texts)}. Changes without a meaning: {alarms} of {made} changed "
-        f"healthy programs have a finding; {moved} of {moved_of} changed mutants have other "
-        "findings than before."
+        f"Seed {options.seed}, {len(texts)} healthy programs. Changes without a meaning: {alarms} "
+        f"of {made} changed healthy programs have a finding; {moved} of {moved_of} changed "
+        "mutants have other findings than before."
     )
     lines = [*table(cells), "", said]
     print("\n".join(lines))

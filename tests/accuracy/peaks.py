@@ -65,7 +65,6 @@ def convolution(rows: int, size: int, inputs: int, outputs: int, window: int, st
 CASES = (
     product(4096, "bf16"),
     product(8192, "bf16"),
-    product(4096, "f32"),
     convolution(256, 14, 1024, 1024, 1, 1),
     convolution(128, 14, 256, 256, 3, 1),
     convolution(128, 56, 64, 64, 3, 1),

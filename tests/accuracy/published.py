@@ -129,7 +129,9 @@ def _plan(plans: list[dict[str, Any]], known: dict[str, Any]) -> str:
         program = " ".join(plan["program"])
         command = f"xladoctor plan --tpu {plan['target']} -- tests/accuracy/published/{program}"
         rows = [
-            f"`{command} --batch-size '{{{sizes}}}'`:",
+            "## Batch sizes of a ResNet-50",
+            "",
+            f"`{command} --batch-size '{{{sizes}}}'`, as far as it is measured:",
             "",
             "| batch of a core | memory | of | fits | device time | samples/s/core | matrix unit |",
             "|---|---|---|---|---|---|---|",
@@ -137,14 +139,14 @@ def _plan(plans: list[dict[str, Any]], known: dict[str, Any]) -> str:
         found = []
         for one, size in zip(_planned([plan]), plan["batch_sizes"], strict=True):
             facts = known.get(_key(one))
-            if facts is None:
-                rows.append(f"| {size} | not measured | | | | | |")
+            if facts is None or facts["memory_bytes"] is None:
                 continue
             kept = {key: facts[key] for key in KEPT}
             row = Row(tuple(one["program"]), {"--batch-size": str(size)}, one["target"], **kept)
             found.append(row)
             rows.append(_cells(size, row))
-        out.append("\n".join([*rows, "", *(f"{sentence}.  " for sentence in advice(found))]))
+        if found:
+            out.append("\n".join([*rows, "", *(f"{sentence}.  " for sentence in advice(found))]))
     return "\n\n".join(out)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
 import inspect
 
@@ -15,11 +16,16 @@ from xladoctor.cli.app import main
 from xladoctor.errors import UsageError
 from xladoctor.lint import library
 from xladoctor.lint.effects import How
-from xladoctor.lint.library import Effect, Equal
+from xladoctor.lint.library import Effect, Equal, Returns
+from xladoctor.lint.model import FileModel, Kind
 
 
 @pytest.mark.xla
-@pytest.mark.parametrize("name", library.builtin().names.values(), ids=lambda name: name.dotted)
+@pytest.mark.parametrize(
+    "name",
+    [name for name in library.builtin().names.values() if not name.is_pattern],
+    ids=lambda name: name.dotted,
+)
 def test_every_name_of_the_library_is_in_the_installed_package(name):
     owner, _, last = name.dotted.rpartition(".")
     outer, _, cls = owner.rpartition(".")
@@ -37,13 +43,65 @@ def test_every_name_of_the_library_is_in_the_installed_package(name):
             assert parameters[argument[0]] == argument[1]
 
 
+@pytest.mark.xla
+@pytest.mark.parametrize(
+    "name",
+    [name for name in library.builtin().names.values() if name.is_pattern],
+    ids=lambda name: name.dotted,
+)
+def test_every_pattern_of_the_library_matches_something(name):
+    module, _, pattern = name.dotted.rpartition(".")
+    try:
+        found = vars(importlib.import_module(module))
+    except ImportError:
+        pytest.skip(f"{module} is not installed")
+    if name.optional and not fnmatch.filter(found, pattern):
+        pytest.skip(f"{name.dotted} is not in this release")
+    assert fnmatch.filter(found, pattern)
+
+
+@pytest.mark.parametrize(
+    ("dotted", "returned"),
+    [
+        ("os.path.join", Returns.NUMBER),
+        ("torch.nn.modules.linear.Linear", Returns.MODEL),
+        ("torch.nn.CrossEntropyLoss", Returns.LOSS),
+        ("torch.nn.functional.relu", None),
+        ("torch.nn.utils.rnn.PackedSequence", Returns.UNKNOWN),
+        ("torch.utils.data.distributed.DistributedSampler", Returns.SAMPLER),
+        ("torch.optim.lr_scheduler.StepLR", Returns.SCHEDULER),
+        ("torch.optim.AdamW", Returns.OPTIMIZER),
+        ("torch_xla.runtime.world_size", Returns.FACT),
+        ("acme.make_loader", None),
+    ],
+)
+def test_what_a_call_gives_back_is_said_by_the_nearest_module(dotted, returned):
+    assert library.builtin().returns(dotted) is returned
+
+
+def test_a_project_says_what_its_own_functions_give_back():
+    text = "from acme.data import make_loader\nbatches = make_loader()\n"
+    row = '[[call]]\nmodule = "acme.data"\nnames = ["make_*"]\nreturns = "device loader"\n'
+    kinds = []
+    for known in (library.extended(row), library.builtin()):
+        model = FileModel(text, library=known)
+        [call] = model.calls("acme.data.make_loader")
+        kinds.append(model.value(call.node).kind)
+    assert kinds == [Kind.DEVICE_LOADER, Kind.UNKNOWN]
+
+
 def test_every_row_says_how_it_is_known():
     assert all(name.known for name in library.builtin().names.values())
 
 
 def test_a_name_has_one_row():
     rows = catalogue.table("library")["call"]
-    names = [f"{row['module']}.{name}" for row in rows for name in row["names"]]
+    names = [
+        f"{module}.{name}"
+        for row in rows
+        for module in ([row["module"]] if isinstance(row["module"], str) else row["module"])
+        for name in row["names"]
+    ]
     assert len(names) == len(set(names))
 
 
@@ -59,6 +117,9 @@ def test_a_name_has_one_row():
         ({"call": [{"module": "m", "names": ["f"], "equal": "all"}]}, "row 1: equal is one of"),
         ({"call": [{"module": "m", "names": ["f"], "pending": 1}]}, "row 1: pending is true or"),
         ({"call": [{"module": "m", "names": ["f"], "only_if": ["x"]}]}, "row 1: only_if is a pos"),
+        ({"call": [{"module": "m", "names": ["f"], "returns": "x"}]}, "row 1: returns is one of"),
+        ({"call": [{"module": "m", "names": ["*"], "effects": []}]}, "row 1: names with * say"),
+        ({"call": [{"module": [], "names": ["f"]}]}, "row 1: give module"),
     ],
 )
 def test_a_malformed_table_is_named_with_its_row(table, says):

@@ -268,3 +268,19 @@ def test_files_without_xla_stay_alone(tmp_path, monkeypatch):
         ("one.py",),
         ("two.py",),
     ]
+
+
+def test_packages_that_the_library_answers_are_not_modelled(lint):
+    """In torch_xla's own tree a program's torch_xla is the one that the tables know."""
+    program = """
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+
+        xm.rendezvous("start")
+        t = xm.xla_device()
+    """
+    files = {"train": program, "torch_xla__INIT": "", "torch_xla__core__INIT": ""}
+    own = "def xla_device():\n    return None\n\ndef rendezvous(tag):\n    return tag\n"
+    assert lint(**files, torch_xla__core__xla_model=own) == lint(train=program)
+    groups = linking.groups(["train.py"])
+    assert [group.names for group in groups] == [("train.py",)]

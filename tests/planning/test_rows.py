@@ -59,6 +59,13 @@ def test_what_does_not_fit_has_its_size_and_no_time():
     assert (row.device_seconds, row.samples_per_second, row.error) == (None, None, None)
 
 
+def test_a_program_that_the_compiler_makes_and_a_core_has_no_room_for_does_not_fit():
+    """libtpu refuses what temporary tensors and arguments exceed; results need room as well."""
+    row = row_of(CHOICE, traced(), TARGET, [answer(1000, memory=TARGET.memory_bytes + 1)])
+    assert (row.fits, row.memory_bytes) == (False, TARGET.memory_bytes + 1)
+    assert (row.device_seconds, row.error) == (None, None)
+
+
 def test_what_the_compiler_refuses_for_another_reason_is_an_error_and_no_answer_about_memory():
     row = row_of(CHOICE, traced(), TARGET, [answer(refusal=Refusal("refused", "no such thing."))])
     assert (row.fits, row.error) == (None, "no such thing")

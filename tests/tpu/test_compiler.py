@@ -80,6 +80,16 @@ def test_results_need_their_place_too() -> None:
 
 
 @graphs.real
+def test_the_picture_of_memory_never_shows_more_than_is_assigned() -> None:
+    """What is computed in place is two values and one piece of memory."""
+    (answer,) = ask(Request(graphs.prepared(graphs.large(1)), V5E))
+    assert answer.memory is not None
+    assert 2**30 <= max(answer.picture) <= answer.memory.temporary
+    temporary = [one.size for one in answer.allocations if one.kind == "temporary"]
+    assert sum(temporary) <= answer.memory.temporary
+
+
+@graphs.real
 def test_an_answer_is_remembered_whatever_lines_have_moved(tmp_path: Path) -> None:
     first = Request(graphs.prepared(graphs.product(256, 128, 256, row=12)), V5E)
     moved = Request(graphs.prepared(graphs.product(256, 128, 256, row=40)), V5E)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.tpu import graphs
 from xladoctor.errors import UsageError, XladoctorError
-from xladoctor.tpu import compiler, engines, installed, remote, targets
+from xladoctor.tpu import compiler, engines, installed, process, remote, targets
 from xladoctor.tpu.cache import Cache
 from xladoctor.tpu.compiler import Request
 
@@ -105,6 +105,38 @@ def test_a_worker_with_another_version_costs_its_graph_and_says_so() -> None:
     task = Request(graphs.prepared(graphs.product(8, 8, 8)), V5E, 1, "libtpu 9.9").task
     found = remote.Compile(task, 60.0)()
     assert "others libtpu 9.9" in found["problem"]
+
+
+def test_the_command_line_takes_an_engine_and_refuses_what_is_none(tmp_path: Path) -> None:
+    graphs.run(tmp_path / "run", graphs.product(128, 128, 128))
+
+    def report(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "xladoctor", "report", "run", *words],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+
+    done = report("--tpu", "v5e-8", "--tpu-engine", "threading")
+    assert done.returncode == 0, done.stderr
+    assert "device time of a step" in done.stdout
+    for words, why in (
+        (("--tpu", "v5e-8", "--tpu-engine", "nothing"), "joblib has no such backend"),
+        (("--tpu-engine", "loky"), "--tpu-engine needs --tpu"),
+    ):
+        refused = report(*words)
+        assert refused.returncode == 2
+        assert why in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+def test_the_compiler_leaves_no_logs_behind(tmp_path: Path) -> None:
+    one = process.Process(tmp_path, 0)
+    one.ask(Request(graphs.prepared(graphs.product(64, 64, 64)), V5E).task, 60.0)
+    assert one._process is not None
+    worker = one._process.pid
+    one.close()
+    assert not list(Path("/tmp/tpu_logs").glob(f"*.{worker}"))
 
 
 KILLED = """\

@@ -21,6 +21,7 @@ _COMMANDS = {
     "report": "xladoctor.cli.report:report",
     "graph": "xladoctor.cli.graph:graph",
     "plan": "xladoctor.cli.plan:plan",
+    "verify": "xladoctor.cli.verify:verify",
     "compare": "xladoctor.cli.compare:compare",
     "treat": "xladoctor.cli.treat:treat",
     "explain": "xladoctor.cli.explain:explain",

@@ -11,7 +11,7 @@ import click
 
 from xladoctor import visible
 from xladoctor.errors import UsageError
-from xladoctor.lint import fixes, sources, suppressions
+from xladoctor.lint import sources
 from xladoctor.lint.asked import UNUSED
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def _replace(path: Path, before: bytes, after: bytes) -> str | None:
             return None  # fixed under another name: a link to it was given too
         if now != before:
             return "changed while it was linted, so it was left alone: run the command again"
+        from xladoctor.lint import fixes
+
         fixes.write(path, after)
     except OSError as error:
         return f"the fixes cannot be written: {error.strerror or error}"
@@ -111,6 +113,8 @@ def add_noqa(results: Sequence[FileResult]) -> int:
         if source.unreadable or sources.syntax_error(source.text) is not None:
             say(f"warning: {result.filename}: does not parse, no comment was added")
             continue
+        from xladoctor.lint import fixes, suppressions
+
         text = suppressions.add_noqa(source, findings)
         fixes.write(Path(result.filename), text.encode(source.encoding))
         count += len({item.locations[0].row for item in findings})

@@ -448,6 +448,18 @@ def _lint(run_dir: Path, words: Sequence[str], console: Console) -> list[Finding
     return [finding for result in results for finding in result.result.findings]
 
 
+def findings_of(run_dir: Path, words: Sequence[str], console: Console) -> Sequence[Finding]:
+    """What the linter says of a run's sources and the diagnosis of the run itself, joined.
+
+    Raises:
+        XladoctorError: The run cannot be read.
+    """
+    from xladoctor import diagnosis, readings
+
+    rundir.write_lint(run_dir, _lint(run_dir, words, console))
+    return diagnosis.diagnose(readings.load([run_dir])).findings
+
+
 def _files(run_dir: Path, words: Sequence[str]) -> list[str]:
     """Files below the current folder that the run went through, as paths relative to it."""
     here = Path.cwd()

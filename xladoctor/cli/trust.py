@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import secrets
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +73,9 @@ def cache_secret() -> bytes | None:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             # Beside it and renamed: whoever reads it at this moment must not see half of it.
+            import secrets
+            import tempfile
+
             descriptor, name = tempfile.mkstemp(prefix=f".{_SECRET}.", dir=path.parent)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(secrets.token_bytes(_SECRET_BYTES))

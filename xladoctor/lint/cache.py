@@ -13,11 +13,10 @@ import contextlib
 import dataclasses
 import hashlib
 import hmac
-import importlib.metadata
+import importlib.util
 import json
 import os
-import platform
-import tempfile
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +113,8 @@ class Cache:
                 return None
             self._use(entry)
             modules = tuple(str(item) for item in entry["modules"])
-            return Facts(bool(entry["root"]), int(entry["lines"]), modules)
+            sound = bool(entry["sound"])
+            return Facts(bool(entry["root"]), int(entry["lines"]), modules, sound)
         except _BROKEN:
             return None
 
@@ -154,6 +154,8 @@ class Cache:
 
 
 def _replace(path: Path, data: bytes) -> None:
+    import tempfile
+
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -172,10 +174,13 @@ def _state(rules: Iterable[Path]) -> str:
     pages = catalogue.catalogue_dir()
     if isinstance(pages, Path):  # inside a zip file they are as old as the version
         files += [*pages.rglob("*.md"), *pages.rglob("*.toml")]
+    libcst = importlib.util.find_spec("libcst")  # does not load it
+    if libcst is not None and libcst.origin is not None:
+        files.append(Path(libcst.origin).with_name("_version.py"))
     stamps = []
     for path in sorted(files):
         with contextlib.suppress(OSError):
             found = path.stat()
             stamps.append(f"{path}\0{found.st_size}\0{found.st_mtime_ns}")
-    versions = (__version__, platform.python_version(), importlib.metadata.version("libcst"))
+    versions = (__version__, sys.version)
     return hashlib.sha256("\n".join((*versions, *stamps)).encode()).hexdigest()[:16]

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from xladoctor.lint import sources
+from xladoctor.lint import library, sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,12 +28,14 @@ class Facts:
     Attributes:
         root: It names torch_xla, or a framework and TPUs.
         lines: How many lines it has.
-        modules: What it imports, as its imports spell it.
+        modules: What it imports, as its imports spell it, but for packages that the library knows.
+        sound: Python parses it, and LibCST can.
     """
 
     root: bool
     lines: int
     modules: tuple[str, ...]
+    sound: bool = False
 
 
 class KeptFacts(Protocol):
@@ -111,7 +113,11 @@ class Files:
             return known
         text = self.source(name).text
         root = _ROOT.search(text) is not None
-        found = Facts(root, text.count("\n") + 1, tuple(imported_modules(text)))
+        modules = imported_modules(text)
+        known_ones = library.answered() if modules else frozenset()
+        asked = tuple(item for item in modules if item.partition(".")[0] not in known_ones)
+        sound = sources.syntax_error(text) is None and sources.too_much(text) is None
+        found = Facts(root, text.count("\n") + 1, asked, sound)
         if self._cache is not None and digest:
             self._cache.keep_facts(digest, found)
         return found
@@ -123,7 +129,7 @@ def imported_modules(text: str) -> list[str]:
     if not isinstance(tree, ast.Module):
         return []
     found: dict[str, None] = {}
-    for node in ast.walk(tree):
+    for _, node in sources.statements(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 parts = alias.name.split(".")[:_DEEPEST]

@@ -7,9 +7,7 @@ import os
 import re
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pathspec
+from typing import TYPE_CHECKING, TypeAlias
 
 from xladoctor import files
 from xladoctor.errors import UsageError
@@ -17,6 +15,8 @@ from xladoctor.lint import sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    import pathspec
 
 SUFFIXES = (".py", ".pyi", ".ipynb")
 
@@ -84,19 +84,22 @@ def discover(
     Raises:
         UsageError: A path does not exist, or a pattern is none.
     """
-    spec = excluding(search.exclude)
+    folders = any(os.path.isdir(given) for given in paths)  # noqa: PTH112
+    own = not set(search.exclude) <= set(DEFAULT_EXCLUDE)
+    # Files that are given by name need no patterns, and what reads patterns takes time to load.
+    spec = excluding(search.exclude) if folders or own or search.force_exclude else None
     root = sources.absolute(search.root)
     found: dict[Path, Path] = {}
     for given in paths:
         path = Path(given)
-        if os.path.isdir(path):  # noqa: PTH112  (says no where Path raises)
+        if spec is not None and os.path.isdir(path):  # noqa: PTH112  (says no where Path raises)
             if search.force_exclude and _excluded(path, spec, root, folder=True):
                 continue
             ignores = _outer_ignores(path) if search.respect_gitignore else None
             for item in _walk(path, spec, root, ignores, unreadable):
                 found.setdefault(sources.absolute(item), item)
         elif os.path.lexists(path):
-            if not (search.force_exclude and _excluded(path, spec, root)):
+            if spec is None or not (search.force_exclude and _excluded(path, spec, root)):
                 found.setdefault(sources.absolute(path), path)
         else:
             raise UsageError(f"{given}: no such file or folder")
@@ -109,7 +112,7 @@ def is_excluded(path: Path, search: Search) -> bool:
     return _excluded(path, spec, sources.absolute(search.root))
 
 
-_Ignores = list[tuple[Path, pathspec.GitIgnoreSpec]]
+_Ignores: TypeAlias = "list[tuple[Path, pathspec.GitIgnoreSpec]]"
 
 
 def _walk(
@@ -130,12 +133,12 @@ def _walk(
         if ignores is not None:
             ignores = [*ignores, *_ignore_file(folder)]
         for found in entries:
-            entry = folder / found.name
-            is_folder = os.path.isdir(entry)  # noqa: PTH112  (says no where Path raises)
-            if not is_folder and entry.suffix not in SUFFIXES:
+            is_folder = os.path.isdir(found.path)  # noqa: PTH112  (says no where others raise)
+            if not is_folder and os.path.splitext(found.name)[1] not in SUFFIXES:  # noqa: PTH122
                 continue
             if is_folder and found.is_symlink():
                 continue  # may lead around in a circle; ruff does not follow it either
+            entry = folder / found.name
             if _excluded(entry, spec, root, folder=is_folder):
                 continue
             if ignores and _ignored(entry, ignores, folder=is_folder):
@@ -171,13 +174,12 @@ def excluding(patterns: Sequence[str]) -> pathspec.GitIgnoreSpec:
     Raises:
         UsageError: One of them is none.
     """
-    for pattern in patterns:
-        if _spec([pattern]) is None:
-            raise UsageError(
-                f"{pattern!r} is no pattern of files: write it as in .gitignore, such as 'old/*.py'"
-            )
     spec = _spec(patterns)
-    assert spec is not None
+    if spec is None:
+        wrong = next((pattern for pattern in patterns if _spec([pattern]) is None), "")
+        raise UsageError(
+            f"{wrong!r} is no pattern of files: write it as in .gitignore, such as 'old/*.py'"
+        )
     return spec
 
 
@@ -194,6 +196,8 @@ def _ignore_file(folder: Path) -> _Ignores:
 
 def _spec(patterns: Sequence[str]) -> pathspec.GitIgnoreSpec | None:
     """Patterns made ready; None if one of them is none."""
+    import pathspec
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the regular expressions that patterns become

@@ -59,7 +59,10 @@ def lint_together(
     """
     rules = registry.rules() if rules is None else rules
     linked = len(members) > 1 or any(not code.startswith("XLA") for code in rules)
-    start = {member.source.filename: _read(member.source, linked=linked) for member in members}
+    start = {
+        member.source.filename: _read(member.source, linked=linked, sound=member.sound)
+        for member in members
+    }
     results = {name: first for name, (first, unit) in start.items() if unit is None}
     readable = [member for member in members if start[member.source.filename][1] is not None]
     models, failed = _models(readable)
@@ -85,14 +88,14 @@ def lint_together(
     return done
 
 
-def _read(source: Source, *, linked: bool) -> tuple[Result, Source | None]:
+def _read(source: Source, *, linked: bool, sound: bool) -> tuple[Result, Source | None]:
     """What is wrong with a source by itself, and the source if a model can be made of it."""
     findings = [unparsable(source, item) for item in source.unreadable]
     if not source.text.strip():
         return Result(tuple(findings)), None
-    problem = sources.syntax_error(source.text)
+    problem = None if sound else sources.syntax_error(source.text)
     concerns_us = linked or _MARKERS.search(source.text) is not None or bool(source.shell)
-    if problem is None and concerns_us:
+    if problem is None and concerns_us and not sound:
         problem = sources.too_much(source.text)
     # LibCST's parser takes the process down with it on very deep nesting, so Python goes first.
     if problem is not None and (not concerns_us or problem.fatal):
@@ -120,7 +123,8 @@ def _models(
             of.append(member)
     if not parts:
         return {}, failed
-    program = _guarded(of[0].source, lambda: Program(parts))
+    own = next((member.options.library for member in of if member.options.library), "")
+    program = _guarded(of[0].source, lambda: Program(parts, library.extended(own)))
     if isinstance(program, Result) and len(parts) > 1:
         # Too much, or too deep, together: each by itself then.
         models: dict[str, FileModel] = {}

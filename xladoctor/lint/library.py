@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import fnmatch
 import functools
 import sys
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,31 @@ class Equal(enum.Enum):
     NUMBERS = "numbers"
 
 
+class Returns(enum.Enum):
+    """What a call gives back."""
+
+    DEVICE = "device"
+    CORE_NUMBER = "core number"
+    IS_MASTER = "is master"
+    FACT = "fact"
+    NUMBER = "number"
+    ARRAY = "array"
+    NEW_TENSOR = "new tensor"
+    LOADER = "loader"
+    DEVICE_LOADER = "device loader"
+    PARALLEL_LOADER = "parallel loader"
+    SAMPLER = "sampler"
+    OPTIMIZER = "optimizer"
+    SCHEDULER = "scheduler"
+    MODEL = "model"
+    LOSS = "loss"
+    OBJECT = "object"
+    FIRST = "first argument"
+    PLACED = "first argument on the device"
+    ITERATED = "what it iterates"
+    UNKNOWN = "unknown"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Name:
     """What is known of a function, class or method.
@@ -56,6 +82,7 @@ class Name:
         only_if: Position and name of an argument that must be true for ``Effect.GRAPH_END``.
         equal: What is the same on every core afterwards.
         core: Position and name of an argument that makes random numbers each core's own.
+        returns: What a call of it gives back.
         optional: It may be missing from an installed package.
         known: How this is known.
     """
@@ -67,13 +94,19 @@ class Name:
     only_if: tuple[int, str] | None = None
     equal: Equal | None = None
     core: tuple[int, str] | None = None
+    returns: Returns | None = None
     optional: bool = False
     known: str = ""
 
+    @property
+    def is_pattern(self) -> bool:
+        """It stands for all names that match."""
+        return "*" in self.dotted
+
 
 _KEYS = frozenset(
-    {"module", "names", "effects", "pending", "empty", "only_if", "equal", "core", "optional",
-     "known"}
+    {"module", "names", "effects", "pending", "empty", "only_if", "equal", "core", "returns",
+     "optional", "known"}
 )  # fmt: skip
 
 
@@ -86,15 +119,46 @@ class Library:
 
     def __init__(self, names: Iterable[Name]) -> None:
         self.names: Mapping[str, Name] = {name.dotted: name for name in names}
+        self._patterns: dict[str, list[tuple[str, Returns]]] = {}
+        for name in self.names.values():
+            if name.is_pattern and name.returns is not None:
+                module, _, pattern = name.dotted.rpartition(".")
+                self._patterns.setdefault(module, []).append((pattern, name.returns))
 
     def get(self, dotted: str | None) -> Name | None:
         """What is known of a name."""
         return self.names.get(dotted) if dotted is not None else None
 
     @functools.cache  # noqa: B019 (there is one library, or one for each project)
+    def returns(self, dotted: str) -> Returns | None:
+        """What a call of a name gives back, None if that is not known."""
+        name = self.names.get(dotted)
+        if name is not None and name.returns is not None:
+            return name.returns
+        module, _, last = dotted.rpartition(".")
+        while module:
+            for pattern, returned in self._patterns.get(module, ()):
+                if fnmatch.fnmatchcase(last, pattern):
+                    return returned
+            module = module.rpartition(".")[0]
+        return None
+
+    @functools.cache  # noqa: B019
+    def returning(self, what: Returns) -> frozenset[str]:
+        """The names, without patterns, of all that give back something."""
+        names = (name for name in self.names.values() if name.returns is what)
+        return frozenset(name.dotted for name in names if not name.is_pattern)
+
+    @functools.cache  # noqa: B019
     def doing(self, effect: Effect) -> frozenset[str]:
         """The names of all that have an effect."""
         return frozenset(name.dotted for name in self.names.values() if effect in name.effects)
+
+    @functools.cache  # noqa: B019
+    def methods(self, effect: Effect) -> frozenset[str]:
+        """The names of the methods that have an effect, without their classes."""
+        parts = (dotted.split(".") for dotted in self.doing(effect))
+        return frozenset(part[-1] for part in parts if part[-2][:1].isupper())
 
     @functools.cache  # noqa: B019
     def equalling(self, what: Equal) -> frozenset[str]:
@@ -103,9 +167,21 @@ class Library:
 
 
 @functools.cache
+def _table() -> Mapping[str, Any]:
+    return catalogue.table("library")
+
+
+@functools.cache
 def builtin() -> Library:
     """The library that comes with xladoctor."""
-    return Library(read(catalogue.table("library"), "library.toml"))
+    rows = {key: value for key, value in _table().items() if key != "answered"}
+    return Library(read(rows, "library.toml"))
+
+
+@functools.cache
+def answered() -> frozenset[str]:
+    """Packages whose names are answered by tables and rules: their source is never modelled."""
+    return frozenset(_table()["answered"])
 
 
 @functools.lru_cache(maxsize=16)
@@ -145,13 +221,15 @@ def read(table: Mapping[str, Any], filename: str) -> list[Name]:
         raise UsageError(f"{filename}: only [[call]] rows are known, not {', '.join(unknown)}")
     for number, row in enumerate(rows, 1):
         where = f"{filename}, row {number}"
-        if not isinstance(row, dict) or not _is_text(row.get("module")):
+        modules = row.get("module") if isinstance(row, dict) else None
+        modules = modules if isinstance(modules, list) else [modules]
+        if not modules or not all(_is_text(module) for module in modules):
             raise UsageError(f'{where}: give module = "..."')
-        found.extend(_names(row, where))
+        found.extend(name for module in modules for name in _names(row, module, where))
     return found
 
 
-def _names(row: Mapping[str, Any], where: str) -> Iterable[Name]:
+def _names(row: Mapping[str, Any], module: str, where: str) -> Iterable[Name]:
     names = row.get("names")
     if not isinstance(names, list) or not names or not all(_is_text(name) for name in names):
         raise UsageError(f"{where}: names is a list of names")
@@ -168,15 +246,21 @@ def _names(row: Mapping[str, Any], where: str) -> Iterable[Name]:
     equal = row.get("equal")
     if equal is not None and equal not in [item.value for item in Equal]:
         raise UsageError(f"{where}: equal is one of {', '.join(item.value for item in Equal)}")
+    returns = row.get("returns")
+    if returns is not None and returns not in [item.value for item in Returns]:
+        raise UsageError(f"{where}: returns is one of {', '.join(item.value for item in Returns)}")
+    if any("*" in name for name in names) and set(row) & {"effects", "equal"}:
+        raise UsageError(f"{where}: names with * say only what they return")
     for name in names:
         yield Name(
-            f"{row['module']}.{name}",
+            f"{module}.{name}",
             effects=frozenset(Effect(effect) for effect in given),
             pending=row.get("pending", False),
             empty=row.get("empty", False),
             only_if=_argument(row, "only_if", where),
             equal=Equal(equal) if equal is not None else None,
             core=_argument(row, "core", where),
+            returns=Returns(returns) if returns is not None else None,
             optional=row.get("optional", False),
             known=str(row.get("known", "")),
         )

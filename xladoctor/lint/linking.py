@@ -9,22 +9,22 @@ linted in parts.
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xladoctor.lint import sources
 from xladoctor.lint.contents import Files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _MOST_FILES = 40
 _MOST_LINES = 20_000
 #: How many imports lie between a file for XLA devices and a helper that still matters.
 _DOWN = 3
 _UP = 2
-_PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+_PROJECT_MARKS = frozenset({".git", "pyproject.toml", "setup.py", "setup.cfg"})
 _MOST_FOLDERS = 6
 
 
@@ -54,7 +54,7 @@ def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
     roots = [name for name in given if graph.is_root(name)]
     if not roots:
         return [Group((name,), (name,)) for name in given]
-    edges = sorted(_edges(graph, roots))
+    edges = sorted((distance, *pair) for pair, distance in _edges(graph, roots).items())
     parent = {name: name for name in graph.known}
     size = {name: (1, graph.lines(name)) for name in graph.known}
 
@@ -92,14 +92,17 @@ def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
 
 
 class _Graph:
-    """The files that are known, read when they are asked for."""
+    """The files that are known, read when they are asked for.
+
+    Paths are texts here: a tree of hundreds of files asks for thousands of them.
+    """
 
     def __init__(self, given: Sequence[str], files: Files) -> None:
         self.known: dict[str, None] = dict.fromkeys(given)
-        self._names = {sources.absolute(name): name for name in given}
+        self._here = os.getcwd()  # noqa: PTH109
+        self._names = {self._absolute(name): name for name in given}
         self._files = files
-        self._exist: dict[Path, bool] = {}
-        self._roots: dict[Path, list[Path]] = {}
+        self._folders = _Folders()
         self._imports: dict[str, dict[str, str]] = {}
         self._importers: dict[str, list[str]] | None = None
         self._given = tuple(given)
@@ -114,9 +117,11 @@ class _Graph:
         """Modules of the project that a file imports, as it spells them, to their files."""
         if name not in self._imports:
             found: dict[str, str] = {}
-            importer = sources.absolute(name)
-            for module in self._files.facts(name).modules:
-                path = self._locate(module, importer)
+            modules = self._files.facts(name).modules
+            importer = self._absolute(name) if modules else ""
+            folder = os.path.dirname(importer)  # noqa: PTH120
+            for module in modules:
+                path = _locate(module, folder, self._folders.roots, self._is_file)
                 if path is not None and importer != path:
                     found[module] = self._name(path, name)
             self._imports[name] = found
@@ -131,102 +136,138 @@ class _Graph:
                     self._importers.setdefault(target, []).append(other)
         return self._importers.get(name, [])
 
-    def _locate(self, module: str, importer: Path) -> Path | None:
-        if importer.parent not in self._roots:
-            self._roots[importer.parent] = _roots(importer)
-        return _locate(module, importer, self._roots[importer.parent], self._is_file)
+    def _absolute(self, name: str) -> str:
+        return os.path.normpath(os.path.join(self._here, name))  # noqa: PTH118
 
-    def _is_file(self, path: Path) -> bool:
-        if path not in self._exist:
-            self._exist[path] = path in self._names or _is_file(path)
-        return self._exist[path]
+    def _is_file(self, path: str) -> bool:
+        return path in self._names or self._folders.has(path)
 
-    def _name(self, path: Path, importer: str) -> str:
+    def _name(self, path: str, importer: str) -> str:
         if path not in self._names:
-            # Spelled as the user spelled the file that imports it.
-            base = sources.absolute(importer)
-            written = Path(importer)
-            shared = next((p for p in base.parents if path.is_relative_to(p)), None)
-            ups = len(base.relative_to(shared).parts) if shared is not None else 0
-            near = ups <= len(written.parts) and shared is not None
-            name = (
-                str(Path(*written.parts[: len(written.parts) - ups]) / path.relative_to(shared))
-                if near and shared is not None
-                else str(path)
-            )
+            name = _spelled(Path(path), Path(self._absolute(importer)), Path(importer))
             self._names[path] = name
             self.known[name] = None
         return self._names[path]
 
 
-def _edges(graph: _Graph, roots: Iterable[str]) -> Iterator[tuple[int, str, str]]:
-    """(distance from a file for XLA devices, one file, other file)."""
-    for root in roots:
-        seen = {root}
-        frontier = [root]
-        for distance in range(1, _DOWN + 1):
-            following = []
+def _spelled(path: Path, base: Path, written: Path) -> str:
+    """A file as the user spelled the one that imports it: ``base``, written as ``written``."""
+    shared = next((p for p in base.parents if path.is_relative_to(p)), None)
+    if shared is None:
+        return str(path)
+    ups = len(base.relative_to(shared).parts)
+    if ups > len(written.parts):
+        return str(path)
+    return str(Path(*written.parts[: len(written.parts) - ups]) / path.relative_to(shared))
+
+
+class _Folders:
+    """What stands in folders, each read once."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, frozenset[str]] = {}
+        self._roots: dict[str, tuple[str, ...]] = {}
+        self._files: dict[str, bool] = {}
+
+    def names(self, folder: str) -> frozenset[str]:
+        if folder not in self._listed:
+            try:
+                self._listed[folder] = frozenset(os.listdir(folder))  # noqa: PTH208
+            except (OSError, ValueError):  # none, or a name that none can have
+                self._listed[folder] = frozenset()
+        return self._listed[folder]
+
+    def has(self, path: str) -> bool:
+        """Whether there is such a file."""
+        if path not in self._files:
+            folder, name = os.path.split(path)
+            self._files[path] = name in self.names(folder) and os.path.isfile(path)  # noqa: PTH113
+        return self._files[path]
+
+    def roots(self, folder: str) -> tuple[str, ...]:
+        """The folders of the project from which absolute imports may start, the nearest first."""
+        if folder not in self._roots:
+            self._roots[folder] = self._find_roots(folder)
+        return self._roots[folder]
+
+    def _find_roots(self, folder: str) -> tuple[str, ...]:
+        found: list[str] = []
+        for _ in range(_MOST_FOLDERS):
+            # A file inside a package imports by the package's name, not from its own folder.
+            if not self.has(_join(folder, "__init__.py")):
+                found += [folder, _join(folder, "src")]
+            if self.names(folder) & _PROJECT_MARKS:
+                return tuple(found)
+            above = os.path.dirname(folder)  # noqa: PTH120
+            if above == folder:
+                break
+            folder = above
+        return tuple(found[:2])
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder.rstrip(os.sep)}{os.sep}{name}"
+
+
+def _edges(graph: _Graph, roots: Sequence[str]) -> dict[tuple[str, str], int]:
+    """(one file, other file) to how far they are from the next file for XLA devices."""
+    found: dict[tuple[str, str], int] = {}
+    for most, neighbours in (
+        (_DOWN, lambda name: graph.imports(name).values()),
+        (_UP, graph.importers),
+    ):
+        seen, frontier = set(roots), list(roots)
+        for distance in range(1, most + 1):
+            following: dict[str, None] = {}
             for name in frontier:
-                for other in graph.imports(name).values():
-                    yield distance, name, other
+                for other in neighbours(name):
+                    pair = (name, other)
+                    found[pair] = min(distance, found.get(pair, distance))
                     if other not in seen:
-                        seen.add(other)
-                        following.append(other)
-            frontier = following
-        frontier, seen = [root], {root}
-        for distance in range(1, _UP + 1):
-            following = []
-            for name in frontier:
-                for other in graph.importers(name):
-                    yield distance, name, other
-                    if other not in seen:
-                        seen.add(other)
-                        following.append(other)
-            frontier = following
+                        following[other] = None
+            seen.update(following)
+            frontier = list(following)
+    return found
 
 
 def _locate(
-    module: str, importer: Path, roots: Sequence[Path], is_file: Callable[[Path], bool]
-) -> Path | None:
+    module: str,
+    folder: str,
+    roots: Callable[[str], Sequence[str]],
+    is_file: Callable[[str], bool],
+) -> str | None:
     """The file of the same project that a module name means, None if there is none.
 
     Args:
         module: As an import spells it ("pkg.utils", ".utils").
-        importer: The importing file, absolute.
-        roots: Where absolute imports may start.
+        folder: That of the importing file, absolute.
+        roots: Where absolute imports of files in a folder may start.
         is_file: Whether a file exists.
     """
-    dots = len(module) - len(module.lstrip("."))
-    parts = [part for part in module[dots:].split(".") if part]
+    rest = module.lstrip(".")
+    dots = len(module) - len(rest)
+    parts = rest.replace(".", os.sep)
     if dots:
-        folders = [importer.parents[dots - 1]] if dots <= len(importer.parents) else []
-    elif parts[0] in sys.stdlib_module_names:
+        folders: Sequence[str] = _above(folder, dots - 1)
+    elif rest.partition(".")[0] in sys.stdlib_module_names:
         return None
     else:
-        folders = list(roots)
-    for folder in folders:
-        base = folder.joinpath(*parts)
-        found = [base.with_name(base.name + ".py")] if parts else []
-        for path in (*found, base / "__init__.py"):
+        folders = roots(folder)
+    for start in folders:
+        base = _join(start, parts) if parts else start
+        for path in (
+            (f"{base}.py", _join(base, "__init__.py")) if parts else (_join(base, "__init__.py"),)
+        ):
             if is_file(path):
                 return path
     return None
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that no file can have: too long, a null byte
-        return False
-
-
-def _roots(importer: Path) -> list[Path]:
-    """The folders of the project from which absolute imports may start, the nearest first."""
-    folders = []
-    for folder in list(importer.parents)[:_MOST_FOLDERS]:
-        # A file inside a package imports by the package's name, not from its own folder.
-        if not (folder / "__init__.py").is_file():
-            folders += [folder, folder / "src"]
-        if any((folder / mark).exists() for mark in _PROJECT_MARKS):
-            return folders
-    return folders[:2]
+def _above(folder: str, count: int) -> Sequence[str]:
+    """The folder so many above another; none if there are not so many."""
+    for _ in range(count):
+        above = os.path.dirname(folder)  # noqa: PTH120
+        if above == folder:
+            return ()
+        folder = above
+    return (folder,)

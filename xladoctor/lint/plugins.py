@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,8 +36,12 @@ def load(plugins: Sequence[str], root: Path, origin: str = "plugins") -> None:
     Raises:
         UsageError: One of them cannot be imported, or claims a code that is taken.
     """
-    for point in sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda p: p.name):
-        _import(point.value, f"entry point {point.name} = {point.value}", point.load)
+    if _may_be_offered():
+        import importlib.metadata
+
+        points = importlib.metadata.entry_points(group=ENTRY_POINTS)
+        for point in sorted(points, key=lambda point: point.name):
+            _import(point.value, f"entry point {point.name} = {point.value}", point.load)
     folder = str(root.resolve())
     for name in plugins:
         if name.endswith(".py"):
@@ -47,6 +51,34 @@ def load(plugins: Sequence[str], root: Path, origin: str = "plugins") -> None:
             _import(str(path), f"{origin}: {name}", functools.partial(_import_file, path))
         else:
             _import(name, f"{origin}: {name}", functools.partial(_import_module, name, folder))
+
+
+def _may_be_offered() -> bool:
+    """Whether an installed package may offer rules: its entry points have the name of our group.
+
+    To load ``importlib.metadata`` and let it read all packages takes longer than to lint a file.
+    """
+    wanted = ENTRY_POINTS.encode()
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")  # noqa: PTH208
+        except NotADirectoryError:
+            return True  # packages in an archive
+        except OSError:
+            continue
+        for name in names:
+            if not name.endswith((".dist-info", ".egg-info", ".egg")):
+                continue
+            for inner in ("entry_points.txt", "EGG-INFO/entry_points.txt"):
+                try:
+                    text = Path(folder, name, inner).read_bytes()
+                except NotADirectoryError:
+                    return True
+                except OSError:
+                    continue
+                if wanted in text:
+                    return True
+    return False
 
 
 def _import(key: str, what: str, importing: Callable[[], object]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor import catalogue
 from xladoctor.errors import UsageError
-from xladoctor.lint import discovery, fixes, linking, sources
+from xladoctor.lint import discovery, linking, sources
 from xladoctor.lint import plugins as loading
 from xladoctor.lint.asked import UNPARSABLE, Failure, LintOptions, Member, Result
 from xladoctor.lint.contents import Files
@@ -68,11 +67,11 @@ class Plan:
 
     def fixes(self, finding: Finding) -> bool:
         """Whether a finding is to be fixed, and can be."""
-        return (
-            self.fix != "no"
-            and fixes.is_applicable(finding, unsafe=self.fix == "unsafe")
-            and self.wants(finding)
-        )
+        if self.fix == "no":
+            return False
+        from xladoctor.lint import fixes
+
+        return fixes.is_applicable(finding, unsafe=self.fix == "unsafe") and self.wants(finding)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,11 +104,13 @@ class _Work:
         group: Which, and what imports what.
         data: What they hold; those that cannot be read are left out.
         plans: What to do with each of those that were given.
+        sound: Those of which it is known already that they can be parsed.
     """
 
     group: Group
     data: Mapping[str, bytes]
     plans: Mapping[str, Plan]
+    sound: frozenset[str] = frozenset()
 
     def plan(self, name: str) -> Plan:
         """What to do with a file; those that were not given are only known."""
@@ -131,6 +132,7 @@ def lint_group(work: _Work) -> list[FileResult]:
             plan(name).options_for(name),
             group.imports.get(name, {}),
             wanted=name in plans,
+            sound=name in work.sound,
         )
         for name in group.names
     }
@@ -146,12 +148,14 @@ def lint_group(work: _Work) -> list[FileResult]:
 
         def again(source: Source, name: str = name) -> Result:
             changed = [
-                dataclasses.replace(member, source=source)
+                dataclasses.replace(member, source=source, sound=False)
                 if other == name
                 else dataclasses.replace(member, wanted=False)
                 for other, member in members.items()
             ]
             return engine.lint_together(changed)[list(members).index(name)]
+
+        from xladoctor.lint import fixes
 
         unsafe = plan(name).fix == "unsafe"
         fixed = fixes.fix(data[name], name, again, unsafe=unsafe, fixable=wanted)
@@ -168,7 +172,7 @@ def _lint_safely(work: _Work) -> list[FileResult]:
     except Exception as error:  # noqa: BLE001  (one file must not stop the others)
         group = work.group
         if len(group.names) > 1:
-            alone = [_Work(linking.Group((name,), (name,)), work.data, work.plans)
+            alone = [_Work(linking.Group((name,), (name,)), work.data, work.plans, work.sound)
                      for name in group.given]  # fmt: skip
             return [result for one in alone for result in _lint_safely(one)]
         [name] = group.given
@@ -216,7 +220,12 @@ def lint_files(
     done: dict[str, FileResult] = {}
     fresh: list[tuple[_Work, str | None]] = []
     for group in linking.groups(names, files):
-        work = _Work(group, _contents(group, files), {name: plans[name] for name in group.given})
+        work = _Work(
+            group,
+            _contents(group, files),
+            {name: plans[name] for name in group.given},
+            frozenset(name for name in group.names if files.facts(name).sound),
+        )
         key = _key(cache, work, files) if cache is not None else None
         known = _known(cache, key, work) if cache is not None and key is not None else None
         if known is None:
@@ -254,6 +263,8 @@ def _linted(
         with _seldom_collecting():
             yield from map(_lint_safely, work)
         return
+    import concurrent.futures
+
     # The largest first: the last to end is then a small one, and no process waits long for it.
     sizes = [sum(map(len, item.data.values())) for item in work]
     order = sorted(range(len(work)), key=lambda index: -sizes[index])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import codecs
 import dataclasses
-import difflib
 import functools
 import io
 import json
@@ -21,7 +20,7 @@ from xladoctor.errors import SourceError
 from xladoctor.findings import Location, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<rest>[%!?].*|[\w.\[\]'\"]+\?{1,2}\s*)$")
 _ASSIGNED_MAGIC = re.compile(r"^(?P<target>[ \t]*[\w., ]+=\s*)(?P<rest>[!%].*)$")
@@ -51,6 +50,8 @@ _DEEPEST = 1000
 _LARGEST = 2 * 2**20
 #: Bytes of a notebook: with its images.
 _LARGEST_NOTEBOOK = 128 * 2**20
+#: What an expression needs one of for two further levels of its tree, or for a link of a chain.
+_LEVEL = re.compile(r"[^\w\s,'\"#]|\b(?:not|and|or|lambda|if|for|await|yield)\b")
 TOO_DEEP = "is nested too deeply to be linted"
 
 
@@ -229,7 +230,9 @@ def too_much(text: str) -> Unreadable | None:
     LibCST 1.8).
     """
     tree = parse(text)
-    level: list[ast.AST] = [tree] if isinstance(tree, ast.Module) else []
+    if not isinstance(tree, ast.Module) or _is_simple(tree, text):
+        return None
+    level: list[ast.AST] = [tree]
     lengths: dict[ast.AST, int] = {}
     depth = 0
     while level:
@@ -247,6 +250,49 @@ def too_much(text: str) -> Unreadable | None:
             lengths[inner] = length
         level = [child for node in level for child in ast.iter_child_nodes(node)]
     return None
+
+
+def statements(tree: ast.Module) -> Iterator[tuple[int, ast.AST]]:
+    """What holds the statements of a tree, and these, by level: much less than all its nodes."""
+    level: list[ast.AST] = [tree]
+    depth = 0
+    while level:
+        yield from ((depth, node) for node in level)
+        depth += 1
+        level = [
+            child
+            for node in level
+            for name in _BLOCKS
+            for child in getattr(node, name, ())
+            if isinstance(child, _IN_BLOCKS)
+        ]
+
+
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+_IN_BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+
+
+def _is_simple(tree: ast.Module, text: str) -> bool:
+    """Whether each statement by itself is too short for what LibCST cannot take.
+
+    A bound that costs a small part of the look at every node, and holds for nearly all files.
+    """
+    starts = [0]
+    starts.extend(match.end() for match in _ROW_END.finditer(text))
+    starts.append(len(text))
+    for depth, node in statements(tree):
+        if not isinstance(node, ast.stmt | ast.ExceptHandler):
+            continue
+        body = getattr(node, "body", None)
+        last: int = body[0].lineno if body else node.end_lineno or node.lineno
+        above: list[ast.expr] = getattr(node, "decorator_list", [])
+        first = above[0].lineno if above else node.lineno
+        start, end = starts[first - 1], starts[min(last, len(starts) - 1)]
+        if depth + 3 * (end - start) <= _LONGEST_CHAIN:
+            continue
+        if depth + 3 * len(_LEVEL.findall(text, start, end)) > _LONGEST_CHAIN:
+            return False
+    return True
 
 
 def _row(nodes: Iterable[ast.AST]) -> int:
@@ -351,6 +397,8 @@ def difference(name: str, before: bytes, after: bytes) -> list[str]:
 
     Those of a notebook are the rows of its code cells; a comment tells where each cell begins.
     """
+    import difflib
+
     old, new = (_rows(from_bytes(version, name)) for version in (before, after))
     return list(difflib.unified_diff(old, new, name, name, lineterm=""))
 

@@ -48,13 +48,13 @@ def row_of(
     needed += [one.used for one in refusals if one.used is not None]
     row = dataclasses.replace(
         row,
-        fits=not refusals,
+        fits=all(answer.fits(target.memory_bytes) for answer in answers),
         memory_bytes=max(needed, default=None),
         memory_limit_bytes=next(
             (one.limit for one in refusals if one.limit is not None), target.memory_bytes
         ),
     )
-    if refusals:
+    if not row.fits:
         return row
     return _with_time(row, target, answers)
 

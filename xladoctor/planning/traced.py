@@ -97,7 +97,7 @@ def _why(
     if reasons:
         return f"the agent could not start in the program ({reasons[0]})"
     if exit_code:
-        return f"the program failed ({_last_line(printed) or f'exit code {exit_code}'})"
+        return f"the program failed ({last_line(printed) or f'exit code {exit_code}'})"
     if failed is not None:
         return failed
     if not rundir.attached(run_dir):
@@ -105,8 +105,8 @@ def _why(
     return "it used no XLA device"
 
 
-def _last_line(printed: str) -> str:
-    """The line of the output that says what went wrong: the last one of a traceback."""
+def last_line(printed: str) -> str:
+    """The line of the output that says what went wrong: the last one of a traceback; or ""."""
     lines = [line.strip() for line in printed.splitlines()[-_LAST:] if line.strip()]
     for line in reversed(lines):
         head = line.partition(":")[0]

@@ -319,7 +319,9 @@ def _host(cost: TargetCost) -> str:
 
 def _idle(cost: TargetCost) -> str:
     share = cost.step.idle_share
-    return "-" if share is None else f"at least {share:.0%}" if share else "no"
+    if not share:
+        return "-" if share is None else "no"
+    return f"at least {share:.0%}" if share < 0.995 else "over 99%"
 
 
 def _memory(cost: TargetCost) -> str:

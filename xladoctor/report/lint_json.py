@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from xladoctor import catalogue
-from xladoctor.results import fix_to_json
+from xladoctor.findings import fix_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

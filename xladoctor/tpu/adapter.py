@@ -27,7 +27,6 @@ _NAMES = (
 #: estimated, and their work is thrown away here. Found by compiling (docs/tpu-accuracy.md has the
 #: table); cycles and memory are the same without them, the code is larger by a tenth.
 CHEAPER: tuple[tuple[str, bool | int], ...] = (
-    ("xla_jf_enable_gvn", False),
     ("xla_jf_enable_pipelining", False),
     ("xla_jf_hlo_deduplication", True),
     ("xla_jf_load_cse_and_s2l_forwarding", False),
@@ -59,6 +58,7 @@ class Compiler:
             TPU_SKIP_MDS_QUERY="1",
             ALLOW_MULTIPLE_LIBTPU_LOAD="1",
             JAX_PLATFORMS="cpu",
+            TPU_LOG_DIR="disabled",  # else some files for each graph in /tmp/tpu_logs, for ever
             TPU_LIBRARY_PATH=str(library),
         )
         try:

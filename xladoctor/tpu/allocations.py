@@ -42,6 +42,7 @@ class _Value:
     shape: str
     kind: str
     temporary: bool
+    place: tuple[int, int]
 
 
 def read(text: str, sources: Mapping[str, int]) -> tuple[tuple[Allocation, ...], tuple[int, ...]]:
@@ -68,7 +69,10 @@ def read(text: str, sources: Mapping[str, int]) -> tuple[tuple[Allocation, ...],
         lives = ranges.get(value.name)
         if not value.temporary or lives is None or lives[0] <= peak <= lives[1]:
             kept.append((value, lives))
-    kept.sort(key=lambda item: -item[0].size)
+    # What is computed in place is two values and one piece of memory: the one whose line is known.
+    kept.sort(key=lambda item: (-item[0].size, item[0].name.partition("{")[0] not in sources))
+    pieces = {value.place: (value, lives) for value, lives in reversed(kept) if value.temporary}
+    kept = [one for one in kept if not one[0].temporary or pieces[one[0].place] is one]
     largest = tuple(_allocation(value, lives, sources) for value, lives in kept[:LARGEST])
     return largest, _thinned(alive)
 
@@ -91,11 +95,13 @@ def _values(text: str) -> list[_Value]:
     """The values that lie in device memory; each place of an argument or output once."""
     found: list[_Value] = []
     kind = ""
+    number = 0
     for row in text.splitlines():
         if row.startswith("Total bytes used"):
             break
         allocation = _ALLOCATION.match(row)
         if allocation is not None:
+            number += 1
             facts = allocation[2]
             on_chip = re.search(r"color [1-9]", facts) is not None
             kind = "" if on_chip or "thread-local" in facts or "constant" in facts else _kind(facts)
@@ -108,7 +114,8 @@ def _values(text: str) -> list[_Value]:
             if value[3] in taken:
                 continue
             taken.add(value[3])
-        found.append(_Value(value[1], int(value[2]), value[4], kind, kind == "temporary"))
+        place = (number, int(value[3]))
+        found.append(_Value(value[1], int(value[2]), value[4], kind, kind == "temporary", place))
     return found
 
 
@@ -121,16 +128,32 @@ def _kind(facts: str) -> str:
 def _sweep(values: list[_Value], ranges: Mapping[str, tuple[int, int]], end: int) -> list[int]:
     """Bytes alive at each position of the schedule."""
     change = [0] * (end + 2)
+    places: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for value in values:
         lives = ranges.get(value.name)
         if lives is not None:
-            change[lives[0]] += value.size
-            change[lives[1] + 1] -= value.size
+            places.setdefault(value.place, []).append((*lives, value.size))
+    for spans in places.values():
+        for first, last, size in _joined(spans):
+            change[first] += size
+            change[last + 1] -= size
     alive, now = [], 0
     for step in change[:-1]:
         now += step
         alive.append(now)
     return alive
+
+
+def _joined(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Values that lie in one place at one time are one piece of memory: of the largest's size."""
+    found: list[tuple[int, int, int]] = []
+    for first, last, size in sorted(spans):
+        if found and first <= found[-1][1]:
+            before = found.pop()
+            found.append((before[0], max(before[1], last), max(before[2], size)))
+        else:
+            found.append((first, last, size))
+    return found
 
 
 def _thinned(alive: list[int]) -> tuple[int, ...]:

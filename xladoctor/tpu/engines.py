@@ -231,7 +231,10 @@ class Joblib:
 
         try:
             with joblib.parallel_config(self._backend, n_jobs=self._jobs, **self._how):
-                parallel = joblib.Parallel(batch_size=1, return_as="generator_unordered")
+                try:
+                    parallel = joblib.Parallel(batch_size=1, return_as="generator_unordered")
+                except ValueError:  # Ray's backend gives all answers at the end
+                    parallel = joblib.Parallel(batch_size=1)
                 yield from parallel(handed_over())
         except XladoctorError:
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import measure, wrapping
 from .hlo import Dumps
@@ -12,6 +12,10 @@ from .points import Points
 from .process import Process, see_deaths
 from .recorder import Recorder
 from .writer import Writer
+
+if TYPE_CHECKING:
+    from ..simulate.running import Running
+    from ..verify import Verifying
 
 #: What the launcher tells the agent.
 RUN_DIR = "XLADOCTOR_RUN_DIR"
@@ -55,8 +59,10 @@ def boot() -> Recorder | None:
     )
     meter.install(points)
     recorder.left_over = meter.left_over
-    if cores is not None:
-        _simulate(points, cores, recorder)
+    verifying = _verifying(points, recorder)
+    running = _simulate(points, cores, recorder) if cores is not None else None
+    if verifying is not None:
+        verifying.complete(running)
     started[os.getpid()] = recorder
     os.register_at_fork(after_in_child=lambda: _after_fork(recorder, meter))
     return recorder
@@ -91,7 +97,19 @@ def _refuse(run_dir: str, cores: int) -> None:
         raise SystemExit(2)
 
 
-def _simulate(points: Points, cores: int, recorder: Recorder) -> None:
+def _verifying(points: Points, recorder: Recorder) -> Verifying | None:
+    """Take part in 'xladoctor verify', if this is what the program runs for."""
+    from .. import verify
+
+    settings = verify.read()
+    if settings is None:
+        return None
+    verifying = verify.Verifying(settings, recorder.close)
+    verifying.begin(points)
+    return verifying
+
+
+def _simulate(points: Points, cores: int, recorder: Recorder) -> Running | None:
     from .. import simulate
 
     missing = simulate.install(points, cores=cores, on_event=recorder.on_event)
@@ -100,6 +118,8 @@ def _simulate(points: Points, cores: int, recorder: Recorder) -> None:
             f"this torch_xla cannot run on simulated cores, it has no {', '.join(missing)}: "
             'pip install "xladoctor[xla]"'
         )
+        return None
+    return simulate.installed()
 
 
 def _dry_run(writer: Writer, cores: int) -> None:

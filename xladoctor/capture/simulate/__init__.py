@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..agent.points import Points
+    from .running import Running
 
-__all__ = ["DEFAULT_HANG_TIMEOUT", "MAX_CORES", "environment", "install"]
+__all__ = ["DEFAULT_HANG_TIMEOUT", "MAX_CORES", "environment", "install", "installed"]
 
 #: Seconds without progress of any core after which the run is called a hang.
 DEFAULT_HANG_TIMEOUT = 300.0
@@ -94,6 +95,7 @@ def install(
     if cores > 1:
         variables.take_hidden(tell)
     running = Running(points)
+    _installed.append(running)
     gate = Gate(running)
     Launcher(running, gate, cores, _hang_timeout(), tell).install()
     if cores > 1:
@@ -117,6 +119,15 @@ def install(
     if locate is not None:
         locate(True)  # graphs know the lines that made them; their hashes stay the same
     return []
+
+
+#: The cores of this process, once they are simulated.
+_installed: list[Running] = []
+
+
+def installed() -> Running | None:
+    """The simulated cores of this process; None if there are none."""
+    return _installed[-1] if _installed else None
 
 
 _NEEDED = (

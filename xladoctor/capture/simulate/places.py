@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import sys
 import sysconfig
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ _LIBRARIES = tuple(
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 
+@functools.lru_cache(maxsize=4096)  # asked of every frame of every draw, read and collective
 def is_library(path: str) -> bool:
     """Whether a file belongs to Python, to an installed package or to us."""
     return path.startswith(_LIBRARIES) or any(part in path for part in _INSTALLED)
@@ -62,7 +65,9 @@ def from_the_user(error: BaseException) -> TracebackType | None:
 
 
 def _users(thread: int) -> Iterator[FrameType]:
-    frame = sys._current_frames().get(thread)
+    # A table of all threads is made only to look into another one.
+    here = thread == threading.get_ident()
+    frame: FrameType | None = sys._getframe(1) if here else sys._current_frames().get(thread)
     while frame is not None:
         name = frame.f_code.co_filename
         if not is_library(name) and not name.startswith("<"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.methods import MethodEvaluator
@@ -29,6 +30,23 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.evaluate import Evaluator
     from xladoctor.lint.model.statements import Frame
 
+#: What the library says that a call gives back: objects that it makes, what tells cores apart,
+#: what loops go over.
+_MADE = {
+    Returns.DEVICE: Kind.DEVICE,
+    Returns.SAMPLER: Kind.SAMPLER,
+    Returns.OPTIMIZER: Kind.OPTIMIZER,
+    Returns.SCHEDULER: Kind.SCHEDULER,
+    Returns.MODEL: Kind.MODEL,
+    Returns.LOSS: Kind.LOSS,
+    Returns.OBJECT: Kind.OBJECT,
+}
+_OF_CORES = {Returns.CORE_NUMBER: Kind.CORE_NUMBER, Returns.IS_MASTER: Kind.IS_MASTER}
+_LOADERS = {
+    Returns.LOADER: Kind.LOADER,
+    Returns.DEVICE_LOADER: Kind.DEVICE_LOADER,
+    Returns.PARALLEL_LOADER: Kind.PARALLEL_LOADER,
+}
 #: A partial of a partial of a partial, in a loop, must come to an end.
 _MOST_BOUND = 8
 
@@ -54,6 +72,10 @@ class CallEvaluator:
         if isinstance(node.func, cst.Attribute) and name is None:
             receiver = self._evaluator.evaluate(node.func.value, frame)
         arguments = self._evaluator.arguments(node, frame)
+        if name in know.TOKENIZERS or any(key == "return_tensors" for key, _ in arguments):
+            # A BatchEncoding, or the tensor of ``clip.tokenize``, is made on the host.
+            tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
+            return tensor if name in know.TOKENIZERS else container(tensor)
         if name is not None:
             return self._named(node, name, arguments, frame)
         definition = self._flow.names.definition(node.func)
@@ -98,7 +120,7 @@ class CallEvaluator:
 
     def _construct(self, node: cst.Call, cls: Class, arguments: Arguments) -> Value:
         instance = self._flow.made(node, cls)
-        kind = Kind.MODEL if self._flow.is_module(cls) else Kind.OBJECT
+        kind = Kind.MODEL if self._flow.hooks.is_module(cls) else Kind.OBJECT
         value = Value(kind, certain=True, origin=node, instance=instance)
         method = self._flow.method(cls, "__init__")
         if method is not None:
@@ -115,15 +137,20 @@ class CallEvaluator:
             method = self._flow.method(called.instance.cls, name)
             if method is not None:
                 result = self.enter(node, method, called, arguments)
+        values = [value for _, value in arguments]
         if called.kind in {Kind.MODEL, Kind.LOSS}:
             if result.kind in {Kind.DEVICE_TENSOR, Kind.CONTAINER, Kind.CPU_TENSOR}:
                 return result
-            return self._model_output(node, called, [value for _, value in arguments])
+            return self._model_output(node, called, values)
+        if called.kind is Kind.OBJECT and called.instance is None:
+            # Of another package: who takes what it gives back to the host believes it elsewhere.
+            local = any(value.local for value in values)
+            return Value(local=local, made_of_device=_any_on_device(values))
         return result
 
     def _model_output(self, node: cst.Call, model: Value, values: Sequence[Value]) -> Value:
         local = any(value.local for value in values)
-        if any(value.holds_device_tensor for value in values) or model.on_device:
+        if _any_on_device(values) or model.on_device:
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values) or node, local=local)
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
@@ -134,41 +161,67 @@ class CallEvaluator:
     def _named(self, node: cst.Call, name: str, arguments: Arguments, frame: Frame) -> Value:
         values = [value for _, value in arguments]
         first = values[0] if values else UNKNOWN
-        local = any(value.local or element_of(value).local for value in values)
         if name.startswith("builtins."):
-            return self._builtin(name, arguments, frame)
+            return self._builtin(name, arguments)
         if name in know.REDUCES:
             return self._reduced(node, name, values, frame)
+        if name in know.GRADIENT_NORMS and (self._flow.steps() or _any_on_device(values)):
+            return Value(Kind.DEVICE_TENSOR, origin=node)
+        returned = self._flow.library.returns(name)
+        if returned is not None:
+            return self._returned(node, returned, name, arguments)
         if name.startswith("torch_xla"):
-            return self._torch_xla(node, name, arguments, first)
-        if name in know.WRAPPERS or name in know.PASS_ON:
-            return first.but(type_name=name)
-        if name in know.CORE_NUMBERS:
-            return Value(Kind.CORE_NUMBER, certain=True, origin=node, local=True)
-        if name.startswith("numpy."):
-            return Value(Kind.ARRAY, certain=True, local=local)
-        if name.startswith(know.HOST_MODULES):
-            return NUMBER.but(local=local)
+            return self._torch_xla(name, arguments)
         if name == "functools.partial":
             more = (*first.bound, *arguments[1:])
             fits = first.kind is Kind.FUNCTION and len(more) <= _MOST_BOUND
             return first.but(bound=more) if fits else first
-        if name.startswith("torch.") or name == "torch":
-            return self._torch(node, name, arguments)
+        if name == "torch.device":
+            return self._torch_device(node, values)
+        if name.startswith("torch."):
+            return self._tensor_function(node, arguments, made_here=False)
         if name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
             self._ignite(arguments)
         return self._library(node, name, values)
 
-    def _builtin(self, name: str, arguments: Arguments, frame: Frame) -> Value:
-        del frame
+    def _returned(self, node: cst.Call, what: Returns, name: str, arguments: Arguments) -> Value:
+        """What the library says that a call gives back."""
         values = [value for _, value in arguments]
         first = values[0] if values else UNKNOWN
         local = any(value.local or element_of(value).local for value in values)
-        if name in know.PASS_ON:
-            return without_places(first) if values else container(None)
-        if name in know.HOST_BUILTINS:
-            kept = local and name in {"builtins.int", "builtins.float", "builtins.bool"}
-            return NUMBER.but(local=kept)
+        if what in _MADE:
+            return Value(_MADE[what], certain=True, origin=node, type_name=name)
+        if what in _OF_CORES:
+            return Value(_OF_CORES[what], certain=True, origin=node, local=True)
+        if what in _LOADERS:
+            return Value(_LOADERS[what], certain=True, origin=node, element=first)
+        match what:
+            case Returns.NEW_TENSOR:
+                return self._tensor_function(node, arguments, made_here=True)
+            case Returns.ARRAY:
+                return Value(Kind.ARRAY, certain=True, local=local)
+            case Returns.NUMBER:
+                return NUMBER.but(local=local)
+            case Returns.FACT:
+                return NUMBER
+            case Returns.FIRST | Returns.ITERATED:
+                return first.but(type_name=name)
+            case Returns.PLACED:
+                return first.but(on_device=True)
+            case _:
+                return UNKNOWN
+
+    def _builtin(self, name: str, arguments: Arguments) -> Value:
+        values = [value for _, value in arguments]
+        first = values[0] if values else UNKNOWN
+        local = any(value.local or element_of(value).local for value in values)
+        match self._flow.library.returns(name):
+            case Returns.ITERATED:
+                return without_places(first) if values else container(None)
+            case Returns.NUMBER:
+                return NUMBER.but(local=local)
+            case Returns.FACT:
+                return NUMBER
         if name == "builtins.range":
             return container(NUMBER)
         if name == "builtins.enumerate":
@@ -210,28 +263,10 @@ class CallEvaluator:
         one = place < len(values) and values[place].kind is Kind.UNKNOWN
         return Value(Kind.DEVICE_TENSOR, origin=node) if one else UNKNOWN
 
-    def _torch_xla(self, node: cst.Call, name: str, arguments: Arguments, first: Value) -> Value:
-        if name in know.DEVICES:
-            return Value(Kind.DEVICE, certain=True, origin=node)
-        if name in know.CORE_NUMBERS:
-            return Value(Kind.CORE_NUMBER, certain=True, origin=node, local=True)
-        if name in know.IS_MASTER:
-            return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
-        if name in know.DEVICE_LOADERS:
-            return Value(Kind.DEVICE_LOADER, certain=True, origin=node, element=first)
-        if name == f"{know.PL}.ParallelLoader":
-            return Value(Kind.PARALLEL_LOADER, certain=True, origin=node, element=first)
-        if name == know.DATA_PARALLEL:
-            return Value(Kind.OBJECT, certain=True, origin=node, type_name=name)
-        if name in know.WRAPPERS or "FullySharded" in name:
-            return first.but(on_device=first.on_device or "Fully" in name)
-        if name.startswith("torch_xla.amp.syncfree") or ".optim." in name:
-            return Value(Kind.OPTIMIZER, certain=True, origin=node)
+    def _torch_xla(self, name: str, arguments: Arguments) -> Value:
         if name in know.SPAWNERS:
             self._spawned(name, arguments)
             return UNKNOWN
-        if name.rpartition(".")[2].startswith(("xrt_world_size", "world_size", "global_device")):
-            return NUMBER
         if name.endswith("add_step_closure"):
             self._closure(arguments)
         return UNKNOWN
@@ -277,30 +312,6 @@ class CallEvaluator:
             given = [(None, item) for item in extra.items]
             self.enter(None, function.function, function, given)
 
-    def _torch(self, node: cst.Call, name: str, arguments: Arguments) -> Value:
-        values = [value for _, value in arguments]
-        last = name.rpartition(".")[2]
-        if name == "torch.device":
-            return self._torch_device(node, values)
-        if name in know.HOST_FUNCTIONS:
-            return NUMBER
-        if name in know.DATA_LOADERS:
-            return Value(Kind.LOADER, certain=True, origin=node)
-        if name.startswith("torch.utils.data.") and last.endswith("Sampler"):
-            return Value(Kind.SAMPLER, certain=True, origin=node, type_name=name)
-        if name.startswith("torch.optim.lr_scheduler."):
-            return Value(Kind.SCHEDULER, certain=True, origin=node, type_name=name)
-        if name.startswith("torch.optim."):
-            return Value(Kind.OPTIMIZER, certain=True, origin=node, type_name=name)
-        if name.startswith("torch.nn.") and last[:1].isupper() and ".utils." not in name:
-            kind = Kind.LOSS if last.endswith("Loss") else Kind.MODEL
-            return Value(kind, certain=True, origin=node, type_name=name)
-        if name == "torch.hub.load":
-            return Value(Kind.MODEL, origin=node)
-        if name == "torch.Generator" or name.startswith("torch.utils."):
-            return UNKNOWN
-        return self._tensor_function(node, name, arguments)
-
     def _torch_device(self, node: cst.Call, values: Sequence[Value]) -> Value:
         argument = node.args[0].value if node.args else None
         if isinstance(argument, cst.SimpleString):
@@ -310,7 +321,7 @@ class CallEvaluator:
             return values[0]
         return UNKNOWN
 
-    def _tensor_function(self, node: cst.Call, name: str, arguments: Arguments) -> Value:
+    def _tensor_function(self, node: cst.Call, arguments: Arguments, *, made_here: bool) -> Value:
         values = [value for _, value in arguments]
         local = any(value.local for value in values)
         device = next((value for key, value in arguments if key == "device"), None)
@@ -320,7 +331,7 @@ class CallEvaluator:
         if known:
             certain = any(value.certain for value in known)
             return Value(Kind.DEVICE_TENSOR, certain, _origin(known), local=local)
-        if name in know.FACTORIES:
+        if made_here:
             return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
         tensors = [_flat(value) for value in values if value.kind is not Kind.NUMBER]
         if tensors and all(value.kind is Kind.CPU_TENSOR for value in tensors):
@@ -342,22 +353,32 @@ class CallEvaluator:
             if know.NOT_MODELS.search(owner):
                 return UNKNOWN
             return Value(Kind.MODEL, origin=node, type_name=name)
-        if name.startswith("torchvision.models.") or name == "timm.create_model":
-            return Value(Kind.MODEL, certain=True, origin=node, type_name=name)
-        if parts[0] in {"transformers", "timm", "apex", "adamp", "torch_optimizer"} and (
-            last.startswith(("Adam", "Adafactor", "Lamb", "create_optimizer", "SGD"))
-        ):
-            return Value(Kind.OPTIMIZER, certain=True, origin=node)
         if last[:1].isupper() and _trains_parameters(node):
             return Value(Kind.OPTIMIZER, origin=node)
+        if last[:1].isupper() and know.AVERAGE_NAME.search(last) and _is_model(values):
+            return _wrapped(values, node, name)
         if last[:1].isupper():
             kind = Kind.LOSS if last.endswith(("Loss", "Criterion")) else Kind.OBJECT
             return Value(kind, certain=True, origin=node, type_name=name)
         local = any(value.local for value in values)
-        given = any(value.holds_device_tensor for value in values)
+        given = _any_on_device(values)
         if given and know.LOSS_FUNCTION.search(last):
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values), local=local)
         return Value(local=local, made_of_device=given)
+
+
+def _any_on_device(values: Sequence[Value]) -> bool:
+    return any(value.holds_device_tensor for value in values)
+
+
+def _is_model(values: Sequence[Value]) -> bool:
+    return bool(values) and values[0].kind is Kind.MODEL
+
+
+def _wrapped(values: Sequence[Value], node: cst.CSTNode, name: str) -> Value:
+    """A copy of a model, or a model around it: where the first is, it is too."""
+    on = values[0].on_device if _is_model(values) else False
+    return Value(Kind.MODEL, certain=True, origin=node, on_device=on, type_name=name)
 
 
 def _trains_parameters(node: cst.Call) -> bool:

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.statements import Frame
 
-_LITERALS = cst.Integer | cst.Float | cst.Imaginary | cst.SimpleString | cst.ConcatenatedString
+_LITERALS = frozenset(
+    [cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString, cst.ConcatenatedString]
+)
 
 
 class Evaluator:
@@ -70,9 +72,11 @@ class Evaluator:
 
     def evaluate(self, node: cst.BaseExpression, frame: Frame) -> Value:
         """The value of an expression."""
-        if isinstance(node, _LITERALS):
+        # By type and not by isinstance, which LibCST's abstract classes make slow.
+        kind = type(node)
+        if kind in _LITERALS:
             return NUMBER
-        handler = self._by_type.get(type(node))
+        handler = self._by_type.get(kind)
         value = handler(node, frame) if handler is not None else self.inside(node, frame)
         self.flow.record(node, value)
         return value
@@ -183,6 +187,8 @@ class Evaluator:
             return Value(Kind.DEVICE, origin=node) if name == "device" else UNKNOWN
         if holder.made_of_device and name not in know.HOST_ATTRIBUTES:
             return holder
+        if holder.kind is Kind.MODEL and know.INNER_MODELS.search(name):
+            return Value(Kind.MODEL, origin=holder.origin, on_device=holder.on_device)
         return self.guess(name) if dotted_text(node) is not None else UNKNOWN
 
     def _tensor_attribute(self, holder: Value, name: str) -> Value:
@@ -197,11 +203,9 @@ class Evaluator:
         return likely(holder)
 
     def _stored(self, instance: Instance, name: str, frame: Frame) -> Value | None:
-        for facts in (self.flow.known, self.flow.found):
-            for key in (instance, Instance(instance.cls, None)):
-                value = facts.attributes.get((key, name))
-                if value is not None:
-                    return value
+        value = self.flow.stored(instance, name)
+        if value is not None:
+            return value
         method = self.flow.method(instance.cls, name)
         if method is None:
             return None
@@ -260,7 +264,10 @@ class Evaluator:
             ):
                 return _asks_for_master(number, operator, other.value)
         tensor = functools.reduce(combine, rest, left)
-        if tensor.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY}:
+        if (
+            tensor.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY}
+            or tensor.made_of_device
+        ):
             return tensor
         return NUMBER.but(local=local)
 
@@ -369,7 +376,7 @@ def combine(left: Value, right: Value) -> Value:
     if Kind.CONTAINER in {left.kind, right.kind}:
         return left if left.kind is Kind.CONTAINER else right
     if Kind.UNKNOWN in {left.kind, right.kind}:
-        return Value(local=local)
+        return Value(local=local, made_of_device=left.made_of_device or right.made_of_device)
     return NUMBER.but(local=local)
 
 

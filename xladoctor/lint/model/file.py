@@ -81,7 +81,7 @@ class FileModel:
         library: Library | None = None,
     ) -> None:
         if of is None:
-            program = Program([Part(Unit(text, shell=shell))])
+            program = Program([Part(Unit(text, shell=shell))], library)
             of = (program, program.parts[0])
         self._program, self._part = of
         self.text = self._part.unit.text
@@ -204,6 +204,20 @@ class FileModel:
     def name(self, node: cst.BaseExpression) -> str | None:
         """Dotted original of an expression ("torch_xla.sync", "builtins.print"), or None."""
         return self._program.names.resolve(node)
+
+    @functools.cached_property
+    def named(self) -> Mapping[str, Sequence[cst.BaseExpression]]:
+        """Names and attribute chains of the file by their dotted originals, each in source order.
+
+        Those of builtins are left out.
+        """
+        found: dict[str, list[cst.BaseExpression]] = {}
+        resolve = self._program.names.resolve
+        for node in self.nodes(cst.Attribute, cst.Name):
+            dotted = resolve(node)
+            if dotted is not None and not dotted.startswith("builtins."):
+                found.setdefault(dotted, []).append(node)
+        return found
 
     def spelled(self, dotted: str, node: cst.CSTNode) -> str | None:
         """How a dotted name can be written at a node with the imports the file has, or None."""

@@ -8,24 +8,29 @@ rounds would swing to and fro, what they found is joined from ``_PATIENCE`` roun
 values then only go up, and the lattice of values ends. Methods are run once per object they are
 called on, so that ``batch_time.avg`` (numbers) is not confused with ``losses.avg`` (device tensors)
 of the same class.
+
+A run depends on its parameters and on what it asks outside of its own names, and only on these: it
+is recorded (``runs``), and where all answers are the same again it is not evaluated again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.evaluate import Evaluator
 from xladoctor.lint.model.evidence import Evidence
+from xladoctor.lint.model.facts import Context, Facts
+from xladoctor.lint.model.hooks import Hooks
+from xladoctor.lint.model.runs import Run, Runs
 from xladoctor.lint.model.statements import Frame, Statements, join_env
 from xladoctor.lint.model.syntax import Class, Function, Tree
 from xladoctor.lint.model.values import (
     NOTHING,
-    NUMBER,
     UNKNOWN,
     Instance,
     Kind,
@@ -34,8 +39,9 @@ from xladoctor.lint.model.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
+    from xladoctor.lint.library import Library
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.statements import Env
 
@@ -43,41 +49,6 @@ if TYPE_CHECKING:
 _PATIENCE = 5
 _MOST_CONTEXTS = 8
 _LONGEST_CHAIN = 20
-
-Context: TypeAlias = tuple[Function, Instance | None]
-
-
-class Facts:
-    """What one round found out for the next."""
-
-    def __init__(self) -> None:
-        self.parameters: dict[Context, dict[str, Value]] = {}
-        self.results: dict[Context, Value] = {}
-        self.attributes: dict[tuple[Instance, str], Value] = {}
-        self.outer: dict[Function | cst.Module, Env] = {}
-        self.instances: dict[Class, dict[Instance, None]] = {}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Facts) and vars(self) == vars(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def joined(self, other: Facts) -> Facts:
-        """What both rounds found."""
-        both = Facts()
-        for facts in (self, other):
-            for context, parameters in facts.parameters.items():
-                before = both.parameters.get(context, {})
-                both.parameters[context] = join_env(before, parameters)
-            for home, env in facts.outer.items():
-                both.outer[home] = join_env(both.outer.get(home, {}), env)
-            for context, result in facts.results.items():
-                both.results[context] = join(both.results.get(context, NOTHING), result)
-            for place, value in facts.attributes.items():
-                both.attributes[place] = join(both.attributes.get(place, NOTHING), value)
-            for cls, instances in facts.instances.items():
-                both.instances.setdefault(cls, {}).update(instances)
-        return both
 
 
 class Flow:
@@ -88,21 +59,31 @@ class Flow:
         names: What their names are bound to.
         xla: The modules that are for XLA devices: only there are names such as ``device`` or the
             arguments of ``forward`` believed.
+        library: What names of libraries do.
     """
 
-    def __init__(self, tree: Tree, names: Names | LinkedNames, xla: frozenset[cst.Module]) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        names: Names | LinkedNames,
+        xla: frozenset[cst.Module],
+        library: Library,
+    ) -> None:
         self.tree = tree
+        self.library = library
         self.names = names
         self._xla = xla
         self._module = tree.modules[0]  # the one whose code runs just now
         self.known = Facts()
         self.found = Facts()
-        self._values: dict[cst.CSTNode, Value] = {}
+        self._recorded: dict[cst.CSTNode, Value] = {}  # by the run that is under way
         self._targets: dict[cst.Call, Function | Class] = {}
+        self._runs = Runs()
+        self._frames: dict[Function | cst.Module, Frame] = {}  # of what runs just now
         self.evaluator = Evaluator(self)
         self.statements = Statements(self, self.evaluator)
         self._evidence = Evidence(tree, names)
-        self._is_module: dict[Class, bool] = {}
+        self.hooks = Hooks(tree, names)
         self._running: list[Function] = []
         self._waiting: dict[Context, None] = {}
         self._entered: set[Function] = set()
@@ -114,6 +95,8 @@ class Flow:
             if self.found == self.known:
                 break
             self.known = self.found
+        self._values = self._runs.values()
+        self._runs.forget()
 
     def value(self, node: cst.BaseExpression) -> Value:
         """What an expression evaluates to."""
@@ -166,9 +149,10 @@ class Flow:
     # What the evaluator asks and tells
 
     def record(self, node: cst.CSTNode, value: Value) -> None:
-        """Remember what an expression was in this round; several runs are joined."""
-        before = self._values.get(node)
-        self._values[node] = value if before is None else join(before, value)
+        """Remember what an expression was in this run."""
+        values = self._recorded
+        before = values.get(node)
+        values[node] = value if before is None else join(before, value)
 
     def method(self, cls: Class, name: str, depth: int = 4) -> Function | None:
         """A method of a class or of its base classes in this file."""
@@ -182,23 +166,6 @@ class Flow:
                     return found
         return None
 
-    def inherits(self, cls: Class, names: frozenset[str], depth: int = 4) -> bool:
-        """Whether a class has one of these base classes, through classes of this file too."""
-        for base in cls.bases:
-            if (self.names.resolve(base) or "") in names:
-                return True
-            outer = self.names.definition(base)
-            if depth and isinstance(outer, Class) and self.inherits(outer, names, depth - 1):
-                return True
-        return False
-
-    def is_module(self, cls: Class) -> bool:
-        """Whether its objects are models."""
-        if cls not in self._is_module:
-            names = know.MODULES | know.LIGHTNING_MODULES
-            self._is_module[cls] = self.inherits(cls, names)
-        return self._is_module[cls]
-
     def enter(
         self,
         call: cst.Call | None,
@@ -207,6 +174,15 @@ class Flow:
         arguments: dict[str, Value],
     ) -> Value:
         """A call of a function of this file: remember the arguments, give what it returns."""
+        return self._runs.ask(self._enter, call, function, instance, arguments)
+
+    def _enter(
+        self,
+        call: cst.Call | None,
+        function: Function,
+        instance: Instance | None,
+        arguments: dict[str, Value],
+    ) -> Value:
         if call is not None:
             self._targets[call] = function
         self._called.add(function)
@@ -232,6 +208,9 @@ class Flow:
 
     def made(self, call: cst.Call, cls: Class) -> Instance:
         """An object of a class of this file is made by a call."""
+        return self._runs.ask(self._make, call, cls)
+
+    def _make(self, call: cst.Call, cls: Class) -> Instance:
         self._targets[call] = cls
         instance = Instance(cls, call)
         self.found.instances.setdefault(cls, {})[instance] = None
@@ -243,11 +222,40 @@ class Flow:
             return frame.env[name]
         outer = frame.function.outer if frame.function else None
         while outer is not None:
-            env = self.known.outer.get(outer, {})
-            if name in env:
-                return env[name]
+            value = self._runs.ask(self._outer, outer, name)
+            if value is not None:
+                return value
             outer = outer.outer
-        return self.known.outer.get(self._module, {}).get(name)
+        return self._runs.ask(self._outer, self._module, name)
+
+    def _outer(self, home: Function | cst.Module, name: str) -> Value | None:
+        """What a name of a function or module holds at its end, or as far as it ran."""
+        env = self.known.outer.get(home)
+        if env is None:  # in the first round
+            frame = self._frames.get(home)
+            env = frame.env if frame is not None else self.found.outer.get(home, {})
+        return env.get(name)
+
+    def stored(self, instance: Instance, name: str) -> Value | None:
+        """What an attribute of an object of this file holds."""
+        return self._runs.ask(self._attribute, instance, name)
+
+    def _attribute(self, instance: Instance, name: str) -> Value | None:
+        for facts in (self.known, self.found):
+            for key in (instance, Instance(instance.cls, None)):
+                value = facts.attributes.get((key, name))
+                if value is not None:
+                    return value
+        return None
+
+    def store(self, instance: Instance, name: str, value: Value, *, anew: bool = False) -> None:
+        """An attribute of an object of this file is set; of a class, ``anew``."""
+        self._runs.ask(self._store, instance, name, value, anew)
+
+    def _store(self, instance: Instance, name: str, value: Value, anew: bool) -> None:
+        place = (instance, name)
+        before = None if anew else self.found.attributes.get(place)
+        self.found.attributes[place] = value if before is None else join(before, value)
 
     def imported(self, node: cst.BaseExpression) -> Value | None:
         """What an imported name holds at the end of the linked file it is from; None if it is not.
@@ -258,21 +266,20 @@ class Flow:
         if linked is None:
             return None
         names, name = linked
-        return self.known.outer.get(names.module, {}).get(name, UNKNOWN)
+        return self._runs.ask(self._outer, names.module, name) or UNKNOWN
 
     # Rounds
 
     def _round(self) -> None:
         self.found = Facts()
-        self._values = {}
+        self._runs.begin()
         self._targets = {}
         self._entered = set()
         before, self._called = self._called, set()
         for module in self.tree.modules:
             self._module = module
-            frame = Frame(None, None)
-            self.statements.run(module.body, frame)
-            self.found.outer[module] = self._end_env(frame)
+            run = self._runs.again(module, {}) or self._run_module(module)
+            self.found.outer[module] = run.end
         self._run_waiting()
         # A helper that stands above the function which calls it is run by that call, with what is
         # known of its arguments: those that nothing called in the round before come first.
@@ -289,31 +296,58 @@ class Flow:
             for context in waiting:
                 self._run(*context)
 
-    def _contexts(self, function: Function) -> list[Instance | None]:
+    def _contexts(self, function: Function) -> Sequence[Instance | None]:
         """For a function that nothing in the file is seen to call: the objects it may belong to."""
         owner = function.owner
         if owner is None or function.is_static:
             return [None]
-        return list(self.found.instances.get(owner, ())) or [Instance(owner, None)]
+        # A factory further down made them in the round before.
+        made = {**self.known.instances.get(owner, {}), **self.found.instances.get(owner, {})}
+        return [*made][:_MOST_CONTEXTS] or [Instance(owner, None)]
+
+    def _run_module(self, module: cst.Module) -> Run:
+        frame = Frame(None, None)
+        with self._recorded_run(module, module, frame, {}) as run:
+            self.statements.run(module.body, frame)
+        return run
 
     def _run(self, function: Function, instance: Instance | None) -> None:
         self._running.append(function)
         before, self._module = self._module, self.tree.module_of(function.node)
-        frame = Frame(function, instance)
-        given = self.found.parameters.get((function, instance), {})
-        self._bind_parameters(function, frame, given)
-        node = function.node
-        if isinstance(node, cst.Lambda):
-            frame.result = self.evaluator.evaluate(node.body, frame)
-        else:
-            self.statements.run(node.body.body, frame)
-        if frame.result is not None:
-            self.found.results[(function, instance)] = frame.result
+        context = (function, instance)
+        given = dict(self.found.parameters.get(context, {}))
+        run = self._runs.again(context, given) or self._run_function(function, instance, given)
+        if run.result is not None:
+            self.found.results[context] = run.result
         env = self.found.outer.get(function)
-        end = self._end_env(frame)
-        self.found.outer[function] = end if env is None else join_env(env, end)
+        self.found.outer[function] = run.end if env is None else join_env(env, run.end)
         self._running.pop()
         self._module = before
+
+    def _run_function(
+        self, function: Function, instance: Instance | None, given: dict[str, Value]
+    ) -> Run:
+        frame = Frame(function, instance)
+        with self._recorded_run((function, instance), function, frame, given) as run:
+            self._bind_parameters(function, frame, given)
+            node = function.node
+            if isinstance(node, cst.Lambda):
+                frame.result = self.evaluator.evaluate(node.body, frame)
+            else:
+                self.statements.run(node.body.body, frame)
+        return run
+
+    @contextlib.contextmanager
+    def _recorded_run(
+        self, key: Hashable, home: Function | cst.Module, frame: Frame, given: dict[str, Value]
+    ) -> Iterator[Run]:
+        with self._runs.recorded(key, given) as run:
+            self._recorded, around = run.values, self._recorded
+            self._frames[home] = frame
+            yield run
+            run.result, run.end = frame.result, self._end_env(frame)
+            del self._frames[home]
+            self._recorded = around
 
     def _end_env(self, frame: Frame) -> Env:
         return frame.left if frame.dead else {**frame.left, **frame.env}
@@ -326,33 +360,21 @@ class Flow:
             default = self.evaluator.evaluate(param.default, frame) if param.default else None
             value = given.get(name)
             if value is None:
-                value = self._guess_parameter(function, index, param) or default or UNKNOWN
+                value = self._passed(function, index, param, default)
             frame.env[name] = self.believed(name, value, frame)
         for star in (params.star_arg, params.star_kwarg):
             if isinstance(star, cst.Param):
                 frame.env[star.name.value] = given.get(star.name.value, UNKNOWN)
         if function.owner is not None and not function.is_static and function.parameters:
-            kind = Kind.MODEL if self.is_module(function.owner) else Kind.OBJECT
+            kind = Kind.MODEL if self.hooks.is_module(function.owner) else Kind.OBJECT
             instance = frame.instance or Instance(function.owner, None)
             frame.env[function.parameters[0]] = Value(kind, certain=True, instance=instance)
 
-    def _guess_parameter(self, function: Function, index: int, param: cst.Param) -> Value | None:
-        """What a framework or PyTorch passes to a method of that name."""
-        if not self.believes() or function.owner is None or index == 0:
-            return None
-        if param.default is not None or _is_host_annotation(param):
-            return None
-        if know.NUMBER_NAME.search(param.name.value):
-            return None
-        steps = know.LIGHTNING_STEPS | know.LIGHTNING_EVALS
-        lightning = function.name in steps and self.inherits(function.owner, know.LIGHTNING_MODULES)
-        if lightning and index > 1:
-            return NUMBER
-        if lightning or (function.name == "forward" and self.is_module(function.owner)):
-            return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
-        return None
-
-
-def _is_host_annotation(param: cst.Param) -> bool:
-    annotation = param.annotation.annotation if param.annotation else None
-    return isinstance(annotation, cst.Name) and annotation.value in {"int", "bool", "str", "float"}
+    def _passed(
+        self, function: Function, index: int, param: cst.Param, default: Value | None
+    ) -> Value:
+        """What a parameter holds that no call in the program gives."""
+        given = self.hooks.given(function, index, param) if self.believes() else None
+        if given is None:
+            return default or UNKNOWN
+        return given if default is None else join(given, default)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.loops import LoopKind
@@ -110,7 +111,8 @@ class Frequency:
         """What stands within ``enumerate(tqdm(...))`` and the like, if it is as long."""
         while isinstance(node, cst.Call) and node.args:
             name = self._names.resolve(node.func) or ""
-            as_long = name in know.PASS_ON - {"itertools.cycle", "itertools.islice"}
+            passes = self._flow.library.returns(name) is Returns.ITERATED
+            as_long = passes and name not in {"itertools.cycle", "itertools.islice"}
             if not (as_long or name == "builtins.enumerate"):
                 break
             node = node.args[0].value

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import builtin
 from xladoctor.lint.model.calls import CallSite
 from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
@@ -23,6 +24,8 @@ from xladoctor.lint.model.syntax import Forest, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from xladoctor.lint.library import Library
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,9 +87,10 @@ class Program:
 
     Args:
         parts: The files.
+        library: What names of libraries do; by default what comes with xladoctor.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[Part], library: Library | None = None) -> None:
         by_name = {part.unit.filename: part for part in parts}
         self.parts = tuple(parts)
         for part in self.parts:
@@ -103,7 +107,7 @@ class Program:
             self.tree = Forest([part.tree for part in _imported_first(self.parts)])
             names = LinkedNames(self.tree, [part.names for part in self.parts])
         self.names = names
-        self.flow = Flow(self.tree, names, frozenset(self._for_xla()))
+        self.flow = Flow(self.tree, names, frozenset(self._for_xla()), library or builtin())
         self.regions = Regions(self.tree, names, self.flow)
         self.frequency = Frequency(self.tree, names, self.flow, self.regions)
 

@@ -21,7 +21,7 @@ from xladoctor.lint.model.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from xladoctor.lint.model.evaluate import Evaluator
     from xladoctor.lint.model.flow import Flow
@@ -62,6 +62,29 @@ class Statements:
     def __init__(self, flow: Flow, evaluator: Evaluator) -> None:
         self._flow = flow
         self._evaluator = evaluator
+        self._by_type: dict[type[cst.CSTNode], Callable[..., None]] = {
+            cst.SimpleStatementLine: self._line,
+            cst.SimpleStatementSuite: self._line,
+            cst.Expr: self._expression,
+            cst.Assign: self._assign,
+            cst.AnnAssign: self._annotated,
+            cst.AugAssign: self._augmented,
+            cst.If: self._if,
+            cst.For: self._for,
+            cst.While: self._while,
+            cst.With: self._with,
+            cst.Try: self._try,
+            cst.TryStar: self._try,
+            cst.Match: self._match,
+            cst.FunctionDef: self._definition,
+            cst.ClassDef: self._definition,
+            cst.Return: self._return,
+            cst.Assert: self._assert,
+            cst.Raise: self._raise,
+            cst.Break: self._leap,
+            cst.Continue: self._leap,
+            cst.Del: self._delete,
+        }
 
     def run(self, body: Sequence[cst.CSTNode], frame: Frame) -> None:
         """Run statements in order; ``frame.dead`` is set if the end is not reached."""
@@ -69,25 +92,21 @@ class Statements:
             self._statement(statement, frame)
 
     def _statement(self, node: cst.CSTNode, frame: Frame) -> None:
-        if isinstance(node, cst.SimpleStatementLine | cst.SimpleStatementSuite):
-            for part in node.body:
-                self._simple(part, frame)
-        elif isinstance(node, cst.If):
-            self._if(node, frame)
-        elif isinstance(node, cst.For):
-            iterated = self._evaluator.evaluate(node.iter, frame)
-            each = _element(node.target, iterated)
-            self._loop(node, frame, lambda: self.assign(node.target, each, frame))
-        elif isinstance(node, cst.While):
-            self._loop(node, frame, lambda: self._evaluator.evaluate(node.test, frame))
-        elif isinstance(node, cst.With):
-            self._with(node, frame)
-        elif isinstance(node, cst.Try | cst.TryStar):
-            self._try(node, frame)
-        elif isinstance(node, cst.Match):
-            self._match(node, frame)
-        elif isinstance(node, cst.FunctionDef | cst.ClassDef):
-            self._definition(node, frame)
+        handler = self._by_type.get(type(node))
+        if handler is not None:
+            handler(node, frame)
+
+    def _line(self, node: cst.SimpleStatementLine | cst.SimpleStatementSuite, frame: Frame) -> None:
+        for part in node.body:
+            self._statement(part, frame)
+
+    def _for(self, node: cst.For, frame: Frame) -> None:
+        iterated = self._evaluator.evaluate(node.iter, frame)
+        each = _element(node.target, iterated)
+        self._loop(node, frame, lambda: self.assign(node.target, each, frame))
+
+    def _while(self, node: cst.While, frame: Frame) -> None:
+        self._loop(node, frame, lambda: self._evaluator.evaluate(node.test, frame))
 
     def _with(self, node: cst.With, frame: Frame) -> None:
         for item in node.items:
@@ -109,38 +128,45 @@ class Statements:
         cls = self._flow.tree.classes[node]
         for name, value in inner.env.items():
             if value is not frame.env.get(name) and name not in cls.methods:
-                self._flow.found.attributes[(Instance(cls, None), name)] = value
+                self._flow.store(Instance(cls, None), name, value, anew=True)
 
-    def _simple(self, node: cst.CSTNode, frame: Frame) -> None:
-        evaluate = self._evaluator.evaluate
-        if isinstance(node, cst.Expr):
-            evaluate(node.value, frame)
-        elif isinstance(node, cst.Assign | cst.AnnAssign | cst.AugAssign):
-            self._assignment(node, frame)
-        elif isinstance(node, cst.Return):
-            value = evaluate(node.value, frame) if node.value is not None else NUMBER
-            frame.result = value if frame.result is None else join(frame.result, value)
-            frame.left = join_env(frame.left, frame.env)
-            frame.dead = True
-        elif isinstance(node, cst.Assert):
-            evaluate(node.test, frame)
-        elif isinstance(node, cst.Raise):
-            self._evaluator.inside(node, frame)
-            frame.dead = True
-        elif isinstance(node, cst.Break | cst.Continue):
-            frame.leaps = join_env(frame.leaps, frame.env)
-            frame.dead = True
-        elif isinstance(node, cst.Del) and isinstance(node.target, cst.Name):
+    def _expression(self, node: cst.Expr, frame: Frame) -> None:
+        self._evaluator.evaluate(node.value, frame)
+
+    def _return(self, node: cst.Return, frame: Frame) -> None:
+        value = NUMBER
+        if node.value is not None:
+            value = self._evaluator.evaluate(node.value, frame)
+        frame.result = value if frame.result is None else join(frame.result, value)
+        frame.left = join_env(frame.left, frame.env)
+        frame.dead = True
+
+    def _assert(self, node: cst.Assert, frame: Frame) -> None:
+        self._evaluator.evaluate(node.test, frame)
+
+    def _raise(self, node: cst.Raise, frame: Frame) -> None:
+        self._evaluator.inside(node, frame)
+        frame.dead = True
+
+    def _leap(self, node: cst.Break | cst.Continue, frame: Frame) -> None:
+        del node
+        frame.leaps = join_env(frame.leaps, frame.env)
+        frame.dead = True
+
+    def _delete(self, node: cst.Del, frame: Frame) -> None:
+        if isinstance(node.target, cst.Name):
             frame.env.pop(node.target.value, None)
 
-    def _assignment(self, node: cst.Assign | cst.AnnAssign | cst.AugAssign, frame: Frame) -> None:
-        if isinstance(node, cst.Assign):
-            value = self._evaluator.evaluate(node.value, frame)
-            for target in node.targets:
-                self.assign(target.target, value, frame)
-        elif isinstance(node, cst.AugAssign):
-            self.assign(node.target, self._evaluator.augmented(node, frame), frame)
-        elif node.value is not None:
+    def _assign(self, node: cst.Assign, frame: Frame) -> None:
+        value = self._evaluator.evaluate(node.value, frame)
+        for target in node.targets:
+            self.assign(target.target, value, frame)
+
+    def _augmented(self, node: cst.AugAssign, frame: Frame) -> None:
+        self.assign(node.target, self._evaluator.augmented(node, frame), frame)
+
+    def _annotated(self, node: cst.AnnAssign, frame: Frame) -> None:
+        if node.value is not None:
             self.assign(node.target, self._evaluator.evaluate(node.value, frame), frame)
 
     def _branch(
@@ -209,20 +235,17 @@ class Statements:
 
     def assign(self, target: cst.CSTNode, value: Value, frame: Frame) -> None:
         """Bind a target (name, attribute, subscript or tuple of them) to a value."""
+        if isinstance(target, cst.Name):
+            value = self._flow.believed(target.value, value, frame)
+            self._bind(target.value, value, frame)
+            self._flow.record(target, value)
+            return
         if isinstance(target, cst.Tuple | cst.List):
             parts = unpack(value, len(target.elements))
             for element, part in zip(target.elements, parts, strict=True):
                 if isinstance(element, cst.StarredElement):
                     part = container(part)
                 self.assign(element.value, part, frame)
-            return
-        if isinstance(target, cst.Name):
-            value = self._flow.believed(target.value, value, frame)
-            frame.env[target.value] = value
-            stale = [key for key in frame.env if key.startswith(target.value + ".")]
-            for key in stale:
-                del frame.env[key]
-            self._flow.record(target, value)
             return
         if isinstance(target, cst.Subscript):
             self._evaluator.evaluate(target, frame)
@@ -233,11 +256,15 @@ class Statements:
             if text is not None:
                 frame.env[text] = value
             if holder.instance is not None:
-                place = (holder.instance, target.attr.value)
-                before = self._flow.found.attributes.get(place)
-                after = value if before is None else join(before, value)
-                self._flow.found.attributes[place] = after
+                self._flow.store(holder.instance, target.attr.value, value)
             self._flow.record(target, value)
+
+    def _bind(self, name: str, value: Value, frame: Frame) -> None:
+        """What is known of the attributes of what a name held before says nothing any more."""
+        env, prefix = frame.env, name + "."
+        env[name] = value
+        for key in [key for key in env if key.startswith(prefix)]:
+            del env[key]
 
     def put_into(self, holder: cst.BaseExpression, value: Value, frame: Frame) -> None:
         """``holder[...] = value`` or ``holder.append(value)``: the container's elements change."""

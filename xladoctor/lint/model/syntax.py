@@ -19,6 +19,23 @@ if TYPE_CHECKING:
 
     from libcst.metadata import CodeRange
 
+
+def _hash_in_c() -> None:
+    """Let nodes be hashed by identity as LibCST does it, but not in Python.
+
+    Nodes are the keys of nearly all that is known of them: a large file asks for millions.
+    """
+    own = cst.CSTNode.__hash__
+    waiting: list[type[cst.CSTNode]] = [cst.CSTNode]  # type: ignore[type-abstract]
+    while waiting:
+        kind = waiting.pop()
+        waiting.extend(kind.__subclasses__())
+        if kind.__hash__ is own:
+            kind.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+_hash_in_c()
+
 _DEFINITIONS = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
 
 #: What the walk takes note of.

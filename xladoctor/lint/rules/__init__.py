@@ -47,6 +47,7 @@ What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST n
 ``methods(*names)``            CallSites of ``x.name(...)`` whatever x is
 ``nodes(*types)``              every node of the file (of these types), in source order
 ``name(expr)``                 dotted original of what an expression names, or None
+``named``                      expressions by the dotted originals that they name
 ``value(expr)``                Value: kind, certain, origin, local, element, items
 ``loop(node)``                 innermost Loop around a node in the same function
 ``step_loop(node)``            the STEP loop that runs it on every step, or None
@@ -189,7 +190,6 @@ def _page(
         select="",
         text=f"# {name} ({code})\n\n{text}\n",
         url="",
-        examples=catalogue.examples_of(f"# {name} ({code})\n\n{text}\n"),
     )
 
 

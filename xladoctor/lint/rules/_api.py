@@ -87,10 +87,15 @@ def entry_for(dotted: str) -> Entry | None:
 
 def uses(model: FileModel) -> Iterator[tuple[cst.BaseExpression, str, Entry]]:
     """Expressions that name something of the table: node, full name, row; each chain once."""
-    for node in model.nodes(cst.Attribute, cst.Name):
-        dotted = model.name(node)
-        entry = entry_for(dotted) if dotted is not None else None
-        if dotted is None or entry is None or _in_import(model, node):
+    found = [
+        (node, dotted, entry)
+        for dotted, nodes in model.named.items()
+        if (entry := entry_for(dotted)) is not None
+        for node in nodes
+    ]
+    order = model.tree.order
+    for node, dotted, entry in sorted(found, key=lambda item: order[item[0]]):
+        if _in_import(model, node):
             continue
         parent = model.parent(node)
         if isinstance(parent, cst.Attribute) and (parent.attr is node or _names(model, parent)):

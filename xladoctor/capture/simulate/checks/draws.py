@@ -8,6 +8,7 @@ only what is drawn after the first optimizer step counts, and only while gradien
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,26 @@ _OF_TENSOR = ("bernoulli_", "normal_", "uniform_", "random_", "exponential_")
 STEPS = 2
 #: Lines that are remembered.
 MOST_LINES = 20
+#: When no line was new for so many steps, only every so many steps are looked at: finding the line
+#: of a draw takes longer than the draw.
+SETTLED, EVERY = 3, 16
+
+
+@dataclasses.dataclass(slots=True)
+class _Lines:
+    """What a core knows of its draws.
+
+    Attributes:
+        seeds: Line to the seeds that it drew with, by step.
+        new_at: The last step in which something was noted.
+    """
+
+    seeds: dict[Any, dict[int, int]] = dataclasses.field(default_factory=dict)
+    new_at: int = 0
+
+    def due(self, step: int) -> bool:
+        """Whether to look in this step; the same on all cores that draw at the same lines."""
+        return step - self.new_at <= SETTLED or step % EVERY == 0
 
 
 def install(memory: Memory) -> None:
@@ -76,15 +97,16 @@ class _Look:
             return
         if threading.get_ident() != core.thread:
             return  # a checkpointed block that autograd runs once more
-        if not _draws(self._name, args, kwargs):
+        lines: _Lines = mind.note("draws", _Lines)
+        if not lines.due(mind.steps) or not _draws(self._name, args, kwargs):
             return
         place = place_of(core)
-        lines: dict[Any, dict[int, int]] = mind.note("draws", dict)
-        if place not in lines and len(lines) >= MOST_LINES:
+        if place not in lines.seeds and len(lines.seeds) >= MOST_LINES:
             return
-        seeds = lines.setdefault(place, {})  # of the first steps that draw here
+        seeds = lines.seeds.setdefault(place, {})  # of the first steps that draw here
         if mind.steps in seeds or len(seeds) >= STEPS:
             return
+        lines.new_at = mind.steps
         seeds[mind.steps] = xla.binding("_xla_get_rng_seed")(f"xla:{core.number}")
         if len(seeds) == STEPS:
             told = [f"{step}:{seed}" for step, seed in seeds.items()]

@@ -39,8 +39,8 @@ def function_as_condition(model: FileModel) -> Iterator[Problem]:
     """Find functions that are tested or compared instead of called."""
     if not model.is_xla:
         return
-    for node in model.nodes(cst.Attribute, cst.Name):
-        if model.name(node) not in _ASKED or not _is_surely(model, node):
+    for node in (node for name in sorted(_ASKED) for node in model.named.get(name, ())):
+        if not _is_surely(model, node):
             continue
         outcome = _outcome(model, node)
         if outcome is not None:

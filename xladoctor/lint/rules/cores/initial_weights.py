@@ -59,9 +59,10 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
 
 def _loaded_alone(model: FileModel) -> Iterator[Problem]:
     """``if xm.is_master_ordinal(): model.load_state_dict(...)`` before the training, for good."""
-    if any(_sends(model, call) for call in model.calls()):
+    loading = list(model.methods("load_state_dict"))
+    if not loading or any(_sends(model, call) for call in model.calls()):
         return
-    for call in model.methods("load_state_dict"):
+    for call in loading:
         guard = model.master_only(call.node)
         entry = model.on_every_core(call.node)
         if guard is None or entry is None or call.receiver is None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def _by(what: str) -> dict[str, list[dict[str, Any]]]:
     """Rows of ``ops.toml`` by the functions, methods or modules that they name."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in catalogue.table("ops")["call"]:
+    for row in catalogue.rows("ops", "call"):
         for name in row.get(what, ()):
             found.setdefault(name, []).append(row)
     return found

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.library import Effect
-from xladoctor.lint.model.knowledge import CORE_NUMBERS
+from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
@@ -103,7 +102,8 @@ def _several_cores(model: FileModel, step: CallSite) -> bool:
 
 def _asks_for_cores(model: FileModel, call: CallSite) -> bool:
     """Whether a call is one that only programs for several cores make."""
-    if call.name in CORE_NUMBERS or (call.name or "").endswith(_SEVERAL):
+    tells = model.library.returning(Returns.CORE_NUMBER)
+    if call.name in tells or (call.name or "").endswith(_SEVERAL):
         return True
     events = model.effects.by_call(call)
     return call.name != OPTIMIZER_STEP and any(x.effect is Effect.COLLECTIVE for x in events)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
-from xladoctor.lint.model.knowledge import DEVICES
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
@@ -141,7 +141,10 @@ def _ended_outside(model: FileModel, loop: Loop) -> bool:
     callers = model.callers(function)
     if not callers:
         # What asks for the device itself is no helper that is handed a batch.
-        asks = any(call.name in DEVICES for call in model.reached(function.node))
+        asks = any(
+            call.name in model.library.returning(Returns.DEVICE)
+            for call in model.reached(function.node)
+        )
         return bool(function.parameters) and model.on_every_core(loop.node) is None and not asks
     around = (model.loop(call.node) for call in callers)
     return any(outer is not None and _ends(model, outer) for outer in around)

@@ -1,0 +1,122 @@
+"""Why two ways part: the finding that goes with it, or what the numbers themselves show."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from xladoctor import catalogue
+from xladoctor.findings import Severity
+from xladoctor.verify.records import BAD, MISSING, SAMPLES, SUMS
+
+if TYPE_CHECKING:
+    import array
+    from collections.abc import Iterable, Sequence
+
+    from xladoctor.findings import Finding
+    from xladoctor.verify.records import Record
+    from xladoctor.verify.result import Parting
+
+#: How near two gradients must be to a multiple of each other, relative to their size.
+_NEAR = 1e-3
+
+
+def wrong(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings that make results wrong: those that the table of partings names."""
+    known = {code for row in catalogue.table("partings")["parting"] for code in row["codes"]}
+    known |= {"XLA434", "XLA437"}
+    return tuple(
+        found for found in findings if found.code in known and found.severity is Severity.ERROR
+    )
+
+
+def shown(findings: Sequence[Finding], parting: Parting | None) -> tuple[Finding, ...]:
+    """The findings to show beside the result.
+
+    What only the code says and what would part the ways is refuted if they do not part; what
+    explains the parting is shown.
+    """
+    told = {code for row in catalogue.table("partings")["parting"] for code in row["codes"]}
+    return tuple(
+        found
+        for found in findings
+        if found.confirmed_by != ("lint",)
+        or found.code not in told
+        or (parting is not None and parting.why.startswith(found.code))
+    )
+
+
+def explained(
+    parting: Parting, left: Record, right: Record, findings: Sequence[Finding]
+) -> Parting:
+    """The parting with its reason and the line to change, as far as they are known."""
+    between = "devices" if parting.other == "cpu" else "cores"
+    rows = [
+        row
+        for row in catalogue.table("partings")["parting"]
+        if row["between"] == between and parting.what in row["what"]
+    ]
+    # What the run saw has happened; what only the code says may stand where the run never came.
+    read = [found for found in findings if found.confirmed_by == ("lint",)]
+    for witnesses in ([found for found in findings if found not in read], read):
+        for row in rows:
+            finding = next((found for found in witnesses if found.code in row["codes"]), None)
+            if finding is not None:
+                return dataclasses.replace(
+                    parting,
+                    why=f"{finding.code} ({finding.name}): {row['why']}",
+                    location=finding.locations[0] if finding.locations else parting.location,
+                )
+    return dataclasses.replace(parting, why=_by_numbers(parting, left, right))
+
+
+def _by_numbers(parting: Parting, left: Record, right: Record) -> str:
+    if parting.what != "gradient" or parting.other == parting.way:
+        return ""
+    pair = _sketches(parting, left), _sketches(parting, right)
+    if pair[0] is None or pair[1] is None:
+        return ""
+    if pair[1][BAD] == MISSING:
+        return (
+            f"no gradient arrives there in {parting.way}: it has None where {parting.other} has one"
+        )
+    if pair[0][BAD] == MISSING:
+        return (
+            f"no gradient arrives there in {parting.other}: it has None where {parting.way} has one"
+        )
+    cores = len(right.cores)
+    factor = _factor(pair[0], pair[1])
+    if factor is None or cores < 2:
+        return ""
+    if abs(factor - cores) < _NEAR * cores:
+        return (
+            f"it is {cores} times as large: the gradients of the cores are added up and not "
+            "averaged, or each loss is a sum over its share"
+        )
+    if abs(factor * cores - 1) < _NEAR:
+        return (
+            f"it is 1/{cores} as large: the loss is a sum over the batch, of which each core has a "
+            "share, and the cores' gradients are averaged; or they are averaged twice"
+        )
+    return ""
+
+
+def _sketches(parting: Parting, record: Record) -> array.array[float] | None:
+    for step in record.steps:
+        names = step.names.get(parting.what, ())
+        if step.number == parting.step and parting.name in names:
+            return step.sketches[parting.what][names.index(parting.name)]
+    return None
+
+
+def _factor(one: array.array[float], two: array.array[float]) -> float | None:
+    """By how much the second is larger, if it is a multiple of the first."""
+    ours = [*one[SUMS:SAMPLES], *one[SAMPLES:]]
+    theirs = [*two[SUMS:SAMPLES], *two[SAMPLES:]]
+    size = sum(value * value for value in ours)
+    if not size:
+        return None
+    factor = sum(a * b for a, b in zip(ours, theirs, strict=True)) / size
+    left_over = sum((b - factor * a) ** 2 for a, b in zip(ours, theirs, strict=True))
+    whole = sum(value * value for value in theirs)
+    return factor if left_over <= (_NEAR**2) * whole else None
