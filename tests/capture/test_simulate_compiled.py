@@ -20,6 +20,7 @@ import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
 import torch_xla.distributed.xla_backend
 from torch_xla import runtime as xr
+from torch_xla._internal import rendezvous
 
 
 def main(index, case):
@@ -60,6 +61,13 @@ def compiled(index, value, zeros, keep, found):
 
         return collective
 
+    def in_parts(x):
+        # Tensors made on the CPU cut the graph in parts, of which a later one takes what was
+        # gathered in an earlier one.
+        out = [torch.tensor([0.0]).to(x.device) for _ in range(xr.world_size())]
+        dist.all_gather(out, x)
+        return torch.cat(out)
+
     def broadcast(x):
         return torch.ops._c10d_functional.broadcast(x, 2, "default") * 2
 
@@ -76,6 +84,7 @@ def compiled(index, value, zeros, keep, found):
     run("scattered", into(dist.reduce_scatter_tensor), zeros(1), value(4))
     run("all_to_all", into(dist.all_to_all_single), zeros(4), value(4))
     run("broadcast", broadcast, value(2))
+    run("in_parts", in_parts, value(1))
     function, x = torch.compile(reduced, backend="openxla", fullgraph=True), value(2)
     for _ in range(3):
         x = function(x)
@@ -112,6 +121,7 @@ def direct(index, value, zeros, keep, found):
 
 def counters(index, value, zeros, keep, found):
     keep("unpinned", xm.all_gather(value(2), pin_layout=False))
+    found["store"] = type(rendezvous._store).__name__
     found["gather"] = met.counter_value("xla::AllGather")
     keep("into", xm.all_gather(value(2), output=zeros(8)))
     lists = xm.all_gather([value(1), value(2)], pin_layout=False)
@@ -151,6 +161,7 @@ def test_collectives_have_the_values_of_plain_torch(runs, case):
 
 def test_compiled_functions_run_again_and_after_pending_collectives(runs):
     for found in runs["compiled"].results.values():
+        assert found["in_parts"] == every(1).flatten().tolist()
         assert found["in_place"] == every(3).sum(0).tolist()
         assert found["gathered_into"] == every(2).flatten().tolist()
         total = every(2).sum(0)
@@ -163,6 +174,10 @@ def test_torch_xla_itself_refuses_what_it_cannot_split(runs):
     for found in runs["direct"].results.values():
         assert "does not support arbitrary split sizes" in found["refused"]
         assert found["bfloat16_by_name"] == found["bfloat16"]
+
+
+def test_cores_meet_in_memory_and_need_no_port(runs):
+    assert {found["store"] for found in runs["counters"].results.values()} == {"HashStore"}
 
 
 def test_an_all_gather_without_a_pinned_layout_is_that_of_a_device(runs):

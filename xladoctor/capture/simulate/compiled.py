@@ -87,11 +87,41 @@ def _in_turn(running: Running, turns: Any, original: Callable[..., Any]) -> Any:
         import torch_xla
 
         # What torch_xla does first; afterwards nothing is left for which this core had to meet.
-        torch_xla.sync(reset_scope=False)
+        if taking_out():
+            with _out_of_turn(turns, getattr(args[0], "xla_args", ())):
+                torch_xla.sync(reset_scope=False)
+        else:
+            torch_xla.sync(reset_scope=False)
         with _turn(core, turns):
             return original(*args, **kwargs)
 
     return extract
+
+
+def left_over() -> list[Any]:
+    """The inputs of the next part of a graph that this thread takes out, to be run first."""
+    return list(getattr(_thread, "left", ()))
+
+
+@contextlib.contextmanager
+def _out_of_turn(turns: Any, inputs: Any) -> Iterator[None]:
+    """Let the others have their turns while the inputs of the next part are run.
+
+    Where an operation runs on the CPU, a graph comes in parts, and what the parts before have made
+    is run before the next one is taken out: by all cores together if it holds a collective.
+    """
+    depth, _thread.turns = _thread.turns, 0
+    _thread.left = [one for one in inputs if getattr(one, "is_xla", False)]
+    for _ in range(depth):
+        turns.release()
+    try:
+        yield
+    finally:
+        _thread.left = []
+        for _ in range(depth):
+            while not turns.acquire(timeout=_POLL_SECONDS):
+                pass  # the others end their turns, also when the run is over
+        _thread.turns = depth
 
 
 @contextlib.contextmanager

@@ -150,7 +150,7 @@ def _groups_by_thread() -> None:
             distributed._world = world.ThreadLocalWorld()
             bindings: Any = importlib.import_module("torch")._C
             bindings._distributed_c10d._set_thread_isolation_mode(True)
-            _meet_in_memory(distributed)
+            _meet_in_memory()
         except (ImportError, AttributeError):
             pass  # only torch.distributed will not work then, and says so itself
         return original(*args, **kwargs)
@@ -167,9 +167,10 @@ def _groups_by_thread() -> None:
     group.__init__ = init
 
 
-def _meet_in_memory(distributed: Any) -> None:
+def _meet_in_memory() -> None:
     """Let ``init_method="xla://"`` meet without a port: two runs on one machine would share it."""
     rendezvous: Any = importlib.import_module("torch_xla._internal.rendezvous")
+    distributed: Any = importlib.import_module("torch.distributed")
     if getattr(rendezvous, "_store", "") is None:
         rendezvous._store = distributed.HashStore()
 

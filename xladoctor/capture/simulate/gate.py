@@ -162,6 +162,10 @@ class Gate:
         """Meet the other cores if the graph about to be launched holds a collective."""
         if call.what == "_run_cached_graph":
             return self._meet_compiled(core, call)
+        left = compiled.left_over()
+        if left and call.what == "_xla_step_marker" and self._holds_collective(left):
+            brings = self._pending(core, left, Call(LAUNCH, "part of a compiled graph", None))
+            return core.crew.meet(core, "launch left over", "a part of a compiled graph", brings)
         if not core.collectives:
             return None
         if call.what == "_xla_sync_multi":
