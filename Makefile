@@ -104,6 +104,16 @@ site: $(VENV)/.installed-dev  ## the documentation as a site, in build/site
 	$(BIN)/python -m mkdocs build --quiet
 	@echo "build/site/index.html"
 
+# A checkout of pytorch/xla at the version that tests/conformance/upstream.toml names. A run that was
+# cut off goes on where it was; remove .xladoctor/conformance.json to begin again.
+PTXLA ?=
+CORES ?= 2,8,4
+
+.PHONY: conformance
+conformance: $(VENV)/.installed-dev  ## upstream's own multi-core tests on simulated cores (hours): PTXLA=folder
+	@mkdir -p .xladoctor
+	$(BIN)/python -m tests.conformance.run $(PTXLA) --cores $(CORES) --json .xladoctor/conformance.json
+
 .PHONY: clean
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .xladoctor build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -32,7 +32,9 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "Exit codes: 0 nothing found; 1 findings, or a limit was broken; 2 xladoctor could not do"
     yield "its work. `profile` passes on the command's own exit code if it is not 0."
-    top = click.Context(cli, info_name="xladoctor", terminal_width=_WIDTH, max_content_width=_WIDTH)
+    # With the settings of the program: a command keeps the help option that it is asked for first.
+    settings = {**cli.context_settings, "terminal_width": _WIDTH, "max_content_width": _WIDTH}
+    top = click.Context(cli, info_name="xladoctor", **settings)
     for name in cli.list_commands(top):
         command = cli.get_command(top, name)
         assert command is not None

@@ -54,7 +54,8 @@ def test_commands_are_shown() -> None:
 def test_what_is_shown_is_a_command(page: Path, command: str) -> None:
     """Each option of it exists, and takes what it is given; nothing is run."""
     words = shlex.split(command.replace("$(hostname)", "host").removeprefix("$ "))[1:]
-    top = click.Context(cli, info_name="xladoctor")
+    # As the program starts them: a command keeps the help option that it is first asked for.
+    top = click.Context(cli, info_name="xladoctor", **cli.context_settings)
     found: click.Command | None = cli.get_command(top, words[0])
     assert found is not None, command
     if isinstance(found, click.Group) and len(words) > 1:
@@ -63,7 +64,7 @@ def test_what_is_shown_is_a_command(page: Path, command: str) -> None:
         # Files of examples need not be there; nothing that is eager (--version) may run.
         option.is_eager, option.callback = False, None
     try:
-        found.make_context(words[0], words[1:], resilient_parsing=False)
+        found.make_context(words[0], words[1:], parent=top, resilient_parsing=False)
     except click.UsageError as error:
         if "does not exist" not in error.message:
             pytest.fail(f"{name(page)}: {command}: {error.message}")

@@ -28,15 +28,25 @@ if TYPE_CHECKING:
 
 #: Which codes may find which family of labels. A family without a rule yet counts as missed.
 CODES = {
-    "host-sync": ("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113"),
-    "host-sync-eval": ("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113"),
+    "host-sync": ("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),
+    "host-sync-eval": (
+        "XLA101",
+        "XLA102",
+        "XLA103",
+        "XLA104",
+        "XLA105",
+        "XLA109",
+        "XLA113",
+        "XLA114",
+    ),
     "host-sync-log": (
-        *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113"),
+        *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),
         *("XLA903", "XLA905"),
     ),
     "dynamic-shape": ("XLA201", "XLA202", "XLA204", "XLA209"),
     "last-batch-shape": ("XLA203", "XLA905"),
-    "missing-barrier": ("XLA301",),
+    "missing-barrier": ("XLA301", "XLA319"),
+    "graph-cut": ("XLA319",),
     "missing-optimizer-step": ("XLA302",),
     "print-all-ranks": ("XLA401",),
     "sampler": ("XLA402", "XLA434"),

@@ -1,7 +1,7 @@
 """What N simulated cores cost: steps per second and memory, watched by xladoctor and not.
 
     make bench
-    python tests/benchmarks/simulated_cores.py --cores 1 2 4 8 16 --pairs 3
+    python tests/benchmarks/simulated_cores.py --cores 1 2 4 8 16 32 --pairs 3
 
 The first line is the program in a process of its own, on one device and without xladoctor; all
 ratios are to what stands beside or above them in the same table, so they are of one machine and one

@@ -27,9 +27,9 @@ def _here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["--simulate-cores", "0", "--", "true"], "a whole number from 1 to 16, not '0'"),
-        (["--simulate-cores", "17", "--", "true"], "a whole number from 1 to 16, not '17'"),
-        (["--simulate-cores", "x", "--", "true"], "a whole number from 1 to 16, not 'x'"),
+        (["--simulate-cores", "0", "--", "true"], "a whole number from 1 to 32, not '0'"),
+        (["--simulate-cores", "33", "--", "true"], "a whole number from 1 to 32, not '33'"),
+        (["--simulate-cores", "x", "--", "true"], "a whole number from 1 to 32, not 'x'"),
         (
             ["--simulate-cores", "2", "--", "torchrun", "--nproc-per-node=2", "train.py"],
             "--simulate-cores does not run under torchrun",

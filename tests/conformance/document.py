@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import fnmatch
 from typing import TYPE_CHECKING
 
 from tests.conformance.table import OWNERS
@@ -76,8 +77,17 @@ def page(known: Table, outcomes: Sequence[Outcome]) -> str:
         _WORDS,
         _of_failures(known, outcomes),
     ]
-    skipped = _of_skips(known, outcomes)
-    return "\n".join(parts + skipped)
+    return "\n".join(parts + _of_skips(known, outcomes) + _not_run(known, outcomes))
+
+
+def _not_run(known: Table, outcomes: Sequence[Outcome]) -> list[str]:
+    """The rows of the table of which no test has been run."""
+    ran = {one.test.partition("::")[0] for one in outcomes}
+    missing = [one for one in known.patterns if not any(fnmatch.fnmatch(path, one) for path in ran)]
+    if not missing:
+        return []
+    names = ", ".join(f"`{one}`" for one in missing)
+    return [f"## What has not been run yet\n\n{names}: `make conformance` runs them too.\n"]
 
 
 def _of_files(outcomes: Sequence[Outcome], every: Sequence[int]) -> str:

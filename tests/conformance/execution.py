@@ -21,7 +21,14 @@ from typing import Any
 PROJECT = Path(__file__).parents[2]
 _WIDENED = Path(__file__).with_name("widened")
 #: Characters of a failure that are kept.
-_KEPT = 3000
+_KEPT = 1200
+#: What of it says nothing of the failure: where things are on this machine, and what xladoctor says
+#: of any run.
+_NOISE = (
+    (re.compile(r"(?:/[\w.+@-]+)+/(?=(?:site-packages|test|xladoctor|run|lib/python[\d.]+)/)"), ""),
+    (re.compile(r"(?:/[\w.+@-]+)*/conformance-\w+"), "FOLDER"),
+    (re.compile(r"^xladoctor: (?:profiling|the command|the report|see it).*\n?", re.MULTILINE), ""),
+)
 #: What upstream's scripts print where they do nothing on this device.
 _SCRIPT_SKIPS = re.compile(r".*(?:is not a TPU|skip this test|does not support replication).*")
 
@@ -66,6 +73,13 @@ class File:
     widen: bool = True
 
 
+def shown(text: str) -> str:
+    """The end of what a test has said, as far as it tells anything of its failure."""
+    for pattern, instead in _NOISE:
+        text = pattern.sub(instead, text)
+    return text.strip()[-_KEPT:]
+
+
 def run(checkout: Path, file: File, cores: int, limit: float, devices: int = 0) -> list[Outcome]:
     """Run all tests of a file.
 
@@ -93,11 +107,11 @@ def run(checkout: Path, file: File, cores: int, limit: float, devices: int = 0) 
             if "end" in row:
                 text = row["text"] if row["outcome"] != "passed" else ""
                 name = f"{file.path}::{row['end']}"
-                outcomes.append(Outcome(name, cores, row["outcome"], text[-_KEPT:], told))
+                outcomes.append(Outcome(name, cores, row["outcome"], shown(text), told))
                 done.append(row["end"])
         if begun is not None:
             outcomes.append(
-                Outcome(f"{file.path}::{begun}", cores, ended.how, ended.text[-_KEPT:], told)
+                Outcome(f"{file.path}::{begun}", cores, ended.how, shown(ended.text), told)
             )
             done.append(begun)
             continue
@@ -118,9 +132,9 @@ def _of_script(file: File, cores: int, ended: _Ended) -> Outcome:
     skips = _SCRIPT_SKIPS.search(ended.text)
     if ended.how == "late" or ended.code != 0:
         how = "late" if ended.how == "late" else "failed"
-        return Outcome(file.path, cores, how, ended.text[-_KEPT:], ended.told)
+        return Outcome(file.path, cores, how, shown(ended.text), ended.told)
     if skips:
-        return Outcome(file.path, cores, "skipped", skips[0][-_KEPT:], ended.told)
+        return Outcome(file.path, cores, "skipped", shown(skips[0]), ended.told)
     return Outcome(file.path, cores, "passed", "", ended.told)
 
 

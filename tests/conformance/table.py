@@ -71,6 +71,11 @@ class Table:
     _files: tuple[dict[str, Any], ...]
     _left_out: tuple[dict[str, Any], ...]
 
+    @property
+    def patterns(self) -> list[str]:
+        """Where the tests are, inside a checkout."""
+        return list(dict.fromkeys(path for row in self._files for path in row["paths"]))
+
     def files(self, checkout: Path) -> list[File]:
         """The files of tests of a checkout, in the order of the table."""
         found: dict[str, File] = {}

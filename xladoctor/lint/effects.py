@@ -231,7 +231,16 @@ class Effects:
     def ends_graph(self, call: CallSite) -> bool:
         """Whether a call by itself ends the pending graph."""
         name = self.name(call)
-        return name is not None and Effect.GRAPH_END in name.effects and self._holds(call, name)
+        if name is not None and Effect.GRAPH_END in name.effects and self._holds(call, name):
+            return True
+        return self._next_of_device_loader(call)
+
+    def _next_of_device_loader(self, call: CallSite) -> bool:
+        """``next(batches)`` of a device loader's iterator ends the step before."""
+        given = call.argument(0, "") if call.name == "builtins.next" else None
+        if call.method == "__next__" and call.name is None:
+            given = call.receiver
+        return given is not None and self._model.value(given).kind is Kind.DEVICE_LOADER
 
     def ran_before(self, node: cst.CSTNode, value: cst.BaseExpression, loop: Loop) -> bool:
         """Whether the graph that computes a value may have ended when a node reads it.
@@ -251,6 +260,22 @@ class Effects:
             if any(first < order[place] < order[node] for place in places):
                 return True
         return False
+
+    def ends_between(
+        self, first: cst.CSTNode, second: cst.CSTNode, loop: Loop
+    ) -> Sequence[cst.CSTNode]:
+        """The calls of a node's function that end the graph between two nodes of one iteration."""
+        model, function = self._model, self._model.function_of(second)
+        order = model.tree.order
+        within = loop.node if loop.function is function or loop.implicit else None
+        ends = [call for call in model.reached(loop.node) if self.ends_graph(call)]
+        places = {place: None for call in ends for place in self._places(call, function, loop)}
+        return [
+            place
+            for place in sorted(places, key=order.__getitem__)
+            if order[first] < order[place] < order[second]
+            and (within is None or within in model.tree.ancestors(place))
+        ]
 
     def ends_behind(self, node: cst.CSTNode, loop: Loop) -> bool:
         """Whether something ends the graph behind a node, in the same iteration of a loop."""

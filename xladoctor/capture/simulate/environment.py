@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: How many cores can be simulated in one process.
-MAX_CORES = 16
+MAX_CORES = 32
 
 #: Why a launcher of processes and simulated cores do not go together, and what to do.
 ONE_PROCESS = (

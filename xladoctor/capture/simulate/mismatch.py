@@ -32,6 +32,15 @@ ON_A_TPU = (
     "in the same order"
 )
 
+#: What differs is the part of a tensor that each core takes, but after a collective of the graph:
+#: XLA's CPU runtime lets a collective meet that of the same executable only, and torch_xla cannot
+#: run the first half of a graph, because the second would run it again.
+AFTER_A_COLLECTIVE = (
+    "Each takes another part of a tensor. On a TPU such a program runs; on simulated cores only "
+    "cores with the same graph can meet, and what differs comes after a collective of this graph: "
+    "call torch_xla.sync() behind that collective"
+)
+
 #: Groups of cores that a sentence tells apart.
 _GROUPS_SHOWN = 4
 
@@ -119,8 +128,10 @@ def _of_groups(
         "texts": texts,
         "place": user_frame(thread),
     }
-    if kind == SHARES and not stops:
-        return Mismatch("graphs-vary", "", facts, stops=False)
+    if kind == SHARES:
+        message = f"xladoctor: {_who(groups, few)} for the same launch{user_place(thread)}. "
+        message = message + AFTER_A_COLLECTIVE if stops else ""
+        return Mismatch("graphs-differ" if stops else "graphs-vary", message, facts, stops)
     lines = (place_named(*line) for line in comparison.lines(mine, theirs))
     facts["cause_place"] = next((line for line in lines if line is not None), None)
     if number is not None:

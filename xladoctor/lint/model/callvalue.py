@@ -72,6 +72,10 @@ class CallEvaluator:
         if isinstance(node.func, cst.Attribute) and name is None:
             receiver = self._evaluator.evaluate(node.func.value, frame)
         arguments = self._evaluator.arguments(node, frame)
+        if name in know.TOKENIZERS or any(key == "return_tensors" for key, _ in arguments):
+            # A BatchEncoding, or the tensor of ``clip.tokenize``, is made on the host.
+            tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
+            return tensor if name in know.TOKENIZERS else container(tensor)
         if name is not None:
             return self._named(node, name, arguments, frame)
         definition = self._flow.names.definition(node.func)
@@ -116,7 +120,7 @@ class CallEvaluator:
 
     def _construct(self, node: cst.Call, cls: Class, arguments: Arguments) -> Value:
         instance = self._flow.made(node, cls)
-        kind = Kind.MODEL if self._flow.is_module(cls) else Kind.OBJECT
+        kind = Kind.MODEL if self._flow.hooks.is_module(cls) else Kind.OBJECT
         value = Value(kind, certain=True, origin=node, instance=instance)
         method = self._flow.method(cls, "__init__")
         if method is not None:
@@ -133,15 +137,20 @@ class CallEvaluator:
             method = self._flow.method(called.instance.cls, name)
             if method is not None:
                 result = self.enter(node, method, called, arguments)
+        values = [value for _, value in arguments]
         if called.kind in {Kind.MODEL, Kind.LOSS}:
             if result.kind in {Kind.DEVICE_TENSOR, Kind.CONTAINER, Kind.CPU_TENSOR}:
                 return result
-            return self._model_output(node, called, [value for _, value in arguments])
+            return self._model_output(node, called, values)
+        if called.kind is Kind.OBJECT and called.instance is None:
+            # Of another package: who takes what it gives back to the host believes it elsewhere.
+            local = any(value.local for value in values)
+            return Value(local=local, made_of_device=_any_on_device(values))
         return result
 
     def _model_output(self, node: cst.Call, model: Value, values: Sequence[Value]) -> Value:
         local = any(value.local for value in values)
-        if any(value.holds_device_tensor for value in values) or model.on_device:
+        if _any_on_device(values) or model.on_device:
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values) or node, local=local)
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
@@ -156,6 +165,8 @@ class CallEvaluator:
             return self._builtin(name, arguments)
         if name in know.REDUCES:
             return self._reduced(node, name, values, frame)
+        if name == know.AVERAGED_MODEL:
+            return _wrapped(values, node, name)
         returned = self._flow.library.returns(name)
         if returned is not None:
             return self._returned(node, returned, name, arguments)
@@ -168,7 +179,9 @@ class CallEvaluator:
         if name == "torch.device":
             return self._torch_device(node, values)
         if name.startswith("torch."):
-            return self._tensor_function(node, arguments, made_here=False)
+            made = self._tensor_function(node, arguments, made_here=False)
+            norm = name in know.GRADIENT_NORMS and made.kind is Kind.UNKNOWN
+            return Value(Kind.DEVICE_TENSOR, origin=node) if norm and self._flow.steps() else made
         if name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
             self._ignite(arguments)
         return self._library(node, name, values)
@@ -344,14 +357,30 @@ class CallEvaluator:
             return Value(Kind.MODEL, origin=node, type_name=name)
         if last[:1].isupper() and _trains_parameters(node):
             return Value(Kind.OPTIMIZER, origin=node)
+        if last[:1].isupper() and know.AVERAGE_NAME.search(last) and _is_model(values):
+            return _wrapped(values, node, name)
         if last[:1].isupper():
             kind = Kind.LOSS if last.endswith(("Loss", "Criterion")) else Kind.OBJECT
             return Value(kind, certain=True, origin=node, type_name=name)
         local = any(value.local for value in values)
-        given = any(value.holds_device_tensor for value in values)
+        given = _any_on_device(values)
         if given and know.LOSS_FUNCTION.search(last):
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values), local=local)
         return Value(local=local, made_of_device=given)
+
+
+def _any_on_device(values: Sequence[Value]) -> bool:
+    return any(value.holds_device_tensor for value in values)
+
+
+def _is_model(values: Sequence[Value]) -> bool:
+    return bool(values) and values[0].kind is Kind.MODEL
+
+
+def _wrapped(values: Sequence[Value], node: cst.CSTNode, name: str) -> Value:
+    """A copy of a model, or a model around it: where the first is, it is too."""
+    on = values[0].on_device if _is_model(values) else False
+    return Value(Kind.MODEL, certain=True, origin=node, on_device=on, type_name=name)
 
 
 def _trains_parameters(node: cst.Call) -> bool:

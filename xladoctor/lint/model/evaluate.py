@@ -187,6 +187,8 @@ class Evaluator:
             return Value(Kind.DEVICE, origin=node) if name == "device" else UNKNOWN
         if holder.made_of_device and name not in know.HOST_ATTRIBUTES:
             return holder
+        if holder.kind is Kind.MODEL and know.INNER_MODELS.search(name):
+            return Value(Kind.MODEL, origin=holder.origin, on_device=holder.on_device)
         return self.guess(name) if dotted_text(node) is not None else UNKNOWN
 
     def _tensor_attribute(self, holder: Value, name: str) -> Value:
@@ -262,7 +264,10 @@ class Evaluator:
             ):
                 return _asks_for_master(number, operator, other.value)
         tensor = functools.reduce(combine, rest, left)
-        if tensor.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY}:
+        if (
+            tensor.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY}
+            or tensor.made_of_device
+        ):
             return tensor
         return NUMBER.but(local=local)
 
@@ -371,7 +376,7 @@ def combine(left: Value, right: Value) -> Value:
     if Kind.CONTAINER in {left.kind, right.kind}:
         return left if left.kind is Kind.CONTAINER else right
     if Kind.UNKNOWN in {left.kind, right.kind}:
-        return Value(local=local)
+        return Value(local=local, made_of_device=left.made_of_device or right.made_of_device)
     return NUMBER.but(local=local)
 
 

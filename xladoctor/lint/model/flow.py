@@ -22,16 +22,15 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.evaluate import Evaluator
 from xladoctor.lint.model.evidence import Evidence
 from xladoctor.lint.model.facts import Context, Facts
+from xladoctor.lint.model.hooks import Hooks
 from xladoctor.lint.model.runs import Run, Runs
 from xladoctor.lint.model.statements import Frame, Statements, join_env
 from xladoctor.lint.model.syntax import Class, Function, Tree
 from xladoctor.lint.model.values import (
     NOTHING,
-    NUMBER,
     UNKNOWN,
     Instance,
     Kind,
@@ -84,7 +83,7 @@ class Flow:
         self.evaluator = Evaluator(self)
         self.statements = Statements(self, self.evaluator)
         self._evidence = Evidence(tree, names)
-        self._is_module: dict[Class, bool] = {}
+        self.hooks = Hooks(tree, names)
         self._running: list[Function] = []
         self._waiting: dict[Context, None] = {}
         self._entered: set[Function] = set()
@@ -166,23 +165,6 @@ class Flow:
                 if found is not None:
                     return found
         return None
-
-    def inherits(self, cls: Class, names: frozenset[str], depth: int = 4) -> bool:
-        """Whether a class has one of these base classes, through classes of this file too."""
-        for base in cls.bases:
-            if (self.names.resolve(base) or "") in names:
-                return True
-            outer = self.names.definition(base)
-            if depth and isinstance(outer, Class) and self.inherits(outer, names, depth - 1):
-                return True
-        return False
-
-    def is_module(self, cls: Class) -> bool:
-        """Whether its objects are models."""
-        if cls not in self._is_module:
-            names = know.MODULES | know.LIGHTNING_MODULES
-            self._is_module[cls] = self.inherits(cls, names)
-        return self._is_module[cls]
 
     def enter(
         self,
@@ -314,12 +296,14 @@ class Flow:
             for context in waiting:
                 self._run(*context)
 
-    def _contexts(self, function: Function) -> list[Instance | None]:
+    def _contexts(self, function: Function) -> Sequence[Instance | None]:
         """For a function that nothing in the file is seen to call: the objects it may belong to."""
         owner = function.owner
         if owner is None or function.is_static:
             return [None]
-        return list(self.found.instances.get(owner, ())) or [Instance(owner, None)]
+        # A factory further down made them in the round before.
+        made = {**self.known.instances.get(owner, {}), **self.found.instances.get(owner, {})}
+        return [*made][:_MOST_CONTEXTS] or [Instance(owner, None)]
 
     def _run_module(self, module: cst.Module) -> Run:
         frame = Frame(None, None)
@@ -376,33 +360,21 @@ class Flow:
             default = self.evaluator.evaluate(param.default, frame) if param.default else None
             value = given.get(name)
             if value is None:
-                value = self._guess_parameter(function, index, param) or default or UNKNOWN
+                value = self._passed(function, index, param, default)
             frame.env[name] = self.believed(name, value, frame)
         for star in (params.star_arg, params.star_kwarg):
             if isinstance(star, cst.Param):
                 frame.env[star.name.value] = given.get(star.name.value, UNKNOWN)
         if function.owner is not None and not function.is_static and function.parameters:
-            kind = Kind.MODEL if self.is_module(function.owner) else Kind.OBJECT
+            kind = Kind.MODEL if self.hooks.is_module(function.owner) else Kind.OBJECT
             instance = frame.instance or Instance(function.owner, None)
             frame.env[function.parameters[0]] = Value(kind, certain=True, instance=instance)
 
-    def _guess_parameter(self, function: Function, index: int, param: cst.Param) -> Value | None:
-        """What a framework or PyTorch passes to a method of that name."""
-        if not self.believes() or function.owner is None or index == 0:
-            return None
-        if param.default is not None or _is_host_annotation(param):
-            return None
-        if know.NUMBER_NAME.search(param.name.value):
-            return None
-        steps = know.LIGHTNING_STEPS | know.LIGHTNING_EVALS
-        lightning = function.name in steps and self.inherits(function.owner, know.LIGHTNING_MODULES)
-        if lightning and index > 1:
-            return NUMBER
-        if lightning or (function.name == "forward" and self.is_module(function.owner)):
-            return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
-        return None
-
-
-def _is_host_annotation(param: cst.Param) -> bool:
-    annotation = param.annotation.annotation if param.annotation else None
-    return isinstance(annotation, cst.Name) and annotation.value in {"int", "bool", "str", "float"}
+    def _passed(
+        self, function: Function, index: int, param: cst.Param, default: Value | None
+    ) -> Value:
+        """What a parameter holds that no call in the program gives."""
+        given = self.hooks.given(function, index, param) if self.believes() else None
+        if given is None:
+            return default or UNKNOWN
+        return given if default is None else join(given, default)

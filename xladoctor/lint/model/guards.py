@@ -60,13 +60,20 @@ class Guards:
     def rare(self, node: cst.CSTNode) -> bool:
         """Whether a node runs only in a few iterations of the loop around it, or on failure."""
         child = node
+        leaving: list[bool] = []
         for parent in self._tree.ancestors(node):
             if isinstance(parent, cst.Raise | cst.ExceptHandler):
                 return True
             if isinstance(parent, _FUNCTIONS | cst.For | cst.While):
+                # ``return`` ends a loop of the function, but not the one that calls the function.
+                in_loop = isinstance(parent, cst.For | cst.While)
+                if any(in_loop or not returns for returns in leaving):
+                    return True
                 break
-            if isinstance(parent, cst.If) and child is not parent.test and _leaves_loop(child):
-                return True
+            if isinstance(parent, cst.If) and child is not parent.test:
+                last = _leaves_loop(child)
+                if last is not None:
+                    leaving.append(isinstance(last, cst.Return))
             child = parent
         return any(
             self._every_so_often(guard.test, guard.when) or self._on_fault(guard)
@@ -223,13 +230,13 @@ def _leaves(block: cst.BaseSuite) -> bool:
     return isinstance(last, _LEAVE)
 
 
-def _leaves_loop(node: cst.CSTNode) -> bool:
-    """Whether a branch ends the loop it stands in, so that it runs at most once."""
+def _leaves_loop(node: cst.CSTNode) -> cst.CSTNode | None:
+    """What ends the loop that a branch stands in, so that it runs at most once."""
     if isinstance(node, cst.Else):
         node = node.body
     if not isinstance(node, cst.BaseSuite) or not node.body:
-        return False
+        return None
     last = node.body[-1]
     if isinstance(last, cst.SimpleStatementLine):
         last = last.body[-1]
-    return isinstance(last, cst.Raise | cst.Break | cst.Return)
+    return last if isinstance(last, cst.Raise | cst.Break | cst.Return) else None

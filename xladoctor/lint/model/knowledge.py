@@ -35,6 +35,29 @@ TENSOR_ATTRIBUTES = frozenset({"data", "grad", "T", "mT", "H", "real", "imag", "
 #: Methods that only look for other places of the same data structure.
 VIEWS = frozenset({"items", "values", "keys", "copy", "pop", "get", "popitem"})
 
+#: The norm of gradients: a tensor where they are.
+GRADIENT_NORMS = frozenset(
+    f"torch.nn.utils.{name}" for name in ["clip_grad_norm_", "clip_grad_norm", "get_total_norm"]
+)
+#: The same as methods of models (FSDP), Accelerate's and Fabric's objects.
+GRADIENT_NORM_METHODS = frozenset({"clip_grad_norm_", "clip_gradients", "get_grad_norm"})
+#: Methods of models that give their parameters or buffers.
+TENSORS_OF_MODELS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
+AVERAGED_MODEL = "torch.optim.swa_utils.AveragedModel"
+#: Classes of averaged models by their names.
+AVERAGE_NAME = re.compile(r"EMA|Ema(?![a-z])|Averaged?Model|MovingAverage|Polyak|Teacher")
+#: Attributes of a model that are the model within, or a part of it.
+INNER_MODELS = re.compile(
+    r"^_?(module|(ema_|base_|averaged_|shadow_|inner_|orig_|wrapped_)?(model|mod|net)|ema|backbone|encoder"
+    r"|decoder|head|classifier|unet|vae|transformer|text_encoder|student|teacher|generator)$"
+)
+#: Methods of models that give tensors for the tensors they are given.
+FORWARD_METHODS = re.compile(
+    r"^(module|forward|encode|decode|embed|generate|sample|reconstruct)(_|$)"
+    r"|^(extract|get)_\w*features$"
+)
+#: Methods of models whose answers are no tensors.
+ANSWERS = re.compile(r"^_?(is|has|get|should|num|count|log|print|save|load|check|set|add)_|^log$")
 #: Attributes of framework objects that tell the master core.
 MASTER_ATTRIBUTES = frozenset(
     {"is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero"}
@@ -45,6 +68,7 @@ MASTER_NAME = re.compile(
 )
 #: Lightning Fabric by what everybody calls it, and its methods that put things on the device.
 FABRICS = frozenset({"fabric", "_fabric"})
+FABRIC_CLASS = "lightning.fabric.Fabric"
 FABRIC_METHODS = frozenset(
     {"setup", "setup_module", "setup_optimizers", "setup_dataloaders", "to_device"}
 )
@@ -61,6 +85,8 @@ REDUCES = frozenset(
 )  # fmt: skip
 REDUCE_METHODS = frozenset({"gather", "reduce", "gather_for_metrics", "all_gather"})
 
+#: Functions that make a tensor of texts.
+TOKENIZERS = frozenset({"clip.tokenize", "open_clip.tokenize", "clip.clip.tokenize"})
 #: Functions that run a function on every core: (name, position of the function, its keyword).
 SPAWNERS = {
     f"{XMP}.spawn": "fn",
@@ -108,10 +134,39 @@ EVAL_NAME = re.compile(r"val|test|eval|infer|predict", re.IGNORECASE)
 #: Base classes of models and of modules whose methods a framework calls once per batch.
 MODULES = frozenset({"torch.nn.Module", "torch.nn.Sequential", "transformers.PreTrainedModel"})
 LIGHTNING_MODULES = frozenset({"lightning.pytorch.LightningModule"})
-LIGHTNING_STEPS = frozenset({"training_step", "training_step_end", "on_train_batch_end"})
+LIGHTNING_STEPS = frozenset(
+    {
+        "training_step", "training_step_end", "on_train_batch_end", "optimizer_step",
+        "on_after_backward", "on_before_backward", "on_before_optimizer_step",
+    }
+)  # fmt: skip
 #: Ignite's engines, which call a function for every batch; and those that hand what it made to a
 #: function of their own: input, target, output and, in training, the loss.
 IGNITE_ENGINES = frozenset({"ignite.engine.Engine", "ignite.engine.engine.Engine"})
 IGNITE_TRAINER = "ignite.engine.create_supervised_trainer"
 IGNITE_EVALUATOR = "ignite.engine.create_supervised_evaluator"
-LIGHTNING_EVALS = frozenset({"validation_step", "test_step", "predict_step"})
+LIGHTNING_EVALS = frozenset(
+    {
+        "validation_step", "test_step", "predict_step", "validation_step_end", "test_step_end",
+        "on_validation_batch_end", "on_test_batch_end",
+    }
+)  # fmt: skip
+#: The Trainer of transformers and of what is built on it, and the methods that it calls for each
+#: batch.
+TRAINERS = frozenset(
+    f"{module}Trainer"
+    for module in [
+        "transformers.", "transformers.Seq2Seq", "transformers.trainer.", "trl.SFT", "trl.DPO",
+        "transformers.trainer_seq2seq.Seq2Seq", "optimum.neuron.Neuron", "optimum.tpu.",
+        "sentence_transformers.SentenceTransformer",
+    ]
+)  # fmt: skip
+TRAINER_STEPS = frozenset({"compute_loss", "training_step"})
+TRAINER_EVALS = frozenset({"prediction_step"})
+#: Objects that scale a loss, go backward and step.
+SCALER_NAME = re.compile(r"scaler$", re.IGNORECASE)
+#: Functions that are one step by their names.
+STEP_NAME = re.compile(
+    r"^_?((do_|run_|one_|single_)?(train(ing)?|optimi[sz]ation|update|fit)_?(one_?)?(step|batch|iter(ation)?))(_fn)?$"
+    r"|^_?(forward_(and_)?backward|optimi[sz]e_parameters|train_one_(step|batch|iter)|step_fn)$"
+)

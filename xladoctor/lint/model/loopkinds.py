@@ -64,9 +64,13 @@ class Loops:
         """The calls and loops that stand in each loop, in order."""
         found: dict[LoopNode, dict[cst.CSTNode, None]] = {loop: {} for loop in self._tree.loops}
         for node in (*self._tree.calls, *self._tree.loops):
+            child: cst.CSTNode = node
             for parent in self._tree.ancestors(node):
                 if isinstance(parent, cst.For | cst.While | cst.CompFor):
                     found[parent][node] = None
+                elif isinstance(parent, cst.BaseComp) and child is not parent.for_in:
+                    found[parent.for_in][node] = None
+                child = parent
         return found
 
     @functools.cached_property
@@ -138,7 +142,11 @@ class Loops:
         name = self._names.resolve(call.func)
         if name is not None:
             return name in {f"{know.XM}.optimizer_step", f"{know.XM}.reduce_gradients"}
-        if not isinstance(call.func, cst.Attribute) or self._flow.target(call) is not None:
+        if self._flow.target(call) is not None:
+            return False
+        if self._scales(call):
+            return True
+        if not isinstance(call.func, cst.Attribute):
             return False
         method = call.func.attr.value
         if method in {"backward", "manual_backward"}:
@@ -148,25 +156,44 @@ class Loops:
         holders = [call.func.value, *(argument.value for argument in call.args[:1])]
         return any(self._flow.value(holder).kind is Kind.OPTIMIZER for holder in holders)
 
+    def _scales(self, call: cst.Call) -> bool:
+        """``loss_scaler(loss, optimizer)``: an object that goes backward and steps (timm)."""
+        name = (dotted_text(call.func) or "").rpartition(".")[2]
+        return bool(know.SCALER_NAME.search(name)) and any(
+            self._flow.value(argument.value).kind is Kind.OPTIMIZER for argument in call.args
+        )
+
     def _batch_loop(self, node: LoopNode) -> LoopKind:
         """The kind of a loop that does not train itself, by what it goes over."""
         if isinstance(node, cst.While):
             return LoopKind.OTHER
-        over = list(self._sources(node.iter))
-        loader = any(self._flow.value(item).is_loader for item in over)
-        texts = [text for item in over if (text := dotted_text(item))]
-        named = any(know.LOADER_NAME.search(text.rpartition(".")[2]) for text in texts)
-        uses_model = isinstance(node, cst.For) and any(
-            isinstance(inner, cst.Call) and self._flow.value(inner.func).kind is Kind.MODEL
-            for inner in self._inside[node]
-        )
-        if not (loader or named):
-            return LoopKind.EVAL if uses_model and self._no_grad(node) else LoopKind.OTHER
-        if self._no_grad(node):
+        named = self._over_batches(node)
+        calls = [inner for inner in self._inside[node] if isinstance(inner, cst.Call)]
+        uses_model = any(self._asks_model(call, _DEPTH) for call in calls)
+        if named and self._no_grad(node):
             return LoopKind.EVAL
-        if uses_model and any(know.EVAL_NAME.search(text) for text in texts):
-            return LoopKind.EVAL
+        if not uses_model:
+            return LoopKind.OTHER
+        if named or self._no_grad(node):
+            # A loop that clears gradients trains, in a function that nobody has read.
+            cleared = any(_method(call) == "zero_grad" for call in calls)
+            return LoopKind.STEP if cleared else LoopKind.EVAL
         return LoopKind.OTHER
+
+    def _asks_model(self, call: cst.Call, depth: int) -> bool:
+        """Whether a call runs a model forward, by itself or in a function of the file."""
+        if self._flow.value(call.func).kind is Kind.MODEL:
+            return True
+        target = self.called(call)
+        if target is None:
+            method = _method(call)
+            return (
+                bool(know.FORWARD_METHODS.search(method))
+                and self._flow.value(call.func.value).kind is Kind.MODEL  # type: ignore[attr-defined]
+            )
+        if depth == 0 or target is self._home[call]:
+            return False
+        return any(self._asks_model(inner, depth - 1) for inner in self.calls_in(target))
 
     def _no_grad(self, node: cst.CSTNode) -> bool:
         names = {"torch.no_grad", "torch.inference_mode"}
@@ -232,19 +259,24 @@ class Loops:
     def _implicit(self, function: Function) -> LoopKind | None:
         if function in self._handed:
             return self._handed[function]
-        owner = function.owner
-        if owner is None or not self._flow.believes(function.node):
+        if not self._flow.believes(function.node):
             return None
-        if self._flow.inherits(owner, know.LIGHTNING_MODULES):
-            if function.name in know.LIGHTNING_STEPS:
-                return LoopKind.STEP
-            if function.name in know.LIGHTNING_EVALS:
-                return LoopKind.EVAL
-        trainer = self._flow.inherits(owner, frozenset({"transformers.Trainer"}))
-        if trainer and function.name in {"compute_loss", "training_step"}:
+        if self._is_lone_step(function):
             return LoopKind.STEP
-        is_forward = function.name == "forward" and self._flow.is_module(owner)
-        return LoopKind.STEP if is_forward and not self._flow.callers(function) else None
+        hooks = self._flow.hooks
+        hook = hooks.hook(function)
+        if hook is not None or self._flow.callers(function):
+            return hook
+        return LoopKind.STEP if hooks.is_of_model(function) else None
+
+    def _is_lone_step(self, function: Function) -> bool:
+        """``train_step(batch)``, which another file calls for every batch."""
+        if not know.STEP_NAME.search(function.name) or self._flow.callers(function):
+            return False
+        calls = self.calls_in(function)
+        return bool(function.parameters) and any(
+            self._around[call] is None and self._trains(call, 1) for call in calls
+        )
 
     def innermost(self, node: cst.CSTNode) -> LoopNode | None:
         """The innermost loop of the same function that runs a node again and again."""
@@ -283,6 +315,10 @@ class Loops:
         if isinstance(target, Class):
             return self._flow.method(target, "__init__")
         return target
+
+
+def _method(call: cst.Call) -> str:
+    return call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
 
 
 def _called(node: cst.BaseExpression) -> cst.BaseExpression:

@@ -76,31 +76,52 @@ class MethodEvaluator:
         """What the name of a method says when its object is not known."""
         if name == "prepare" and arguments:
             return _prepared(arguments)
-        if arguments and name in know.FABRIC_METHODS and _last(node.func).lower() in know.FABRICS:
-            if name in {"setup", "setup_module"} and arguments[0][1].kind is Kind.OBJECT:
-                # A class of another package: the first is the model.
-                arguments = [(None, Value(Kind.MODEL, origin=node)), *arguments[1:]]
-            if name != "to_device":
-                return _prepared(arguments)
-            return _all_moved(arguments[0][1], node) if self._flow.believes() else UNKNOWN
+        if arguments and name in know.FABRIC_METHODS and _is_fabric(node, receiver):
+            return self._fabric(node, name, arguments)
+        if name in know.GRADIENT_NORM_METHODS and self._flow.believes():
+            return Value(Kind.DEVICE_TENSOR, origin=node)
+        if name in {"__next__", "next"} and receiver.is_loader:
+            return element_of(receiver)
+        if name in know.TENSORS_OF_MODELS:
+            return _tensors_of(receiver, node, named=name.startswith("named"))
         if name in know.REDUCE_METHODS and arguments:
             return arguments[0][1].but(local=False)
         if name == "numpy" or receiver.kind is Kind.ARRAY:
             return Value(Kind.ARRAY, receiver.certain, local=receiver.local)
         if name in know.READS or receiver.kind is Kind.NUMBER:
             return NUMBER.but(local=receiver.local)
+        return self._called_by_name(node, name, receiver, arguments)
+
+    def _called_by_name(
+        self, node: cst.Call, name: str, receiver: Value, arguments: Arguments
+    ) -> Value:
+        """A function that the method runs, or a model that it is."""
         if name == "run" and arguments and arguments[0][1].function is not None:
             function = arguments[0][1]  # MpSerialExecutor().run(make_dataset)
             assert function.function is not None
             return self._calls.enter(None, function.function, function, ())
         if name == "from_pretrained" and know.MODEL_NAME.search(_last(node.func)):
             return Value(Kind.MODEL, origin=node)  # ``model = CLASSES[kind]``
+        inner = receiver.instance is not None and not know.ANSWERS.search(name)
+        given = any(value.holds_device_tensor for _, value in arguments)
+        if receiver.kind is Kind.MODEL and (
+            know.FORWARD_METHODS.search(name) or (inner and given)  # ``self.layer(x)``
+        ):
+            return self._calls.object_called(node, receiver.but(instance=None), arguments)
         guessed = self._evaluator.guess(name)
         if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
             return self._calls.object_called(node, guessed, arguments)
         local = receiver.local or any(value.local for _, value in arguments)
-        given = any(value.holds_device_tensor for _, value in arguments)
         return Value(local=local, made_of_device=given or receiver.made_of_device)
+
+    def _fabric(self, node: cst.Call, name: str, arguments: Arguments) -> Value:
+        """``fabric.setup(model, optimizer)``, ``fabric.to_device(batch)``."""
+        if name in {"setup", "setup_module"} and arguments[0][1].kind is Kind.OBJECT:
+            # A class of another package: the first is the model.
+            arguments = [(None, Value(Kind.MODEL, origin=node)), *arguments[1:]]
+        if name != "to_device":
+            return _prepared(arguments)
+        return _all_moved(arguments[0][1], node) if self._flow.believes() else UNKNOWN
 
     def _tensor_method(
         self, node: cst.Call, name: str, receiver: Value, arguments: Arguments
@@ -207,6 +228,14 @@ class MethodEvaluator:
         return UNKNOWN
 
 
+def _tensors_of(model: Value, node: cst.CSTNode, *, named: bool) -> Value:
+    """The parameters or buffers of a model, which are where it is."""
+    if model.kind is not Kind.MODEL or not model.on_device:
+        return UNKNOWN
+    tensor = Value(Kind.DEVICE_TENSOR, origin=node)
+    return container(container(None, (NUMBER, tensor)) if named else tensor)
+
+
 def _prepared(arguments: Arguments) -> Value:
     """``accelerator.prepare(...)`` hands back its arguments; loaders then move their batches."""
     items = []
@@ -228,6 +257,10 @@ def _all_moved(value: Value, node: cst.Call) -> Value:
     if value.kind in {Kind.UNKNOWN, Kind.CPU_TENSOR, Kind.DEVICE_TENSOR}:
         return Value(Kind.DEVICE_TENSOR, origin=node, local=value.local)
     return value
+
+
+def _is_fabric(node: cst.Call, receiver: Value) -> bool:
+    return receiver.type_name == know.FABRIC_CLASS or _last(node.func).lower() in know.FABRICS
 
 
 def _last(func: cst.BaseExpression) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import LoopNode, Tree
 
 _DEPTH = 3
+#: How many calls deep a node may stand in what a loop runs.
+_CHAIN = 6
 #: A loop, or a function (None: the module) outside of its loops; a kind of loop; a depth.
 _Place: TypeAlias = "tuple[LoopNode | Function | None, LoopKind, int]"
 
@@ -109,7 +111,7 @@ class Regions:
 
     def hot(self, node: cst.CSTNode, kind: LoopKind) -> Loop | None:
         """The loop of a kind that runs a node in every iteration, here or through calls."""
-        return self._hot(node, kind, _DEPTH)
+        return self._hot(node, kind, _CHAIN)
 
     def _hot(self, node: cst.CSTNode, kind: LoopKind, depth: int) -> Loop | None:
         # All nodes of one loop, or of a function's code outside of loops, have one answer.
@@ -155,7 +157,7 @@ class Regions:
 
     def throttled(self, node: cst.CSTNode) -> bool:
         """Whether a node runs only every so many iterations of the loop that runs it."""
-        return self._throttled(node, _DEPTH)
+        return self._throttled(node, _CHAIN)
 
     def _throttled(self, node: cst.CSTNode, depth: int) -> bool:
         if self._guards.rare(node):
@@ -290,7 +292,7 @@ class Regions:
     # Helpers
 
     def reached(self, node: cst.CSTNode) -> Sequence[cst.Call]:
-        """The calls in a node, and in the functions of the file that they run (depth 3)."""
+        """The calls in a node, and in the functions of the file that they run."""
         if node not in self._reach:
             self._reach[node] = self._find_reached(node)
         return self._reach[node]
@@ -299,7 +301,7 @@ class Regions:
         found = {part: None for part in walk(node) if isinstance(part, cst.Call)}
         frontier = list(found)
         seen: set[Function] = set()
-        for _ in range(_DEPTH):
+        for _ in range(_CHAIN):
             targets = {self._loops.called(call) for call in frontier} - {None} - seen
             frontier = [call for target in targets for call in self._loops.calls_in(target)]
             found.update(dict.fromkeys(frontier))

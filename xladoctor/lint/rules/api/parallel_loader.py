@@ -24,8 +24,8 @@ def parallel_loader(model: FileModel) -> Iterator[Problem]:
     for call in model.calls(PARALLEL):
         yield model.problem(
             call.node,
-            "a ParallelLoader is good for one epoch: the program has to make one, and ask for its "
-            "per_device_loader, again and again",
+            "a ParallelLoader is good for one epoch: each further one needs another, and its "
+            "per_device_loader",
             suggestion="make pl.MpDeviceLoader(loader, device) and go over it in every epoch",
             fix=device_loader_fix(model, call),
         )

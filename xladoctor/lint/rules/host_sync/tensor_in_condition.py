@@ -65,6 +65,11 @@ def _leaves(expression: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
 
 
 def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
+    if isinstance(leaf, cst.Name) and model.value(leaf).roads:
+        # ``images=None`` and ``if images:``: of a tensor nobody asks this, of a list they do.
+        bindings = model.bindings(leaf.value, leaf)
+        if bindings and all(item.kind == "param" for item in bindings):
+            return False
     if isinstance(leaf, cst.Comparison):
         operators = [target.operator for target in leaf.comparisons]
         if any(isinstance(op, cst.Is | cst.IsNot | cst.In | cst.NotIn) for op in operators):

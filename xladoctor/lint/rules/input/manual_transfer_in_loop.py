@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.knowledge import LOADER_NAME, PL
+from xladoctor.lint.model.values import UNKNOWN, element_of
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,31 +21,119 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
+#: What makes a tensor of data that is there; other functions fill a new one.
+_OF_DATA = frozenset({"torch.from_numpy", "torch.as_tensor", "torch.tensor", "torch.stack"})
+
 
 @rule("XLA603")
 def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
-    """Find loops over plain loaders whose body moves the batch; one problem a loop."""
+    """Find loops whose body moves what was loaded on the host; one problem a loop."""
     if not model.is_xla or model.frameworks:
         return
     for loop in model.loops:
         if loop.kind not in {LoopKind.STEP, LoopKind.EVAL} or loop.implicit:
             continue
-        if not isinstance(loop.node, cst.For) or loop.iterates.kind is not Kind.LOADER:
+        if loop.iterates.kind in {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER}:
             continue
-        move = next((call for call in model.methods("to") if _moves(model, loop, call)), None)
-        if move is None:
+        if isinstance(loop.node, cst.For) and loop.iterates.kind is Kind.LOADER:
+            yield from _over_loader(model, loop, loop.node)
+        else:
+            yield from _over_anything(model, loop)
+
+
+def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Problem]:
+    """A loop over a plain loader: the device loader takes its place."""
+    move = next((call for call in model.methods("to") if _moves(model, loop, call)), None)
+    if move is None:
+        return
+    sharded = ", input_sharding=xs.ShardingSpec(mesh, axes)" if model.spmd else ""
+    yield _problem(
+        model,
+        loop,
+        move,
+        f"for batch in pl.MpDeviceLoader(loader, device{sharded}): it uploads the "
+        "next batches in the background, and ends the graph of each step",
+        None if model.spmd else _fix(model, node, move),
+    )
+
+
+def _over_anything(model: FileModel, loop: Loop) -> Iterator[Problem]:
+    """A loop that fetches its batches itself, or from a loader that another file makes."""
+    unread = _is_unread_loader(model, loop)
+    for call in model.methods("to"):
+        receiver = model.value(call.receiver) if call.receiver is not None else UNKNOWN
+        moved = model.value(call.node)
+        if not moved.is_device_tensor or moved.origin is not call.node:
             continue
-        what = "training step" if loop.kind is LoopKind.STEP else "evaluation loop"
-        sharded = ", input_sharding=xs.ShardingSpec(mesh, axes)" if model.spmd else ""
-        yield model.problem(
-            move.node,
-            f"the batch is moved in the {what} itself: its upload waits for Python, and the device "
-            "waits for the upload",
-            suggestion=f"for batch in pl.MpDeviceLoader(loader, device{sharded}): it uploads the "
-            "next batches in the background, and ends the graph of each step",
-            related=[model.place(loop.node, "the loop over the plain loader")],
-            fix=None if model.spmd else _fix(model, loop.node, move),
+        from_loop = unread and _loop_around(model, call.node) is loop.node and receiver == UNKNOWN
+        if not from_loop and not _is_loaded(model, call.receiver):
+            continue
+        if model.hot_loop(call.node) is not loop or not_here(model, call.node):
+            continue
+        if model.throttled(call.node) or model.in_step_closure(call.node):
+            continue
+        yield _problem(
+            model,
+            loop,
+            call,
+            "make the batches in a Dataset, and go over pl.MpDeviceLoader(loader, device): it "
+            "fetches and uploads the next ones in the background",
+            None,
         )
+        return
+
+
+def _problem(
+    model: FileModel, loop: Loop, move: CallSite, suggestion: str, fix: Fix | None
+) -> Problem:
+    what = "training step" if loop.kind is LoopKind.STEP else "evaluation loop"
+    note = "the loop over the plain loader"
+    if loop.iterates.kind is not Kind.LOADER:
+        note = f"the {loop.kind.value}"
+    return model.problem(
+        move.node,
+        f"the batch is moved in the {what} itself: its upload waits for Python, and the device "
+        "waits for the upload",
+        suggestion=suggestion,
+        related=[model.place(loop.node, note)],
+        fix=fix,
+    )
+
+
+def _is_unread_loader(model: FileModel, loop: Loop) -> bool:
+    """Whether a loop goes over a loader of another file, of a program without device loaders."""
+    if not isinstance(loop.node, cst.For):
+        return False
+    parts = [part for part in walk(loop.node.iter) if isinstance(part, cst.Name | cst.Attribute)]
+    named = any(
+        LOADER_NAME.search((dotted_text(part) or "").rpartition(".")[2])
+        and model.value(part).kind is Kind.UNKNOWN
+        for part in parts
+    )
+    return named and not any(_has_device_loader(other) for other in (model, *model.linked))
+
+
+def _has_device_loader(model: FileModel) -> bool:
+    loaders = {*model.library.returning(Returns.DEVICE_LOADER), f"{PL}.ParallelLoader"}
+    return any(model.calls(*loaders)) or any(model.methods("per_device_loader"))
+
+
+def _is_loaded(model: FileModel, node: cst.BaseExpression | None) -> bool:
+    """Whether a tensor of the host holds data: what a factory fills is XLA604's matter."""
+    if node is None:
+        return False
+    value = model.value(node)
+    if value.kind is Kind.CONTAINER:
+        value = element_of(value)
+    made = value.origin if value.kind is Kind.CPU_TENSOR else None
+    if not isinstance(made, cst.Call) or not model.is_here(made):
+        return False
+    name = model.name(made.func)
+    made_of = None if name is None else model.library.returns(name)
+    if made_of is Returns.LOADER:
+        return True
+    filled = made_of is Returns.NEW_TENSOR and name not in _OF_DATA
+    return not filled and model.hot_loop(made) is not None
 
 
 def _moves(model: FileModel, loop: Loop, call: CallSite) -> bool:

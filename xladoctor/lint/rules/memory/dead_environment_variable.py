@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
 
 #: A line of a notebook that sets one variable and does nothing else.
 _SETS_ONE = re.compile(r"^(?:%(?:set_)?env\s+\w+(?:=|\s+).*|!?\s*export\s+\w+=[^;&|`$]*)$")
+
+#: A shell line that sets one variable for itself.
+_EXPORTS = re.compile(r"""^\s*export\s+(?P<name>[A-Z][A-Z0-9_]+)=('[^']*'|"[^"]*"|[^;&|\s]*)\s*$""")
+_SHELLS = tuple(f"subprocess.{name}" for name in ("run", "call", "check_call", "Popen"))
+#: Variables that nobody but torch_xla reads, as far as they are near one that it does.
+_FAMILIES = ("XLA_", "PJRT_", "PT_XLA_")
+#: How near: XLA_USE_F16 is XLA_USE_BF16, XLA_PYTHON_CLIENT_PREALLOCATE (JAX's) is none of these.
+_NEAR = 0.85
+
+
+@functools.cache
+def _read() -> tuple[str, ...]:
+    return tuple(catalogue.table("environment")["read"]["names"])
 
 
 @functools.cache
@@ -50,6 +64,8 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
             row = _known(name, model.target)
             if row is not None and row["status"] != "gone":
                 yield _problem(model, spot, name, row, _fix(model, node, row))
+            elif row is None:
+                yield from _misspelt(model, spot, name)
         if isinstance(node, cst.Subscript) and _reads(model, node):
             name = key_of(model, node) or ""
             row = _known(name, model.target)
@@ -60,12 +76,56 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
                     suggestion=row["instead"],
                     fix=_assert_fix(model, node),
                 )
+    yield from _exported(model)
     for number, line in model.shell:
         for match in SHELL.finditer(line):
             row = _known(match["name"], model.target)
             if row is not None and row["status"] != "gone":
                 fix = _line_fix(model, number, line, row)
                 yield _problem(model, model.place_of_row(number), match["name"], row, fix)
+            elif row is None:
+                yield from _misspelt(model, model.place_of_row(number), match["name"])
+
+
+def _misspelt(model: FileModel, place: cst.CSTNode | Place, name: str) -> Iterator[Problem]:
+    """A name that torch_xla does not read, beside one that it does."""
+    known = _read()
+    if name in known or not name.startswith(_FAMILIES) or _is_own(model, name):
+        return
+    near = difflib.get_close_matches(name, known, 1, _NEAR)
+    if near and _known(name, model.target) is None:
+        yield model.problem(
+            place,
+            f"torch_xla reads no {name}: it does nothing",
+            suggestion=f"{near[0]}, if that was meant; else delete it",
+        )
+
+
+def _is_own(model: FileModel, name: str) -> bool:
+    """Whether the program itself looks at the variable: more than one place names it."""
+    texts = [text for other in (model, *model.linked) for text in other.tree.strings]
+    return sum(text.evaluated_value == name for text in texts) > 1
+
+
+def _exported(model: FileModel) -> Iterator[Problem]:
+    """``os.system("export PJRT_DEVICE=TPU")``: that shell ends, and the variable with it."""
+    calls = [*model.calls("os.system", *_SHELLS), *model.methods("system", "getoutput")]
+    for call in calls:
+        if call.method in {"system", "getoutput"} and call.name is None:
+            asked = call.receiver.func if isinstance(call.receiver, cst.Call) else None
+            if not isinstance(asked, cst.Name) or asked.value != "get_ipython":
+                continue
+        text = model.literal(call.positional[0]) if call.positional else None
+        match = _EXPORTS.match(text) if isinstance(text, str) else None
+        if match is not None and match["name"].startswith((*_FAMILIES, "XRT_", "TPU_")):
+            name = match["name"]
+            yield model.problem(
+                call.node,
+                f"{name} is exported in a shell that ends with this line: the program does not "
+                "see it",
+                suggestion=f'os.environ["{name}"] = ... before torch_xla is imported, if it is '
+                "needed",
+            )
 
 
 def _reads(model: FileModel, node: cst.Subscript) -> bool:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._reads import costly_loop, loop_place, often, why_on_device
+from xladoctor.lint.rules._exact import assigned
+from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import libcst as cst
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
@@ -29,10 +30,19 @@ _COUNT = (
 )
 
 
+#: Functions and methods whose numbers are sizes of the result.
+_SIZED = frozenset(
+    {"zeros", "ones", "empty", "full", "rand", "randn", "arange", "new_zeros", "new_ones",
+     "new_empty", "new_full", "view", "reshape", "expand", "repeat", "narrow"}
+)  # fmt: skip
+_NUMBERS = frozenset({"max", "min", "sum", "amax", "amin", "count_nonzero", "argmax", "prod"})
+
+
 @rule("XLA201")
 def data_dependent_shape(model: FileModel) -> Iterator[Problem]:
     """Find operations with a data-dependent result size on device tensors in hot loops."""
     for call in model.calls():
+        yield from _sized_by_number(model, call)
         found = _sized_by_data(model, call)
         if found is None:
             continue
@@ -81,6 +91,51 @@ def _sized_by_data(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpre
                 "repeat a fixed number of times, or give output_size",
             )
     return None
+
+
+def _sized_by_number(model: FileModel, call: CallSite) -> Iterator[Problem]:
+    """``torch.zeros(rows, lengths.max())``: a number of the device is a size."""
+    name = (call.name or call.method or "").rpartition(".")[2]
+    if name not in _SIZED or (call.name is not None and not call.name.startswith("torch.")):
+        return
+    written = [*call.positional, *(x for key, x in call.keywords.items() if key == "size")]
+    numbers = [part for size in written for part in _parts(size)]
+    number = next((part for part in numbers if _is_read(model, part)), None)
+    loop = costly_loop(model, call.node) if number is not None else None
+    if number is None or loop is None:
+        return
+    yield model.problem(
+        call.node,
+        f"{snippet(model, number)} is a size and stands on the device: the host reads it "
+        f"{often(loop)}, and every new size compiles everything after it again",
+        suggestion="take a size that does not depend on the batch (the longest that may come), and "
+        "mask what is beyond",
+        related=[loop_place(model, loop)],
+    )
+
+
+def _parts(size: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """The numbers of a size: one, or those of a tuple."""
+    if isinstance(size, cst.Tuple | cst.List):
+        yield from (element.value for element in size.elements)
+    else:
+        yield size
+
+
+def _is_read(model: FileModel, node: cst.BaseExpression, depth: int = 3) -> bool:
+    """Whether a number is computed from the values of a tensor: a parameter may be any number."""
+    if not model.value(node).is_device_tensor:
+        return False
+    if isinstance(node, cst.Name):
+        return depth > 0 and any(_is_read(model, made, depth - 1) for made in assigned(model, node))
+    if isinstance(node, cst.BinaryOperation):
+        return _is_read(model, node.left, depth) or _is_read(model, node.right, depth)
+    if not isinstance(node, cst.Call):
+        return False
+    call = model.call(node)
+    return (call.name or call.method or "").rpartition(".")[2] in _NUMBERS and not call.positional[
+        1:
+    ]
 
 
 def _operation(

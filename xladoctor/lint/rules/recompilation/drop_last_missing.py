@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._endless import endless
 from xladoctor.lint.rules._loaders import DATA_LOADER, bound_name, loops_over, says_evaluation
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 #: Samples of the (training, test) part of well-known datasets, from torchvision's documentation.
 _SIZES = {
@@ -42,6 +42,8 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
         if training is None and says_evaluation(model, call.node):
             continue
         if _divides(model, call) or endless(model, call):
+            continue
+        if training is not None and _returns_first(model, training):
             continue
         related = [model.place(training.node, "the step loop over it")] if training else []
         yield model.problem(
@@ -71,6 +73,27 @@ def _for_training(model: FileModel, call: CallSite) -> bool:
     if shuffle is not None and model.literal(shuffle) is True:
         return True
     return "train" in bound_name(model, call.node)
+
+
+def _returns_first(model: FileModel, loop: Loop) -> bool:
+    """``if step > 1000: return`` on the loop's own count: such a loop stops within an epoch."""
+    if not isinstance(loop.node, cst.For) or not isinstance(loop.node.target, cst.Tuple):
+        return False
+    counter = loop.node.target.elements[0].value
+    return isinstance(counter, cst.Name) and any(
+        isinstance(statement, cst.If)
+        and _counts(model, statement.test, counter.value)
+        and any(isinstance(x, cst.Return) for x in walk(statement.body, into_functions=False))
+        for statement in loop.node.body.body
+    )
+
+
+def _counts(model: FileModel, test: cst.BaseExpression, counter: str) -> bool:
+    """Whether a condition compares a loop's counter with a number."""
+    if not isinstance(test, cst.Comparison) or not isinstance(test.left, cst.Name):
+        return False
+    number = model.literal(test.comparisons[0].comparator)
+    return test.left.value == counter and isinstance(number, int)
 
 
 def _divides(model: FileModel, call: CallSite) -> bool:

@@ -1,0 +1,235 @@
+"""The order of a step: waits for the device, and ends of the graph where none should be.
+
+All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rule_helpers import codes, found
+
+HEAD = """\
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+"""
+
+#: What is wrong, in the spellings that programs have for it.
+FAULTS = {
+    "wait_device_ops between backward and step": """\
+HEAD
+def fit(model, optim, loader):
+    device = torch_xla.device()
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = model(x).mean()
+        loss.backward()
+        xm.wait_device_ops()  # !XLA114
+        optim.step()
+""",
+    "wait in a method of a wrapper": """\
+HEAD
+class DP(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+    def mix(self):
+        xm.wait_device_ops()  # !XLA114
+        torch._foreach_mul_(list(self.net.parameters()), 0.5)
+    def forward(self, x):
+        return self.net(x)
+def fit(net, optim, loader):
+    device = torch_xla.device()
+    model = DP(net.to(device))
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = model(x).mean()
+        loss.backward()
+        model.mix()
+        optim.step()
+""",
+    "sync wait true each step": """\
+HEAD
+def fit(model, optim, loader):
+    device = torch_xla.device()
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = model(x).mean()
+        loss.backward()
+        optim.step()
+        torch_xla.sync(wait=True)  # !XLA114
+""",
+    "mark_step wait positional": """\
+HEAD
+def fit(model, optim, loader):
+    device = torch_xla.device()
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = model(x).mean()
+        loss.backward()
+        optim.step()
+        xm.mark_step(wait=True)  # !XLA114
+""",
+    "mark_step between forward and backward": """\
+HEAD
+def fit(model, optim, loader):
+    device = torch_xla.device()
+    for x, y in loader:
+        out = model(x.to(device))
+        xm.mark_step()  # !XLA319
+        loss = F.cross_entropy(out, y.to(device))
+        loss.backward()
+        xm.optimizer_step(optim)
+        torch_xla.sync()
+""",
+    "sync between loss and backward": """\
+HEAD
+import torch_xla as tx
+def fit(model, optim, loader):
+    device = torch_xla.device()
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = F.cross_entropy(model(x), y)
+        tx.sync()  # !XLA319
+        loss.backward()
+        xm.optimizer_step(optim)
+""",
+    "cut in a helper": """\
+HEAD
+def finish():
+    xm.mark_step()
+def fit(model, optim, loader):
+    device = torch_xla.device()
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = F.cross_entropy(model(x), y)
+        finish()  # !XLA319
+        loss.backward()
+        xm.optimizer_step(optim)
+""",
+    "cut in a class": """\
+HEAD
+class T:
+    def __init__(self, model, optim):
+        self.device = torch_xla.device()
+        self.model, self.optim = model.to(self.device), optim
+    def train(self, loader):
+        for x, y in pl.MpDeviceLoader(loader, self.device):
+            out = self.model(x)
+            xm.mark_step()  # !XLA319
+            loss = F.cross_entropy(out, y)
+            loss.backward()
+            self.optim.step()
+""",
+    "read before the mark step still cuts": """\
+HEAD
+def fit(model, optim, loader):
+    device = torch_xla.device()
+    for x, y in loader:
+        xm.mark_step()
+        x = x.to(device)
+        loss = F.cross_entropy(model(x), y.to(device))
+        loss.backward()
+        xm.optimizer_step(optim)
+        if x.shape[0] % 100 == 0:
+            print(loss.item())  # !XLA113
+""",
+}
+
+#: What looks like it and is right.
+HEALTHY = {
+    "sync behind the step": """\
+HEAD
+def fit(model, optim, loader):
+    device = torch_xla.device()
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optim.step()
+        torch_xla.sync()
+""",
+    "gradient accumulation ends the graph behind each backward": """\
+HEAD
+def fit(model, optim, loader):
+    device = torch_xla.device()
+    for i, (x, y) in enumerate(pl.MpDeviceLoader(loader, device)):
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        torch_xla.sync()
+        if (i + 1) % 4 == 0:
+            xm.optimizer_step(optim)
+            optim.zero_grad()
+""",
+    "a wait once in a while for the clock": """\
+HEAD
+import time
+def fit(model, optim, loader):
+    device = torch_xla.device()
+    for i, (x, y) in enumerate(pl.MpDeviceLoader(loader, device)):
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optim.step()
+        if i % 100 == 0:
+            xm.wait_device_ops()
+            print(time.time())
+""",
+    "a wait behind the epoch": """\
+HEAD
+def fit(model, optim, loader):
+    device = torch_xla.device()
+    for epoch in range(3):
+        for x, y in pl.MpDeviceLoader(loader, device):
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optim.step()
+        xm.wait_device_ops()
+""",
+    "a frozen encoder runs as a graph of its own": """\
+HEAD
+def fit(vae, model, optim, loader):
+    device = torch_xla.device()
+    for x, y in pl.MpDeviceLoader(loader, device):
+        with torch.no_grad():
+            z = vae.encode(x)
+        torch_xla.sync()
+        loss = F.cross_entropy(model(z), y)
+        loss.backward()
+        optim.step()
+""",
+    "two networks in turn": """\
+HEAD
+def fit(a, b, opt_a, opt_b, loader):
+    device = torch_xla.device()
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = a(x).mean()
+        loss.backward()
+        xm.optimizer_step(opt_a)
+        torch_xla.sync()
+        loss = b(x).mean()
+        loss.backward()
+        xm.optimizer_step(opt_b)
+        torch_xla.sync()
+""",
+}
+
+
+def marks(program):
+    """(row, code) of each mark in a program."""
+    return {
+        (row, code)
+        for row, line in enumerate(program.splitlines(), 1)
+        for code in re.findall(r"XLA\d+", line.partition("# !")[2])
+    }
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_in_each_spelling(name):
+    program = FAULTS[name].replace("HEAD\n", HEAD)
+    expected = marks(program)
+    assert expected
+    assert expected <= set(found(program))
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_look_alike_stays_silent(name):
+    assert codes(HEALTHY[name].replace("HEAD\n", HEAD)) == []

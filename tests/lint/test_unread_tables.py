@@ -1,0 +1,143 @@
+"""Names and numbers: variables that nobody reads, exports that are lost, how many cores.
+
+All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rule_helpers import codes, found
+
+#: What is wrong, in the spellings that programs have for it.
+FAULTS = {
+    "a misspelt switch": """\
+import os
+os.environ["XLA_USE_F16"] = "1"  # !XLA701
+import torch_xla
+""",
+    "setdefault and putenv": """\
+import os
+os.environ.setdefault("PJRT_DEVICES", "TPU")  # !XLA701
+os.putenv("XLA_USE_BFLOAT16", "1")  # !XLA701
+import torch_xla
+""",
+    "a dictionary of settings": """\
+import os
+os.environ.update({"XLA_IR_DEBUGS": "1"})  # !XLA701
+import torch_xla
+""",
+    "environ imported by itself": """\
+from os import environ
+environ["PT_XLA_DEBUG_LEVELS"] = "2"  # !XLA701
+import torch_xla
+""",
+    "an export in a shell of its own": """\
+get_ipython().system("export XLA_USE_BF16=1")  # !XLA701
+import torch_xla
+""",
+    "the same by os": """\
+import os
+os.system("export PJRT_DEVICE=TPU")  # !XLA701
+import torch_xla
+""",
+    "the same by subprocess": """\
+import subprocess
+subprocess.run("export XRT_TPU_CONFIG='localservice;0;localhost:51011'", shell=True)  # !XLA701
+import torch_xla
+""",
+    "the number of cores is asked for": """\
+import torch_xla.distributed.xla_multiprocessing as xmp
+import torch_xla.runtime as xr
+def worker(index):
+    print(index)
+if __name__ == "__main__":
+    cores = xr.world_size()
+    xmp.spawn(worker, nprocs=cores)  # !XLA404
+""",
+    "the number of devices": """\
+import torch_xla.core.xla_model as xm
+from torch_xla.distributed.xla_multiprocessing import spawn
+def worker(index):
+    print(index)
+if __name__ == "__main__":
+    spawn(worker, nprocs=len(xm.get_xla_supported_devices()))  # !XLA404
+""",
+    "the devices by a name of their own": """\
+import torch_xla.core.xla_model as model
+import torch_xla.distributed.xla_multiprocessing as multi
+def worker(index):
+    print(index)
+def main():
+    devices = model.get_xla_supported_devices("TPU")
+    count = len(devices)
+    multi.spawn(worker, (), count)  # !XLA404
+main()
+""",
+}
+
+#: What looks like it and is right.
+HEALTHY = {
+    "variables of others and of the program": """\
+import os
+os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+os.environ["XLA_USE_F16"] = "1"
+half = os.environ.get("XLA_USE_F16") == "1"
+os.environ["PJRT_DEVICE"] = "TPU"
+os.environ["XLA_FLAGS"] = "--xla_dump_to=/tmp/x"
+os.environ["MY_XLA_MODE"] = "1"
+import torch_xla
+print(half)
+""",
+    "exports that are used in the same line": """\
+import os
+os.system("export XLA_IR_DEBUG=1; python train.py")
+os.system("export XLA_HLO_DEBUG=1 && python train.py")
+import torch_xla
+""",
+    "a number that another file chooses": """\
+import torch_xla.distributed.xla_multiprocessing as xmp
+def worker(index):
+    print(index)
+def main(cores=None):
+    xmp.spawn(worker, nprocs=cores)
+    xmp.spawn(worker, nprocs=1)
+""",
+    "a loop that returns before the last batch": """\
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+def fit(model, optim, dataset):
+    device = torch_xla.device()
+    model = model.to(device)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=8, num_workers=2)
+    for step, batch in enumerate(pl.MpDeviceLoader(loader, device)):
+        if step > 999: return
+        loss = model(batch).mean()
+        loss.backward()
+        optim.step()
+""",
+}
+
+
+def marks(program):
+    """(row, code) of each mark in a program."""
+    return {
+        (row, code)
+        for row, line in enumerate(program.splitlines(), 1)
+        for code in re.findall(r"XLA\d+", line.partition("# !")[2])
+    }
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_in_each_spelling(name):
+    program = FAULTS[name]
+    expected = marks(program)
+    assert expected
+    assert expected <= set(found(program))
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_look_alike_stays_silent(name):
+    assert codes(HEALTHY[name]) == []

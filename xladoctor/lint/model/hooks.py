@@ -1,0 +1,240 @@
+"""What libraries call in a program, and with what: methods of models, hooks of Lightning, Trainers.
+
+A class is a model by what it inherits from, also where the base is a library's own model
+(transformers, timm, diffusers, torchvision). Of such a class the library calls more than
+``forward``: any method that works on tensors may be a part of the step.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.loops import LoopKind
+from xladoctor.lint.model.syntax import Class, walk
+from xladoctor.lint.model.values import NUMBER, Kind, Value, container
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.syntax import Function, Tree
+
+_DEEPEST = 5
+#: Packages of models, and how their model classes are called.
+_MODEL_PACKAGES = {
+    "torch": re.compile(
+        r"^torch\.(nn|ao\.nn|hub)\.(?!utils\.|functional\.|init\.|Parameter|Buffer)"
+    ),
+    "transformers": re.compile(
+        r"\.\w*(Model|For[A-Z]\w+|LMHead\w*|Attention|MLP|Layer|Block|Encoder|Decoder|Embeddings"
+        r"|Backbone)$"
+    ),
+    "diffusers": re.compile(
+        r"\.(ModelMixin|UNet\w*|Autoencoder\w*|\w*Transformer\w*|\w*Attention|\w*Block|ControlNet\w*)$"
+    ),
+    "timm": re.compile(r"^timm\.(models|layers)\."),
+    "torchvision": re.compile(r"^torchvision\.(models|ops)\."),
+    "peft": re.compile(r"\.Peft\w*$"),
+    "torch_geometric": re.compile(r"^torch_geometric\.nn\."),
+    "segmentation_models_pytorch": re.compile(r""),
+    "efficientnet_pytorch": re.compile(r""),
+    "monai": re.compile(r"^monai\.(networks|losses)\."),
+    "fairseq": re.compile(r"^fairseq\.(models|modules|criterions)\."),
+}
+_NOT_MODULES = frozenset({"torch.autograd.Function", "builtins.object"})
+#: Methods of models that are no part of a step.
+_ASIDE = re.compile(
+    r"^__|init|load|save|config|pretrained|weights|reset|resize|register|freeze|checkpoint|tie_"
+    r"|get_(in|out)put_embeddings|^set_|^add_|^print|parameters|optimizers|state_dict|flops|^from_"
+    r"|callback|dataloader|^setup|^prepare_data|epoch|^generate$|^beam|prepare_inputs_for_generation"
+)
+_OF_TENSORS = frozenset(
+    {"shape", "device", "dtype", "ndim", "size", "dim", "to", "view", "reshape", "unsqueeze",
+     "squeeze", "transpose", "permute", "contiguous", "float", "masked_fill", "new_zeros",
+     "new_ones", "repeat", "expand", "detach", "sum", "mean", "cumsum", "argmax", "nonzero"}
+)  # fmt: skip
+#: Optional arguments that are tensors by their names.
+_TENSOR_NAME = re.compile(
+    r"^(x|y|z|h)$|(^|_)(ids|masks?|labels?|targets?|embeds?|embeddings?|features?|states?|hidden"
+    r"|logits|pixel_values|images?|queries|keys)$"
+)
+#: Annotations of what is no tensor.
+_HOST = re.compile(r"\b(int|bool|str|float|[dD]ict|[cC]allable|\w*Config|dtype|\w*[Cc]ache\w*)\b")
+
+
+class Hooks:
+    """Answers for classes, functions and their parameters.
+
+    Args:
+        tree: The syntax of the file or files.
+        names: What their names are bound to.
+    """
+
+    def __init__(self, tree: Tree, names: Names | LinkedNames) -> None:
+        self._tree = tree
+        self._names = names
+        self._bases: dict[Class, tuple[str, ...]] = {}
+        self._used: dict[Function, frozenset[str]] = {}
+
+    def bases(self, cls: Class) -> tuple[str, ...]:
+        """The dotted names of all bases of a class, through classes of the program too.
+
+        A base that nobody knows is "".
+        """
+        if cls not in self._bases:
+            self._bases[cls] = ()  # a class that inherits from itself
+            self._bases[cls] = tuple(self._find_bases(cls, _DEEPEST))
+        return self._bases[cls]
+
+    def _find_bases(self, cls: Class, depth: int) -> Iterator[str]:
+        for base in cls.bases:
+            outer = self._names.definition(base)
+            if isinstance(outer, Class):
+                if depth and outer is not cls:
+                    yield from self._find_bases(outer, depth - 1)
+            else:
+                yield self._names.resolve(base) or ""
+
+    def inherits(self, cls: Class, names: frozenset[str]) -> bool:
+        """Whether a class has one of these bases."""
+        return not names.isdisjoint(self.bases(cls))
+
+    def is_module(self, cls: Class) -> bool:
+        """Whether its objects are models."""
+        return any(
+            base in know.MODULES or base in know.LIGHTNING_MODULES or _is_library_model(base)
+            for base in self.bases(cls)
+        )
+
+    def is_of_library(self, cls: Class) -> bool:
+        """Whether it is a library's own model with some methods replaced."""
+        return any(
+            _is_library_model(base) and not base.startswith("torch.") for base in self.bases(cls)
+        )
+
+    # What is called for every batch
+
+    def hook(self, function: Function) -> LoopKind | None:
+        """What a method is for that Lightning or a Trainer calls for every batch."""
+        owner = function.owner
+        if owner is None:
+            return None
+        for bases, steps, evals in _HOOKS:
+            if function.name in steps | evals and self.inherits(owner, bases):
+                return LoopKind.STEP if function.name in steps else LoopKind.EVAL
+        return None
+
+    def is_of_model(self, function: Function) -> bool:
+        """Whether a method is a part of a model's forward pass, called by a library."""
+        owner = function.owner
+        if owner is None or function.is_static:
+            return False
+        if function.name == "forward":
+            return self.is_module(owner)
+        if not self.is_of_library(owner) or _ASIDE.search(function.name):
+            return False
+        forward = function.name.lstrip("_").startswith("forward")
+        return forward or bool(self._as_tensors(function))
+
+    # What it is called with
+
+    def given(self, function: Function, index: int, param: cst.Param) -> Value | None:
+        """What a library passes to a parameter of a method; None if it may be anything."""
+        owner = function.owner
+        if owner is None or index == 0 or _is_host(param):
+            return None
+        if self.hook(function) is None and not self.is_of_model(function):
+            return None
+        name = param.name.value
+        if self.inherits(owner, know.TRAINERS):
+            return _of_trainer(name)
+        steps = know.LIGHTNING_STEPS | know.LIGHTNING_EVALS
+        if function.name in steps and self.inherits(owner, know.LIGHTNING_MODULES):
+            return self._of_lightning(function, index)
+        if know.NUMBER_NAME.search(name) or not _is_none(param.default):
+            return None
+        always = function.name.lstrip("_").startswith("forward") and param.default is None
+        # ``labels=None``: a tensor where it is given.
+        if always or _TENSOR_NAME.search(name) or name in self._as_tensors(function):
+            return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
+        return None
+
+    def _of_lightning(self, function: Function, index: int) -> Value | None:
+        if function.name.endswith("_step") and function.name != "optimizer_step":
+            if index > 1:
+                return NUMBER
+        elif not function.name.endswith(("_end", "_backward")) or index > 2:
+            return None
+        return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
+
+    def _as_tensors(self, function: Function) -> frozenset[str]:
+        """The parameters that a function works on as on tensors."""
+        if function not in self._used:
+            self._used[function] = frozenset(self._find_used(function))
+        return self._used[function]
+
+    def _find_used(self, function: Function) -> Iterator[str]:
+        wanted = set(function.parameters[1:])
+        for node in walk(function.node.body):
+            if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
+                if node.attr.value in _OF_TENSORS and node.value.value in wanted:
+                    yield node.value.value
+            elif isinstance(node, cst.Call) and (self._names.resolve(node.func) or "").startswith(
+                ("torch.", "einops.")
+            ):
+                given = (argument.value for argument in node.args)
+                yield from (x.value for x in given if isinstance(x, cst.Name) and x.value in wanted)
+            elif (
+                isinstance(node, cst.Subscript)
+                and isinstance(node.value, cst.Name)
+                and node.value.value in wanted
+                and _slices(node)
+            ):
+                yield node.value.value
+
+
+_HOOKS = (
+    (know.LIGHTNING_MODULES, know.LIGHTNING_STEPS, know.LIGHTNING_EVALS),
+    (know.TRAINERS, know.TRAINER_STEPS, know.TRAINER_EVALS),
+)
+
+
+def _is_library_model(dotted: str) -> bool:
+    pattern = _MODEL_PACKAGES.get(dotted.partition(".")[0])
+    if pattern is None or dotted in _NOT_MODULES or know.NOT_MODELS.search(dotted):
+        return False
+    return dotted.rpartition(".")[2][:1].isupper() and bool(pattern.search(dotted))
+
+
+def _of_trainer(name: str) -> Value | None:
+    """What a Trainer passes: its model, and the batch as a dictionary."""
+    if name == "model":
+        return Value(Kind.MODEL, on_device=True)
+    if name in {"inputs", "batch"}:
+        return container(Value(Kind.DEVICE_TENSOR, local=True))
+    return None
+
+
+def _slices(node: cst.Subscript) -> bool:
+    """``x[:, -1]`` and ``x[..., None]``, which lists do not have."""
+    return len(node.slice) > 1 or any(
+        isinstance(element.slice, cst.Index) and isinstance(element.slice.value, cst.Ellipsis)
+        for element in node.slice
+    )
+
+
+def _is_none(default: cst.BaseExpression | None) -> bool:
+    return default is None or (isinstance(default, cst.Name) and default.value == "None")
+
+
+def _is_host(param: cst.Param) -> bool:
+    """Whether an annotation says that a parameter is no tensor."""
+    annotation = param.annotation.annotation if param.annotation else None
+    if annotation is None:
+        return False
+    text = cst.Module([]).code_for_node(annotation)
+    return "Tensor" not in text and bool(_HOST.search(text))

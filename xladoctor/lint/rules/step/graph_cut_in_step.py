@@ -1,0 +1,93 @@
+"""XLA319: the graph ends between the forward pass and its backward pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.library import Effect
+from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._reads import costly_loop, loop_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.effects import Event
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+
+_NO_GRAD = ("torch.no_grad", "torch.inference_mode")
+
+
+@rule("XLA319")
+def graph_cut_in_step(model: FileModel) -> Iterator[Problem]:
+    """Find ends of the graph behind the model's call and before ``backward`` in step loops."""
+    if not model.is_xla:
+        return
+    seen: set[cst.CSTNode] = set()
+    for event in model.effects.of(Effect.BACKWARD):
+        loop = costly_loop(model, event.node)
+        if loop is None or loop.kind is not LoopKind.STEP or event.call is None:
+            continue
+        forward = _forward(model, event, loop)
+        if forward is None:
+            continue
+        for end in model.effects.ends_between(forward.node, event.node, loop):
+            if end in seen or not _always(model, end, event.node):
+                continue
+            seen.add(end)
+            yield model.problem(
+                end,
+                "the graph ends between the forward and the backward pass: whatever the backward "
+                "pass needs becomes an output of the one graph and an input of the other, and "
+                "nothing is fused or freed across them",
+                suggestion="end the graph once in a step, behind the optimizer",
+                related=[
+                    model.place(forward.node, "the forward pass"),
+                    model.place(event.node, "its backward pass"),
+                    loop_place(model, loop),
+                ],
+            )
+
+
+def _forward(model: FileModel, event: Event, loop: Loop) -> CallSite | None:
+    """The last call of a model before a backward pass, whose gradient that is."""
+    assert event.call is not None
+    order, function = model.tree.order, event.call.function
+    last: CallSite | None = None
+    for call in model.calls():
+        if call.function is not function or order[call.node] >= order[event.node]:
+            continue
+        if call.method in {"backward", "manual_backward"}:
+            last = None
+        elif model.value(call.node.func).kind is Kind.MODEL and _learns(model, call):
+            last = call
+    inside = last is not None and (
+        loop.implicit
+        or loop.function is not function
+        or loop.node in model.tree.ancestors(last.node)
+    )
+    return last if inside else None
+
+
+def _learns(model: FileModel, call: CallSite) -> bool:
+    """Whether a call is not within ``torch.no_grad()``, and its result is not detached."""
+    parent = model.parent(call.node)
+    if isinstance(parent, cst.Attribute) and parent.attr.value == "detach":
+        return False
+    for around in model.tree.ancestors(call.node):
+        if isinstance(around, cst.FunctionDef):
+            return True
+        if isinstance(around, cst.With) and any(
+            model.name(item.item.func if isinstance(item.item, cst.Call) else item.item) in _NO_GRAD
+            for item in around.items
+        ):
+            return False
+    return True
+
+
+def _always(model: FileModel, end: cst.CSTNode, backward: cst.CSTNode) -> bool:
+    """Whether whoever comes to the backward pass comes to the end of the graph first."""
+    asked = {(guard.node, guard.when) for guard in model.guards(backward)}
+    return all((guard.node, guard.when) in asked for guard in model.guards(end))
