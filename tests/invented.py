@@ -1,4 +1,4 @@
-"""Invented run directories, written in the form that ARCHITECTURE.md fixes."""
+"""Invented run directories, written in the form that docs/run-directory.md fixes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The run directory: made before the command starts, read back row by row.
 
-Its form is described in ``ARCHITECTURE.md``. Reading tolerates what a killed run leaves: a cut
-last line, a missing manifest, a process folder without rows.
+Its form is described in ``docs/run-directory.md``. Reading tolerates what a killed run leaves: a
+cut last line, a missing manifest, a process folder without rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PYTHON = re.compile(r"(python|pypy)[\d.]*$")
 
 @dataclasses.dataclass(slots=True)
 class Manifest:
-    """What is known about the command itself; see ``ARCHITECTURE.md``.
+    """What is known about the command itself; see ``docs/run-directory.md``.
 
     ``left_behind``: processes of the run that were there when the command had ended, by their ids.
     ``command`` is masked when it is written, and ``masked`` says of which options.

@@ -1,4 +1,4 @@
-"""A run directory as tables. The form of the directory is described in ``ARCHITECTURE.md``.
+"""A run directory as tables. The form of the directory is described in ``docs/run-directory.md``.
 
 A run may have been killed at any time: a cut last line, a missing manifest end or process end are
 normal and become notes. Rows and keys that are not known are left alone.
