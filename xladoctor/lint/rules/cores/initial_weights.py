@@ -39,8 +39,10 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         return
     if not any(loop.kind is LoopKind.STEP for loop in model.loops):
         return
-    yield from _loaded_alone(model)
-    if equal_weights(model):
+    alone = list(_loaded_alone(model))
+    yield from alone
+    # Weights that are loaded are the same on all cores once all of them load.
+    if alone or equal_weights(model):
         return
     seeds = list(seeded(model))
     for call in model.calls():
