@@ -56,9 +56,13 @@ def explained(
         for row in catalogue.table("partings")["parting"]
         if row["between"] == between and parting.what in row["what"]
     ]
-    # What the run saw has happened; what only the code says may stand where the run never came.
+    # What the run saw has happened; what only the code says may stand where the run never came,
+    # unless the run saw something on that line.
     read = [found for found in findings if found.confirmed_by == ("lint",)]
-    for witnesses in ([found for found in findings if found not in read], read):
+    ran = [found for found in findings if found not in read]
+    lines = {_line(found) for found in ran}
+    happened = [found for found in findings if found in ran or _line(found) in lines]
+    for witnesses in (happened, read):
         for row in rows:
             finding = next((found for found in witnesses if found.code in row["codes"]), None)
             if finding is not None:
@@ -68,6 +72,11 @@ def explained(
                     location=finding.locations[0] if finding.locations else parting.location,
                 )
     return dataclasses.replace(parting, why=_by_numbers(parting, left, right))
+
+
+def _line(finding: Finding) -> tuple[str, int] | None:
+    place = next(iter(finding.locations), None)
+    return None if place is None else (place.filename, place.row)
 
 
 def _by_numbers(parting: Parting, left: Record, right: Record) -> str:
