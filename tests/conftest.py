@@ -1,6 +1,13 @@
 """What all tests share."""
 
+import hypothesis
 import pytest
+
+# A busy machine is no fault of what is tested.
+hypothesis.settings.register_profile(
+    "shared", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("shared")
 
 
 @pytest.fixture(scope="session", autouse=True)
