@@ -33,7 +33,11 @@ demo: $(VENV)/.installed-all  ## lint a sample, profile it on 8 simulated cores,
 .PHONY: test
 test: check  ## everything that is checked before a merge
 	$(PYTEST) -n 2 -m "not xla"
-	$(PYTEST) -n 2 --dist loadfile -m xla
+	$(PYTEST) -n 2 --dist loadfile -m "xla and not slow"
+
+.PHONY: test-slow
+test-slow: $(VENV)/.installed-dev  ## tests that take long: before a release, and when their subject changed
+	$(PYTEST) -n 2 --dist loadfile -m slow
 
 .PHONY: check
 check: lint  ## linters, types and the doors between the rooms

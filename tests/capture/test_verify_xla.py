@@ -55,10 +55,12 @@ def test_a_healthy_program_is_equal_in_all_ways(tmp_path):
     [
         ("cut", "gradient", "cut", "XLA433"),
         ("clipped", "gradient", "clip", ("XLA303", "XLA412")),
-        ("unreduced", "gradient", "step", ("XLA302", "XLA412")),
+        pytest.param(
+            *("unreduced", "gradient", "step", ("XLA302", "XLA412")), marks=pytest.mark.slow
+        ),
         # torch_xla 2.9.0: after two backward passes the reduction is lost in this order too.
-        ("reduced-late", "gradient", "late", "XLA412"),
-        ("summed", "loss", "backward", ""),
+        pytest.param(*("reduced-late", "gradient", "late", "XLA412"), marks=pytest.mark.slow),
+        pytest.param(*("summed", "loss", "backward", ""), marks=pytest.mark.slow),
     ],
 )
 def test_a_fault_parts_the_ways_at_its_line(tmp_path, case, what, line, because):
@@ -71,6 +73,7 @@ def test_a_fault_parts_the_ways_at_its_line(tmp_path, case, what, line, because)
     assert (parts["because"] or "").startswith(because)
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_batches_that_are_drawn_in_the_loop_are_shared_out(tmp_path):
     code, found, said = verify(tmp_path, "loose")
