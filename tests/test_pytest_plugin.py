@@ -85,7 +85,8 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "xladoctor.pytest_plugin", "-p", "no:cacheprovider",
          "--strict-markers", "-q", "-ra", *words],
-        env={**os.environ, "PYTHONPATH": path, "PJRT_DEVICE": "CPU", "COLUMNS": "400"},
+        env={**os.environ, "PYTHONPATH": path, "PJRT_DEVICE": "CPU", "COLUMNS": "400",
+             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         cwd=folder, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 

@@ -115,7 +115,6 @@ UNGATED = """\
 import torch
 import torch_xla
 import torch.distributed as dist
-import torch.distributed._functional_collectives as collectives
 import torch_xla.distributed.xla_backend
 
 
@@ -123,7 +122,8 @@ def main(index):
     dist.init_process_group("xla", init_method="xla://")
     x = torch.ones(4, device=torch_xla.device())
     if index == 0:
-        reduced = collectives.all_reduce(x, "sum", dist.group.WORLD)
+        name = dist.group.WORLD.group_name
+        reduced = torch.ops._c10d_functional.all_reduce(x, "sum", name)
         reduced.cpu()  # line WAIT
 
 

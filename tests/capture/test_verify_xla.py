@@ -54,7 +54,9 @@ def test_a_healthy_program_is_equal_in_all_ways(tmp_path):
     ("case", "what", "line", "because"),
     [
         ("cut", "gradient", "cut", "XLA433"),
-        ("clipped", "gradient", "clip", ("XLA303", "XLA412")),
+        pytest.param(
+            *("clipped", "gradient", "clip", ("XLA303", "XLA412")), marks=pytest.mark.slow
+        ),
         pytest.param(
             *("unreduced", "gradient", "step", ("XLA302", "XLA412")), marks=pytest.mark.slow
         ),
@@ -85,7 +87,7 @@ def test_batches_that_are_drawn_in_the_loop_are_shared_out(tmp_path):
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        ("random", "not deterministic by itself"),
+        pytest.param("random", "not deterministic by itself", marks=pytest.mark.slow),
         ("fails", "ValueError: on purpose"),
         ("idle", "made no optimizer step"),
     ],

@@ -260,6 +260,7 @@ def test_ct_slices_fixed_trains_on_eight_cores(tmp_path):
 
 
 @pytest.mark.xla
+@pytest.mark.slow
 def test_unet_fixed_trains_on_eight_cores(tmp_path):
     ran = Ran(tmp_path, "unet_mask_depth")
     # Each core says what it lost, in both epochs; the cores together lose less in the second.

@@ -57,14 +57,23 @@ class _Lines:
     Attributes:
         seeds: Line to the seeds that it drew with, by step.
         new_at: The last step in which something was noted.
+        step, count, before: The step of the last draw, the draws in it, and those of the step
+            before: one more than there were may be of a line that is new.
     """
 
     seeds: dict[Any, dict[int, int]] = dataclasses.field(default_factory=dict)
     new_at: int = 0
+    step: int = 0
+    count: int = 0
+    before: int = 0
 
     def due(self, step: int) -> bool:
-        """Whether to look in this step; the same on all cores that draw at the same lines."""
-        return step - self.new_at <= SETTLED or step % EVERY == 0
+        """Whether to look at this draw; the same on all cores that draw at the same lines."""
+        if step != self.step:
+            self.before = self.count if step == self.step + 1 else 0
+            self.step, self.count = step, 0
+        self.count += 1
+        return step - self.new_at <= SETTLED or step % EVERY == 0 or self.count > self.before
 
 
 def install(memory: Memory) -> None:
