@@ -17,17 +17,19 @@ def main(index, case):
     torch.manual_seed(0)
     model = torch.nn.Linear(2, 2).to(torch_xla.device())
     model(torch.ones(1, 2).to(torch_xla.device())).sum().backward()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    xm.optimizer_step(optimizer)
+    # Several, for another thread may take the place of one of them.
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for _ in range(30)]
+    for optimizer in optimizers:
+        xm.optimizer_step(optimizer)
     other, kept, again = torch.nn.Linear(2, 2), [], False
     other(torch.ones(1, 2)).sum().backward()
     gc.collect()
-    # As happens by chance: a CPU optimizer gets the place of the one that has gone, on one core.
-    place = id(optimizer)
-    del optimizer
+    # As happens by chance: a CPU optimizer gets the place of one that has gone, on one core.
+    places = {id(one) for one in optimizers}
+    del optimizer, optimizers
     while index == 1 and not again and len(kept) < 10_000:
         kept.append(torch.optim.SGD(other.parameters(), lr=0.1))
-        again = id(kept[-1]) == place
+        again = id(kept[-1]) in places
     if again:
         kept[-1].step()
     torch_xla.sync()
