@@ -9,6 +9,7 @@ XLA442 sizes that the devices do not divide.
 from __future__ import annotations
 
 import collections
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -263,11 +264,15 @@ def _uneven(sharding: Sharding) -> Iterator[Finding]:
 
 def _compiled_again(run: RunFacts, sharding: Sharding) -> Iterator[Finding]:
     """Graphs that compute what the one before at their line did, with other shardings."""
+    work = functools.cache(_work)  # a graph is compared with the one before it and the next
     before: dict[object, CompilationRow] = {}
     for row in _graphs(run):
         point = (row.frames, row.trigger)
         earlier, before[point] = before.get(point), row
-        if earlier is None or not _same_work(run, earlier, row):
+        if earlier is None or earlier.graph == row.graph:
+            continue
+        known = work(_base(run, earlier))
+        if not known or known != work(_base(run, row)):
             continue
         changed = [
             one for one in sharding.tensors if one.kind != "input" and one.declared is not None
@@ -286,11 +291,6 @@ def _compiled_again(run: RunFacts, sharding: Sharding) -> Iterator[Finding]:
             count=1,
             seconds=row.seconds,
         )  # fmt: skip
-
-
-def _same_work(run: RunFacts, earlier: CompilationRow, later: CompilationRow) -> bool:
-    work = [_work(_base(run, row)) for row in (earlier, later)]
-    return bool(work[0]) and work[0] == work[1] and earlier.graph != later.graph
 
 
 def _work(base: Path) -> collections.Counter[tuple[str, str]]:

@@ -32,7 +32,9 @@ _LAYOUT = re.compile(r"(?<=\])\{[^}]*\}")
 _NAME = re.compile(r"%[\w.\-]+")
 _METADATA = re.compile(r",? metadata=\{(?:[^{}\"]|\"[^\"]*\")*\}")
 _OPERATION = re.compile(r'op_type="([^"]*)"')
-_COMMENT = re.compile(r"/\*.*?\*/")
+_BITS = re.compile(r"\d+")
+#: What XLA's printer puts between the parts of a line ("/*index=5*/").
+COMMENT = re.compile(r"/\*.*?\*/")
 
 #: Longest literal or attribute text that is kept.
 _LONGEST = 200
@@ -113,6 +115,18 @@ class Graph:
             return {}
 
 
+def operation_of(attributes: str) -> str:
+    """Torch's name of what an instruction was traced from ("aten::slice"), "" if not known."""
+    found = _OPERATION.search(attributes)
+    return found[1].replace("__", "::", 1) if found else ""
+
+
+def item_bytes(dtype: str) -> float:
+    """Bytes of an element of one of XLA's types ("bf16", "s4", "pred")."""
+    bits = _BITS.search(dtype)
+    return int(bits[0]) / 8 if bits else 1.0
+
+
 def _unpack(path: Path) -> bytes:
     """The content of a packed file; b"" if it is missing, cut or a bomb."""
     try:
@@ -135,7 +149,7 @@ def _instructions(data: bytes) -> Iterator[Instruction]:
 
 
 def _instruction(line: str) -> Instruction | None:
-    name, _, rest = _COMMENT.sub("", line).partition(" = ")
+    name, _, rest = COMMENT.sub("", line).partition(" = ")
     if not name.startswith("%") or not rest:
         return None
     end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.find(" ")
@@ -145,7 +159,7 @@ def _instruction(line: str) -> Instruction | None:
         return None
     close = _closing(rest, len(opcode))
     inner, after = rest[len(opcode) + 1 : close], rest[close + 1 :]
-    operation = _OPERATION.search(after)
+    operation = operation_of(after)
     operands: tuple[str, ...] = ()
     detail = _NAME.sub("%", _METADATA.sub("", after)).strip(", ")
     if opcode == "constant":
@@ -158,7 +172,7 @@ def _instruction(line: str) -> Instruction | None:
         _LAYOUT.sub("", shape),
         operands,
         detail[:_LONGEST],
-        operation[1].replace("__", "::", 1) if operation else "",
+        operation,
         int(inner) if opcode == "parameter" and inner.isdigit() else None,
     )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from xladoctor import files
 from xladoctor.readings.fields import integer, integers, text
-from xladoctor.readings.hlo import stacks_of
+from xladoctor.readings.hlo import COMMENT, item_bytes, operation_of, stacks_of
 from xladoctor.readings.wire import messages
 from xladoctor.shardings import MOST_DEVICES, Mesh, transposed
 
@@ -27,12 +27,9 @@ if TYPE_CHECKING:
 
 _KINDS = "all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute|collective-broadcast"
 _COLLECTIVE = re.compile(rf"%([\w.\-]+) = (.+?) ({_KINDS})(?:-start)?\(([^)]*)\)(.*)")
-_SHAPE = re.compile(r"\b(pred|token|[a-z]+\d+\w*)\[([\d,]*)\]")
+_SHAPE = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 _LISTED = re.compile(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)*)\}")
 _GRID = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_OPERATION = re.compile(r'op_type="([^"]*)"')
-_COMMENT = re.compile(r"/\*.*?\*/")
-_BYTES = {"pred": 1, "token": 0}
 
 #: Meshes and tensors of a row that are read, whatever it says.
 _MOST = 10_000
@@ -189,18 +186,17 @@ def _exchanges(module: str, stacks: dict[str, tuple[Frame, ...]]) -> Iterator[Ex
     for line in io.StringIO(module):
         if line[:1] in "%E" and line.rstrip().endswith("{"):
             computation = line.removeprefix("ENTRY ").split(maxsplit=1)[0].lstrip("%")
-        found = _COLLECTIVE.search(_COMMENT.sub("", line)) if " = " in line else None
+        found = _COLLECTIVE.search(COMMENT.sub("", line)) if " = " in line else None
         if found is None:
             continue
         name, shape, kind, _, rest = found.groups()
         groups = _groups(rest)
         factor = max(map(len, groups), default=1) if kind == "reduce-scatter" else 1
-        operation = _OPERATION.search(rest)
         yield Exchange(
             kind,
             _size(shape) * factor,
             groups,
-            operation[1].replace("__", "::", 1) if operation else "",
+            operation_of(rest),
             stacks.get(name, ()),
             computation in bodies,
         )
@@ -228,9 +224,7 @@ def _groups(rest: str) -> frozenset[frozenset[int]]:
 
 
 def _size(shape: str) -> int:
-    total = 0
-    for dtype, sizes in _SHAPE.findall(shape):
-        bits = re.search(r"\d+", dtype)
-        item = _BYTES.get(dtype, int(bits[0]) / 8 if bits else 0)
-        total += math.ceil(item * math.prod(int(size) for size in sizes.split(",") if size))
-    return total
+    return sum(
+        math.ceil(item_bytes(dtype) * math.prod(int(size) for size in sizes.split(",") if size))
+        for dtype, sizes in _SHAPE.findall(shape)
+    )

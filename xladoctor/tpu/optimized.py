@@ -12,6 +12,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
+from xladoctor.readings.hlo import COMMENT
 from xladoctor.tpu import products, shapes
 from xladoctor.tpu.compiled import Operation
 
@@ -27,7 +28,6 @@ _BRANCHES = re.compile(r"(?:branch_computations=\{([^}]*)\}|true_computation=%?(
 _ELSE = re.compile(r"false_computation=%?([\w.\-]+)")
 _NAME = re.compile(r"%([\w.\-]+)")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
-_COMMENT = re.compile(r"/\*.*?\*/")
 
 #: What only names or regroups values, or makes none: it takes no time.
 _FREE = frozenset(
@@ -209,7 +209,7 @@ def _sources(lines: Sequence[Line]) -> dict[str, int]:
 
 
 def _line(row: str) -> Line | None:
-    name, equals, rest = _COMMENT.sub("", row).strip().removeprefix("ROOT ").partition(" = ")
+    name, equals, rest = COMMENT.sub("", row).strip().removeprefix("ROOT ").partition(" = ")
     if not equals:
         return None
     end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.find(" ")

@@ -28,7 +28,8 @@ LARGEST = 1e15
 #: Names by which a function can get hold of its own mapping of variables.
 _HOLDERS = frozenset({"locals", "vars", "exec", "eval", "_getframe", "currentframe", "f_locals"})
 
-_DTYPES = {
+#: torch's types as XLA writes them.
+DTYPES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "s64",
     "int32": "s32", "int16": "s16", "int8": "s8", "uint8": "u8", "bool": "pred",
 }  # fmt: skip
@@ -147,7 +148,7 @@ def _tensors(name: str, value: Any, tensor_type: type) -> Iterator[tuple[str, An
 
 def _shape(tensor: Any) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return f"{_DTYPES.get(dtype, dtype)}[{','.join(str(size) for size in tensor.shape)}]"
+    return f"{DTYPES.get(dtype, dtype)}[{','.join(str(size) for size in tensor.shape)}]"
 
 
 class Causes:

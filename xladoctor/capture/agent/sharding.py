@@ -15,7 +15,6 @@ Nothing is asked, and no module is looked at, in a program that is not SPMD.
 from __future__ import annotations
 
 import dataclasses
-import gc
 import importlib
 import math
 import sys
@@ -24,6 +23,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from . import xla
+from .alive import instances
 from .points import COLLECTIVE, LAUNCH, MARK, RECORD, STEP, UPLOAD, Call, Points
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Shardings:
     def _step(self, call: Call, proceed: Callable[[], Any]) -> Any:
         if self._steps <= LOOKS[-1]:
             self._steps += 1
-            if _spmd():
+            if xla.spmd():
                 optimizer = call.args[0]
                 self._optimizers[id(optimizer)] = weakref.ref(optimizer)
                 self._due = self._steps in LOOKS
@@ -123,7 +123,7 @@ class Shardings:
         result = proceed()
         # A device loader sends batches ahead; what else is sent before the first step is the model.
         ahead = call.what == "tensors_from_aten"
-        if (ahead or self._steps) and self._steps < LOOKS[-1] and _spmd():
+        if (ahead or self._steps) and self._steps < LOOKS[-1] and xla.spmd():
             site = self._loader if ahead else self._site()
             for tensor in _uploaded(call, result)[: MOST - len(self._inputs)]:
                 entry = self._entry(_Tensor("input", "", tensor), site)
@@ -134,6 +134,8 @@ class Shardings:
         if call.what in (MADE_LOADER, ITERATED):
             self._device_loader(call)
             return proceed()
+        if self._steps > LOOKS[-1]:
+            return proceed()  # nobody looks any more
         tensor = call.args[0] if call.args else None
         if tensor is not None and (id(tensor) in self._marks or len(self._marks) < 10 * MOST):
             site = self._site()
@@ -150,7 +152,7 @@ class Shardings:
 
     def _collective(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """A collective between cores: under SPMD there is one core, and nothing is exchanged."""
-        if len(self._calls) < MOST and _spmd():
+        if len(self._calls) < MOST and xla.spmd():
             site = self._site()
             if site is not None and (call.what, site) not in self._calls:
                 self._calls.add((call.what, site))
@@ -241,12 +243,6 @@ def _uploaded(call: Call, result: Any) -> list[Any]:
     return []
 
 
-def _spmd() -> bool:
-    """Whether the program is one program for all devices."""
-    runtime = sys.modules.get("torch_xla.runtime")
-    return runtime is not None and bool(runtime.is_spmd())
-
-
 def _spec(tensor: Any) -> str:
     asked = xla.binding("_get_xla_sharding_spec")
     return "" if asked is None else str(asked(tensor))
@@ -268,14 +264,13 @@ def _alive() -> tuple[list[Any], list[dict[str, Any]]]:
 
     module_class = torch.nn.Module
     spmd = sys.modules.get("torch_xla.distributed.spmd.xla_sharding")
-    mesh_class = getattr(spmd, "Mesh", ())
+    mesh_classes = () if spmd is None else (spmd.Mesh,)
     modules: list[Any] = []
     meshes: list[dict[str, Any]] = []
-    for one in gc.get_objects():
-        kind = type(one)
-        if issubclass(kind, module_class):
+    for one in instances(module_class, *mesh_classes):
+        if issubclass(type(one), module_class):
             modules.append(one)
-        elif mesh_class and issubclass(kind, mesh_class):
+        else:
             mesh = {
                 "axes": [str(axis) for axis in one.axis_names or ()],
                 "shape": [int(size) for size in one.mesh_shape],

@@ -188,6 +188,12 @@ def eager() -> bool:
     return asked is not None and bool(asked())
 
 
+def spmd() -> bool:
+    """Whether the program is one program for all devices (``xr.use_spmd()``)."""
+    runtime = sys.modules.get("torch_xla.runtime")
+    return runtime is not None and bool(runtime.is_spmd())
+
+
 def in_dynamo() -> bool:
     """Whether torch_xla's bridge to ``torch.compile`` is what runs here."""
     frame: FrameType | None = sys._getframe(1)

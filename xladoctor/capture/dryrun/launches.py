@@ -55,7 +55,7 @@ class Launches:
         """Around LAUNCH."""
         if xla.eager():
             self._steps.fail("it runs its operations one by one (eager mode)")
-        if lazy.partitioned():
+        if xla.spmd():
             self._steps.fail("it is one program for all cores (SPMD), which plan does not compile")
         if call.what == "_xla_step_marker":
             return self._step_marker(call, proceed)

@@ -18,12 +18,13 @@ Facts used (torch_xla 2.9.0, source and seen by running):
 
 from __future__ import annotations
 
-import gc
 import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
+from ..agent.alive import instances
+from ..agent.causes import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,12 +50,6 @@ _EXCHANGE = re.compile(
     r" xla::(cross_replica_sum|all_gather|all_to_all|reduce_scatter|collective_\w+|send|recv)\w*\("
 )
 _PLACEHOLDER = "Data Handle: None"
-
-#: torch's types as XLA writes them.
-_TYPES = {
-    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "pred",
-    "int8": "s8", "int16": "s16", "int32": "s32", "int64": "s64", "uint8": "u8",
-}  # fmt: skip
 
 #: HloProto.hlo_module, HloModuleProto.buffer_donor and its parts (xla/service/hlo.proto).
 _MODULE, _DONORS, _ENTRY, _PARAMETER = 1, 18, 1, 1
@@ -124,18 +119,11 @@ def graph_of(tensors: Sequence[Any], *, donate: bool) -> bytes:
 
 def placeholder(dtype: Any, shape: Sequence[int]) -> Any:
     """A tensor on this thread's device that holds no memory; None if XLA has no such type."""
-    kind = _TYPES.get(str(dtype).removeprefix("torch."))
+    kind = DTYPES.get(str(dtype).removeprefix("torch."))
     if kind is None:
         return None
     asked = {"type": kind, "sizes": tuple(shape)}
     return xla.binding("_xla_create_placeholder_tensor")(asked)
-
-
-def partitioned() -> bool:
-    """Whether torch_xla traces one graph for all devices (``xr.use_spmd()``)."""
-    import torch_xla.runtime
-
-    return bool(torch_xla.runtime.is_spmd())
 
 
 def known(tensors: Sequence[Any], most_bytes: int) -> bool:
@@ -160,7 +148,7 @@ def _reachable() -> Iterable[Any]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # asking some objects for their class warns
-        found = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
+        found = list(instances(torch.Tensor))
     for tensor in found:
         yield tensor
         # A gradient that Python has not asked for yet is no object of Python's.

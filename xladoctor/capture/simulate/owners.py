@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+from ..agent.alive import instances
+
 #: Attribute of modules, parameters and optimizers that are marked as different on purpose, see
 #: ``xladoctor.cores_differ_on_purpose``.
 MARK = "_xladoctor_differs_on_purpose"
@@ -57,10 +59,9 @@ def _owners(parameter: Any) -> list[tuple[Any, str]]:
     import torch
 
     found = []
-    for one in gc.get_objects():
+    for one in instances(torch.nn.Module):
         try:
-            if isinstance(one, torch.nn.Module):
-                found += [(one, name) for name, own in one.named_parameters() if own is parameter]
+            found += [(one, name) for name, own in one.named_parameters() if own is parameter]
         except Exception:  # noqa: PERF203, S112  (half-made or odd objects of the program)
             continue
     return found

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 #: Holds the settings as JSON; not set in a program that is not verified.
 VARIABLE = "XLADOCTOR_VERIFY"
 
-#: Names of the ways: plain PyTorch, one XLA core; "xla-8" is eight of them.
-ON_HOST, ONE_CORE = "cpu", "xla"
+#: The way that is plain PyTorch.
+ON_HOST = "cpu"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

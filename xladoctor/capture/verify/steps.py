@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import gc
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
+from ..agent.alive import instances
 from ..agent.points import CORE, LAUNCH, SIMULATE
 from ..simulate.places import user_frame
 from . import norms, state
@@ -429,12 +429,11 @@ def _all_names() -> dict[int, str]:
     import torch
 
     found: dict[int, str] = {}
-    for one in gc.get_objects():
+    for one in instances(torch.nn.Module):
         try:
-            if issubclass(type(one), torch.nn.Module):  # its __class__ may be one that warns
-                for name, parameter in one.named_parameters():
-                    if len(name) > len(found.get(id(parameter), "")):
-                        found[id(parameter)] = name
+            for name, parameter in one.named_parameters():
+                if len(name) > len(found.get(id(parameter), "")):
+                    found[id(parameter)] = name
         except Exception:  # noqa: PERF203, S112  (half-made or odd objects of the program)
             continue
     return found

@@ -8,9 +8,7 @@ from __future__ import annotations
 import re
 
 XM = "torch_xla.core.xla_model"
-XR = "torch_xla.runtime"
 XMP = "torch_xla.distributed.xla_multiprocessing"
-PL = "torch_xla.distributed.parallel_loader"
 
 #: Methods of a tensor that hand its content to the host as Python numbers.
 READS = frozenset({"item", "tolist"})
@@ -32,8 +30,6 @@ HOST_ATTRIBUTES = frozenset(
 )  # fmt: skip
 #: Attributes of a tensor that are tensors beside it.
 TENSOR_ATTRIBUTES = frozenset({"data", "grad", "T", "mT", "H", "real", "imag", "values", "indices"})
-#: Methods that only look for other places of the same data structure.
-VIEWS = frozenset({"items", "values", "keys", "copy", "pop", "get", "popitem"})
 
 #: The norm of gradients: a tensor where they are.
 GRADIENT_NORMS = frozenset(
@@ -127,8 +123,6 @@ DEVICE_LOADER_NAME = re.compile(
     r"(^|_)(para|parallel|device|xla|tpu|mp)_?([a-z]+_)*(data_?)?loader", re.IGNORECASE
 )
 LOADER_NAME = re.compile(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)", re.IGNORECASE)
-TRAIN_NAME = re.compile(r"tra?i?n|fit|epoch", re.IGNORECASE)
-EVAL_NAME = re.compile(r"val|test|eval|infer|predict", re.IGNORECASE)
 
 #: Base classes of models and of modules whose methods a framework calls once per batch.
 MODULES = frozenset({"torch.nn.Module", "torch.nn.Sequential", "transformers.PreTrainedModel"})

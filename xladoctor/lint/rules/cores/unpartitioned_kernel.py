@@ -18,12 +18,10 @@ _KERNELS = ("torch_xla.experimental.custom_kernel.flash_attention",)
 @rule("XLA446")
 def unpartitioned_kernel(model: FileModel) -> Iterator[Problem]:
     """Find ``flash_attention`` without ``partition_spec`` in programs that turn SPMD on."""
-    started = [
-        (part, start) for part in (model, *model.linked) if (start := turned_on(part)) is not None
-    ]
-    if not started:
+    parts = ((part, turned_on(part)) for part in (model, *model.linked))
+    part, start = next((found for found in parts if found[1] is not None), (model, None))
+    if start is None:
         return
-    part, start = started[0]
     for call in model.calls(*_KERNELS):
         if call.has_star or "partition_spec" in call.keywords or conditional(model, call.node):
             continue
