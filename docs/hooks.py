@@ -31,6 +31,7 @@ FAMILIES = {
     "8": "Old and removed API",
     "9": "Lightning, Accelerate, Trainer",
 }
+_BLOCK = re.compile(r"```py (bad|good|fixed)")
 _LINK = re.compile(r"(?<=\]\()([^)#\s]+)(#[^)\s]*)?(?=\))")
 
 
@@ -38,7 +39,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the rules into the navigation, by family."""
     families: list[dict[str, Any]] = [{"All rules": "rules/index.md"}]
     for digit, name in FAMILIES.items():
-        pages = [page for page in catalogue.pages().values() if page.code[3] == digit]
+        pages = _family(digit)
         if pages:
             families.append({name: [{f"{p.code} {p.name}": _path(p)} for p in pages]})
     nav = [entry for entry in config.nav or [] if "Rules" not in entry]
@@ -76,6 +77,10 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     return _LINK.sub(target, markdown)
 
 
+def _family(digit: str) -> list[catalogue.Page]:
+    return [page for page in catalogue.pages().values() if page.code[3] == digit]
+
+
 def _path(page: catalogue.Page) -> str:
     return f"rules/{page.url.rpartition('/')[2]}"
 
@@ -87,15 +92,14 @@ def _shown(page: catalogue.Page) -> str:
         "found by " + ", ".join(found_by[one] for one in page.found_by),
         {"none": "no fix", "safe": "safe fix", "unsafe": "unsafe fix"}[page.fix],
     ]
-    text = page.body.replace("```py bad", "```python").replace("```py good", "```python")
-    text = text.replace("```py fixed", "```python")
+    text = _BLOCK.sub("```python", page.body)
     return f"# {page.code} {page.name}\n\n{page.summary}.\n\n{' · '.join(facts)}\n\n{text}"
 
 
 def _overview() -> str:
     lines = ["# Rules", "", "One code is one problem, wherever it is found.", ""]
     for digit, name in FAMILIES.items():
-        pages = [page for page in catalogue.pages().values() if page.code[3] == digit]
+        pages = _family(digit)
         if not pages:
             continue
         lines += [f"## {name}", "", "| code | name | what it finds | fix |", "|---|---|---|---|"]

@@ -29,13 +29,6 @@ def _fallbacks(report: Report) -> float | None:
     return None if counts is None else sum(counts.values())
 
 
-def _syncs_per_step(report: Report) -> float | None:
-    summary = report.summary
-    if summary.host_syncs is None or not summary.steps or not summary.cores:
-        return None
-    return summary.host_syncs / (summary.steps * summary.cores)
-
-
 #: Limit to what is held against it, and how that is called.
 _LIMITS: dict[str, tuple[Callable[[Report], float | None], str]] = {
     "compilations": (lambda report: report.summary.compilations, "compilations of one core"),
@@ -45,7 +38,10 @@ _LIMITS: dict[str, tuple[Callable[[Report], float | None], str]] = {
     ),
     "fallbacks": (_fallbacks, "operations on the CPU"),
     "host_syncs": (lambda report: report.summary.host_syncs, "host syncs"),
-    "host_syncs_per_step": (_syncs_per_step, "host syncs per step and core"),
+    "host_syncs_per_step": (
+        lambda report: report.summary.syncs_per_step,
+        "host syncs per step and core",
+    ),
 }
 _MARKER = (
     f"xla_limits({', '.join(f'{name}=N' for name in _LIMITS)}): record what the test does on XLA "

@@ -92,6 +92,13 @@ class Summary:
     within_other: Mapping[str, float] | None = None
     conclusive: bool = True
 
+    @property
+    def syncs_per_step(self) -> float | None:
+        """Reads of one core in one step; None where one of these was not counted."""
+        if self.host_syncs is None or not self.steps or not self.cores:
+            return None
+        return self.host_syncs / (self.steps * self.cores)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CoreSummary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from xladoctor.lint import engine
@@ -31,3 +32,12 @@ def marked(program, mark="# here"):
     """The rows of a program that carry a mark."""
     lines = textwrap.dedent(program).splitlines()
     return [row for row, line in enumerate(lines, 1) if mark in line]
+
+
+def marks(program):
+    """(row, code) of each mark in a program: ``# !XLA101``."""
+    return {
+        (row, code)
+        for row, line in enumerate(program.splitlines(), 1)
+        for code in re.findall(r"XLA\d+", line.partition("# !")[2])
+    }

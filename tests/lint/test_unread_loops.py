@@ -5,10 +5,8 @@ All programs are invented. ``# !XLA101`` marks a line on which that rule has to 
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from rule_helpers import codes, found
+from rule_helpers import codes, found, marks
 
 HEAD = """\
 import torch
@@ -271,15 +269,6 @@ def main():
 main()
 """,
 }
-
-
-def marks(program):
-    """(row, code) of each mark in a program."""
-    return {
-        (row, code)
-        for row, line in enumerate(program.splitlines(), 1)
-        for code in re.findall(r"XLA\d+", line.partition("# !")[2])
-    }
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -5,10 +5,8 @@ All programs are invented. ``# !XLA101`` marks a line on which that rule has to 
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from rule_helpers import codes, found
+from rule_helpers import codes, found, marks
 
 HEAD = """\
 import torch
@@ -211,15 +209,6 @@ def fit(a, b, opt_a, opt_b, loader):
         torch_xla.sync()
 """,
 }
-
-
-def marks(program):
-    """(row, code) of each mark in a program."""
-    return {
-        (row, code)
-        for row, line in enumerate(program.splitlines(), 1)
-        for code in re.findall(r"XLA\d+", line.partition("# !")[2])
-    }
 
 
 @pytest.mark.parametrize("name", FAULTS)

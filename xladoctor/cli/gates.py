@@ -130,7 +130,7 @@ def judge(gates: Gates, report: Report) -> Gate:
         check(
             "--max-syncs-per-step",
             "host syncs per step and core",
-            _syncs_per_step(report),
+            report.summary.syncs_per_step,
             gates.max_syncs_per_step,
         )
     for option, what, used, most in _on_tpu(gates, report):
@@ -183,10 +183,3 @@ def _compilations_after(report: Report, step: int) -> int | None:
         if item.step > step:
             counts.update(item.cores)
     return max(counts.values(), default=0)
-
-
-def _syncs_per_step(report: Report) -> float | None:
-    summary = report.summary
-    if summary.host_syncs is None or not summary.steps or not summary.cores:
-        return None
-    return summary.host_syncs / (summary.steps * summary.cores)

@@ -60,13 +60,12 @@ class _Reader:
         self._paragraph: list[str] = []
         self._kind = "text"
         self._code: list[str] | None = None
-        self._fence = ""
         self._heading = ""
 
     def feed(self, line: str) -> None:
         """Take one line."""
         if line.startswith("```"):
-            self._on_fence(line)
+            self._on_fence()
         elif self._code is not None:
             self._code.append(line)
         else:
@@ -82,10 +81,10 @@ class _Reader:
         if self._heading not in _LEFT_OUT:
             self.blocks.append(Block(kind, text))
 
-    def _on_fence(self, line: str) -> None:
+    def _on_fence(self) -> None:
         self.end_paragraph()
         if self._code is None:
-            self._code, self._fence = [], line[3:].strip()
+            self._code = []
             return
         self._add("code", "\n".join(self._code))
         self._code = None

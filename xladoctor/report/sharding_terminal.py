@@ -38,15 +38,15 @@ def parts(sharding: Sharding, width: int) -> Iterable[RenderableType]:
 
 def _tensors(sharding: Sharding, columns: int) -> Table:
     table = _table("what", "tensor", "sharded", "each device", "of")
-    for row in sharding_words.tensors(sharding)[:ROWS]:
+    rows = sharding_words.tensors(sharding)
+    for row in rows[:ROWS]:
         style = "yellow" if row.whole else ""
         table.add_row(
             row.kind, words.tail(row.name, columns), Text(row.sharded, style=style), row.held,
             row.total,
         )  # fmt: skip
-    rest = len(sharding.tensors) - ROWS
-    if rest > 0:
-        table.add_row("", Text(f"and {rest} more", style="dim"), "", "", "")
+    if len(rows) > ROWS:
+        table.add_row("", Text(f"and {len(rows) - ROWS} more", style="dim"), "", "", "")
     return table
 
 

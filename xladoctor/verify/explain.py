@@ -23,8 +23,7 @@ _NEAR = 1e-3
 
 def wrong(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings that make results wrong: those that the table of partings names."""
-    known = {code for row in catalogue.table("partings")["parting"] for code in row["codes"]}
-    known |= {"XLA434", "XLA437"}
+    known = _parting_codes() | {"XLA434", "XLA437"}
     return tuple(
         found for found in findings if found.code in known and found.severity is Severity.ERROR
     )
@@ -36,7 +35,7 @@ def shown(findings: Sequence[Finding], parting: Parting | None) -> tuple[Finding
     What only the code says and what would part the ways is refuted if they do not part; what
     explains the parting is shown.
     """
-    told = {code for row in catalogue.table("partings")["parting"] for code in row["codes"]}
+    told = _parting_codes()
     return tuple(
         found
         for found in findings
@@ -72,6 +71,11 @@ def explained(
                     location=finding.locations[0] if finding.locations else parting.location,
                 )
     return dataclasses.replace(parting, why=_by_numbers(parting, left, right))
+
+
+def _parting_codes() -> set[str]:
+    """The findings that explain a parting."""
+    return {code for row in catalogue.table("partings")["parting"] for code in row["codes"]}
 
 
 def _line(finding: Finding) -> tuple[str, int] | None:
