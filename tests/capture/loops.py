@@ -1,7 +1,7 @@
 """Run by a test: loops of many kinds, each in a forked child, so that torch_xla is imported once.
 
-Prints ``NAME PID`` for each. Every loop takes TURNS turns; nothing in it names xladoctor, except
-where that is the point.
+Prints ``NAME PID`` for each. Every loop takes TURNS iterations; nothing in it names xladoctor,
+except where that is the point.
 """
 
 from __future__ import annotations

@@ -317,20 +317,20 @@ def test_a_folder_that_cannot_be_written_ends_the_writing(tmp_path):
     assert not writer.working
 
 
-# -- turns of a loop without an optimizer ---------------------------------------------------------
-def test_turns_end_where_the_program_ends_its_graphs(clock):
+# -- iterations of a loop without an optimizer --------------------------------------------------
+def test_iterations_end_where_the_program_ends_its_graphs(clock):
     account = _account()
-    assert not account.end_of_turn(at_marker=True)  # nothing ran
+    assert not account.end_of_iteration(at_marker=True)  # nothing ran
     rows = []
     for _ in range(3):
         account.add_launch(1, "read", 0.0)
         account.add_launch(2, "sync", 0.0)
-        assert account.end_of_turn(at_marker=True)
+        assert account.end_of_iteration(at_marker=True)
         rows.append(account.take_row(after_last=True).event())
         account.add_launch(1, "read", 0.0)
-        assert not account.end_of_turn(at_marker=False)  # the marks are the better knowledge
-    assert [(row["first"], row["turns"]) for row in rows] == [(None, 1)] * 3
-    assert account.current_turn == 4
+        assert not account.end_of_iteration(at_marker=False)  # the marks are the better knowledge
+    assert [(row["first"], row["iterations"]) for row in rows] == [(None, 1)] * 3
+    assert account.current_iteration == 4
 
 
 def test_turns_of_a_long_evaluation_share_rows(clock):
@@ -338,14 +338,14 @@ def test_turns_of_a_long_evaluation_share_rows(clock):
     rows = []
     for _ in range(100_000):
         account.add_launch(1, "sync", 0.0)
-        account.end_of_turn(at_marker=True)
+        account.end_of_iteration(at_marker=True)
         clock(0.001)
         account.book()
         if account.row_due():
             rows.append(account.take_row(after_last=True).event())
     rows.append(account.take_row(after_last=True).event())
     assert len(rows) < 4000
-    assert sum(row.get("turns", 0) for row in rows) == 100_000
+    assert sum(row.get("iterations", 0) for row in rows) == 100_000
 
 
 def test_rows_of_a_run_of_a_week_stay_few(clock):
@@ -364,5 +364,5 @@ def test_after_a_mark_only_marks_are_steps(clock):
         _one_step(account)
     account.count_marks()
     account.add_launch(1, "sync", 0.0)
-    assert not account.end_of_turn(at_marker=True)
+    assert not account.end_of_iteration(at_marker=True)
     assert _one_step(account)["first"] == 1

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from xladoctor.capture import endings, launch, rundir
 from xladoctor.capture.simulate import launchers
-from xladoctor.capture.simulate.cores import Crew
+from xladoctor.capture.simulate.cores import CoreGroup
 from xladoctor.cli import profile
 
 #: Invented: what a process leaves that has run its exit handlers, and then does not end.
@@ -131,7 +131,7 @@ def test_a_process_of_cores_that_does_not_end_is_ended_and_its_run_is_whole(tmp_
 
 
 class _Gate:
-    """Invented: a gate that nobody can be asked for."""
+    """Invented: a scheduler that nobody can be asked for."""
 
     @property
     def launching(self):
@@ -141,8 +141,8 @@ class _Gate:
 def test_a_watch_that_fails_ends_the_run(monkeypatch):
     told = []
     launcher = launchers.Launcher(None, _Gate(), 2, 300, lambda kind, facts: None)
-    crew = Crew(2, lambda kind, facts: told.append(kind))
-    crew.grace = 0.0
+    group = CoreGroup(2, lambda kind, facts: told.append(kind))
+    group.grace = 0.0
 
     class Ended(BaseException):
         pass
@@ -152,6 +152,6 @@ def test_a_watch_that_fails_ends_the_run(monkeypatch):
 
     monkeypatch.setattr(os, "_exit", leave)
     with pytest.raises(Ended):
-        launcher._watch(crew)
-    assert "the watch over the cores failed: KeyError('what has no name')" in str(crew.failure[1])
+        launcher._watch(group)
+    assert "the watch over the cores failed: KeyError('what has no name')" in str(group.failure[1])
     assert told == ["process-ended"]

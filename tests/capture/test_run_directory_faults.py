@@ -103,10 +103,10 @@ def test_many_at_once_make_one_run():
     """Each of them sees an empty folder at first."""
     Path("run").mkdir()
     made, refused = [], []
-    gate = threading.Barrier(8)
+    scheduler = threading.Barrier(8)
 
     def make():
-        gate.wait()
+        scheduler.wait()
         try:
             made.append(rundir.create(Path("run"), force=True))
         except UsageError as error:

@@ -122,7 +122,7 @@ def runs(tmp_path_factory):
     return simulated.run_cases(tmp_path_factory.mktemp("agreement"), 4, PROGRAM, CASES)
 
 
-def parting(runs, fault):
+def divergence(runs, fault):
     done = runs[fault]
     assert done.code == 0, done.stderr
     assert "hook off" not in done.stderr
@@ -132,7 +132,7 @@ def parting(runs, fault):
 @pytest.mark.xla
 @pytest.mark.parametrize("fault", ["none", "on-purpose"])
 def test_equal_cores_and_those_that_differ_on_purpose_are_not_reported(runs, fault):
-    assert parting(runs, fault) == []
+    assert divergence(runs, fault) == []
 
 
 @pytest.mark.xla
@@ -141,7 +141,7 @@ def test_equal_cores_and_those_that_differ_on_purpose_are_not_reported(runs, fau
     [("clip", "lost", 1), ("data", "lost", 1), ("plain", "missing", 1), ("seed", "start", 0)],
 )
 def test_cores_that_part_are_named_with_step_parameter_and_line(runs, fault, cause, step):
-    [(kind, facts)] = parting(runs, fault)
+    [(kind, facts)] = divergence(runs, fault)
     assert kind == "cores-part"
     assert facts["cores"] == [0, 1, 2, 3]
     assert (facts["cause"], facts["step"]) == (cause, step)
@@ -157,7 +157,7 @@ def test_cores_that_part_are_named_with_step_parameter_and_line(runs, fault, cau
 
 @pytest.mark.xla
 def test_one_core_that_parts_later_is_named_alone(runs):
-    [(kind, facts)] = parting(runs, "late")
+    [(kind, facts)] = divergence(runs, "late")
     assert kind == "cores-part"
     assert facts["cores"] == [1]
     assert (facts["step"], facts["equal_at"]) == (4, 3)

@@ -71,7 +71,7 @@ def main():
 
 
 #: Launches that cannot go on, one after the other.
-PARTING = """
+DIVERGING = """
 import time
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
@@ -107,7 +107,7 @@ if __name__ == "__main__":
 
 
 def line(mark):
-    rows = [text.endswith(f"# line {mark}") for text in PARTING.splitlines()]
+    rows = [text.endswith(f"# line {mark}") for text in DIVERGING.splitlines()]
     return rows.index(True) + 1
 
 
@@ -149,7 +149,7 @@ def profile(folder, cores, *command):
             if row["e"] == "core-end":
                 assert not row["failed"]
                 ends[row["steps"]] += 1
-            assert row["e"] not in ("hang", "error", "divergence", "parting", "hook-off")
+            assert row["e"] not in ("hang", "error", "divergence", "weights-diverge", "hook-off")
     return ends
 
 
@@ -212,7 +212,7 @@ def test_the_report_names_who_parts_and_where(tmp_path):
 
     The line that differs is known if the graphs of both cores are on record, else the launch is.
     """
-    (tmp_path / "train.py").write_text(PARTING)
+    (tmp_path / "train.py").write_text(DIVERGING)
     base = {key: value for key, value in os.environ.items() if not key.startswith("PJRT")}
     words = ["--simulate-cores", "3", "-o", "run", "--output-format", "json", "--output-file",
              "report.json", "--", sys.executable, "train.py"]  # fmt: skip

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xla
 SCRIPT = Path(__file__).with_name("loops.py")
 TURNS = 6
 
-#: Loop to the steps that it has; 6 turns each.
+#: Loop to the steps that it has; 6 iterations each.
 STEPS = {
     "train_sync": 6,
     "train_mark_step": 6,
@@ -31,7 +31,7 @@ STEPS = {
     "train_eager": 6,
     "train_two_optimizers": 12,  # optimizer steps, as the contract counts
     "by_hand_without_optimizer": 6,
-    # The loader ends what came before its first batch too: that is no turn.
+    # The loader ends what came before its first batch too: that is no iteration.
     "evaluate_device_loader": 6,
     "evaluate_sync": 6,
     "evaluate_dynamo": 6,
@@ -83,9 +83,9 @@ def test_steps_of_every_kind_of_loop(loops):
 def test_steps_without_an_optimizer_are_said_to_be_so(loops):
     assert sum("No optimizer has stepped" in note for note in loops.report["notes"]) == 1
     for name in ("by_hand_without_optimizer", "evaluate_sync", "evaluate_reads"):
-        assert sum(row.get("turns", 0) for row in loops.of(name, "step")) == TURNS
+        assert sum(row.get("iterations", 0) for row in loops.of(name, "step")) == TURNS
         assert {row["last"] for row in loops.of(name, "step")} == {None}
-    # An evaluation before a training has no steps, whatever turns it took.
+    # An evaluation before a training has no steps, whatever iterations it took.
     numbered = [row["last"] for row in loops.of("evaluate_then_train", "step")]
     assert numbered == [None] * TURNS + list(range(1, TURNS + 1))
 

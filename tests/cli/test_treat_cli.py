@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from xladoctor.changes import Figures, Trial
-from xladoctor.cli import course as course_module
+from xladoctor.cli import treatment_plan as plan_module
 from xladoctor.cli import trials
 from xladoctor.cli.app import main
-from xladoctor.cli.course import Course
+from xladoctor.cli.treatment_plan import TreatmentPlan
 from xladoctor.diagnosis import printed
 from xladoctor.errors import UsageError
-from xladoctor.lint import fixes, notebooks, together
+from xladoctor.lint import fix_session, fixes, notebooks
 from xladoctor.lint.engine import LintOptions
 from xladoctor.lint.run import Plan
 from xladoctor.report import treatment
@@ -146,7 +146,7 @@ def test_files_are_written_together_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("train.py", "helper.py"):
         (tmp_path / name).write_text("import helper, torch_xla\n")
-    program = together.program_of("train.py", Plan(LintOptions()))
+    program = fix_session.program_of("train.py", Plan(LintOptions()))
     before = program.read()
     after = dict.fromkeys(before, b"fixed\n")
     (tmp_path / "helper.py").write_text("# by hand\n")
@@ -169,7 +169,7 @@ def test_a_version_in_several_files_is_a_mirror_of_links(tmp_path, monkeypatch):
         ("data/one.txt", "one"),
     ):
         (tmp_path / "work" / name).write_text(text)
-    program = together.program_of("work/train.py", Plan(LintOptions()))
+    program = fix_session.program_of("work/train.py", Plan(LintOptions()))
     before = program.read()
     after = before | {"work/package/steps.py": b"fixed\n"}
     with trials._placed(program, before, after) as path:
@@ -201,7 +201,7 @@ def test_the_program_is_the_script_and_what_it_imports(tmp_path, monkeypatch):
         ("package/tools.py", "import torch_xla\n"),
     ):
         (tmp_path / name).write_text(text)
-    names = together.program_of("train.py", Plan(LintOptions())).names
+    names = fix_session.program_of("train.py", Plan(LintOptions())).names
     assert names[0] == "train.py"
     assert {"package/steps.py", "package/tools.py"} <= set(names)
     assert "other.py" not in names
@@ -237,12 +237,12 @@ class FakeRunner:
         return Trial(ran=True, figures=Figures(syncs=syncs, per_step=True, steps=4, cores=1))
 
 
-def course(tmp_path, monkeypatch, text, kind=FakeRunner, unsafe=False, **runner):
+def plan(tmp_path, monkeypatch, text, kind=FakeRunner, unsafe=False, **runner):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(text)
-    program = together.program_of("train.py", Plan(LintOptions()))
+    program = fix_session.program_of("train.py", Plan(LintOptions()))
     before = program.read()
-    found = Course(
+    found = TreatmentPlan(
         kind(program, **runner), before, unsafe=unsafe, repeat=True
     )  # fmt: skip
     found.run()
@@ -259,7 +259,7 @@ xm.mark_step()
 
 
 def test_what_is_good_alone_is_not_lost_with_what_is_bad(tmp_path, monkeypatch):
-    found = course(tmp_path, monkeypatch, TWO_FIXES, fails=["torch_xla.sync"])
+    found = plan(tmp_path, monkeypatch, TWO_FIXES, fails=["torch_xla.sync"])
     assert [(sorted(step.counts), step.kept) for step in found.steps] == [
         (["XLA801", "XLA802"], False), (["XLA801"], True), (["XLA802"], False),
     ]  # fmt: skip
@@ -270,7 +270,7 @@ def test_what_is_good_alone_is_not_lost_with_what_is_bad(tmp_path, monkeypatch):
 
 
 def test_a_program_that_fails_is_repeated_once_it_runs(tmp_path, monkeypatch):
-    found = course(tmp_path, monkeypatch, TWO_FIXES, fails=["xrt_world_size"])
+    found = plan(tmp_path, monkeypatch, TWO_FIXES, fails=["xrt_world_size"])
     assert [step.kept for step in found.steps] == [True]
     assert found.runs.said == [
         "train.py as it is", "with 1 x XLA801 + 1 x XLA802",
@@ -285,7 +285,7 @@ def test_a_time_limit_that_is_too_short_is_said(tmp_path, monkeypatch):
             return Trial(ran=False, failed="it made 1 step", stopped=True)
 
     with pytest.raises(UsageError, match=r"it made 1 step: give it a longer --time-limit"):
-        course(tmp_path, monkeypatch, TWO_FIXES, kind=Slow)
+        plan(tmp_path, monkeypatch, TWO_FIXES, kind=Slow)
 
 
 def test_a_signal_ends_the_treatment_and_what_was_kept_is_shown(tmp_path, monkeypatch):
@@ -295,7 +295,7 @@ def test_a_signal_ends_the_treatment_and_what_was_kept_is_shown(tmp_path, monkey
                 raise trials.Interrupted(Trial(ran=False), 143)
             return super().run(version, what)
 
-    found = course(tmp_path, monkeypatch, TWO_FIXES, kind=Stopped, fails=["xrt_world_size"])
+    found = plan(tmp_path, monkeypatch, TWO_FIXES, kind=Stopped, fails=["xrt_world_size"])
     assert found.interrupted == 143
     result = found.result("train.py", (), None, ())
     assert result.interrupted
@@ -304,7 +304,7 @@ def test_a_signal_ends_the_treatment_and_what_was_kept_is_shown(tmp_path, monkey
 
 
 def test_a_fix_that_waits_more_is_left_out(tmp_path, monkeypatch):
-    found = course(tmp_path, monkeypatch, TWO_FIXES, waits=["torch_xla.sync", "xr.world_size"])
+    found = plan(tmp_path, monkeypatch, TWO_FIXES, waits=["torch_xla.sync", "xr.world_size"])
     assert [step.kept for step in found.steps] == [False, False, False]
     assert found.version == found.before
     assert found.steps[0].judgement.problem == "more host syncs per step: 2 instead of 0"
@@ -322,7 +322,7 @@ print(4, xm.mark_step())
 
 
 def test_a_kind_that_fails_as_a_whole_is_tried_place_by_place(tmp_path, monkeypatch):
-    found = course(tmp_path, monkeypatch, FIVE_PLACES, fails=["print(2, torch_xla.sync"])
+    found = plan(tmp_path, monkeypatch, FIVE_PLACES, fails=["print(2, torch_xla.sync"])
     tried = [
         (step.kept, [place.partition(":")[2] for place in step.places]) for step in found.steps
     ]
@@ -340,8 +340,8 @@ def test_a_kind_that_fails_as_a_whole_is_tried_place_by_place(tmp_path, monkeypa
 
 
 def test_places_that_were_not_reached_are_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(course_module, "MOST_RUNS_OF_A_KIND", 1)
-    found = course(tmp_path, monkeypatch, FIVE_PLACES, fails=["torch_xla.sync"])
+    monkeypatch.setattr(plan_module, "MOST_RUNS_OF_A_KIND", 1)
+    found = plan(tmp_path, monkeypatch, FIVE_PLACES, fails=["torch_xla.sync"])
     result = found.result("train.py", (), None, ())
     assert result.untried == {"XLA802": 5}  # two of them again, each alone
     assert "Too many runs to try each place of XLA802" in treatment.render(result, width=120)
@@ -354,7 +354,7 @@ def test_what_one_run_alone_held_against_a_fix_is_looked_at_again(tmp_path, monk
             loss = "loss 9.0" if what.startswith("with ") else "loss 1.0"
             return dataclasses.replace(found, losses=printed.losses(loss))
 
-    found = course(tmp_path, monkeypatch, TWO_FIXES.replace("xm.mark_step()", ""), kind=Busy)
+    found = plan(tmp_path, monkeypatch, TWO_FIXES.replace("xm.mark_step()", ""), kind=Busy)
     assert [step.kept for step in found.steps] == [True]
     assert found.runs.said[-1] == "the same again, before it is left out"
 
@@ -380,7 +380,7 @@ if __name__ == "__main__":
 
 def test_errors_come_first_while_the_program_fails(tmp_path, monkeypatch):
     """A collective that not all cores reach keeps it from running; what is printed does not."""
-    found = course(tmp_path, monkeypatch, ERRORS, unsafe=True, fails=["        accuracy = xm.mesh"])
+    found = plan(tmp_path, monkeypatch, ERRORS, unsafe=True, fails=["        accuracy = xm.mesh"])
     kinds = [set(step.counts) for step in found.steps]
     assert kinds[:2] == [{"XLA405"}, {"XLA401"}]
     assert found.last.ran
@@ -407,7 +407,7 @@ def train(model, loader, optimizer, criterion):
 
 def test_fixes_that_only_help_together_are_tried_together(tmp_path, monkeypatch):
     """What is no longer read for the sum is read where it is shown, until that waits as well."""
-    found = course(tmp_path, monkeypatch, SUMS, unsafe=True, waits=["{total / (step"])
+    found = plan(tmp_path, monkeypatch, SUMS, unsafe=True, waits=["{total / (step"])
     [first, *_] = found.steps
     assert first.counts == {"XLA101": 1, "XLA103": 1}
     assert first.kept

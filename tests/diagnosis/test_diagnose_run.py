@@ -9,7 +9,7 @@ import pytest
 
 from tests.invented import FILE, InventedRun
 from xladoctor.diagnosis import diagnose
-from xladoctor.diagnosis.succession import followers, shifted
+from xladoctor.diagnosis.process_chain import followers, shifted
 from xladoctor.findings import Finding, Location, Severity
 from xladoctor.readings import load
 from xladoctor.readings.tables import CoreRow, ProcessRow, StepRow
@@ -300,8 +300,8 @@ def test_a_divergence_is_shown_at_the_line_that_makes_it(tmp_path: Path) -> None
 def test_cores_whose_weights_part(tmp_path: Path) -> None:
     run = healthy(2)
     run.rows.append(
-        {"e": "parting", "t": 9.0, "message": "cores 0 and 1 train other models", "cores": [0, 1],
-         "suggestion": "reduce first", "step": 1, "equal_at": 0, "cause": "lost",
+        {"e": "weights-diverge", "t": 9.0, "message": "cores 0 and 1 train other models",
+         "cores": [0, 1], "suggestion": "reduce first", "step": 1, "equal_at": 0, "cause": "lost",
          "site": run.site(40), "cause_site": run.site(33)}
     )  # fmt: skip
     [found] = report(run, tmp_path).findings
@@ -354,7 +354,7 @@ def test_what_goes_wrong_in_a_joined_run_has_the_numbers_that_its_cores_have_the
                  "waits_for": "core 1"},
                 {"e": "divergence", "t": 9.0, "message": "xladoctor: core 1 builds another graph",
                  "cores": [1], "step": 7, "site": run.site(40), "cause_site": run.site(34)},
-                {"e": "parting", "t": 9.0, "message": "cores 0 and 1 train other models",
+                {"e": "weights-diverge", "t": 9.0, "message": "cores 0 and 1 train other models",
                  "cores": [0, 1], "step": 1, "site": run.site(40), "cause_site": run.site(35)},
             ]  # fmt: skip
         run.end()
@@ -391,7 +391,7 @@ def test_launches_one_after_the_other_are_the_same_cores(tmp_path: Path) -> None
 
 
 def standing(run: InventedRun, state: str, cores: dict[int, tuple[int | None, str | None, int]]):
-    """Rows of a standstill: core to line (None if it has ended), what it waits for, steps."""
+    """Rows of a deadlock: core to line (None if it has ended), what it waits for, steps."""
     for core, (line, waits_for, steps) in cores.items():
         run.rows.append(
             {"e": "hang", "core": core, "t": 9.0, "site": None if line is None else run.site(line),
@@ -609,7 +609,7 @@ def test_what_reads_were_is_said_in_words(tmp_path: Path) -> None:
     run.step(0, None, None, syncs=[(50, "item", 1, 0.1, 0, kinds | {"free": 1, "waited": 0})])
     (found,) = report(run, tmp_path).findings
     assert "(20 waited for the device, 1 found the value ready)" in found.message
-    # The last turn of the loop falls after the last step; it counts all the same.
+    # The last iteration of the loop falls after the last step; it counts all the same.
     assert found.count == 21
 
 

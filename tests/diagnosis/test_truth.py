@@ -388,19 +388,19 @@ def test_a_line_of_an_installed_package_is_no_line_to_change(tmp_path: Path) -> 
 
 
 # -- launches one after the other -----------------------------------------------------------------
-def test_turns_of_an_earlier_launch_are_no_steps_of_the_training(tmp_path: Path) -> None:
+def test_iterations_of_an_earlier_launch_are_no_steps_of_the_training(tmp_path: Path) -> None:
     training = settled(1, steps=10)
     training.end()
     path = training.write(tmp_path / "run")
     looking = InventedRun(1)
     looking.rows[0] |= {"pid": 4, "t": -9.0, "time": 1.0, "since": -9.0}
     looking.step(0, None, None)
-    looking.rows[-1] |= {"turns": 1, "t0": -8.0, "t1": -7.0, "first": None, "last": None}
+    looking.rows[-1] |= {"iterations": 1, "t0": -8.0, "t1": -7.0, "first": None, "last": None}
     for row in looking.rows:
         if row["e"] == "core-start":
             row["t"] = -8.5
     looking.rows += [
-        {"e": "core-end", "core": 0, "t": -6.0, "steps": 0, "turns": 1, "failed": False},
+        {"e": "core-end", "core": 0, "t": -6.0, "steps": 0, "iterations": 1, "failed": False},
         {"e": "end", "t": -5.0},
     ]
     earlier = looking.write(tmp_path / "other") / "p5-1"

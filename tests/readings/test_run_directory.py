@@ -128,34 +128,34 @@ def test_a_damaged_row_is_left_out_as_a_whole(tmp_path: Path, damage: dict[str, 
 
 
 # -- steps that no optimizer takes ----------------------------------------------------------------
-def _turns(run: InventedRun, *turns: int) -> None:
-    for count in turns:
+def _iterations(run: InventedRun, *iterations: int) -> None:
+    for count in iterations:
         run.step(0, None, syncs=[(52, "item", 1, 0.01, 0)])
-        run.rows[-1]["turns"] = count
+        run.rows[-1]["iterations"] = count
 
 
-def test_turns_are_the_steps_of_a_core_that_has_no_others(tmp_path: Path) -> None:
+def test_iterations_are_the_steps_of_a_core_that_has_no_others(tmp_path: Path) -> None:
     run = InventedRun(1)
-    _turns(run, 1, 1, 10, 0)
-    run.compilation(0, 1, turn=3)
+    _iterations(run, 1, 1, 10, 0)
+    run.compilation(0, 1, iteration=3)
     run.end()
     read = read_run(run.write(tmp_path / "run"))
     assert [(row.first, row.last) for row in read.steps] == [(1, 1), (2, 2), (3, 12), (None, None)]
     assert [row.first for row in read.syncs] == [1, 2, 3, None]
-    assert [(row.steps, row.turns) for row in read.cores] == [(12, True)]
+    assert [(row.steps, row.iterations) for row in read.cores] == [(12, True)]
     assert [row.step for row in read.compilations] == [3]
     assert sum("No optimizer" in note for note in read.notes) == 1
 
 
 def test_turns_before_a_training_are_no_steps(tmp_path: Path) -> None:
     run = InventedRun(1)
-    _turns(run, 1, 1)
-    run.compilation(0, 1, turn=2)
+    _iterations(run, 1, 1)
+    run.compilation(0, 1, iteration=2)
     run.step(0, 1)
     run.end()
     read = read_run(run.write(tmp_path / "run"))
     assert [(row.first, row.last) for row in read.steps] == [(None, None), (None, None), (1, 1)]
-    assert [(row.steps, row.turns) for row in read.cores] == [(1, False)]
+    assert [(row.steps, row.iterations) for row in read.cores] == [(1, False)]
     assert [row.step for row in read.compilations] == [1]
     assert not any("No optimizer" in note for note in read.notes)
 

@@ -51,7 +51,7 @@ def record(way, *cores):
 FEW = Tolerances(1e-5)
 
 
-def test_equal_ways_have_no_parting():
+def test_equal_ways_have_no_divergence():
     left = record("xla", [step(1), step(2)])
     right = record("xla-2", [step(1, loss=0.5), step(2)], [step(1, loss=1.5), step(2)])
     assert compare.part(left, right, FEW) == (None, 0.0)

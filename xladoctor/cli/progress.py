@@ -50,7 +50,7 @@ class Tail:
         elif row["e"] == "step" and row["last"]:
             self._steps[core] = max(self._steps[core], row["last"])
         elif row["e"] == "step":
-            self._steps[core] += row.get("turns", 0)
+            self._steps[core] += row.get("iterations", 0)
 
     def __str__(self) -> str:
         if not self._steps:

@@ -11,15 +11,15 @@ from rich.console import Console
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.cli import lint_plans
 from xladoctor.cli.cores import Cores
-from xladoctor.cli.course import Course
 from xladoctor.cli.profile import check
 from xladoctor.cli.report import output_options, terminal_options
 from xladoctor.cli.report import write as put_out
 from xladoctor.cli.rules import allow_plugins as allow_plugins_option
 from xladoctor.cli.tpu import chosen, tpu_options
+from xladoctor.cli.treatment_plan import TreatmentPlan
 from xladoctor.cli.trials import Runner, write
 from xladoctor.errors import UsageError
-from xladoctor.lint import fixes, sources, together
+from xladoctor.lint import fix_session, fixes, sources
 from xladoctor.report import treatment
 
 if TYPE_CHECKING:
@@ -90,22 +90,22 @@ def treat(
     console = Console(stderr=True, highlight=False)
     _check(script)
     wanted = chosen(tpu, tpu_time_limit, tpu_graphs, tpu_engine, jobs)
-    program = together.program_of(script, _plan(script, allow_plugins=allow_plugins))
+    program = fix_session.program_of(script, _plan(script, allow_plugins=allow_plugins))
     before = program.read()
     runs = Runner(
         program, before, args, simulate_cores, hang_timeout, time_limit, show_output, console,
         wanted if wanted.targets else None,
     )  # fmt: skip
     check(runs.words(script), simulate_cores)
-    course = Course(runs, before, unsafe=unsafe_fixes, repeat=repeat)
-    course.run()
+    plan = TreatmentPlan(runs, before, unsafe=unsafe_fixes, repeat=repeat)
+    plan.run()
     written: list[str] = []
-    if writes and course.interrupted is None and course.last.ran and course.version != before:
-        written = write(program, before, course.version, fixes.write)
-    result = course.result(script, args, simulate_cores, tuple(written))
+    if writes and plan.interrupted is None and plan.last.ran and plan.version != before:
+        written = write(program, before, plan.version, fixes.write)
+    result = plan.result(script, args, simulate_cores, tuple(written))
     width, color = terminal_options(output_file)
     put_out(treatment.render(result, output_format, width=width, color=color), output_file)
-    return _conclude(result, course.interrupted, console)
+    return _conclude(result, plan.interrupted, console)
 
 
 def _conclude(result: Treatment, interrupted: int | None, console: Console) -> int:

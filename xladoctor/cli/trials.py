@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from xladoctor.cli.tpu import Tpu
-    from xladoctor.lint.together import Program, Version
+    from xladoctor.lint.fix_session import Program, Version
 
 #: What the program printed, in its run directory.
 OUTPUT = "output.txt"

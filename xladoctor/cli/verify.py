@@ -25,7 +25,7 @@ from xladoctor.errors import UsageError, XladoctorError
 from xladoctor.planning.traced import last_line
 from xladoctor.report.verify import FORMATS, render
 from xladoctor.verify import compare, explain, records
-from xladoctor.verify.result import Parting, Verdict
+from xladoctor.verify.result import Divergence, Verdict
 from xladoctor.verify.words import in_way, way_words
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _verify(
         verdict = _compared(runs, wanted, asked=ways != "cpu,xla,cores")
     width, color = terminal_options(output_file)
     write(render(verdict, output_format, width=width, color=color), output_file)
-    return 0 if verdict.parting is None else 1
+    return 0 if verdict.divergence is None else 1
 
 
 def _wanted(ways: str, cores: int) -> list[str]:
@@ -236,21 +236,21 @@ def _compared(runs: _Runs, wanted: list[str], *, asked: bool) -> Verdict:
     rounded = runs.make(ways[0], rounding=compare.rounding_of(plain.steps))
     tolerance = compare.tolerances(plain, rounded)
     findings = runs.findings(wanted[-1])
-    largest, partings = 0.0, []
+    largest, divergences = 0.0, []
     for left, right in itertools.pairwise(ways):
         found, distance = compare.part(made[left], made[right], tolerance)
         largest = max(largest, distance)
         if found is not None:
-            partings.append(explain.explained(found, made[left], made[right], findings))
-    parting = min(partings, key=_when, default=None)
-    if parting is not None:
-        _refuse_chance(runs, made, parting, tolerance)
+            divergences.append(explain.explained(found, made[left], made[right], findings))
+    divergence = min(divergences, key=_when, default=None)
+    if divergence is not None:
+        _refuse_chance(runs, made, divergence, tolerance)
     return Verdict(
         ways=tuple(ways),
         steps=min(len(record.steps) for record in (*made.values(), rounded)),
-        parting=parting,
+        divergence=divergence,
         largest=largest,
-        findings=explain.shown(findings, parting),
+        findings=explain.shown(findings, divergence),
         notes=(
             *notes,
             *_notes([made[way] for way in ways]),
@@ -258,20 +258,20 @@ def _compared(runs: _Runs, wanted: list[str], *, asked: bool) -> Verdict:
     )
 
 
-def _when(parting: Parting) -> tuple[int, int]:
-    return parting.step, ("loss", *records.KINDS).index(parting.what)
+def _when(divergence: Divergence) -> tuple[int, int]:
+    return divergence.step, ("loss", *records.KINDS).index(divergence.what)
 
 
 def _refuse_chance(
-    runs: _Runs, made: dict[str, Record], parting: Parting, tolerance: compare.Tolerances
+    runs: _Runs, made: dict[str, Record], divergence: Divergence, tolerance: compare.Tolerances
 ) -> None:
     """Run the way that parts once more: a program that differs from itself cannot be compared.
 
     Raises:
         XladoctorError: It does, by the step at which the ways part.
     """
-    first = made[parting.way]
-    again = runs.make(parting.way, again=True)
+    first = made[divergence.way]
+    again = runs.make(divergence.way, again=True)
     chance, _ = compare.part(
         dataclasses.replace(first, cores={0: first.steps}),
         dataclasses.replace(again, cores={0: again.steps}),
@@ -279,11 +279,11 @@ def _refuse_chance(
         # each time that says nothing, and two equal runs round alike.
         compare.Tolerances(tolerance.floor, known=tolerance.known),
     )
-    if chance is not None and _when(chance) <= _when(parting):
+    if chance is not None and _when(chance) <= _when(divergence):
         what = f"{chance.what} {chance.name}".strip()
         raise XladoctorError(
             f"the program is not deterministic by itself: two equal runs on "
-            f"{way_words(parting.way)} part at step {chance.step} ({what}); seed what it draws "
+            f"{way_words(divergence.way)} part at step {chance.step} ({what}); seed what it draws "
             "from (files in an order of the system, the clock, os.urandom)"
         )
 

@@ -94,9 +94,9 @@ class RunFacts(JoinedRuns):
 
     @functools.cached_property
     def only_evaluates(self) -> bool:
-        """Whether no core has an optimizer: then steps are the turns of its loop."""
+        """Whether no core has an optimizer: then steps are the iterations of its loop."""
         stepping = [row for run in self.runs for row in run.cores if row.steps]
-        return bool(stepping) and all(row.turns for row in stepping)
+        return bool(stepping) and all(row.iterations for row in stepping)
 
     @property
     def step_word(self) -> str:

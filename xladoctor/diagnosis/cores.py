@@ -56,8 +56,8 @@ def find(case: Case) -> Iterator[Finding]:
     if case.run is not None:
         failed = list(_failures(case.run))
         yield from failed
-        yield from _standstills(case.run)
-        yield from _partings(case.run)
+        yield from _deadlocks(case.run)
+        yield from _weight_divergences(case.run)
         stopped = list(_divergences(case.run))
         yield from stopped
         if not failed and not stopped:
@@ -113,7 +113,7 @@ def _said(row: ErrorRow) -> str:
     return f"{row.type}{': ' if message else ''}{message}"
 
 
-def _standstills(run: RunFacts) -> Iterator[Finding]:
+def _deadlocks(run: RunFacts) -> Iterator[Finding]:
     """The simulation stopped the run because the cores could never come together."""
     if not run.hangs:
         return
@@ -124,7 +124,7 @@ def _standstills(run: RunFacts) -> Iterator[Finding]:
     # Fewest cores first: who stands elsewhere is the one that the others wait for.
     ordered = sorted(groups.values(), key=len)
     standing = [rows for rows in ordered if _left_after(rows[0]) is None] or ordered
-    code, what, suggestion = _kind_of_standstill(run.hangs)
+    code, what, suggestion = _kind_of_deadlock(run.hangs)
     stands = [
         noted(place, f"{_who(run, rows)} stood here")
         for rows in standing
@@ -191,7 +191,7 @@ def _stand(run: RunFacts, rows: list[HangRow]) -> str:
     return f"{who} at {at(run.place(row.frames))}" + (f" ({what})" if what else "")
 
 
-def _kind_of_standstill(rows: list[HangRow]) -> tuple[str, str, str]:
+def _kind_of_deadlock(rows: list[HangRow]) -> tuple[str, str, str]:
     """Code, what happened and what to do."""
     states = {row.state for row in rows}
     if "core-left" in states:
@@ -255,9 +255,9 @@ def _seen_in_graphs(run: RunFacts, row: DivergenceRow) -> tuple[Location | None,
     return None, ""
 
 
-def _partings(run: RunFacts) -> Iterator[Finding]:
+def _weight_divergences(run: RunFacts) -> Iterator[Finding]:
     """The simulation has compared the weights, and they are not the same."""
-    for row in run.partings:
+    for row in run.weight_divergences:
         place, cause = _own(run.place(row.frames)), _own(run.place(row.cause_frames))
         yield finding(
             "XLA412",

@@ -31,17 +31,17 @@ from xladoctor.diagnosis import (
     recompilation,
     sharding,
     silent,
+    site_counts,
     split_step,
     step_boundary,
-    tallies,
     tracing,
 )
 from xladoctor.diagnosis.along import timeline
 from xladoctor.diagnosis.case import PARTS, Case, RunFacts
 from xladoctor.diagnosis.executed import marked
 from xladoctor.diagnosis.pasted import pasted
+from xladoctor.diagnosis.process_chain import without_earlier_iterations
 from xladoctor.diagnosis.ranking import ranked
-from xladoctor.diagnosis.succession import without_earlier_turns
 from xladoctor.diagnosis.verdict import conclusive, verdict
 from xladoctor.findings import merge
 from xladoctor.results import Report, Summary, TimeParts
@@ -99,7 +99,7 @@ def diagnose(
         tpu: What the run would cost on TPU targets; findings of the first are among the others.
         notes: Sentences for the report, besides its own.
     """
-    readings = without_earlier_turns(readings)
+    readings = without_earlier_iterations(readings)
     case = Case(
         run=RunFacts(readings.runs) if readings.runs else None,
         pasted=pasted(readings),
@@ -120,8 +120,8 @@ def diagnose(
         about=_about(case, readings),
         notes=(*_notes(case, readings), *notes),
         steps=dict(case.run.step_seconds) if case.run else {},
-        reads=tallies.reads(case.run) if case.run else (),
-        fallbacks=tallies.fallbacks(case.run) if case.run else (),
+        reads=site_counts.reads(case.run) if case.run else (),
+        fallbacks=site_counts.fallbacks(case.run) if case.run else (),
         simulated=_simulated(case),
         tpu=tpu,
         sharding=case.run.sharding if case.run else None,

@@ -10,7 +10,7 @@ from xladoctor import files
 from xladoctor.diagnosis.case import RunFacts
 from xladoctor.diagnosis.causes import ALIKE
 from xladoctor.diagnosis.difference import difference, distance, tokens
-from xladoctor.diagnosis.succession import without_earlier_turns
+from xladoctor.diagnosis.process_chain import without_earlier_iterations
 from xladoctor.errors import SourceError, UsageError
 from xladoctor.graphs import Change, Diff, LineChanges, Operation, View
 from xladoctor.readings.hlo import Graph
@@ -57,7 +57,7 @@ class Graphs:
     def __init__(self, readings: Readings) -> None:
         if len(readings.runs) != 1 or readings.reports or readings.debug:
             raise UsageError("graphs are kept in run directories only: name one run directory")
-        run = RunFacts(without_earlier_turns(readings).runs)
+        run = RunFacts(without_earlier_iterations(readings).runs)
         self._folder = Path(run.runs[0].manifest.path)
         self._cwd = run.runs[0].manifest.cwd
         self.compilations: tuple[Compilation, ...] = run.compilations

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, TypeVar, overload
 
-from xladoctor.diagnosis.succession import followers, shifted
+from xladoctor.diagnosis.process_chain import followers, shifted
 from xladoctor.diagnosis.words import is_installed, noted, package_of
 from xladoctor.readings.places import location
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
         Frame,
         HangRow,
         LaunchRow,
-        PartingRow,
         Run,
         SilentRow,
         StepRow,
         SyncRow,
+        WeightDivergenceRow,
     )
 
 _Row = TypeVar(
@@ -230,7 +230,7 @@ class JoinedRuns:
         ]
 
     @functools.cached_property
-    def partings(self) -> list[PartingRow]:
+    def weight_divergences(self) -> list[WeightDivergenceRow]:
         """Cores whose weights part."""
         return [
             dataclasses.replace(
@@ -239,7 +239,7 @@ class JoinedRuns:
                 message=self._said(i, row.process, row.cores, row.message),
             )
             for i, run in enumerate(self.runs)
-            for row in run.partings
+            for row in run.weight_divergences
         ]
 
     @functools.cached_property

@@ -188,14 +188,17 @@ class State:
         return metric.total_samples / metric.rate
 
     def grown(self, *names: str) -> int | None:
-        """By how much a counter or a metric's samples grew since ``before``."""
+        """By how much a counter or a metric's samples grew since ``before``.
+
+        None also if it shrank: one of the two reports is damaged.
+        """
         old = self._old
         if old is None:
             return None
         now, then = self.counter(*names), old.counter(*names)
         if now is None:
             now, then = self.samples(*names), old.samples(*names)
-        return None if now is None else now - (then or 0)
+        return None if now is None or now < (then or 0) else now - (then or 0)
 
     @property
     def grown_steps(self) -> int | None:

@@ -73,7 +73,7 @@ def find(case: Case) -> Iterator[Finding]:
             yield _out_of_range(run, place, rows)
         elif check == "draws":
             yield from _equal_draws(run, place, rows)
-        elif check == "buffers" and not run.partings:
+        elif check == "buffers" and not run.weight_divergences:
             yield _statistics(rows)
         elif check == "batches":
             yield _same_samples(run, place, rows[0])

@@ -21,9 +21,9 @@ from xladoctor.readings.fields import (
     required,
     text,
 )
+from xladoctor.readings.iterations import NO_OPTIMIZER, Iterations
 from xladoctor.readings.places import location
 from xladoctor.readings.sharding import CallRow, sharding_row
-from xladoctor.readings.turns import NO_OPTIMIZER, Turns
 from xladoctor.results import CAUSE_KINDS, Cause
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class EventReader:
         self._sites: dict[Any, tuple[tables.Frame, ...]] = {}
         self._facts: dict[str, Any] = {}
         self._cores: dict[int, dict[str, Any]] = {}
-        self._turns = Turns()
-        self._compiled_in_turn: dict[int, int] = {}
+        self._iterations = Iterations()
+        self._compiled_in_iteration: dict[int, int] = {}
         self._new_graphs: dict[int, list[int]] = {}  # core -> compilations since its last stretch
         self._ended = False
         self._until: float | None = None
@@ -124,9 +124,9 @@ class EventReader:
                     f"process {self._facts.get('pid')} ended without its last record: it was killed"
                     " or left by os._exit"
                 )
-        for core, turns, events in self._turns.at_end():
-            if turns:
-                self._cores[core].update(steps=turns, turns=True)
+        for core, iterations, events in self._iterations.at_end():
+            if iterations:
+                self._cores[core].update(steps=iterations, iterations=True)
                 self._notes.append(NO_OPTIMIZER)
                 self._number_compilations(core)
             for event in events:
@@ -135,11 +135,11 @@ class EventReader:
             self._rows["core"].append(tables.CoreRow(self._process, core, **facts))
 
     def _number_compilations(self, core: int) -> None:
-        """Give the compilations of a core whose steps are turns the numbers of these."""
+        """Give the compilations of a core whose steps are iterations the numbers of these."""
         rows = self._rows["compilation"]
-        for at, turn in self._compiled_in_turn.items():
+        for at, iteration in self._compiled_in_iteration.items():
             if rows[at].core == core:
-                rows[at] = dataclasses.replace(rows[at], step=turn)
+                rows[at] = dataclasses.replace(rows[at], step=iteration)
 
     def _core(self, event: dict[str, Any]) -> int:
         """The row's core; a process that says none is the one core of itself."""
@@ -180,7 +180,7 @@ class EventReader:
         rows, began = self._rows["compilation"], number(event.get("t0"))
         for at in self._new_graphs.pop(core, ()):
             rows[at] = dataclasses.replace(rows[at], at=began)
-        for settled in self._turns.settled(core, event):
+        for settled in self._iterations.settled(core, event):
             self._add_step(settled)
 
     def _on_marked(self, event: dict[str, Any]) -> None:
@@ -242,7 +242,7 @@ class EventReader:
         self._rows["launch"] += launches
 
     def _on_compilation(self, event: dict[str, Any]) -> None:
-        turn = integer(event.get("turn"))
+        iteration = integer(event.get("iteration"))
         self._rows["compilation"].append(
             tables.CompilationRow(
                 process=self._process,
@@ -271,8 +271,8 @@ class EventReader:
         # Only now: a damaged row is left out as a whole.
         at = len(self._rows["compilation"]) - 1
         self._new_graphs.setdefault(self._rows["compilation"][at].core, []).append(at)
-        if turn is not None:
-            self._compiled_in_turn[at] = turn
+        if iteration is not None:
+            self._compiled_in_iteration[at] = iteration
 
     def _on_compilations(self, event: dict[str, Any]) -> None:
         """New graphs beyond those that have a row each: as many rows, all alike."""
@@ -364,9 +364,9 @@ class EventReader:
             )
         )
 
-    def _on_parting(self, event: dict[str, Any]) -> None:
-        self._rows["parting"].append(
-            tables.PartingRow(
+    def _on_weights_diverge(self, event: dict[str, Any]) -> None:
+        self._rows["weights-diverge"].append(
+            tables.WeightDivergenceRow(
                 self._process,
                 text(event.get("message")) or "",
                 text(event.get("suggestion")) or "",

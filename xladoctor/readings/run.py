@@ -63,7 +63,7 @@ def read_run(path: Path) -> tables.Run:
         errors=tuple(rows["error"]),
         hangs=tuple(rows["hang"]),
         divergences=tuple(rows["divergence"]),
-        partings=tuple(rows["parting"]),
+        weight_divergences=tuple(rows["weights-diverge"]),
         silent=tuple(rows["silent"]),
         shardings=tuple(rows["sharding"]),
         spmd_calls=tuple(rows["spmd-call"]),

@@ -72,7 +72,7 @@ class CoreRow:
     """One core's share of the run.
 
     Attributes:
-        turns: Whether its steps are the turns of a loop that no optimizer ends (an evaluation).
+        iterations: Whether its steps are iterations of a loop without an optimizer (an evaluation).
     """
 
     process: str
@@ -81,7 +81,7 @@ class CoreRow:
     ended: float | None = None
     steps: int | None = None
     failed: bool | None = None
-    turns: bool = False
+    iterations: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -343,7 +343,7 @@ class DivergenceRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class PartingRow:
+class WeightDivergenceRow:
     """Cores whose weights were found to be different after a step (0: before the first)."""
 
     process: str
@@ -426,7 +426,7 @@ class Run:
     errors: tuple[ErrorRow, ...] = ()
     hangs: tuple[HangRow, ...] = ()
     divergences: tuple[DivergenceRow, ...] = ()
-    partings: tuple[PartingRow, ...] = ()
+    weight_divergences: tuple[WeightDivergenceRow, ...] = ()
     silent: tuple[SilentRow, ...] = ()
     shardings: tuple[ShardingRow, ...] = ()
     spmd_calls: tuple[CallRow, ...] = ()

@@ -15,7 +15,7 @@ from xladoctor.verify.words import in_way, way_words
 
 if TYPE_CHECKING:
     from xladoctor.findings import Finding
-    from xladoctor.verify.result import Parting, Verdict
+    from xladoctor.verify.result import Divergence, Verdict
 
 FORMATS = ("full", "json")
 
@@ -31,28 +31,28 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
     """The object that the contract fixes, with what may be added to it."""
     return {
         "schema_version": 1,
-        "equal": verdict.parting is None,
+        "equal": verdict.divergence is None,
         "steps": verdict.steps,
         "ways": list(verdict.ways),
-        "parts_at": None if verdict.parting is None else _parting(verdict.parting),
+        "parts_at": None if verdict.divergence is None else _divergence(verdict.divergence),
         "largest_difference": verdict.largest,
         "findings": [finding_to_json(finding) for finding in verdict.findings],
         "notes": list(verdict.notes),
     }
 
 
-def _parting(parting: Parting) -> dict[str, Any]:
+def _divergence(divergence: Divergence) -> dict[str, Any]:
     return {
-        "step": parting.step,
-        "way": parting.way,
-        "from": parting.other,
-        "what": parting.what,
-        "name": parting.name,
-        "location": location_to_json(parting.location),
-        "difference": parting.difference,
-        "tolerance": parting.tolerance,
-        "cores": list(parting.cores),
-        "because": parting.why or None,
+        "step": divergence.step,
+        "way": divergence.way,
+        "from": divergence.other,
+        "what": divergence.what,
+        "name": divergence.name,
+        "location": location_to_json(divergence.location),
+        "difference": divergence.difference,
+        "tolerance": divergence.tolerance,
+        "cores": list(divergence.cores),
+        "because": divergence.why or None,
     }
 
 
@@ -65,14 +65,14 @@ def _full(verdict: Verdict, width: int, *, color: bool) -> str:
     ways = [way_words(way) for way in verdict.ways]
     listed = ", ".join(ways[:-1]) + f" and {ways[-1]}"
     steps = f"step {verdict.steps}"
-    if verdict.parting is None:
+    if verdict.divergence is None:
         console.print(Text(f"Equal through {steps}: {listed}", "bold green"))
         console.print(
             f"  The largest difference is {verdict.largest:.1e} of a tensor's largest value: "
             "no more than rounding makes."
         )
     else:
-        _show_parting(console, verdict.parting, listed)
+        _show_divergence(console, verdict.divergence, listed)
     for finding in verdict.findings:
         _show(console, finding)
     for note in verdict.notes:
@@ -80,28 +80,28 @@ def _full(verdict: Verdict, width: int, *, color: bool) -> str:
     return out.getvalue()
 
 
-def _show_parting(console: Console, parting: Parting, listed: str) -> None:
-    what = f"{parting.what} {parting.name}".strip()
-    if parting.other == parting.way:
-        cores = ", ".join(str(core) for core in parting.cores)
-        title = f"The cores part after step {parting.step}: {what} of core {cores} and core 0"
+def _show_divergence(console: Console, divergence: Divergence, listed: str) -> None:
+    what = f"{divergence.what} {divergence.name}".strip()
+    if divergence.other == divergence.way:
+        cores = ", ".join(str(core) for core in divergence.cores)
+        title = f"The cores part after step {divergence.step}: {what} of core {cores} and core 0"
     else:
         title = (
-            f"They part at step {parting.step}: the {what} {in_way(parting.way)} "
-            f"and {in_way(parting.other)}"
+            f"They part at step {divergence.step}: the {what} {in_way(divergence.way)} "
+            f"and {in_way(divergence.other)}"
         )
     console.print(Text(title, "bold red"))
     amount = (
         "one of them is missing or no number"
-        if parting.difference is None
-        else f"{parting.difference:.2g} of its largest value"
+        if divergence.difference is None
+        else f"{divergence.difference:.2g} of its largest value"
     )
-    console.print(f"  difference  {amount} (rounding would make up to {parting.tolerance:.1e})")
-    if parting.location is not None:
-        inside = f" in {parting.location.function}" if parting.location.function else ""
-        console.print(f"  at          {parting.location.at}{inside}")
-    if parting.why:
-        console.print(f"  because     {parting.why}")
+    console.print(f"  difference  {amount} (rounding would make up to {divergence.tolerance:.1e})")
+    if divergence.location is not None:
+        inside = f" in {divergence.location.function}" if divergence.location.function else ""
+        console.print(f"  at          {divergence.location.at}{inside}")
+    if divergence.why:
+        console.print(f"  because     {divergence.why}")
     console.print(f"  compared    {listed}")
 
 

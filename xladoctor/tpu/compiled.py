@@ -72,7 +72,7 @@ class Operation:
             values in two halves) or "elementwise".
         shape: Of the result, with its layout.
         cycles: The compiler's estimate for one run; None if it makes none.
-        runs: How often it runs (loops whose number of turns is known).
+        runs: How often it runs (loops whose number of iterations is known).
         source: Number of the instruction that it comes from, in ``Prepared.sources``.
         memory_bytes: Bytes of its operands and results that lie in device memory (HBM).
         operands: Shapes of what it takes.

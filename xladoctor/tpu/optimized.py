@@ -3,7 +3,7 @@
 Facts used (libtpu 0.0.21): the text is in the order of the schedule; ``estimated_cycles`` stands
 in the ``backend_config`` of fusions, convolutions and copies that the compiler has costed, and
 nowhere for gathers, scatters, collectives and what is moved in the background; a loop whose number
-of turns is known says it as ``known_trip_count``.
+of iterations is known says it as ``known_trip_count``.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class Optimized:
                 continue
             inner = self._inner(line)
             if inner:
-                for name, turns in inner:
-                    yield from self._walk(name, runs * turns)
+                for name, iterations in inner:
+                    yield from self._walk(name, runs * iterations)
                 continue
             if line.opcode.endswith("-done"):  # counted where it starts
                 continue
@@ -148,8 +148,8 @@ class Optimized:
     def _inner(self, line: Line) -> list[tuple[str, int]]:
         """Computations that run as steps of their own, and how often."""
         if line.opcode == "while":
-            turns, body = _TURNS.search(line.rest), _BODY.search(line.rest)
-            return [(body[1], int(turns[1]) if turns else 1)] if body else []
+            iterations, body = _TURNS.search(line.rest), _BODY.search(line.rest)
+            return [(body[1], int(iterations[1]) if iterations else 1)] if body else []
         if line.opcode == "call":
             called = _CALLS.search(line.rest)
             return [(called[1], 1)] if called else []

@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING
 
 from xladoctor.verify.records import BAD, KINDS, LARGEST, MISSING, NORM, SAMPLES, SUMS
-from xladoctor.verify.result import Parting
+from xladoctor.verify.result import Divergence
 
 if TYPE_CHECKING:
     import array
@@ -90,7 +90,7 @@ def rounding_of(steps: Sequence[Step]) -> float:
     return max((ROUNDING[one] for one in used if one in ROUNDING), default=ROUNDING["float32"])
 
 
-def part(left: Record, right: Record, tolerance: Tolerances) -> tuple[Parting | None, float]:
+def part(left: Record, right: Record, tolerance: Tolerances) -> tuple[Divergence | None, float]:
     """Where ``right`` parts from ``left``, or its cores from each other.
 
     Returns:
@@ -106,7 +106,7 @@ def part(left: Record, right: Record, tolerance: Tolerances) -> tuple[Parting | 
         if found is not None:
             kind, number, distance = found
             name = mine.names[kind][number] if kind in mine.names else ""
-            return _parting(
+            return _divergence(
                 mine, theirs, kind, name, distance, tolerance, number, left, right
             ), largest
         found_core = _between_cores(theirs, others)
@@ -114,7 +114,7 @@ def part(left: Record, right: Record, tolerance: Tolerances) -> tuple[Parting | 
             name, distance, which = found_core
             cores = tuple(core for core in right.cores if core != min(right.cores))
             return (
-                Parting(
+                Divergence(
                     step=theirs.number,
                     way=right.way,
                     other=right.way,
@@ -131,7 +131,7 @@ def part(left: Record, right: Record, tolerance: Tolerances) -> tuple[Parting | 
     return None, largest
 
 
-def _parting(
+def _divergence(
     mine: Step,
     theirs: Step,
     kind: str,
@@ -141,8 +141,8 @@ def _parting(
     number: int,
     left: Record,
     right: Record,
-) -> Parting:
-    return Parting(
+) -> Divergence:
+    return Divergence(
         step=mine.number,
         way=right.way,
         other=left.way,

@@ -15,45 +15,45 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Finding
     from xladoctor.verify.records import Record
-    from xladoctor.verify.result import Parting
+    from xladoctor.verify.result import Divergence
 
 #: How near two gradients must be to a multiple of each other, relative to their size.
 _NEAR = 1e-3
 
 
 def wrong(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings that make results wrong: those that the table of partings names."""
-    known = _parting_codes() | {"XLA434", "XLA437"}
+    """The findings that make results wrong: those that the table of divergences names."""
+    known = _divergence_codes() | {"XLA434", "XLA437"}
     return tuple(
         found for found in findings if found.code in known and found.severity is Severity.ERROR
     )
 
 
-def shown(findings: Sequence[Finding], parting: Parting | None) -> tuple[Finding, ...]:
+def shown(findings: Sequence[Finding], divergence: Divergence | None) -> tuple[Finding, ...]:
     """The findings to show beside the result.
 
     What only the code says and what would part the ways is refuted if they do not part; what
-    explains the parting is shown.
+    explains the divergence is shown.
     """
-    told = _parting_codes()
+    told = _divergence_codes()
     return tuple(
         found
         for found in findings
         if found.confirmed_by != ("lint",)
         or found.code not in told
-        or (parting is not None and parting.why.startswith(found.code))
+        or (divergence is not None and divergence.why.startswith(found.code))
     )
 
 
 def explained(
-    parting: Parting, left: Record, right: Record, findings: Sequence[Finding]
-) -> Parting:
-    """The parting with its reason and the line to change, as far as they are known."""
-    between = "devices" if parting.other == "cpu" else "cores"
+    divergence: Divergence, left: Record, right: Record, findings: Sequence[Finding]
+) -> Divergence:
+    """The divergence with its reason and the line to change, as far as they are known."""
+    between = "devices" if divergence.other == "cpu" else "cores"
     rows = [
         row
-        for row in catalogue.table("partings")["parting"]
-        if row["between"] == between and parting.what in row["what"]
+        for row in catalogue.table("divergences")["divergence"]
+        if row["between"] == between and divergence.what in row["what"]
     ]
     # What the run saw has happened; what only the code says may stand where the run never came,
     # unless the run saw something on that line.
@@ -66,16 +66,16 @@ def explained(
             finding = next((found for found in witnesses if found.code in row["codes"]), None)
             if finding is not None:
                 return dataclasses.replace(
-                    parting,
+                    divergence,
                     why=f"{finding.code} ({finding.name}): {row['why']}",
-                    location=finding.locations[0] if finding.locations else parting.location,
+                    location=finding.locations[0] if finding.locations else divergence.location,
                 )
-    return dataclasses.replace(parting, why=_by_numbers(parting, left, right))
+    return dataclasses.replace(divergence, why=_by_numbers(divergence, left, right))
 
 
-def _parting_codes() -> set[str]:
-    """The findings that explain a parting."""
-    return {code for row in catalogue.table("partings")["parting"] for code in row["codes"]}
+def _divergence_codes() -> set[str]:
+    """The findings that explain a divergence."""
+    return {code for row in catalogue.table("divergences")["divergence"] for code in row["codes"]}
 
 
 def _line(finding: Finding) -> tuple[str, int] | None:
@@ -83,20 +83,20 @@ def _line(finding: Finding) -> tuple[str, int] | None:
     return None if place is None else (place.filename, place.row)
 
 
-def _by_numbers(parting: Parting, left: Record, right: Record) -> str:
-    if parting.what != "gradient" or parting.other == parting.way:
+def _no_gradient(way: str, other: str) -> str:
+    return f"no gradient arrives there in {way}: it has None where {other} has one"
+
+
+def _by_numbers(divergence: Divergence, left: Record, right: Record) -> str:
+    if divergence.what != "gradient" or divergence.other == divergence.way:
         return ""
-    pair = _sketches(parting, left), _sketches(parting, right)
+    pair = _sketches(divergence, left), _sketches(divergence, right)
     if pair[0] is None or pair[1] is None:
         return ""
     if pair[1][BAD] == MISSING:
-        return (
-            f"no gradient arrives there in {parting.way}: it has None where {parting.other} has one"
-        )
+        return _no_gradient(divergence.way, divergence.other)
     if pair[0][BAD] == MISSING:
-        return (
-            f"no gradient arrives there in {parting.other}: it has None where {parting.way} has one"
-        )
+        return _no_gradient(divergence.other, divergence.way)
     cores = len(right.cores)
     factor = _factor(pair[0], pair[1])
     if factor is None or cores < 2:
@@ -114,11 +114,11 @@ def _by_numbers(parting: Parting, left: Record, right: Record) -> str:
     return ""
 
 
-def _sketches(parting: Parting, record: Record) -> array.array[float] | None:
+def _sketches(divergence: Divergence, record: Record) -> array.array[float] | None:
     for step in record.steps:
-        names = step.names.get(parting.what, ())
-        if step.number == parting.step and parting.name in names:
-            return step.sketches[parting.what][names.index(parting.name)]
+        names = step.names.get(divergence.what, ())
+        if step.number == divergence.step and divergence.name in names:
+            return step.sketches[divergence.what][names.index(divergence.name)]
     return None
 
 

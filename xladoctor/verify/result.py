@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Parting:
+class Divergence:
     """Where the ways first part.
 
     Attributes:
@@ -45,7 +45,7 @@ class Verdict:
     Attributes:
         ways: The ways that were compared, in order.
         steps: How many steps were compared.
-        parting: None if the ways are equal.
+        divergence: None if the ways are equal.
         largest: The largest difference that counts as equal, of all that is more than rounding.
         findings: What the run on the cores and the linter found that makes results wrong.
         notes: What was made equal and how, and what could not be compared; sentences.
@@ -53,7 +53,7 @@ class Verdict:
 
     ways: tuple[str, ...]
     steps: int
-    parting: Parting | None
+    divergence: Divergence | None
     largest: float
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()

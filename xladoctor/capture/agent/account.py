@@ -56,10 +56,10 @@ class Account:
         self.steps = 0
         self.pending = 0  # optimizer steps since the last boundary
         self.marked = False  # the program says itself when a step is over
-        # Turns of a loop that no optimizer ends; they are the steps of a core that has no others.
-        self.turns = 0
-        self.turns_end_at_markers = False
-        self.ran_since_turn = False
+        # Iterations of a loop that no optimizer ends: the steps of a core that has no others.
+        self.iterations = 0
+        self.iterations_end_at_markers = False
+        self.ran_since_iteration = False
         self.has_batch = False  # the device loader has given a batch, and is not at its end
         self.feed: Feed | None = None  # the loader whose batches it gets, or got last
         # Optimizer -> its steps in the graph that is being traced; the site of a second one.
@@ -251,7 +251,7 @@ class Account:
         entry[1] += seconds
         before = self.runs.get(site, 0)
         self.runs[site] = before + 1
-        self.ran_since_turn = True
+        self.ran_since_iteration = True
         self.pieces[site] = self.pieces.get(site, 0) + 1
         return before
 
@@ -291,12 +291,12 @@ class Account:
         return self.steps + 1 if self.pending == 0 else self.steps + self.pending
 
     @property
-    def current_turn(self) -> int | None:
-        """The turn that is under way, from 1; None once there are steps."""
-        return None if self.steps or self.pending else self.turns + 1
+    def current_iteration(self) -> int | None:
+        """The iteration that is under way, from 1; None once there are steps."""
+        return None if self.steps or self.pending else self.iterations + 1
 
     def step_took(self, count: int) -> None:
-        """Steps (or a turn) are over: note how long one of them took.
+        """Steps (or an iteration) are over: note how long one of them took.
 
         Args:
             count: How many are over at once; their mean counts.
@@ -314,26 +314,26 @@ class Account:
         self.steps = self.pending = 0
         self._first_unwritten = 1
 
-    def end_of_turn(self, *, at_marker: bool) -> bool:
-        """Whether a loop without an optimizer ends a turn here; counts it if so.
+    def end_of_iteration(self, *, at_marker: bool) -> bool:
+        """Whether a loop without an optimizer ends an iteration here; counts it if so.
 
-        A program that ends its graphs itself (at markers) says best where its turns end; only in
-        one that never does, the loader's next batch says that the turn of the last one is over.
+        A program that ends its graphs itself (at markers) says best where its iterations end; only
+        in one that never does, the loader's next batch says that the last iteration is over.
         """
-        if not self.ran_since_turn or self.steps or self.pending or self.marked:
+        if not self.ran_since_iteration or self.steps or self.pending or self.marked:
             return False
-        if not at_marker and self.turns_end_at_markers:
+        if not at_marker and self.iterations_end_at_markers:
             return False
-        self.turns_end_at_markers = at_marker
-        self.ran_since_turn = False
-        self.turns += 1
+        self.iterations_end_at_markers = at_marker
+        self.ran_since_iteration = False
+        self.iterations += 1
         self.turns_unwritten += 1
         self.step_took(1)
         return True
 
     def row_due(self) -> bool:
         """Whether the steps that are done should be written now."""
-        count = self.steps or self.turns
+        count = self.steps or self.iterations
         done = self.steps - self._first_unwritten + 1 if self.steps else self.turns_unwritten
         if done <= 0:
             return False
@@ -398,6 +398,9 @@ def _continued(before: Account | None, core: int, owner: int) -> Account:
     if before is not None:
         account.steps, account.marked = before.steps, before.marked
         account._first_unwritten = before.steps + 1
-        account.turns, account.turns_end_at_markers = before.turns, before.turns_end_at_markers
+        account.iterations, account.iterations_end_at_markers = (
+            before.iterations,
+            before.iterations_end_at_markers,
+        )
         account.runs, account.seen = before.runs, before.seen
     return account

@@ -45,7 +45,7 @@ class Failures:
             if account is not None and isinstance(facts["error"], Exception):
                 self.error(account, facts["error"])
         elif kind == "cores-part":
-            self._with_places("parting", facts)
+            self._with_places("weights-diverge", facts)
         elif kind == "silent":
             self._with_places("silent", facts)
         elif kind == "check-off":
@@ -80,7 +80,7 @@ class Failures:
                 {
                     "e": "error",
                     "core": account.core,
-                    "step": account.current_turn or account.current_step,
+                    "step": account.current_iteration or account.current_step,
                     "type": type(reason).__name__,
                     "message": str(reason),
                     "traceback": self._sites.traceback_of(error),

@@ -164,7 +164,7 @@ class Graphs:
                 "e": "compilation",
                 "core": account.core,
                 "step": account.current_step,
-                "turn": account.current_turn,
+                "iteration": account.current_iteration,
                 "site": site,
                 "trigger": trigger,
                 "seconds": graph["seconds"],

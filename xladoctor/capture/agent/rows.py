@@ -29,10 +29,10 @@ class Row(NamedTuple):
         parts: Seconds by part.
         syncs, fallbacks, launches: By site and what it was.
         transfers: Tensors by direction.
-        turns: Turns of a loop without an optimizer.
+        iterations: Iterations of a loop without an optimizer.
         held: If one graph held several steps of an optimizer: how many at most, the place of the
             step, and what ended the graph.
-        fastest, slowest: Seconds of the fastest and the slowest step (or turn) in it.
+        fastest, slowest: Seconds of the fastest and the slowest step (or iteration) in it.
     """
 
     core: int
@@ -43,7 +43,7 @@ class Row(NamedTuple):
     fallbacks: Table
     launches: Table
     transfers: dict[str, int]
-    turns: int
+    iterations: int
     held: tuple[int, int | None, str] | None = None
     fastest: float | None = None
     slowest: float | None = None
@@ -67,9 +67,9 @@ class Row(NamedTuple):
             "launches": _entries(self.launches),
             "transfers": self.transfers,
         }
-        if self.turns and last is None:
-            event["turns"] = self.turns
-        if self.fastest is not None and (self.turns > 1 or (last or 0) > (first or 0)):
+        if self.iterations and last is None:
+            event["iterations"] = self.iterations
+        if self.fastest is not None and (self.iterations > 1 or (last or 0) > (first or 0)):
             event["fastest"], event["slowest"] = self.fastest, self.slowest
         if self.held is not None:
             event["held"] = list(self.held)

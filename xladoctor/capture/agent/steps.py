@@ -2,7 +2,7 @@
 
 A step is over when the graph has ended that an optimizer's step belongs to; in eager mode, when the
 optimizer has stepped; in a program that says so itself, when it says so. A loop without an
-optimizer has turns instead (``Account.end_of_turn``).
+optimizer has iterations instead (``Account.end_of_iteration``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Steps:
         """An optimizer is stepping."""
         if account.pending and account.read_since_step:
             self.over(account)  # this loop's graphs end at reads only
-        self._write_turns(account)
+        self._write_iterations(account)
         account.pending += 1
         account.read_since_step = False
         account.pieces.clear()
@@ -54,7 +54,7 @@ class Steps:
     def marked(self, account: Account) -> None:
         """The program itself says that a step is over: its optimizers' steps count no longer."""
         if not account.marked:
-            self._write_turns(account)
+            self._write_iterations(account)
             account.count_marks()
             self._process.write({"e": "marked", "core": account.core})
         account.pending = 1
@@ -65,15 +65,15 @@ class Steps:
         account.graph_over("step")
         if account.pending:
             self.over(account)
-        elif account.ran_since_turn and not account.in_rendezvous and not xla.in_dynamo():
+        elif account.ran_since_iteration and not account.in_rendezvous and not xla.in_dynamo():
             if not account.has_batch and xla.before_first_batch():
-                account.ran_since_turn = False
-            elif account.end_of_turn(at_marker=True):
+                account.ran_since_iteration = False
+            elif account.end_of_iteration(at_marker=True):
                 self._write_if_due(account)
 
     def next_batch(self, account: Account) -> None:
         """A loader is asked for a batch."""
-        if account.end_of_turn(at_marker=False):
+        if account.end_of_iteration(at_marker=False):
             self._write_if_due(account)
 
     def end_core(self, account: Account, *, failed: bool) -> None:
@@ -88,7 +88,7 @@ class Steps:
             "core": account.core,
             "t": account.booked_until,
             "steps": account.steps,
-            "turns": account.turns,
+            "iterations": account.iterations,
             "failed": failed,
         }
         self._process.write(*([] if row is None else [row.event()]), end)
@@ -108,8 +108,8 @@ class Steps:
             self._metrics_written = now
             self._process.write_metrics()
 
-    def _write_turns(self, account: Account) -> None:
-        """Turns of a loop without an optimizer belong to no step of what comes now."""
+    def _write_iterations(self, account: Account) -> None:
+        """Iterations of a loop without an optimizer belong to no step of what comes now."""
         if account.turns_unwritten and not account.pending:
             row = account.take_row(after_last=True)
             if row is not None:

@@ -13,7 +13,7 @@ Facts used (seen by running):
 * What ``aten::_to_cpu`` gives a fallback lives until the fallback has computed its results and sent
   them to the device (torch's ``cpu_fallback`` holds it so long): its end is the fallback's end.
 * A fallback increments the counter of its operation just before ``aten::_to_cpu``: the counter that
-  has moved names it. ``aten::_local_scalar_dense`` is ``.item()`` and its kin.
+  has moved names it. ``aten::_local_scalar_dense`` is ``.item()`` and the like.
 
 A read inside a read (``print`` calls ``repr`` calls ``.to``) is one read: the outermost counts.
 """

@@ -157,7 +157,7 @@ def in_device_loader() -> bool:
 def before_first_batch() -> bool:
     """Whether a device loader that is watched is among the callers.
 
-    It also ends what the program has left to run before its first batch: no turn of its loop.
+    It also ends what the program has left to run before its first batch: no iteration of its loop.
     """
     return "next_item" in originals and in_device_loader()
 

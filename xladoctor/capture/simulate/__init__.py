@@ -6,11 +6,11 @@ the agent, so that they do not:
 
 ``environment``  the variables to set before the program starts
 ``cores``        who runs, who waits for whom, who has failed; ``running`` gives the cores that run
-``gate``         when a core may launch, read and wait
-``calls``        what the gate reads from arguments
+``scheduler``    when a core may launch, read and wait
+``calls``        what the launch scheduler reads from arguments
 ``divergence``   which core builds another graph
 ``mismatch``     what differs, and whether the cores can go on; ``comparison`` reads their graphs
-``standstill``   who waits where and for whom, in words
+``deadlock``     who waits where and for whom, in words
 ``agreement``    whether the cores' models are still equal; ``reductions``, ``owners`` help it
 ``checks``       what trains wrong without an error
 ``exchange``     rendezvous and all-gather
@@ -57,7 +57,7 @@ def install(
         cores: How many cores; the environment must be that of :func:`environment`.
         on_event: Told what the run directory should know, as ``on_event(kind, facts)``. Kinds:
             "core-failed" (core, error); "core-left", "cores-differ" and "hang" (message, and what
-            ``standstill.stands`` gives); "graphs-differ", "collectives-differ", "graphs-vary"
+            ``deadlock.stands`` gives); "graphs-differ", "collectives-differ", "graphs-vary"
             (the cores go on) and "tags-differ" (message, cores, place, cause_place; see
             ``mismatch``); "cores-part" (see ``agreement``); "silent" (check,
             core, step, place, and what the check knows, see ``checks``); "not-compared" and
@@ -84,9 +84,9 @@ def install(
         workers,
     )
     from .agreement import Agreement
-    from .gate import Gate
     from .launchers import Launcher, give_each_core_its_model, refuse_shared_models
     from .running import Running
+    from .scheduler import LaunchScheduler
 
     missing = [name for name in _NEEDED if xla.binding(name) is None]
     if missing:
@@ -96,13 +96,13 @@ def install(
         variables.take_hidden(tell)
     running = Running(points)
     _installed.append(running)
-    gate = Gate(running)
-    Launcher(running, gate, cores, _hang_timeout(), tell).install()
+    scheduler = LaunchScheduler(running)
+    Launcher(running, scheduler, cores, _hang_timeout(), tell).install()
     if cores > 1:
-        # Before the gate, so around it: comparing must not hold up the launches of other cores.
+        # Before the scheduler, so around it: comparing must not hold up launches of other cores.
         Agreement(running).install()
     checks.install(running, several=cores > 1)
-    gate.install()
+    scheduler.install()
     if cores > 1:  # one core alone exchanges with itself as torch_xla has it
         exchange.install(running)
         bfloat16.install(running)

@@ -30,7 +30,7 @@ from .wording import names
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .cores import Core, Crew
+    from .cores import Core, CoreGroup
     from .running import Running
 
 #: Set (to anything but "0") by programs whose cores differ on purpose.
@@ -86,7 +86,7 @@ class Comparison:
 
 
 class Ledger:
-    """The comparisons of one crew."""
+    """The comparisons of one group."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -129,12 +129,12 @@ class Agreement:
 
     def __init__(self, running: Running) -> None:
         self._running = running
-        self._ledgers: weakref.WeakKeyDictionary[Crew, Ledger] = weakref.WeakKeyDictionary()
+        self._ledgers: weakref.WeakKeyDictionary[CoreGroup, Ledger] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._wait_device = xla.binding("_xla_wait_device_ops")
 
     def install(self) -> None:
-        """Put it around its points, outside of the gate: nothing here may hold the launch lock."""
+        """Put it around its points, outside the scheduler: nothing may hold the launch lock."""
         if xla.binding("_to_dlpack") is None:
             return
         self._running.around(STEP, self.step, "agreement")
@@ -169,7 +169,7 @@ class Agreement:
                 self._compare(core, stepped)
             reductions.forget(core)
         except Exception as error:
-            self._give_up(core.crew, stepped, error)
+            self._give_up(core.group, stepped, error)
 
     def step(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around STEP: this optimizer's parameters have to be compared after the next launch."""
@@ -184,30 +184,30 @@ class Agreement:
         result = proceed()
         if call.what != "_xla_step_marker":
             return result
-        ledger = self._ledger(core.crew)
+        ledger = self._ledger(core.group)
         for stepped in ledger.by_core.get(core.number, ()):
-            if stepped.fresh and core.crew.failure is None:
+            if stepped.fresh and core.group.failure is None:
                 stepped.fresh = False
                 began = time.perf_counter()
                 try:
                     self._compare(core, stepped)
                 except Exception as error:
-                    self._give_up(core.crew, stepped, error)
+                    self._give_up(core.group, stepped, error)
                 spent = time.perf_counter() - began
                 call.facts["waited"] = call.facts.get("waited", 0.0) + spent
         return result
 
-    def _give_up(self, crew: Crew, stepped: Stepped, error: Exception) -> None:
-        self._ledger(crew).closed.add(stepped.index)
-        crew.tell("not-compared", error=error)
+    def _give_up(self, group: CoreGroup, stepped: Stepped, error: Exception) -> None:
+        self._ledger(group).closed.add(stepped.index)
+        group.tell("not-compared", error=error)
 
     # -- comparing ----------------------------------------------------------------------------
-    def _ledger(self, crew: Crew) -> Ledger:
+    def _ledger(self, group: CoreGroup) -> Ledger:
         with self._lock:
-            return self._ledgers.setdefault(crew, Ledger())
+            return self._ledgers.setdefault(group, Ledger())
 
     def _stepped(self, core: Core, optimizer: Any) -> Stepped:
-        mine = self._ledger(core.crew).by_core.setdefault(core.number, [])
+        mine = self._ledger(core.group).by_core.setdefault(core.number, [])
         for stepped in mine:
             if stepped.optimizer() is optimizer:
                 return stepped
@@ -215,12 +215,12 @@ class Agreement:
         return mine[-1]
 
     def _compare(self, core: Core, stepped: Stepped) -> None:
-        crew = core.crew
-        ledger = self._ledger(crew)
+        group = core.group
+        ledger = self._ledger(group)
         with ledger.lock:
             if not ledger.due(stepped.index, stepped.steps):
                 return
-        if not crew.all_have_launched(core):
+        if not group.all_have_launched(core):
             return
         self._wait_device([f"CPU:{core.number}"])
         began = time.perf_counter()
@@ -240,14 +240,16 @@ class Agreement:
                 comparison.others[core.number] = None if same else values
         with ledger.lock:
             ledger.seconds += time.perf_counter() - began
-            if len(comparison.others) < crew.size - 1 or ledger.drop(key) is None:
+            if len(comparison.others) < group.size - 1 or ledger.drop(key) is None:
                 return
             if not any(comparison.others.values()):
                 ledger.equal[stepped.index] = stepped.steps
                 return
-        self._tell(crew, ledger, stepped, comparison)
+        self._tell(group, ledger, stepped, comparison)
 
-    def _tell(self, crew: Crew, ledger: Ledger, stepped: Stepped, comparison: Comparison) -> None:
+    def _tell(
+        self, group: CoreGroup, ledger: Ledger, stepped: Stepped, comparison: Comparison
+    ) -> None:
         """Report the first parameter that differs; what differs by rounding only is equal."""
         optimizer = stepped.optimizer()
         if os.environ.get(SILENT, "0") not in ("", "0"):
@@ -273,7 +275,7 @@ class Agreement:
                 reason = stepped.reduction(stepped.steps if equal_at else 1)
             where = name_of(parameter)
             place = stepped.place if stepped.steps else user_frame(threading.get_ident())
-            crew.tell(
+            group.tell(
                 "cores-part",
                 message=_sentence(stepped.steps, equal_at, where, odd, others, distance),
                 suggestion=reason.words,

@@ -1,4 +1,4 @@
-"""What the gate reads from the arguments of a call, and changes in them."""
+"""What the launch scheduler reads from the arguments of a call, and changes in them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ compiled function while nobody else uses torch_xla's counters. Here (all facts: 
   several devices: inside of compiled functions it is XLA's all-gather, equal on all cores.
 * Reductions of bfloat16 are widened in the graph (see ``bfloat16``).
 
-That the cores meet before they run a compiled graph with a collective is the gate's business.
+That the cores meet before they run a compiled graph with a collective is for the launch scheduler.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _out_of_turn(turns: Any, inputs: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def _turn(core: Core, turns: Any) -> Iterator[None]:
     while not turns.acquire(timeout=_POLL_SECONDS):
-        core.crew.check()
+        core.group.check()
     _thread.turns = getattr(_thread, "turns", 0) + 1
     try:
         yield

@@ -1,6 +1,6 @@
 """What the simulated cores of this process share: who runs, who waits for whom, who has failed.
 
-A :class:`Crew` is the set of cores of one launch. Cores come together in a *meeting*: before a
+A :class:`CoreGroup` is the set of cores of one launch. Cores come together in a *meeting*: before a
 graph with a collective is launched, and in a rendezvous. A meeting is complete when every core is
 there. It can never be complete once a core has ended or failed, or when all are there but not for
 the same purpose: then every core is stopped with a message that names the cores. On a TPU the same
@@ -16,11 +16,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from .deadlock import describe, tags_differ
 from .divergence import Pending
 from .mismatch import ON_A_TPU, of_graphs
 from .modes import Mode, Rooms
 from .places import user_frame, user_place
-from .standstill import describe, tags_differ
 from .wording import names
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Core:
     """One simulated core while its main function runs.
 
     Attributes:
-        crew: The cores that it runs with.
+        group: The cores that it runs with.
         number: Its ordinal.
         thread: Identity of its thread.
         mode: What torch_xla would keep for its process.
@@ -75,7 +75,7 @@ class Core:
         again: Whether it had met the others before at the line where it waits now.
     """
 
-    crew: Crew
+    group: CoreGroup
     number: int
     thread: int
     mode: Mode
@@ -124,7 +124,7 @@ class Meeting:
     apart: bool = False
 
 
-class Crew:
+class CoreGroup:
     """The cores of one launch in this process.
 
     Args:

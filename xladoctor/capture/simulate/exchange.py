@@ -21,9 +21,9 @@ from ..agent import tensors, xla
 from ..agent.points import COLLECTIVE, RENDEZVOUS, Call
 from . import reductions
 from .calls import padded
-from .gate import one_at_a_time
+from .deadlock import Rendezvous
 from .places import user_frame
-from .standstill import Rendezvous
+from .scheduler import one_at_a_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,11 +40,11 @@ def install(running: Running) -> None:
 
 def rendezvous(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:  # noqa: ARG001
     """Around RENDEZVOUS: bytes go from core to core in memory."""
-    crew = core.crew
+    group = core.group
     given = xla.arguments("xla_rendezvous", call.args, call.kwargs)
     payload, ordinals, tag = given["payload"], given["ordinals"], given["tag"]
     # The same refusals as torch_xla's own.
-    if ordinals and len(ordinals) != crew.size:
+    if ordinals and len(ordinals) != group.size:
         raise ValueError("Only global rendezvous is supported")
     if not isinstance(payload, bytes):
         raise TypeError(f"`payload` must be bytes, not {type(payload)}")
@@ -53,7 +53,7 @@ def rendezvous(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:  # no
     torch_xla.sync()
     words = f"rendezvous {tag!r}" if tag else "a rendezvous"
     brings = Rendezvous(payload, tag, user_frame(core.thread))
-    meeting = crew.meet(core, "rendezvous", words, brings)
+    meeting = group.meet(core, "rendezvous", words, brings)
     payloads = [meeting.brought[number].payload for number in sorted(meeting.brought)]
     call.facts["graphs"] = _graphs(core, [len(one) for one in payloads])
     return payloads
@@ -77,7 +77,7 @@ def collective(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
     reductions.note_lost_gradient(core, call.what, (*call.args, *call.kwargs.values()))
     if call.what not in _LOOKED_INTO:
         return proceed()
-    number, size = core.number, core.crew.size
+    number, size = core.number, core.group.size
     given = xla.arguments(call.what, call.args, call.kwargs)
     if call.what == "send":
         return _send(core, **given)
@@ -99,13 +99,13 @@ def _send(core: Core, value: Any, channel_id: int) -> Any:
     import torch_xla
 
     torch_xla._XLAC._xla_sync_multi([value], [], wait=True, sync_xla_data=True)
-    core.crew.send(channel_id, xla.binding("_xla_get_cpu_tensors")([value])[0])
+    core.group.send(channel_id, xla.binding("_xla_get_cpu_tensors")([value])[0])
     return value
 
 
 def _recv(core: Core, output: Any, channel_id: int) -> Any:
     """``xm.recv``: waits for the value and gives it; ``output`` only says where it is to be."""
-    return core.crew.receive(core, channel_id).to(output.device)
+    return core.group.receive(core, channel_id).to(output.device)
 
 
 #: Collectives that are carried out otherwise or refused, always or for some of their arguments.
@@ -144,7 +144,7 @@ def _all_gather(core: Core, proceed: Callable[[], Any], given: Mapping[str, Any]
         return proceed()
     # Without a reduction in this graph yet: its own will be alike as a rule.
     pinned = True if core.pinned is None else core.pinned
-    size = core.crew.size
+    size = core.group.size
     return _gather(core.number, size, given["value"], given["dim"], given["groups"], pinned)
 
 

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call
 from . import compiled, frameworks, randomness, threads
-from .cores import GRACE_SECONDS, CoreStopped, Crew
+from .cores import GRACE_SECONDS, CoreGroup, CoreStopped
+from .deadlock import sentence, stands
 from .lines import flush_all, whole_lines
 from .shown import say_once_in_the_parent, show, show_others
-from .standstill import sentence, stands
 from .wording import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from .gate import Gate
     from .running import Running
+    from .scheduler import LaunchScheduler
 
 #: How often the watch looks.
 _POLL_SECONDS = 0.2
@@ -36,11 +36,11 @@ _LITTLE = 0.02
 
 
 class Launcher:
-    """Makes the crew that runs, and ends the run if one of its cores fails.
+    """Makes the group that runs, and ends the run if one of its cores fails.
 
     Args:
         running: The cores that run; this is who says so.
-        gate: Where they launch.
+        scheduler: Where they launch.
         size: Number of simulated cores.
         hang_timeout: Seconds without progress of any core after which the run is stopped.
         on_event: Told what the run directory should know.
@@ -49,13 +49,13 @@ class Launcher:
     def __init__(
         self,
         running: Running,
-        gate: Gate,
+        scheduler: LaunchScheduler,
         size: int,
         hang_timeout: float,
         on_event: Callable[[str, dict[str, Any]], None],
     ) -> None:
         self._running = running
-        self._gate = gate
+        self._scheduler = scheduler
         self._size = size
         self._hang_timeout = hang_timeout
         self._on_event = on_event
@@ -96,9 +96,9 @@ class Launcher:
             return
 
         def interrupt(number: int, frame: FrameType | None) -> None:
-            crew = self._running.crew
-            if crew is not None and crew.fail(None, KeyboardInterrupt()):
-                crew.tell("interrupted")
+            group = self._running.group
+            if group is not None and group.fail(None, KeyboardInterrupt()):
+                group.tell("interrupted")
             signal.default_int_handler(number, frame)
 
         signal.signal(signal.SIGINT, interrupt)
@@ -109,11 +109,11 @@ class Launcher:
 
     def _end(self) -> None:
         """The cores are through; nothing of ours may still run when the process is taken apart."""
-        crew, self._running.crew = self._running.crew, None
-        if crew is not None:
-            crew.close()
-            if crew.failure is not None and crew.failure[0] is not None:
-                show_others(crew.failure[1], crew.also_failed)
+        group, self._running.group = self._running.group, None
+        if group is not None:
+            group.close()
+            if group.failure is not None and group.failure[0] is not None:
+                show_others(group.failure[1], group.also_failed)
         for watch in self._watches:
             watch.join(GRACE_SECONDS)
         self._watches.clear()
@@ -128,107 +128,106 @@ class Launcher:
     def _core(self, call: Call, proceed: Callable[[], Any]) -> Any:
         if call.core is None or xla.binding("_xla_get_replication_devices_count")() != self._size:
             return proceed()  # a program on one device (nprocs=1): nobody to wait for
-        crew, origin = self._join()
-        crew.enter(call.core)
+        group, origin = self._join()
+        group.enter(call.core)
         frameworks.prepare_core()
         threads.begin(origin.generators())
         try:
             result = proceed()
-            if crew.failure is None:
-                self._gate.settle(crew.cores[call.core])
+            if group.failure is None:
+                self._scheduler.settle(group.cores[call.core])
         except CoreStopped:
-            crew.leave(call.core)
-            assert crew.failure is not None
-            _say_why(crew)
-            raise crew.failure[1] from None
+            group.leave(call.core)
+            assert group.failure is not None
+            _say_why(group)
+            raise group.failure[1] from None
         except SystemExit:
-            crew.leave(call.core)
+            group.leave(call.core)
             raise
         except BaseException as error:
-            if crew.fail(call.core, error):
-                crew.tell("core-failed", core=call.core, error=error)
+            if group.fail(call.core, error):
+                group.tell("core-failed", core=call.core, error=error)
                 show(call.core, self._size, error)
             elif isinstance(error, Exception):
-                crew.also_failed.append((call.core, error))
-            crew.leave(call.core)
+                group.also_failed.append((call.core, error))
+            group.leave(call.core)
             raise
-        crew.leave(call.core)
+        group.leave(call.core)
         return result
 
-    def _join(self) -> tuple[Crew, randomness.Origin]:
-        """The crew of this launch; the first core to come makes it."""
+    def _join(self) -> tuple[CoreGroup, randomness.Origin]:
+        """The group of this launch; the first core to come makes it."""
         with self._lock:
-            crew = self._running.crew
-            if crew is None or crew.over or len(crew.cores) == self._size:
-                crew = self._running.crew = Crew(self._size, self._on_event)
+            group = self._running.group
+            if group is None or group.over or len(group.cores) == self._size:
+                group = self._running.group = CoreGroup(self._size, self._on_event)
                 self._origin = randomness.Origin()
                 if self._size > 1:
                     compiled.begin(self._size)
                 watch = threading.Thread(
-                    target=self._watch, args=(crew,), name="xladoctor-watch", daemon=True
+                    target=self._watch, args=(group,), name="xladoctor-watch", daemon=True
                 )
                 self._watches.append(watch)
                 watch.start()
-            return crew, self._origin
+            return group, self._origin
 
-    def _watch(self, crew: Crew) -> None:
-        """Ends what cannot end by itself; runs in a thread of its own until the crew is over."""
+    def _watch(self, group: CoreGroup) -> None:
+        """Ends what cannot end by itself; runs in a thread of its own until the group is over."""
         idle = _Idle()
         while True:
-            if crew.all_left.wait(_POLL_SECONDS):
-                if not crew.stuck:
+            if group.all_left.wait(_POLL_SECONDS):
+                if not group.stuck:
                     return
                 time.sleep(_POLL_SECONDS)
             try:
-                self._look(crew, idle)
+                self._look(group, idle)
             except Exception as error:
                 # Nobody else ends a run that hangs: what cannot be said must not end the watch.
                 words = f"xladoctor: the watch over the cores failed: {error!r}"
-                crew.fail(None, RuntimeError(words))
+                group.fail(None, RuntimeError(words))
 
-    def _look(self, crew: Crew, idle: _Idle) -> None:
+    def _look(self, group: CoreGroup, idle: _Idle) -> None:
         if os.getppid() != self._parent:
-            crew.fail(None, RuntimeError("xladoctor: the process that started the cores died"))
-            self._end_process(crew)
-        if crew.failure is not None:
-            late = time.monotonic() - crew.failed_at > crew.grace
-            if late and (crew.stuck or not crew.over):
-                self._end_process(crew)
+            group.fail(None, RuntimeError("xladoctor: the process that started the cores died"))
+            self._end_process(group)
+        if group.failure is not None:
+            late = time.monotonic() - group.failed_at > group.grace
+            if late and (group.stuck or not group.over):
+                self._end_process(group)
             return
-        launching = self._gate.launching
+        launching = self._scheduler.launching
         if launching is not None:
             core, meeting, before = launching
             compiled = xla.counter("UncachedCompile") > before
             # Still the same launch: what was compiled is not the next one's.
-            if compiled and meeting.launched and self._gate.launching is launching:
-                crew.differ(core, meeting, core.number)
+            if compiled and meeting.launched and self._scheduler.launching is launching:
+                group.differ(core, meeting, core.number)
         compiles = not idle.since(self._hang_timeout)
-        if self._gate.busy and compiles:
-            crew.progress = time.monotonic()  # a long compilation is no hang
-        elif time.monotonic() - crew.progress > self._hang_timeout:
-            self._call_hang(crew)
+        if self._scheduler.busy and compiles:
+            group.progress = time.monotonic()  # a long compilation is no hang
+        elif time.monotonic() - group.progress > self._hang_timeout:
+            self._call_hang(group)
 
-    def _call_hang(self, crew: Crew) -> None:
-        message = (
-            f"xladoctor: no core has made progress for {self._hang_timeout:.0f} s: {sentence(crew)}"
-        )
-        facts = stands(crew)
-        if crew.fail(None, RuntimeError(message)):
-            crew.tell("hang", message=message, **facts)
+    def _call_hang(self, group: CoreGroup) -> None:
+        waited = f"{self._hang_timeout:.0f} s"
+        message = f"xladoctor: no core has made progress for {waited}: {sentence(group)}"
+        facts = stands(group)
+        if group.fail(None, RuntimeError(message)):
+            group.tell("hang", message=message, **facts)
 
-    def _end_process(self, crew: Crew) -> None:
+    def _end_process(self, group: CoreGroup) -> None:
         """The cores that are left sit where no exception can reach them."""
-        assert crew.failure is not None
-        number, error = crew.failure
-        left = sorted(core.number for core in crew.cores.values() if not core.ended)
+        assert group.failure is not None
+        number, error = group.failure
+        left = sorted(core.number for core in group.cores.values() if not core.ended)
         try:
-            _say_why(crew)
+            _say_why(group)
             if left:
                 sys.stderr.write(
-                    f"xladoctor: {names(left)} did not stop within {crew.grace:.0f} s; "
+                    f"xladoctor: {names(left)} did not stop within {group.grace:.0f} s; "
                     "ending the process\n"
                 )
-            crew.tell("process-ended", core=number, error=error, left=left)
+            group.tell("process-ended", core=number, error=error, left=left)
             flush_all()
         finally:
             os._exit(1)
@@ -262,11 +261,11 @@ def _renew_autograd() -> None:
     torch.autograd._is_checkpoint_valid()
 
 
-def _say_why(crew: Crew) -> None:
+def _say_why(group: CoreGroup) -> None:
     """Why the run is over, once, unless a core or the user at the keyboard has said so."""
-    assert crew.failure is not None
-    number, error = crew.failure
-    if number is None and crew.first_to_show() and str(error):
+    assert group.failure is not None
+    number, error = group.failure
+    if number is None and group.first_to_show() and str(error):
         sys.stderr.write(f"{error}\n")
 
 

@@ -24,7 +24,7 @@ from .wording import names
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .cores import Crew, Meeting
+    from .cores import CoreGroup, Meeting
     from .divergence import Collective
 
 ON_A_TPU = (
@@ -62,11 +62,11 @@ class Mismatch:
     stops: bool = True
 
 
-def of_graphs(crew: Crew, meeting: Meeting, *, launch: bool) -> Mismatch | None:
+def of_graphs(group: CoreGroup, meeting: Meeting, *, launch: bool) -> Mismatch | None:
     """Whether cores that are here for the same collectives have the same graph.
 
     Args:
-        crew: The cores.
+        group: The cores.
         meeting: All of them are in it.
         launch: Whether they are about to launch; else each is about to put the first collective
             into its graph.
@@ -81,7 +81,7 @@ def of_graphs(crew: Crew, meeting: Meeting, *, launch: bool) -> Mismatch | None:
         groups = groups_of(_by_what_waits(brought))
     if len(groups) == 1:
         return None
-    return _of_groups(crew, brought, groups, launch=launch, whole=whole)
+    return _of_groups(group, brought, groups, launch=launch, whole=whole)
 
 
 def _by_what_waits(brought: Mapping[int, Pending]) -> dict[int, int | None]:
@@ -95,7 +95,7 @@ def _by_what_waits(brought: Mapping[int, Pending]) -> dict[int, int | None]:
 
 
 def _of_groups(
-    crew: Crew,
+    group: CoreGroup,
     brought: Mapping[int, Pending],
     groups: list[list[int]],
     *,
@@ -115,7 +115,7 @@ def _of_groups(
     few = minority(groups)
     odd, other = _two(groups, few)
     mine, theirs = graphs[odd], graphs[other]
-    thread = crew.cores[groups[odd][0]].thread
+    thread = group.cores[groups[odd][0]].thread
     facts: dict[str, Any] = {
         "what": kind,
         "stopped": stops,
@@ -232,9 +232,9 @@ def _reads(
     return f"{who} read values before it ({done}) and {whom} did not"
 
 
-def of_collectives(crew: Crew) -> Mismatch | None:
+def of_collectives(group: CoreGroup) -> Mismatch | None:
     """Cores that are here for other collectives, or for the same ones in another order."""
-    brought = crew.meeting.brought
+    brought = group.meeting.brought
     if not all(isinstance(one, Pending) for one in brought.values()):
         return None
     held = {number: one.collectives for number, one in brought.items()}
@@ -251,7 +251,7 @@ def of_collectives(crew: Crew) -> Mismatch | None:
         first = next(one for one, two in zip(mine, theirs, strict=True) if one != two)
         have, lack = odd
     verb = "come" if len(have) > 1 else "comes"
-    at_lack = user_place(crew.cores[lack[0]].thread)
+    at_lack = user_place(group.cores[lack[0]].thread)
     instead = _instead(brought[lack[0]].collectives, brought[have[0]].collectives, first)
     if instead is None:
         goes = f"{names(lack)} {'launch' if len(lack) > 1 else 'launches'} a graph without it"
@@ -268,7 +268,7 @@ def of_collectives(crew: Crew) -> Mismatch | None:
         "cores": minority(groups),
         "groups": groups,
         "difference": f"{first.name} {first.detail}",
-        "place": user_frame(crew.cores[lack[0]].thread),
+        "place": user_frame(group.cores[lack[0]].thread),
         "cause_place": first.place,
     }
     return Mismatch("collectives-differ", message, facts)

@@ -69,7 +69,7 @@ class Mode:
 @contextlib.contextmanager
 def applied(core: Core) -> Iterator[None]:
     """Give torch_xla what the core has set; inside the launch lock."""
-    theirs = core.crew.process_mode.at_launch
+    theirs = core.group.process_mode.at_launch
     changed = {name: one for name, one in core.mode.at_launch.items() if one != theirs[name]}
     for name, value in changed.items():
         xla.binding(name)(value)
@@ -106,7 +106,7 @@ class Rooms:
         with self._changed:
             while not self._admitted(core):
                 self._changed.wait(_POLL_SECONDS)
-                core.crew.check()
+                core.group.check()
 
     def admit(self, cores: Iterable[Core]) -> None:
         """Let in those that have met, as far as they go into the same room."""
@@ -173,7 +173,7 @@ def _keep_eager_apart(xlac: Any, running: Running) -> None:
         if core is None:
             put(value)
         elif core.mode.eager != value:
-            rooms = core.crew.rooms
+            rooms = core.group.rooms
             rooms.leave(core)
             core.mode.eager = value
             rooms.enter(core)

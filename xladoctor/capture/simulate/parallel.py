@@ -8,8 +8,8 @@ The C++ of ``DistributedDataParallel`` reads what the cores have gathered: the s
 parameters in the constructor, the order of the buckets at the second forward pass. Such a read
 would launch a graph with a collective where nothing can make the cores meet first, and XLA would
 end the process after 10 seconds. So the process group launches those collectives itself, through
-the gate; C++ then finds values that have been computed. The reductions in the backward pass are not
-read and stay part of the step.
+the launch scheduler; C++ then finds values that have been computed. The reductions in the backward
+pass are not read and stay part of the step.
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ from ..agent.points import SIMULATE, Call, Points
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .cores import Core, Crew
+    from .cores import Core, CoreGroup
 
 
 class Running:
-    """The crew that runs now.
+    """The group that runs now.
 
     Args:
         points: The process's points.
@@ -22,13 +22,13 @@ class Running:
 
     def __init__(self, points: Points) -> None:
         self.points = points
-        #: None before the first launch; a crew that has ended stays until the next one begins.
-        self.crew: Crew | None = None
+        #: None before the first launch; a group that has ended stays until the next one begins.
+        self.group: CoreGroup | None = None
 
     def core(self, number: int | None) -> Core | None:
-        """The crew's core of that number; None when no cores run."""
-        crew = self.crew
-        return None if crew is None or number is None else crew.cores.get(number)
+        """The group's core of that number; None when no cores run."""
+        group = self.group
+        return None if group is None or number is None else group.cores.get(number)
 
     @property
     def here(self) -> Core | None:
@@ -38,7 +38,7 @@ class Running:
     def around(
         self, point: str, function: Callable[[Core, Call, Callable[[], Any]], Any], name: str
     ) -> None:
-        """Put a function around a point; what no core of a crew does passes it by.
+        """Put a function around a point; what no core of a group does passes it by.
 
         Args:
             point: See ``points``.

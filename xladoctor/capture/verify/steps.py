@@ -190,11 +190,11 @@ class Steps:
     def _launched(self, number: int) -> bool:
         """Wait until what a core has launched may be waited for; False if the run is over."""
         core = self.running.core(number) if self.running is not None else None
-        return core is None or core.crew.all_have_launched(core)
+        return core is None or core.group.all_have_launched(core)
 
     def _cores(self) -> int:
-        crew = self.running.crew if self.running is not None else None
-        return 1 if crew is None else crew.size
+        group = self.running.group if self.running is not None else None
+        return 1 if group is None else group.size
 
     # -- rounding, hyperparameters ---------------------------------------------------------------
     def _round(self, core: state.Core, parameters: Sequence[Any]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...agent.points import Call
-    from ..cores import Core, Crew
+    from ..cores import Core, CoreGroup
     from ..places import Place
     from .memory import Memory
 
@@ -99,9 +99,9 @@ class Look:
         self._made: weakref.WeakKeyDictionary[Any, tuple[Place, bool]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._thread = threading.local()
-        self._ended: weakref.WeakKeyDictionary[Crew, dict[tuple[Place, int], dict[int, _Pass]]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._ended: weakref.WeakKeyDictionary[
+            CoreGroup, dict[tuple[Place, int], dict[int, _Pass]]
+        ] = weakref.WeakKeyDictionary()
 
     def made(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around MADE."""
@@ -183,14 +183,14 @@ class Look:
         turns: dict[Place, int] = mind.note("turns", dict)
         turns[found.place] = turns.get(found.place, 0) + 1
         key = (found.place, turns[found.place])
-        crew = core.crew
+        group = core.group
         with self._lock:
-            ended = self._ended.setdefault(crew, {}).setdefault(key, {})
+            ended = self._ended.setdefault(group, {}).setdefault(key, {})
             ended[core.number] = found
             passes = [ended[number] for number in sorted(ended)]
-        if len(passes) == len(crew.cores) and all(one.like(passes[0]) for one in passes):
+        if len(passes) == len(group.cores) and all(one.like(passes[0]) for one in passes):
             self._memory.tell(
-                crew.cores[min(crew.cores)],
+                group.cores[min(group.cores)],
                 "batches",
                 found.place,
                 batches=len(found.first),

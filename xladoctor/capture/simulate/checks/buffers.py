@@ -18,7 +18,7 @@ from .memory import Memory, values_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..cores import Core, Crew
+    from ..cores import Core, CoreGroup
     from .modules import Ran
 
 #: After which optimizer step the buffers are compared.
@@ -48,7 +48,7 @@ class _Buffers:
         self._memory = memory
         self._ran = ran
         self._lock = threading.Lock()
-        self._brought: weakref.WeakKeyDictionary[Crew, dict[int, list[_Buffer]]] = (
+        self._brought: weakref.WeakKeyDictionary[CoreGroup, dict[int, list[_Buffer]]] = (
             weakref.WeakKeyDictionary()
         )
         self._wait_device = xla.binding("_xla_wait_device_ops")
@@ -61,8 +61,8 @@ class _Buffers:
             mind.steps >= AFTER_STEP
             and call.what == "_xla_step_marker"
             and "compared" not in mind.notes
-            and core.crew.failure is None
-            and core.crew.all_have_launched(core)
+            and core.group.failure is None
+            and core.group.all_have_launched(core)
         ):
             mind.notes["compared"] = True
             began = time.perf_counter()
@@ -82,9 +82,9 @@ class _Buffers:
                 if values is not None:
                     mine.append((type(module).__name__, name, values.clone()))
         with self._lock:
-            brought = self._brought.setdefault(core.crew, {})
+            brought = self._brought.setdefault(core.group, {})
             brought[core.number] = mine
-            if len(brought) < core.crew.size:
+            if len(brought) < core.group.size:
                 return
         self._compare(core, brought)
 

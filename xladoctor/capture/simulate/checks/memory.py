@@ -15,7 +15,7 @@ from ..places import user_frame
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ..cores import Core, Crew
+    from ..cores import Core, CoreGroup
     from ..places import Place
     from ..running import Running
 
@@ -53,13 +53,15 @@ class Memory:
 
     def __init__(self, running: Running) -> None:
         self.running = running
-        self._minds: weakref.WeakKeyDictionary[Crew, dict[int, Mind]] = weakref.WeakKeyDictionary()
+        self._minds: weakref.WeakKeyDictionary[CoreGroup, dict[int, Mind]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._lock = threading.Lock()
 
     def of(self, core: Core) -> Mind:
         """A core's memory; each launch of cores begins with an empty one."""
         with self._lock:
-            return self._minds.setdefault(core.crew, {}).setdefault(core.number, Mind())
+            return self._minds.setdefault(core.group, {}).setdefault(core.number, Mind())
 
     def tell(self, core: Core, check: str, place: Place | None, **facts: Any) -> None:
         """Tell what a check has found; the same of the same place only once.
@@ -75,7 +77,7 @@ class Memory:
         if key in mind.told or sum(one == check for one, _ in mind.told) >= MOST_TOLD:
             return
         mind.told.add(key)
-        core.crew.tell(
+        core.group.tell(
             "silent", check=check, core=core.number, step=mind.steps + 1, place=place, **facts
         )
 
@@ -89,7 +91,7 @@ class Memory:
             mind = self.of(core)
             if key not in mind.told:
                 mind.told.add(key)
-                core.crew.tell("check-off", check=check, error=error)
+                core.group.tell("check-off", check=check, error=error)
 
     def here(self) -> Core | None:
         """The core of the calling thread, unless dynamo is tracing the program."""

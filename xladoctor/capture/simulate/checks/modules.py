@@ -46,7 +46,7 @@ class Ran:
 
     def over(self, core: Core) -> None:
         """An optimizer of the core steps: after the first steps of all cores, stop looking."""
-        minds = [self._memory.of(one) for one in list(core.crew.cores.values())]
+        minds = [self._memory.of(one) for one in list(core.group.cores.values())]
         if self._handle is not None and all(mind.steps >= STEPS for mind in minds):
             self._handle.remove()
             self._handle = None

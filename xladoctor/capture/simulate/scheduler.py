@@ -1,4 +1,4 @@
-"""The gate before the device: who may launch when, so that N cores in one process never deadlock.
+"""The launch scheduler: who may launch when, so that N cores in one process never deadlock.
 
 Why each rule (torch_xla 2.9.0, native stacks and logs):
 
@@ -60,7 +60,7 @@ def one_at_a_time() -> Iterator[None]:
         yield
 
 
-class Gate:
+class LaunchScheduler:
     """Lets the launches, reads and waits of the cores through in an order that cannot deadlock.
 
     Args:
@@ -82,13 +82,13 @@ class Gate:
         self.launching: tuple[Core, Meeting, int] | None = None
 
     def install(self) -> None:
-        """Put the gate around its points."""
-        self._running.around(LAUNCH, self.launch, "gate")
-        self._running.around(READ, self.read, "gate")
-        self._running.around(FALLBACK, self.read, "gate")
-        self._running.around(WAIT, self.wait, "gate")
-        self._running.around(STEP, self.step, "gate")
-        self._running.around(COLLECTIVE, self.collective, "gate")
+        """Put the launch scheduler around its points."""
+        self._running.around(LAUNCH, self.launch, "scheduler")
+        self._running.around(READ, self.read, "scheduler")
+        self._running.around(FALLBACK, self.read, "scheduler")
+        self._running.around(WAIT, self.wait, "scheduler")
+        self._running.around(STEP, self.step, "scheduler")
+        self._running.around(COLLECTIVE, self.collective, "scheduler")
 
     @property
     def busy(self) -> bool:
@@ -97,8 +97,8 @@ class Gate:
 
     def launch(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around LAUNCH."""
-        crew = core.crew
-        crew.check()
+        group = core.group
+        group.check()
         waits = call.what in _WAITING and take_wait(call)
         began = time.perf_counter()
         self._finish(core)
@@ -116,7 +116,7 @@ class Gate:
         with self._lock:
             call.facts["waited"] = call.facts.get("waited", 0.0) + time.perf_counter() - started
             if meeting is None:  # else the cores that have launched already need this one
-                crew.check()
+                group.check()
             result = self._launch(core, meeting, call, proceed)
         if waits:
             began = time.perf_counter()
@@ -127,9 +127,9 @@ class Gate:
     def _launch(
         self, core: Core, meeting: Meeting | None, call: Call, proceed: Callable[[], Any]
     ) -> Any:
-        crew = core.crew
+        group = core.group
         core.launches += 1
-        crew.progress = time.monotonic()
+        group.progress = time.monotonic()
         with modes.applied(core):
             return self._launch_as_met(core, meeting, call, proceed)
 
@@ -138,7 +138,7 @@ class Gate:
     ) -> Any:
         if meeting is None:
             return proceed()
-        crew = core.crew
+        group = core.group
         before = xla.counter("UncachedCompile")
         self.launching = (core, meeting, before)
         try:
@@ -151,11 +151,11 @@ class Gate:
             meeting.first, meeting.first_graph = core.number, graph
             meeting.first_compiled = compiled
         elif compiled:
-            crew.differ(core, meeting, core.number)
+            group.differ(core, meeting, core.number)
         elif None not in (graph, meeting.first_graph) and graph != meeting.first_graph:
             # A graph of old: the one that came first has compiled another.
-            crew.differ(core, meeting, meeting.first if meeting.first_compiled else core.number)
-        crew.launched(core, meeting)
+            group.differ(core, meeting, meeting.first if meeting.first_compiled else core.number)
+        group.launched(core, meeting)
         return result
 
     def _meet_before(self, core: Core, call: Call) -> Meeting | None:
@@ -165,7 +165,7 @@ class Gate:
         left = compiled.left_over()
         if left and call.what == "_xla_step_marker" and self._holds_collective(left):
             brings = self._pending(core, left, Call(LAUNCH, "part of a compiled graph", None))
-            return core.crew.meet(core, "launch left over", "a part of a compiled graph", brings)
+            return core.group.meet(core, "launch left over", "a part of a compiled graph", brings)
         if not core.collectives:
             return None
         if call.what == "_xla_sync_multi":
@@ -182,7 +182,7 @@ class Gate:
         if call.what == "_xla_step_marker":
             roots += self._kept(core)
         pending = self._pending(core, roots, call)
-        meeting = core.crew.meet(core, f"launch {purpose}", words, pending)
+        meeting = core.group.meet(core, f"launch {purpose}", words, pending)
         if call.what == "_xla_step_marker":
             core.collectives, core.pinned = [], None
         return meeting
@@ -194,7 +194,7 @@ class Gate:
             return None
         words = "a compiled graph with " + summary(list(brings.collectives))
         purpose = " ".join(one.name for one in brings.collectives)
-        return core.crew.meet(core, f"launch compiled {purpose}", words, brings)
+        return core.group.meet(core, f"launch compiled {purpose}", words, brings)
 
     def _note_compiled(self, tensors: Any) -> None:
         """A graph of ``torch.compile`` is compiled, to be run later: remember its collectives."""
@@ -256,7 +256,7 @@ class Gate:
 
     def read(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around READ and FALLBACK: the launch that the read needs passes through LAUNCH."""
-        core.crew.check()
+        core.group.check()
         core.reads.append((call.what, user_frame(core.thread)))
         call.args = tuple(waited(call.args))
         kind = "read" if call.point == READ else "fallback"
@@ -318,7 +318,7 @@ class Gate:
             collectives=(held,),
         )
         began = time.perf_counter()
-        meeting = core.crew.meet(core, f"{BEFORE}{held.name} {held.detail}", held.name, brings)
+        meeting = core.group.meet(core, f"{BEFORE}{held.name} {held.detail}", held.name, brings)
         call.facts["waited"] = time.perf_counter() - began
         if meeting.apart:
             run = Call(
@@ -331,9 +331,9 @@ class Gate:
         """A collective in eager mode is a graph of its own, and launched here."""
         self._finish(core)
         purpose = f"eager {held.name} {held.detail}"
-        meeting = core.crew.meet(core, purpose, held.name, Pending(None, str, collectives=(held,)))
+        meeting = core.group.meet(core, purpose, held.name, Pending(None, str, collectives=(held,)))
         core.launches += 1
-        core.crew.progress = time.monotonic()
+        core.group.progress = time.monotonic()
         gathers = held.detail.startswith(("'and'", "'or'"))
         if held.name == "all_gather":
             gathers = padded(xla.arguments(call.what, call.args, call.kwargs))
@@ -341,7 +341,7 @@ class Gate:
         # after it waits for the reduction, which waits for the other cores.
         with contextlib.nullcontext() if gathers else one_at_a_time():
             result = proceed()
-        core.crew.launched(core, meeting)
+        core.group.launched(core, meeting)
         return result
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xladoctor.readings.turns import NO_OPTIMIZER
+from xladoctor.readings.iterations import NO_OPTIMIZER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,21 +82,21 @@ def shifted(row: _Row, steps: int) -> _Row:
     return dataclasses.replace(row, **found)  # type: ignore[type-var]
 
 
-def without_earlier_turns(readings: Readings) -> Readings:
-    """Readings in which turns of an earlier launch are no steps of the training that follows it.
+def without_earlier_iterations(readings: Readings) -> Readings:
+    """Readings in which iterations of an earlier launch are no steps of the training after it.
 
-    A program may look at its devices in one launch, or evaluate, and train in the next: the turns
-    of the first are no optimizer steps, and steps are counted from the first of the training.
+    A program may look at its devices in one launch, or evaluate, and train in the next: the
+    iterations of the first are no optimizer steps, and steps count from the first of the training.
     """
     runs = tuple(_trained_only(run) for run in readings.runs)
-    turning = any(row.turns for run in runs for row in run.cores)
+    turning = any(row.iterations for run in runs for row in run.cores)
     notes = [note for note in readings.notes if turning or not note.endswith(NO_OPTIMIZER)]
     return dataclasses.replace(readings, runs=runs, notes=tuple(notes))
 
 
 def _trained_only(run: Run) -> Run:
-    turning = {row.process for row in run.cores if row.turns}
-    training = {row.process for row in run.cores if row.steps and not row.turns}
+    turning = {row.process for row in run.cores if row.iterations}
+    training = {row.process for row in run.cores if row.steps and not row.iterations}
     if not turning or not training:
         return run
     follows = followers([row for row in run.cores if row.steps], run.processes)
@@ -113,7 +113,7 @@ def _trained_only(run: Run) -> Run:
     return dataclasses.replace(
         run,
         cores=tuple(
-            dataclasses.replace(row, steps=0, turns=False) if row.process in earlier else row
+            dataclasses.replace(row, steps=0, iterations=False) if row.process in earlier else row
             for row in run.cores
         ),
         compilations=tuple(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from xladoctor.changes import Judgement
     from xladoctor.findings import Finding
-    from xladoctor.lint.together import Place, Program, Version
+    from xladoctor.lint.fix_session import Place, Program, Version
 
 _AGAIN = "the same again, to see what differs by itself"
 #: A kind that makes the program worse is halved, and halved again, so many runs long.
@@ -29,7 +29,7 @@ MOST_RUNS_OF_A_KIND = 8
 
 
 @dataclasses.dataclass(slots=True)
-class Course:
+class TreatmentPlan:
     """One treatment from the first run to the last; what is known at any time can be shown.
 
     Attributes:

@@ -13,7 +13,7 @@ from .wording import names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .cores import Core, Crew
+    from .cores import Core, CoreGroup
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Rendezvous:
     place: Place | None
 
 
-def stands(crew: Crew) -> dict[str, Any]:
+def stands(group: CoreGroup) -> dict[str, Any]:
     """Where every core stands, as facts of an event.
 
     Returns:
@@ -35,27 +35,27 @@ def stands(crew: Crew) -> dict[str, Any]:
         where they have met the others before, as in a loop.
     """
     return {
-        "ended": sorted(core.number for core in crew.cores.values() if core.ended),
-        "waits": crew.waits,
-        "for_cores": {number: crew.waited_for(number) for number in crew.waits},
-        "steps": {core.number: core.steps for core in crew.cores.values()},
-        "again": [number for number in crew.waits if crew.cores[number].again],
+        "ended": sorted(core.number for core in group.cores.values() if core.ended),
+        "waits": group.waits,
+        "for_cores": {number: group.waited_for(number) for number in group.waits},
+        "steps": {core.number: core.steps for core in group.cores.values()},
+        "again": [number for number in group.waits if group.cores[number].again],
     }
 
 
-def sentence(crew: Crew) -> str:
+def sentence(group: CoreGroup) -> str:
     """Who waits where and for whom, and where those are."""
     waiting: dict[str, list[int]] = {}
     others: dict[str, list[int]] = {}
-    for core in sorted(crew.cores.values(), key=lambda one: one.number):
+    for core in sorted(group.cores.values(), key=lambda one: one.number):
         if core.waits_for is not None:
             words = f"{core.waits_for}{user_place(core.thread)}"
-            missing = crew.waited_for(core.number)
+            missing = group.waited_for(core.number)
             words += f" for {names(missing)}" if missing else ""
             waiting.setdefault(words, []).append(core.number)
         else:
             others.setdefault(_elsewhere(core), []).append(core.number)
-    never = [number for number in range(crew.size) if number not in crew.cores]
+    never = [number for number in range(group.size) if number not in group.cores]
     if never:
         others["has not begun"] = never
     parts = [
@@ -83,19 +83,19 @@ def _plural(words: str, numbers: list[int]) -> str:
     return f"{ {'has': 'have', 'is': 'are'}[first] } {rest}"
 
 
-def describe(crew: Crew, ended: list[int]) -> tuple[str, str, dict[str, Any]]:
+def describe(group: CoreGroup, ended: list[int]) -> tuple[str, str, dict[str, Any]]:
     """Say why a meeting cannot take place.
 
     Returns:
         Kind of the event, the sentence, and the facts for the run directory.
     """
     if not ended:
-        found = of_collectives(crew)
+        found = of_collectives(group)
         if found is not None:
             return found.event, found.message, found.facts
     kind = "core-left" if ended else "cores-differ"
-    message = f"xladoctor: the cores do not run the same program: {sentence(crew)}. {ON_A_TPU}"
-    return kind, message, stands(crew)
+    message = f"xladoctor: the cores do not run the same program: {sentence(group)}. {ON_A_TPU}"
+    return kind, message, stands(group)
 
 
 def tags_differ(brought: Mapping[int, Any]) -> tuple[str, dict[str, Any]] | None:

@@ -1,4 +1,4 @@
-"""Steps of a core that has no optimizer: the turns of its loop.
+"""Steps of a core that has no optimizer: the iterations of its loop.
 
 A program that only evaluates steps no optimizer. The agent counts how often it ends its graphs
 itself; only when the whole record of a core has been read is it known whether these are its steps,
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NO_OPTIMIZER = (
-    "No optimizer has stepped: the turns of the loop, which torch_xla.sync() or a data loader "
+    "No optimizer has stepped: the iterations of the loop, which torch_xla.sync() or a data loader "
     "ends, are taken as steps; xladoctor.step() in the loop says it exactly."
 )
 
 
-class Turns:
+class Iterations:
     """Holds back the stretches of time before a core's first step, until they can be numbered."""
 
     def __init__(self) -> None:
@@ -40,14 +40,14 @@ class Turns:
         return []
 
     def at_end(self) -> Iterator[tuple[int, int, list[dict[str, Any]]]]:
-        """The cores that never stepped, each with its turns and its stretches, now numbered."""
+        """The cores that never stepped, each with its iterations and stretches, now numbered."""
         for core, events in sorted(self._waiting.items()):
             done = 0
             numbered = []
             for event in events:
-                turns = event.get("turns")
-                if isinstance(turns, int) and turns > 0:
-                    event = {**event, "first": done + 1, "last": done + turns}
-                    done += turns
+                iterations = event.get("iterations")
+                if isinstance(iterations, int) and iterations > 0:
+                    event = {**event, "first": done + 1, "last": done + iterations}
+                    done += iterations
                 numbered.append(event)
             yield core, done, numbered
