@@ -98,7 +98,7 @@ def test_fix_of_the_page_is_the_fix_of_the_rule(page):
         finding.fix.applicability.value
         for example in page.examples
         if example.kind == "bad"
-        for finding in _lint(example.source, page.code).findings
+        for finding in _lint(example.unmarked, page.code).findings
         if finding.fix is not None
     }
     if page.fix == "safe":

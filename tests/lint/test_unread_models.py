@@ -31,6 +31,40 @@ class XLALlava(LlavaForConditionalGeneration):
         return out
 model = XLALlava({}).to(xm.xla_device())
 """,
+    "parameters that are moved and called": """\
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+def train(encoder, critic, loader, optimizer):
+    device = torch_xla.device()
+    encoder.to(device)
+    critic = critic.to(device)
+    for images, _ in pl.MpDeviceLoader(loader, device):
+        mean, scale = encoder(images)
+        posterior = torch.distributions.Normal(mean, scale)  # !XLA109
+        score = critic(posterior.rsample())
+        score.backward()
+        optimizer.step()
+        print(score.item())  # !XLA101
+""",
+    "attributes that are moved and called": """\
+import torch_xla
+import torch_xla.core.xla_model as xm
+class Runner:
+    def __init__(self, encoder, features, adam, data):
+        self.device = torch_xla.device()
+        self.encoder = encoder.to(self.device)
+        self.features = features
+        self.features.to(self.device)
+        self.adam, self.data = adam, data
+    def fit(self):
+        for x, y in self.data:
+            mean, scale = self.encoder(self.features(x.to(self.device)))
+            gap = (mean - scale).pow(2).mean()
+            gap.backward()
+            xm.optimizer_step(self.adam)
+            print(gap.item())  # !XLA101
+""",
     "module called by hot loop": """\
 import torch
 from torch import nn
