@@ -65,6 +65,52 @@ class Runner:
             xm.optimizer_step(self.adam)
             print(gap.item())  # !XLA101
 """,
+    "agent whose networks are moved where they are kept": """\
+import torch
+import torch_xla
+class Agent:
+    def __init__(self, policy, critic, data):
+        self.device = torch_xla.device()
+        self.pi, self.data = policy.to(self.device), data
+        self.opt = torch.optim.Adam([*self.pi.parameters()], lr=1e-3)
+    @torch.no_grad()
+    def act(self, seen):
+        seen = torch.as_tensor(seen, device=self.device)
+        choice = torch.distributions.Categorical(logits=self.pi(seen))  # !XLA109
+        return choice.sample().cpu().numpy()  # !XLA101
+    def learn(self, env, steps):
+        seen = env.reset()
+        for step in range(steps):
+            seen = env.step(self.act(seen))
+            loss, facts = self.loss([part.to(self.device) for part in self.data[step]])
+            self.opt.zero_grad()
+            loss.backward()
+            self.opt.step()
+            torch_xla.sync()
+    def loss(self, batch):
+        seen, action, gain = batch
+        chosen = self.pi(seen).log_softmax(-1).gather(1, action)
+        kl = (chosen.exp() * chosen).sum()
+        if kl > 0.2:  # !XLA104
+            return kl, {"kl": float(kl)}  # !XLA102
+        return -(chosen * gain).mean(), {"kl": kl.item()}  # !XLA101
+""",
+    "prepared by Accelerate, whatever made it": """\
+import torch
+import torch_xla.core.xla_model as xm
+from accelerate import Accelerator
+from project import build
+def main(args):
+    accelerator = Accelerator()
+    model, opt, dl = build(args)
+    model, opt, dl = accelerator.prepare(model, opt, dl)
+    for step, batch in enumerate(dl):
+        loss = model(**batch).loss
+        accelerator.backward(loss)
+        opt.step()
+        opt.zero_grad()
+        kept = batch["labels"][batch["labels"] != -100]  # !XLA202
+""",
     "module called by hot loop": """\
 import torch
 from torch import nn
