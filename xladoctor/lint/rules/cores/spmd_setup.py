@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _LOADER = "torch_xla.distributed.parallel_loader.MpDeviceLoader"
 _VARIABLE = "XLA_USE_SPMD"
 _MOVES = frozenset({"to", "cuda"})
+#: In the names of all that shards, torch_xla's or a project's own.
+_SHARDS = re.compile(r"shard|partition|distribute|parallel(ize|_mode)|fsdp|auto", re.IGNORECASE)
 #: The first release with ``torch_xla.runtime.use_spmd``.
 _SINCE = (2, 1)
 
@@ -52,6 +55,7 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
     start = turned_on(model)
     if start is not None:
         yield from _unsharded(model, start)
+        yield from _moved_whole(model, start)
 
 
 def _tensor_before(model: FileModel, spmd: CallSite) -> CallSite | None:
@@ -83,6 +87,35 @@ def _unsharded(model: FileModel, start: CallSite) -> Iterator[Problem]:
             suggestion='input_sharding=xs.ShardingSpec(mesh, ("data", None))',
             related=[model.place(start.node, "SPMD is turned on here")],
         )
+
+
+def _moved_whole(model: FileModel, start: CallSite) -> Iterator[Problem]:
+    """Batches that a step loop moves itself, in a program that shards nothing at all."""
+    if any(_shards(part, call) for part in (model, *model.linked) for call in part.calls()):
+        return
+    for loop in model.loops:
+        if loop.kind is not LoopKind.STEP:
+            continue
+        moves = (call for call in model.calls() if call.method in _MOVES)
+        for call in moves:
+            if model.loop(call.node) is loop and model.value(call.node).is_device_tensor:
+                yield model.problem(
+                    call.node,
+                    "SPMD is on and nothing is sharded: every device gets the whole batch and "
+                    "computes the same",
+                    suggestion='xs.mark_sharding(batch, mesh, ("data", None)), or '
+                    "MpDeviceLoader(..., input_sharding=...)",
+                    related=[model.place(start.node, "SPMD is turned on here")],
+                )
+                break
+
+
+def _shards(model: FileModel, call: CallSite) -> bool:
+    """Whether a call may shard something, by its name or an argument's."""
+    name = (call.name or model.tree.text(call.node.func)).rpartition(".")[2]
+    return call.has_star or bool(
+        _SHARDS.search(name) or any(_SHARDS.search(word) for word in call.keywords)
+    )
 
 
 def _marks(model: FileModel) -> Iterator[CallSite]:
