@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import SETTING, settings
 from xladoctor.lint.rules._exact import in_order
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 _LOADER = "torch_xla.distributed.parallel_loader.MpDeviceLoader"
 _VARIABLE = "XLA_USE_SPMD"
@@ -90,32 +90,34 @@ def _unsharded(model: FileModel, start: CallSite) -> Iterator[Problem]:
 
 
 def _moved_whole(model: FileModel, start: CallSite) -> Iterator[Problem]:
-    """Batches that a step loop moves itself, in a program that shards nothing at all."""
+    """Batches that a step loop moves itself, in a program that shards nothing at all.
+
+    Where no such move is seen, the model's stands for it.
+    """
     if any(_shards(part, call) for part in (model, *model.linked) for call in part.calls()):
         return
-    for loop in model.loops:
-        if loop.kind is not LoopKind.STEP:
-            continue
-        moves = (call for call in model.calls() if call.method in _MOVES)
-        for call in moves:
-            if model.loop(call.node) is loop and model.value(call.node).is_device_tensor:
-                yield model.problem(
-                    call.node,
-                    "SPMD is on and nothing is sharded: every device gets the whole batch and "
-                    "computes the same",
-                    suggestion='xs.mark_sharding(batch, mesh, ("data", None)), or '
-                    "MpDeviceLoader(..., input_sharding=...)",
-                    related=[model.place(start.node, "SPMD is turned on here")],
-                )
-                break
+    loops = [loop for loop in model.loops if loop.kind is LoopKind.STEP]
+    moves = [call for call in model.calls() if call.method in _MOVES]
+    first: dict[Loop, CallSite] = {}
+    for call in moves:
+        loop = model.loop(call.node)
+        if loop in loops and model.value(call.node).is_device_tensor:
+            first.setdefault(loop, call)
+    wholes = [call for call in moves if model.value(call.node).kind is Kind.MODEL]
+    for call in first.values() or (wholes[:1] if loops else ()):
+        yield model.problem(
+            call.node,
+            "SPMD is on and nothing is sharded: every device holds all of it and computes the same",
+            suggestion='xs.mark_sharding(batch, mesh, ("data", None)), or '
+            "MpDeviceLoader(..., input_sharding=...)",
+            related=[model.place(start.node, "SPMD is turned on here")],
+        )
 
 
 def _shards(model: FileModel, call: CallSite) -> bool:
     """Whether a call may shard something, by its name or an argument's."""
     name = (call.name or model.tree.text(call.node.func)).rpartition(".")[2]
-    return call.has_star or bool(
-        _SHARDS.search(name) or any(_SHARDS.search(word) for word in call.keywords)
-    )
+    return any(_SHARDS.search(word) for word in (name, *call.keywords))
 
 
 def _marks(model: FileModel) -> Iterator[CallSite]:
