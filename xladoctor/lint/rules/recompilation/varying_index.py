@@ -34,7 +34,8 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
         counter = _counter(model, loop)
         if counter is None or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
             continue
-        if not loop.iterates.is_loader and not _ends_graph(model, loop):
+        together = model.members in (frozenset(), frozenset({family.TORCH_XLA}))
+        if together and not loop.iterates.is_loader and not _ends_graph(model, loop):
             continue  # all turns are one graph (accumulation of gradients): the same every time
         for node in walk(loop.node, into_functions=False):
             numbers = _constants(model, node)
