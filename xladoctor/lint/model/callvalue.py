@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint import family
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
@@ -322,7 +323,7 @@ class CallEvaluator:
     def _torch_device(self, node: cst.Call, values: Sequence[Value]) -> Value:
         argument = node.args[0].value if node.args else None
         if isinstance(argument, cst.SimpleString):
-            xla = argument.evaluated_value[:3] in {"xla", b"xla"}
+            xla = family.of_device(str(argument.evaluated_value)) is not None
             return Value(Kind.DEVICE if xla else Kind.OTHER_DEVICE, certain=True, origin=node)
         if values and values[0].kind in {Kind.DEVICE, Kind.OTHER_DEVICE}:
             return values[0]
