@@ -241,8 +241,12 @@ class CallEvaluator:
         if name == "builtins.map" and first.function is not None:
             given = [(None, element_of(value)) for value in values[1:]]
             return container(self.enter(None, first.function, first, given))
-        if name in {"builtins.dict", "builtins.getattr"}:
-            return container(None) if name == "builtins.dict" else UNKNOWN
+        if name == "builtins.dict":
+            # ``dict(loss=loss)``, and ``dict(facts, step=3)`` and ``**facts`` hold what these hold.
+            parts = [
+                element_of(value) if key in {None, "**"} else value for key, value in arguments
+            ]
+            return container(functools.reduce(join, parts) if parts else None)
         return UNKNOWN
 
     def _reduced(self, node: cst.Call, name: str, values: Sequence[Value], frame: Frame) -> Value:
