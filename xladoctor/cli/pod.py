@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,7 @@ class Shared:
             pid=os.getpid(),
             version=__version__,
             every=self._every,
+            clock=time.time,
         )
         self._uploader.start()
         who = f"host {self._who.label}"

@@ -61,14 +61,14 @@ def identity(environ: Mapping[str, str], hostname: str) -> Identity:
         (row for row in rows if _host(row, environ) is not None), {}
     )
     restarts = (_number(environ.get(row.get("restart", ""))) for row in rows)
-    says = numbering or (rows[0] if rows else {})
+    naming: Mapping[str, Any] = next((row for row in rows if _run(row, environ) is not None), {})
     return Identity(
         run=named,
         host=_host(numbering, environ) or _numbered(hostname),
         hosts=_hosts(environ.get(numbering.get("hosts", ""))),
         local=_local(numbering, environ),
         restart=next((count for count in restarts if count is not None), None),
-        launcher=says.get("name"),
+        launcher=(numbering or naming).get("name"),
         hostname=hostname,
     )
 

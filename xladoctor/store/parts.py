@@ -83,8 +83,8 @@ def find(location: Location) -> Found:
         by_host.setdefault(part.label, []).append(part)
     hosts: dict[str, tuple[Part, ...]] = {}
     for label in sorted(by_host, key=order):
-        for name, line in _told_apart(label, _after_success(by_host[label], notes), notes).items():
-            hosts[name] = tuple(line)
+        for name, line in _told_apart(label, by_host[label], notes).items():
+            hosts[name] = tuple(_after_success(line, notes))
     notes += _missing(hosts)
     return Found(hosts, tuple(notes))
 
@@ -185,7 +185,6 @@ def _of_one_run(location: Location, parts: Sequence[Part], notes: list[str]) -> 
 
 def _after_success(parts: list[Part], notes: list[str]) -> list[Part]:
     """What a host has left since it last ended well: what came after that was another run."""
-    parts.sort(key=lambda part: (part.started or 0.0, part.name))
     done = [at for at, part in enumerate(parts[:-1]) if part.complete and part.ended]
     if done:
         notes.append(
@@ -199,7 +198,7 @@ def _after_success(parts: list[Part], notes: list[str]) -> list[Part]:
 def _told_apart(label: str, parts: list[Part], notes: list[str]) -> dict[str, list[Part]]:
     """The lines of incarnations that a host's name stands for: two at one time are two hosts."""
     lines: list[list[Part]] = []
-    for part in parts:
+    for part in sorted(parts, key=lambda part: (part.started or 0.0, part.name)):
         for line in lines:
             last = line[-1].flushed
             if last is None or part.started is None or last <= part.started + _SLACK:

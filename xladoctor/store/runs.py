@@ -284,16 +284,22 @@ def _moved(row: Any, incarnation: str, by: float) -> Any:
 
 
 def _close(found: dict[str, list[Any]], until: float | None) -> None:
-    """Say when the cores of incarnations that were cut ended: when the last row came from them."""
+    """Say when cores that were cut ended, and after how many steps: by the last of their rows."""
     ends: dict[tuple[str, int], float] = {}
+    steps: dict[tuple[str, int], int] = {}
     for row in found["steps"]:
         key = (row.process, row.core)
         ends[key] = max(ends.get(key, row.t1), row.t1)
+        steps[key] = max(steps.get(key, 0), row.last or 0)
     lives: dict[str, float] = {}
     for (process, _), end in ends.items():
         lives[process] = max(lives.get(process, end), end)
     found["cores"] = [
-        dataclasses.replace(row, ended=ends.get((row.process, row.core), until))
+        dataclasses.replace(
+            row,
+            ended=ends.get((row.process, row.core), until),
+            steps=row.steps or steps.get((row.process, row.core)),
+        )
         if row.ended is None
         else row
         for row in found["cores"]

@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from xladoctor import files
 from xladoctor.errors import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from xladoctor.store.launchers import Identity
@@ -72,6 +72,7 @@ class Uploader:
         pid: Of the process that writes.
         version: Of xladoctor.
         every: Seconds between two copies.
+        clock: Gives unix seconds.
     """
 
     def __init__(
@@ -84,7 +85,9 @@ class Uploader:
         pid: int,
         version: str,
         every: float,
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
         self.name = f"hosts/{who.label}/{int(started * 1000)}-{pid}"
         self.problem: str | None = None
         self._run_dir = run_dir
@@ -141,7 +144,7 @@ class Uploader:
                 self._copy_events(file, name)
             else:
                 self._copy_whole(file, name)
-        self._facts = dataclasses.replace(self._facts, flushed=time.time())
+        self._facts = dataclasses.replace(self._facts, flushed=self._clock())
         text = json.dumps(dataclasses.asdict(self._facts), indent=1)
         self._location.write(f"{self.name}/part.json", text.encode())
 
