@@ -47,6 +47,10 @@ class LintOptions:
         return page is None or page.default
 
 
+#: Characters of what an exception says that are shown: a node of LibCST writes itself out whole.
+_SHOWN = 200
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
     """A rule (or the model) that broke on a file: our fault, never the user's."""
@@ -55,11 +59,22 @@ class Failure:
     rule: str
     error: str
 
+    @classmethod
+    def of(cls, filename: str, rule: str, error: Exception) -> Failure:
+        """What an exception tells, on one line."""
+        return cls(filename, rule, in_short(error))
+
     def __str__(self) -> str:
         return (
             f"{self.filename}: internal error in {self.rule}: {self.error}; "
             "please report it with the file, the other results are complete"
         )
+
+
+def in_short(error: Exception) -> str:
+    """An exception on one line, cut where it is long."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from xladoctor.lint import library, sources
+from xladoctor.lint.asked import in_short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,7 +103,7 @@ class Files:
             try:
                 self._facts[name] = self._find_facts(name)
             except Exception as error:  # noqa: BLE001  (one file must not stop the others)
-                self.problems[name] = f"{type(error).__name__}: {error}"
+                self.problems[name] = in_short(error)
                 self._facts[name] = Facts(False, 0, ())
         return self._facts[name]
 

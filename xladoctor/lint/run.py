@@ -176,7 +176,7 @@ def _lint_safely(work: _Work) -> list[FileResult]:
                      for name in group.given]  # fmt: skip
             return [result for one in alone for result in _lint_safely(one)]
         [name] = group.given
-        failure = Failure(name, "the linter", f"{type(error).__name__}: {error}")
+        failure = Failure.of(name, "the linter", error)
         return [FileResult(name, Result(failures=(failure,)), work.data.get(name, b""))]
 
 
