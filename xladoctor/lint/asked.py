@@ -10,6 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from xladoctor import catalogue
+from xladoctor.lint import looked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,6 +84,47 @@ class Result:
 
     findings: tuple[Finding, ...] = ()
     failures: tuple[Failure, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileResult:
+    """What one file gave.
+
+    Attributes:
+        filename: Its name.
+        result: What was found.
+        read: What it held; None if it did not have to be read.
+        fixed: Its new content if fixes changed it.
+        made: The fixes.
+        stable: Whether there was nothing left to fix.
+    """
+
+    filename: str
+    result: Result
+    read: bytes | None = b""
+    fixed: bytes | None = None
+    made: tuple[Finding, ...] = ()
+    stable: bool = True
+
+    @property
+    def before(self) -> bytes:
+        """What the file held before it was fixed."""
+        if self.read is not None:
+            return self.read
+        try:
+            return looked.load(self.filename)
+        except OSError:
+            return b""
+
+    @property
+    def applied(self) -> int:
+        """How many fixes were made."""
+        return len(self.made)
+
+    @property
+    def is_lint_alone(self) -> bool:
+        """Whether the result is that of the file as it is, and complete."""
+        return self.fixed is None and not self.result.failures
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
