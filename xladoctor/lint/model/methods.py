@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -164,7 +164,7 @@ class MethodEvaluator:
     def _to_literal(self, node: cst.Call, receiver: Value) -> Value:
         for argument in node.args:
             if isinstance(argument.value, cst.SimpleString):
-                text = str(argument.value.evaluated_value)
+                text = str(string(argument.value))
                 kind = Kind.DEVICE_TENSOR if text.startswith("xla") else Kind.CPU_TENSOR
                 if text.startswith("cuda"):
                     return Value(local=receiver.local)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import string
+
 if TYPE_CHECKING:
     from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Tree
@@ -36,7 +38,7 @@ def is_xla(tree: Tree, names: Names) -> bool:
     imported = {name.rpartition(".")[2] for name in names.imported()}
     if imported & _FOR_XLA or ("DistributedType" in imported and _asks_for_xla(tree, names)):
         return True
-    return any(literal.evaluated_value in words for literal in tree.strings) or any(
+    return any(string(literal) in words for literal in tree.strings) or any(
         argument.keyword is not None and argument.keyword.value == "tpu_cores"
         for call in tree.calls
         for argument in call.args
@@ -79,4 +81,4 @@ def spmd_is_on(tree: Tree, names: Names) -> bool:
         name.endswith((".use_spmd", ".mark_sharding", ".xla_sharding.Mesh", ".spmd.Mesh"))
         and name.startswith("torch_xla")
         for name in called
-    ) or any(literal.evaluated_value == "XLA_USE_SPMD" for literal in tree.strings)
+    ) or any(string(literal) == "XLA_USE_SPMD" for literal in tree.strings)

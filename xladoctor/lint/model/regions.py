@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.devices import OnXla
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.guards import Guards
 from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import Entry, Loop, LoopKind
@@ -64,7 +65,7 @@ class Regions:
                     found.append(Entry(function, call))
             elif name == "torch.distributed.init_process_group":
                 backend = self._argument(call, 0, "backend")
-                if isinstance(backend, cst.SimpleString) and backend.evaluated_value == "xla":
+                if isinstance(backend, cst.SimpleString) and string(backend) == "xla":
                     found.append(Entry(self._home[call], call))
         if not found:
             # What transformers' and the XRT examples' launchers call on each core.
