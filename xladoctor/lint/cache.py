@@ -72,7 +72,10 @@ class Cache:
             [name, None if options[name].codes is None else sorted(options[name].codes or ())]
             for name in group.given
         ]
-        targets = [[*options[name].target, options[name].library] for name in group.given]
+        targets = [
+            [*options[name].target, options[name].library, options[name].device]
+            for name in group.given
+        ]
         return self._key("results", parts, asked, targets)
 
     def results(self, key: str) -> dict[str, tuple[Finding, ...]] | None:
