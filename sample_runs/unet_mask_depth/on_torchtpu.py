@@ -66,11 +66,7 @@ class ResBlock(nn.Module):
 
 
 class Up(nn.Module):
-    """Doubles the size and joins what the encoder saw at that size.
-
-    A transposed convolution
-    stays on the device.
-    """
+    """Doubles the size and joins what the encoder saw at that size."""
 
     def __init__(self, c_in: int, c_skip: int, c_out: int) -> None:
         super().__init__()
