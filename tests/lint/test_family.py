@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -248,3 +249,18 @@ def test_what_was_measured_names_idioms_and_rows_what_was_measured():
         name for row in table["call"] if "when" not in row for name in row.get("functions", ())
     ]
     assert len(functions) == len(set(functions))
+
+
+SAMPLES = sorted((Path(__file__).resolve().parents[2] / "sample_runs").glob("*/on_torchtpu.py"))
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.parent.name)
+def test_a_moved_sample_needs_nothing_of_torch_xla(path):
+    text = path.read_text()
+    assert "torch_xla" not in text
+    assert linted(text) == linted(text, device="torch_tpu") == ()
+    assert members(text) == {"torch_tpu"}
+
+
+def test_three_samples_were_moved():
+    assert len(SAMPLES) == 3
