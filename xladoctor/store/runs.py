@@ -44,7 +44,7 @@ def load(
     stdin: str | TextIO | None = None,
     *,
     told: Callable[[str], None] | None = None,
-    jobs: int | None = None,
+    jobs: int = 1,
 ) -> tables.Readings:
     """Read what ``readings.load`` reads, and runs of several hosts wherever they live.
 
@@ -52,7 +52,7 @@ def load(
         sources: Paths, addresses, or ``-`` for ``stdin``. Several are the cores of one run.
         stdin: Standard input or its text, for ``-``.
         told: Is told what takes long.
-        jobs: Processes that make digests where there are none; None for as many as there are CPUs.
+        jobs: Processes that make digests where there are none (see ``compact.compact``).
 
     Raises:
         SourceError: A source cannot be read or holds nothing that xladoctor knows.
@@ -78,7 +78,7 @@ def load(
 
 
 def read_shared(
-    location: Location, *, told: Callable[[str], None] | None = None, jobs: int | None = None
+    location: Location, *, told: Callable[[str], None] | None = None, jobs: int = 1
 ) -> tables.Readings:
     """Read a run of several hosts, each as one run.
 
@@ -152,7 +152,7 @@ def _digests(
     folder: Path,
     notes: list[str],
     told: Callable[[str], None] | None,
-    jobs: int | None,
+    jobs: int,
 ) -> dict[str, Path]:
     """The digests of all parts; those that the run does not hold yet are made here."""
     there = location.sizes("digests")
