@@ -78,17 +78,28 @@ def load(
 
 
 def read_shared(
-    location: Location, *, told: Callable[[str], None] | None = None, jobs: int = 1
+    location: Location,
+    *,
+    told: Callable[[str], None] | None = None,
+    jobs: int = 1,
+    folder: Path | None = None,
 ) -> tables.Readings:
     """Read a run of several hosts, each as one run.
+
+    Args:
+        location: Where it lives.
+        told: Is told what takes long.
+        jobs: Processes that make digests where there are none.
+        folder: Takes copies of what is not on this machine; None for one that goes with us.
 
     Raises:
         SourceError: Nothing in it can be read.
         StorageError: The location cannot be read.
     """
     found = parts.find(location)
-    folder = Path(tempfile.mkdtemp(prefix="xladoctor-run-"))
-    atexit.register(emptied, folder)  # graphs are read from there as long as we live
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="xladoctor-run-"))
+        atexit.register(emptied, folder)  # graphs are read from there as long as we live
     notes = list(found.notes)
     every = [part for line in found.hosts.values() for part in line]
     if len(found.hosts) > WHOLE_HOSTS:
