@@ -25,6 +25,7 @@ _COMMANDS = {
     "compare": "xladoctor.cli.compare:compare",
     "compact": "xladoctor.cli.compact:compact",
     "watch": "xladoctor.cli.watch:watch",
+    "query": "xladoctor.cli.query:query",
     "treat": "xladoctor.cli.treat:treat",
     "explain": "xladoctor.cli.explain:explain",
     "rules": "xladoctor.cli.rules:rules",
