@@ -75,9 +75,8 @@ def main() -> None:
     parser.add_argument("--distinct", type=int, default=None)
     chosen = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    print(
-        "cores | steps | record, MB | compaction, s (MiB) | report, s (MiB) | page, s (MB) | query, s (MiB)"
-    )
+    print("cores | steps | record, MB | compaction, s (MiB) | report, s (MiB) | ", end="")
+    print("page, s (MB) | query, s (MiB)")
     for hosts in chosen.hosts:
         with tempfile.TemporaryDirectory(prefix="merge-hosts-") as name:
             run = Path(name) / "run"
