@@ -98,7 +98,8 @@ def _digested(folder: Path, columns: ColumnWriter | None) -> Iterator[str]:
                 row = json.loads(line)
                 settled = list(digest.feed(row))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                yield line  # who reads the digest says that it is damaged
+                if line.endswith("\n"):  # else it was cut, as the last line of a kill is
+                    yield line  # who reads the digest says that it is damaged
                 continue
             if columns is not None:
                 columns.feed(row)
