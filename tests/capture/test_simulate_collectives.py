@@ -168,6 +168,9 @@ def parallel(index, device, keep, as_views):
 
     torch.manual_seed(index)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    if as_views:  # the gradient of the first parameter sees its reduction, that of the second not
+        first = torch.nn.Unflatten(1, (1, 4)), torch.nn.Conv1d(1, 4, 3), torch.nn.Flatten()
+        model = torch.nn.Sequential(*first, torch.nn.Linear(8, 2))
     model = DistributedDataParallel(model.to(device), gradient_as_bucket_view=as_views)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(4):
