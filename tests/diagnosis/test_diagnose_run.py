@@ -325,6 +325,18 @@ def test_a_failed_core_comes_first_and_its_consequences_not_at_all(tmp_path: Pat
     assert result.findings[0].message == "core 1 failed in step 7: ValueError: bad label"
     assert result.summary.verdict.startswith("The run failed")
     assert result.summary.why.startswith("train.py:33: ")
+    assert "what the other cores report" in result.summary.next
+
+
+def test_where_all_cores_failed_no_other_core_has_consequences(tmp_path: Path) -> None:
+    run = healthy(2)
+    run.rows += [
+        {"e": "error", "core": core, "step": 7, "type": "ValueError", "message": "bad label",
+         "traceback": "", "site": run.site(33)}
+        for core in range(2)
+    ]  # fmt: skip
+    (found,) = report(run, tmp_path).findings
+    assert (found.cores, found.suggestion) == ((0, 1), "fix this first")
 
 
 def test_a_hang_names_who_stands_where(tmp_path: Path) -> None:

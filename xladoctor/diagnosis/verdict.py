@@ -33,6 +33,7 @@ _MEANING = {
     "XLA316": "Part of the model gets no gradient",
     "XLA317": "Labels or indices are out of range",
     "XLA436": "Each core clips by a norm of its own",
+    "XLA434": "All cores draw the same random numbers",
     "XLA437": "The checkpoint holds one core's share of the model",
     "XLA412": "The cores train different models",
     "XLA301": "The graph is never ended where a step ends",
