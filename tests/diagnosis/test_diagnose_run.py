@@ -469,6 +469,20 @@ def test_waiting_for_input_counts_after_warm_up_only(tmp_path: Path) -> None:
     assert "persistent_workers" in found.suggestion
 
 
+def test_a_loader_that_is_too_slow_is_waited_for_once_in_the_batches_taken_together(
+    tmp_path: Path,
+) -> None:
+    run = InventedRun(1)
+    made, loop = run.site(12), run.site(30)
+    run.compilation(0, 1, fed={"made": made, "loop": loop, "batch": 1, "batches": 40})
+    for step in range(1, 41):
+        run.step(0, step, input_wait=2.0 if step % 8 == 1 else 0.0)
+    found = next(one for one in report(run, tmp_path).findings if one.code == "XLA601")
+    assert "nearly all" not in found.message
+    assert found.suggestion.startswith("give the data loader more workers")
+    assert [place.row for place in (*found.locations, *found.related)] == [12, 30]
+
+
 def test_a_long_compilation_that_executions_do_not_outweigh(tmp_path: Path) -> None:
     run = healthy()
     run.compilation(0, 1, graph="huge", executions=0, seconds=100.0)

@@ -100,6 +100,9 @@ CAUSED_BY_FALLBACKS = 0.5
 
 #: Share of the time after warm-up that the cores waited for their input. O.
 INPUT_SHARE = 0.3
+#: Batches that a device loader takes together (``device_prefetch_size``), so that a loader which is
+#: too slow is waited for once in so many steps. U (parallel_loader.py).
+BATCHES_TAKEN_TOGETHER = 8
 #: Steps from which shares of time are worth stating. O.
 STEPS_FOR_SHARES = 5
 

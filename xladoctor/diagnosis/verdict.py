@@ -154,7 +154,7 @@ def _early(case: Case) -> Answer | None:
                 return (
                     "The command failed before it used an XLA device.",
                     "Nothing was recorded; what its own output says is why.",
-                    "Mend that (findings below come from reading the code), then profile again.",
+                    "Fix that (findings below come from reading the code), then profile again.",
                 )
             return (
                 "Nothing was recorded.",
@@ -167,7 +167,7 @@ def _early(case: Case) -> Answer | None:
             return (
                 f"The command did not finish: it ended with {how}.",
                 f"{plural(run.step_count, run.step_word)} per core had been recorded by then.",
-                "Mend what its own output names, then profile again.",
+                "Fix what its own output names, then profile again.",
             )
         if run.step_count <= EARLY_STEPS:
             steps = plural(run.step_count, run.step_word) if run.step_count else "no step"
