@@ -341,6 +341,9 @@ def _join(static: Finding, measured: Finding) -> Finding:
         count=measured.count,
         seconds=measured.seconds,
         cores=measured.cores,
-        severity=min((static.severity, measured.severity), key=lambda severity: severity.rank),
+        # Of one problem the run knows how grave it was; of kin, each has seen a part.
+        severity=measured.severity
+        if static.code == measured.code
+        else min((static.severity, measured.severity), key=lambda severity: severity.rank),
         confirmed_by=("runtime", "lint"),
     )

@@ -701,3 +701,32 @@ def test_reads_of_a_loop_between_the_epochs_are_not_told_as_one_of_each_step(
     (found,) = report(run, tmp_path).findings
     assert "is read (item) 5 times in a row between two steps" in found.message
     assert "after the loop" in found.suggestion
+
+
+def test_fallbacks_of_an_evaluation_are_not_told_as_some_of_each_step(tmp_path: Path) -> None:
+    run = InventedRun(cores=1)
+    for step in range(1, 13):
+        run.step(0, step, fallbacks=[(70, "aten::nonzero", 6, 0.1)] if step in (4, 8) else [])
+    (found,) = report(run, tmp_path).findings
+    assert "runs on the CPU 6 times in a row between two steps on core 0, 12 times in" in (
+        found.message
+    )
+
+
+def test_the_first_step_after_an_evaluation_says_so(tmp_path: Path) -> None:
+    """FSDP keeps the weights gathered that an evaluation has used: another graph, once."""
+    run = InventedRun(cores=1)
+    test = run.site(70)
+    run.rows[-1]["frames"][0][2] = "test"
+    for step in range(1, 13):
+        run.step(0, step)
+        if step == 9:
+            run.rows[-1]["launches"] += [[test, "loader", 8, 0.1]]
+    run.compilation(
+        0, 9, executions=8, seconds=5.0, graph="other",
+        cause={"kind": "op-changed", "detail": "41 fewer operations", "site": run.site(33)},
+    )  # fmt: skip
+    found = next(one for one in report(run, tmp_path).findings if one.code == "XLA210")
+    assert "41 fewer operations, in the first step after an evaluation" in found.message
+    assert "what the evaluation leaves behind" in found.suggestion
+    assert "the evaluation before this step" in [place.note for place in found.related]

@@ -172,7 +172,9 @@ def test_accelerate_does_the_steps_itself():
     assert codes(program) == []
     # Accelerate fills up the last batch, unless it is told not to.
     assert codes(program.replace(", drop_last=True", "")) == []
-    uneven = program.replace(", drop_last=True", "").replace("r()", "r(dataloader_config=Config(even_batches=False))")
+    uneven = program.replace(", drop_last=True", "").replace(
+        "r()", "r(dataloader_config=Config(even_batches=False))"
+    )
     assert codes(uneven) == ["XLA203"]
 
 

@@ -92,7 +92,9 @@ def _seldom(settled: list[StepRow], waiting: list[StepRow]) -> bool:
 def _loader(run: RunFacts) -> list[Location]:
     """Where the loader that feeds the steps is made, and the loop over it; empty if not known."""
     feeds = [item.fed for item in run.compilations if item.fed is not None]
-    ends = [item.fed for item in run.compilations if item.fed is not None and item.trigger == "step"]
+    ends = [
+        item.fed for item in run.compilations if item.fed is not None and item.trigger == "step"
+    ]
     feed = next((one for one in (*ends, *feeds) if one.made is not None), None)
     if feed is None or feed.made is None:
         return []

@@ -63,7 +63,7 @@ def _reading(reads: bool) -> Iterator[None]:
 
 
 def _read_by_cpp(original: Callable[..., Any], *, reads: bool = True) -> Any:
-    """Around what reads the results of its collectives in C++, or does not, though it is in such."""
+    """Around what reads the results of its collectives in C++; or not, inside of what does."""
 
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
