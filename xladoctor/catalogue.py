@@ -53,6 +53,11 @@ class Example:
     source: str
     row: int
 
+    @property
+    def unmarked(self) -> str:
+        """Its source without the ``# error: [CODE]`` comments of the tests."""
+        return _MARK.sub("", self.source)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Page:

@@ -130,6 +130,9 @@ class CallEvaluator:
     def object_called(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
         """``model(x)``, ``criterion(a, b)``, ``meter(x)``."""
         result = UNKNOWN
+        if called.kind is Kind.DEVICE_TENSOR:
+            # What ``.to(device)`` gave back is a module after all: nobody calls a tensor.
+            called = Value(Kind.MODEL, origin=called.origin, on_device=True)
         if called.type_name == know.DATA_PARALLEL:
             return self._data_parallel(arguments)
         if called.instance is not None:
