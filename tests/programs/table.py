@@ -57,7 +57,7 @@ def wrong(row: Program, result: Mapping[str, Any] | None) -> Iterator[str]:
     fails = _FAILS[row.ends]
     for where, one, expected in (("plain CPU", plain, fails[0]), ("cores", cores, fails[1])):
         if expected is not None and bool(one["code"]) != expected:
-            said = one["said"].strip().splitlines()[-1:] or [""]
+            said = one.get("said", "").strip().splitlines()[-1:] or [""]
             yield f"ends with {one['code']} on {where}: {said[0][:200]}"
     if losses(row, result) == "differ":
         yield f"losses {_numbers(cores)} where plain CPU has {_numbers(plain)}"
@@ -71,7 +71,7 @@ def wrong(row: Program, result: Mapping[str, Any] | None) -> Iterator[str]:
     for item in cores["findings"]:
         said = judgement(row, item)
         if said is None:
-            yield f"not judged: {item['at']}: {item['message']}"
+            yield f"not judged: {item['at']}: {item.get('message', '')}"
         elif said.startswith("false"):
             yield f"{item['at']} is {said}"
 
