@@ -730,3 +730,39 @@ def test_the_first_step_after_an_evaluation_says_so(tmp_path: Path) -> None:
     assert "41 fewer operations, in the first step after an evaluation" in found.message
     assert "what the evaluation leaves behind" in found.suggestion
     assert "the evaluation before this step" in [place.note for place in found.related]
+
+
+def eager_run(operations: int) -> InventedRun:
+    """Twelve steps on one core, in which eager mode has run so many operations."""
+    run = InventedRun(cores=1)
+    for step in range(1, 13):
+        run.step(0, step)
+        run.rows[-1]["launches"] = [[run.rows[-1]["launches"][0][0], "eager", 1, 0.1]]
+    run.metrics = (
+        "Metric: EagerOpExecuteTime\n"
+        f"  TotalSamples: {operations}\n"
+        "  Accumulator: 01s002ms\n"
+        "  Percentiles: 1%=001ms; 50%=001ms; 99%=002ms\n"
+    )
+    return run
+
+
+def test_steps_in_eager_mode_are_told_with_their_operations(tmp_path: Path) -> None:
+    (found,) = report(eager_run(7200), tmp_path).findings
+    assert (found.code, found.severity.value, found.locations[0].row) == ("XLA714", "warning", 40)
+    assert "by itself, 600 of them per step (7,200 in all)" in found.message
+
+
+@pytest.mark.parametrize(("operations", "told"), [(7200, True), (24, False)])
+def test_the_run_decides_what_the_linter_says_of_eager_mode(
+    tmp_path: Path, operations: int, told: bool
+) -> None:
+    said = Finding(
+        "XLA714", "debug-environment", Severity.WARNING, "eager mode compiles and runs all",
+        locations=(Location("train.py", 9, 1),), confirmed_by=("lint",),
+    )  # fmt: skip
+    found = report(eager_run(operations), tmp_path, static_findings=[said]).findings
+    assert len(found) == told
+    if told:
+        assert found[0].confirmed_by == ("runtime", "lint")
+        assert [place.row for place in (*found[0].locations, *found[0].related)] == [9, 40]

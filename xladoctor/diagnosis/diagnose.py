@@ -20,6 +20,7 @@ from xladoctor.diagnosis import (
     donation,
     dynamic_shapes,
     dynamo,
+    eager,
     empty_steps,
     fallbacks,
     graph_memory,
@@ -62,6 +63,7 @@ _DIAGNOSES = (
     sharding.find,
     step_boundary.find,
     empty_steps.find,
+    eager.find,
     recompilation.find,
     dynamic_shapes.find,
     dynamo.find,
@@ -109,6 +111,7 @@ def diagnose(
     static = dict.fromkeys(found for run in readings.runs for found in run.linted or ())
     joined = merge([*static_findings, *static], measured, catalogue.same_problems())
     steps = case.run.step_count if case.run else 0
+    joined = eager.settled(joined, case)
     findings = ranked(marked(joined, case.run), on_tpu.tpu_cost(steps), checked=_simulated(case))
     metrics = [report for run in readings.runs for report in run.metrics]
     return Report(

@@ -49,6 +49,7 @@ _MEANING = {
     "XLA211": "Compilation takes too long",
     "XLA203": "The last batch of the loader triggers its own compilation",
     "XLA501": "Operations run on the CPU in the middle of the step",
+    "XLA714": "Every operation is compiled and launched by itself",
     "XLA601": "The device waits for its input",
     "XLA602": "The host cannot trace steps fast enough for the device",
 }
