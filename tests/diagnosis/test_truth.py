@@ -362,6 +362,19 @@ def test_who_differs_and_in_what(tmp_path: Path) -> None:
     assert [(place.row, place.note) for place in found.related] == [(41, "the cores meet here")]
 
 
+def test_batches_of_other_lengths_are_told_by_their_shapes(tmp_path: Path) -> None:
+    """Behind an input of another shape all operations differ, on both sides alike."""
+    run = differing(
+        settled(2), what="shapes", cores=[], groups=[[0], [1]], stopped=False,
+        difference="s64[16,23] on core 0, s64[16,24] on core 1: pad to one length on all cores",
+        differs=[[extra("aten::add")], [extra("aten::add")]],
+    )  # fmt: skip
+    found = next(one for one in report(run, tmp_path).findings if one.code == "XLA410")
+    assert "s64[16,23] on core 0, s64[16,24] on core 1: pad to one length" in found.message
+    assert "adds" not in found.message
+    assert "pad to a fixed length" in found.suggestion
+
+
 def test_a_number_that_differs_from_core_to_core(tmp_path: Path) -> None:
     run = differing(
         settled(4), what="constants", cores=[], groups=[[0], [1], [2, 3]],

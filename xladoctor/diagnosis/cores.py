@@ -28,6 +28,8 @@ _NOT_THE_PROGRAM = frozenset({"cpu", "simulation"})
 
 _SAME_GRAPHS = "let all cores run the same operations in a step; only the host's work may differ"
 
+_SAME_SHAPES = "give the batches of all cores one shape: pad to a fixed length, drop the last batch"
+
 _SAME_COLLECTIVES = (
     "let all cores reach the same collectives and step ends, in the same order and number"
 )
@@ -237,7 +239,7 @@ def _divergences(run: RunFacts) -> Iterator[Finding]:
         yield finding(
             "XLA410" if row.kind == "graphs" else "XLA405",
             said + when + detail,
-            _BY_KIND.get(row.kind, _SAME_GRAPHS),
+            _SAME_SHAPES if row.what == "shapes" else _BY_KIND.get(row.kind, _SAME_GRAPHS),
             at=cause or place,
             cores=cores,
             related=[noted(place, "the cores meet here")] if place is not None else (),
