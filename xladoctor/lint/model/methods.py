@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.values import (
@@ -181,7 +182,7 @@ class MethodEvaluator:
         for argument in node.args:
             if isinstance(argument.value, cst.SimpleString):
                 text = str(argument.value.evaluated_value)
-                kind = Kind.DEVICE_TENSOR if text.startswith("xla") else Kind.CPU_TENSOR
+                kind = Kind.DEVICE_TENSOR if family.of_device(text) else Kind.CPU_TENSOR
                 if text.startswith("cuda"):
                     return Value(local=receiver.local)
                 return Value(kind, certain=True, origin=node, local=receiver.local)
