@@ -40,7 +40,7 @@ _FAILS = {
 _ENDS = {
     "fails": "fails, as on plain CPU",
     "stopped": "stopped: it would hang on a device",
-    "tpu": "well; plain CPU is refused by the program",
+    "tpu": "well; plain CPU cannot run it",
 }
 
 
