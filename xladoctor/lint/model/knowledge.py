@@ -86,6 +86,12 @@ TOKENIZERS = frozenset({"clip.tokenize", "open_clip.tokenize", "clip.clip.tokeni
 #: the other cores before they answer.
 KEEPS = frozenset({"__call__", "update", "add", "append", "step", "accumulate", "log", "record"})
 BROUGHT_TOGETHER = ("torchmetrics.", "ignite.", "evaluate.", "accelerate.", "torch.", "torch_xla.")
+#: Functions of other files that hand tensors to the host, by their names: ``to_numpy(logits)``.
+READER = re.compile(
+    r"^_?((tensors?|torch)?_?(to|2|as)_?(numpy|np|ndarray|list|cpu|python|scalar|pil|img|image)s?"
+    r"|detach_(and_|to_)*(cpu|numpy)|(to_)?cpu_(numpy|tensor))$",
+    re.IGNORECASE,
+)
 #: Functions that move all tensors of a batch, by their names: ``to_device(batch, device)``.
 MOVER = re.compile(
     r"^_?(any|all|batch|data|dict|tensors?|x|inputs?|sample|recursive|recursively|nested|cast|convert|copy"
