@@ -97,6 +97,39 @@ def main():
         xm.optimizer_step(opt)
 main()
 """,
+    "a device that is a text": """\
+from torch.optim import AdamW
+device = "xla"
+model = nn.Linear(8, 8).to(device)
+opt = AdamW(model.parameters())
+for batch in DataLoader(dataset, batch_size=8, drop_last=True):
+    batch = {k: v.to(device) for k, v in batch.items()}  # !XLA603
+    model(batch["x"]).mean().backward()
+    opt.step()
+    xm.mark_step()
+""",
+    "a counter that nobody counts up": """\
+def fit(model, loader, opt, log_every=1):
+    device = torch_xla.device()
+    step = 0
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        opt.step()
+        if step % log_every == 0:
+            print(loss.item())  # !XLA101
+""",
+    "helpers and metrics of other packages": """\
+import evaluate
+from utils import to_numpy
+def test(model, loader):
+    metric = evaluate.load("accuracy")
+    with torch.no_grad():
+        for x, y in pl.MpDeviceLoader(loader, torch_xla.device()):
+            out = model(x)
+            scores.extend(to_numpy(out))  # !XLA101
+            metric.add_batch(predictions=out.argmax(-1), references=y)  # !XLA101
+""",
     "noise that is moved in a line of its own": """\
 def run(net, loader, opt):
     device = xm.xla_device()
@@ -291,6 +324,29 @@ def train(model, loader, opt):
     for x, y in loader:
         F.mse_loss(model(x.to(device)), y.to(device)).backward()
         opt.step()
+""",
+    ),
+    "epochs behind model.eval()": (
+        "XLA301",
+        """
+def train(model, loader, opt, args):
+    loader = pl.MpDeviceLoader(loader, torch_xla.device())
+    model.eval()
+    for epoch in range(3):
+        for x, y in loader:
+            opt.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            opt.step()
+""",
+    ),
+    "a print that is quiet on the other cores": (
+        "XLA401",
+        """
+import misc
+def main(rank, args):
+    misc.init_distributed_mode(args)
+    print("hello")
+xmp.spawn(main, args=(args,))
 """,
     ),
     "a device loader beside": (

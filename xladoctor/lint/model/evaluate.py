@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.statements import Frame
 
+#: A device by its name: ``device = "xla"``.
+_XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
 _LITERALS = frozenset(
     [cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString, cst.ConcatenatedString]
 )
@@ -75,6 +78,8 @@ class Evaluator:
         # By type and not by isinstance, which LibCST's abstract classes make slow.
         kind = type(node)
         if kind in _LITERALS:
+            if kind is cst.SimpleString and _XLA.match(node.value):  # type: ignore[attr-defined]
+                return Value(Kind.DEVICE, certain=True, origin=node)
             return NUMBER
         handler = self._by_type.get(kind)
         value = handler(node, frame) if handler is not None else self.inside(node, frame)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
+from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
@@ -25,6 +26,8 @@ _OFF = (
 )
 #: Names of contexts of other files that may turn them off.
 _MAY_BE_OFF = re.compile(r"grad|infer|eval|ctx|context|freeze|test", re.IGNORECASE)
+_EVALUATES = frozenset({"eval", "evaluate", "evaluation", "val", "valid", "validate", "validation",
+                        "test", "predict", "inference", "infer"})  # fmt: skip
 _TRAINS = frozenset({"backward", "zero_grad", "manual_backward", "requires_grad_", "no_sync"})
 _DEPTH = 4
 
@@ -85,13 +88,19 @@ def _home(model: FileModel, node: cst.CSTNode) -> cst.FunctionDef | None:
 
 
 def _made_ready(model: FileModel, loop: Loop) -> CallSite | None:
-    """``model.eval()`` before the loop, in its function, with no ``train()`` in between."""
+    """``model.eval()`` before the loop, in its function, with no ``train()`` in between.
+
+    Or in a caller of a function whose name says that it evaluates.
+    """
     before = [
         call
         for call in model.methods("train", "eval")
         if call.function is loop.function and in_order(model, call.node, loop.node)
     ]
-    return before[-1] if before and before[-1].method == "eval" else None
+    if before or loop.function is None or not words(loop.function.name) & _EVALUATES:
+        return before[-1] if before and before[-1].method == "eval" else None
+    homes = {call.function for call in model.callers(loop.function)}
+    return next((call for call in model.methods("eval") if call.function in homes), None)
 
 
 def _run(model: FileModel, loop: Loop) -> CallSite | None:
