@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.dotted import imported
@@ -86,7 +87,7 @@ class Regions:
         """
         backend = self._argument(call, 0, "backend")
         if isinstance(backend, cst.SimpleString):
-            return backend.evaluated_value == "xla"
+            return family.of_backend(str(backend.evaluated_value)) is not None
         method = self._argument(call, 1, "init_method")
         if isinstance(method, cst.SimpleString):
             return str(method.evaluated_value).startswith("xla:")
