@@ -130,6 +130,17 @@ def test(model, loader):
             scores.extend(to_numpy(out))  # !XLA101
             metric.add_batch(predictions=out.argmax(-1), references=y)  # !XLA101
 """,
+    "the loss that a closure gives": """\
+def run(net, loader, opt):
+    net.to(xm.xla_device())
+    for x, y in pl.MpDeviceLoader(loader, xm.xla_device()):
+        def closure():
+            loss = F.mse_loss(net(x), y)
+            loss.backward()
+            return loss
+        loss = opt.step(closure)
+        print(loss.item())  # !XLA101
+""",
     "noise that is moved in a line of its own": """\
 def run(net, loader, opt):
     device = xm.xla_device()

@@ -91,6 +91,10 @@ class MethodEvaluator:
             return _tensors_of(receiver, node, named=name.startswith("named"))
         if name in know.REDUCE_METHODS and arguments:
             return arguments[0][1].but(local=False)
+        if name == "step" and receiver.kind is Kind.OPTIMIZER and arguments:
+            closure = arguments[0][1]
+            if closure.function is not None:
+                return self._calls.enter(None, closure.function, closure, ())
         if name == "numpy" or receiver.kind is Kind.ARRAY:
             return Value(Kind.ARRAY, receiver.certain, local=receiver.local)
         if name in know.READS or receiver.kind is Kind.NUMBER:
