@@ -5,10 +5,12 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+import libcst as cst
 import pytest
 
 from xladoctor.lint import linking, run
 from xladoctor.lint.engine import LintOptions
+from xladoctor.lint.model import syntax
 
 #: The programs move their batches by hand (XLA603): here only what crosses files is of interest.
 CODES = run.chosen_codes(("XLA",), (), ("XLA603",))
@@ -82,6 +84,32 @@ def lint(tmp_path, monkeypatch):
 def test_a_helper_that_reads_what_another_file_put_on_the_device(lint):
     found = lint(train=TRAIN, pkg__steps=STEPS, pkg__tools=TOOLS)
     assert found == [("pkg/tools.py", 9, "XLA101")]
+
+
+def test_a_clock_around_what_another_file_does(lint):
+    meter = """\
+        class Meter:
+            def __init__(self):
+                self.seen = make_store()
+
+            def keep(self, value):
+                self.seen.put(value)
+        """
+    train = """\
+        import time
+
+        import torch_xla
+        from meter import Meter
+
+        meter = Meter()
+        began = time.time()
+        for x in rows:
+            torch_xla.sync()
+            last = time.time()
+            meter.keep(last)
+        print(time.time() - began)
+        """
+    assert lint(train=train, meter=meter) == [("train.py", 12, "XLA112")]
 
 
 def test_what_was_not_given_is_read_but_not_reported(lint):
@@ -316,3 +344,25 @@ def test_a_time_is_taken_around_a_step_in_another_file(lint, shown):
     assert [place for place in found if place[2] == "XLA112"] == (
         [] if shown else [("train.py", 11, "XLA112")]
     )
+
+
+def test_only_the_file_that_changed_is_parsed_again(tmp_path, monkeypatch):
+    """In an editor, and between the rounds of fixes; equal files have nodes of their own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "pkg").mkdir()
+    Path("pkg/__init__.py").write_text("")
+    for name, text in (("steps", STEPS), ("tools", TOOLS), ("again", TOOLS)):
+        Path(f"pkg/{name}.py").write_text(textwrap.dedent(text))
+    train = textwrap.dedent(TRAIN) + "import pkg.again\n"
+    syntax.parsed.cache_clear()
+    parsed = []
+    real = cst.parse_module
+    monkeypatch.setattr(cst, "parse_module", lambda text: parsed.append(text) or real(text))
+    found = []
+    for number in range(3):
+        data = f"{train}# {number}\n".encode()
+        found.append(run.lint_text(data, "train.py", PLAN).result)
+        assert len(parsed) == 4 + number
+    assert found[0] == found[1] == found[2]
+    assert found[0].failures == ()

@@ -118,7 +118,10 @@ def _models(
         source = member.source
         unit = Unit(source.text, source.filename, source.shell, member.imports)
         device = member.options.device
-        part = _guarded(source, lambda unit=unit, device=device: Part(unit, device))  # type: ignore[misc]
+        part = _guarded(
+            source,
+            lambda unit=unit, device=device: Part(unit, device, linked=len(members) > 1),  # type: ignore[misc]
+        )
         if isinstance(part, Result):
             failed[source.filename] = part
         else:

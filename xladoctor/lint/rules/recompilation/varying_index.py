@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._exact import around, indices
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _constants(model: FileModel, node: cst.CSTNode) -> list[cst.BaseExpression]:
     Measured: indices, sizes and exponents. Factors and terms are inputs of the graph.
     """
     if isinstance(node, cst.Subscript) and _reads(model, node):
-        return list(_indices(node)) if _on_device(model, node.value) else []
+        return list(indices(node)) if _on_device(model, node.value) else []
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Power):
         # TorchTPU takes exponents as inputs (ops_torch_tpu.toml).
         constant = not model.members or family.TORCH_XLA in model.members
@@ -113,15 +113,6 @@ def _counter(model: FileModel, loop: Loop) -> str | None:
 def _reads(model: FileModel, node: cst.Subscript) -> bool:
     parent = model.parent(node)
     return not isinstance(parent, cst.AssignTarget | cst.AugAssign | cst.Del)
-
-
-def _indices(node: cst.Subscript) -> Iterator[cst.BaseExpression]:
-    for element in node.slice:
-        if isinstance(element.slice, cst.Index):
-            yield element.slice.value
-        elif isinstance(element.slice, cst.Slice):
-            parts = (element.slice.lower, element.slice.upper)
-            yield from (part for part in parts if part is not None)
 
 
 def _is_counter(model: FileModel, node: cst.BaseExpression, counter: str) -> bool:
