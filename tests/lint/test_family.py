@@ -100,6 +100,8 @@ def members(text):
             'import torch\nimport torch_xla\nx = torch.ones(2).to("tpu")\n',
             {"torch_xla", "torch_tpu"},
         ),
+        ('import torch\nimport torch_xla\nfrom mine import f\nf(device="tpu")\n', {"torch_xla"}),
+        ('import torch\nfrom mine import f\nf(device="tpu")\n', {"torch_tpu"}),
         # A setting beside torch_xla chooses torch_xla's TPU.
         ('import torch\nimport torch_xla\ndevice = "tpu"\n', {"torch_xla"}),
     ],
