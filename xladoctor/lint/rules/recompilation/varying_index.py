@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint import family
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, indices
@@ -33,7 +34,8 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
         counter = _counter(model, loop)
         if counter is None or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
             continue
-        if not loop.iterates.is_loader and not _ends_graph(model, loop):
+        together = model.members in (frozenset(), frozenset({family.TORCH_XLA}))
+        if together and not loop.iterates.is_loader and not _ends_graph(model, loop):
             continue  # all turns are one graph (accumulation of gradients): the same every time
         for node in walk(loop.node, into_functions=False):
             numbers = _constants(model, node)
@@ -63,7 +65,9 @@ def _constants(model: FileModel, node: cst.CSTNode) -> list[cst.BaseExpression]:
     if isinstance(node, cst.Subscript) and _reads(model, node):
         return list(indices(node)) if _on_device(model, node.value) else []
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Power):
-        return [node.right] if _on_device(model, node.left) else []
+        # TorchTPU takes exponents as inputs (ops_torch_tpu.toml).
+        constant = not model.members or family.TORCH_XLA in model.members
+        return [node.right] if constant and _on_device(model, node.left) else []
     if not isinstance(node, cst.Call):
         return []
     call = model.call(node)
