@@ -222,7 +222,7 @@ class Agreement:
                 return
         if not group.all_have_launched(core):
             return
-        self._wait_device([f"CPU:{core.number}"])
+        self._wait_device([core.device])
         began = time.perf_counter()
         optimizer = stepped.optimizer()
         values = _values(_parameters(optimizer)) if optimizer is not None else None
@@ -240,7 +240,7 @@ class Agreement:
                 comparison.others[core.number] = None if same else values
         with ledger.lock:
             ledger.seconds += time.perf_counter() - began
-            if len(comparison.others) < group.size - 1 or ledger.drop(key) is None:
+            if len(comparison.others) < len(group.numbers) - 1 or ledger.drop(key) is None:
                 return
             if not any(comparison.others.values()):
                 ledger.equal[stepped.index] = stepped.steps
