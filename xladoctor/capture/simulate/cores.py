@@ -209,6 +209,9 @@ class CoreGroup:
     def look(self) -> None:
         """Whether those of other processes are alive; now and then (see ``pod``)."""
 
+    def last_words(self) -> None:
+        """The process is about to end; the others may want to know (see ``pod``)."""
+
     def last_progress(self) -> float:
         """Monotonic time of the last progress of any core."""
         return self.progress
@@ -313,9 +316,14 @@ class CoreGroup:
         self.rooms.enter(core)
         return value
 
+    @property
+    def purposes(self) -> Mapping[int, str]:
+        """Core to what it has come for, of those that wait for the others."""
+        return self.meeting.purposes
+
     def waited_for(self, number: int) -> list[int]:
         """The cores that a waiting core waits for: not there, or there for something else."""
-        here = self.meeting.purposes
+        here = self.purposes
         mine = here.get(number)
         return [other for other in range(self.size) if mine is not None and here.get(other) != mine]
 

@@ -198,7 +198,7 @@ class Launcher:
         core = group.enter(number)
         core.thread = threading.main_thread().ident or core.thread
         if threading.current_thread() is threading.main_thread():
-            xla.as_core(number).__enter__()
+            xla.become_core(number)
         before = sys.excepthook
 
         def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
@@ -276,6 +276,7 @@ class Launcher:
                     "ending the process\n"
                 )
             group.tell("process-ended", core=number, error=error, left=left)
+            group.last_words()
             flush_all()
         finally:
             os._exit(1)

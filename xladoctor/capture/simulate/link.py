@@ -72,7 +72,7 @@ class Link:
         self._timeout = timeout
         self._status = status
         self._prefix = f"xladoctor/{share.run}/{launch}"
-        self._stop = threading.Event()
+        self._stop, self._wake = False, threading.Event()
         self._store = self._connect()
         self._beats = self._connect()  # a client waits in a call: the thread needs one of its own
         self._lock = threading.Lock()
@@ -191,6 +191,10 @@ class Link:
                 return f"{self.name(peer.rank)} has said nothing for {self._timeout:.0f} s"
         return None
 
+    def hurry(self) -> None:
+        """Say soon how this process stands."""
+        self._wake.set()
+
     def tell_now(self) -> None:
         """Say now how this process stands: it may be about to end."""
         with contextlib.suppress(Exception):
@@ -204,7 +208,8 @@ class Link:
 
     def close(self) -> None:
         """Say no more."""
-        self._stop.set()
+        self._stop = True
+        self._wake.set()
 
     def name(self, rank: int) -> str:
         """A process in words: "process 1 (cores 8 to 15, on host-b)"."""
@@ -272,7 +277,9 @@ class Link:
 
     def _keep_alive(self) -> None:
         beat = 1
-        while not self._stop.wait(_BEAT):
+        while not self._stop:
+            self._wake.wait(_BEAT)
+            self._wake.clear()
             with contextlib.suppress(Exception):  # a store that is gone shows in the silence
                 self._beat(beat)
                 self._hear()

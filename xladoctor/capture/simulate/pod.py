@@ -45,6 +45,7 @@ class Standing:
     steps: int
     ended: bool
     again: bool
+    purpose: str | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,6 +121,27 @@ class Pod(CoreGroup):
         found.update(self.cores)
         return dict(sorted(found.items()))
 
+    @property
+    def purposes(self) -> Mapping[int, str]:
+        """Core to what it has come for, of those that wait for the others."""
+        theirs = {one.number: one.purpose for one in self._standings.values() if one.purpose}
+        return theirs | self.meeting.purposes
+
+    def _local_standings(self) -> dict[int, Standing]:
+        here = self.meeting.purposes
+        return {
+            core.number: Standing(
+                core.number,
+                core.place,
+                core.waits_for,
+                core.steps,
+                core.ended,
+                core.again,
+                here.get(core.number),
+            )
+            for core in list(self.cores.values())
+        }
+
     def tell_once(self, kind: str, **facts: Any) -> None:
         """Report what all processes have found alike: by one of those that share a directory."""
         if self.speaks:
@@ -129,8 +151,12 @@ class Pod(CoreGroup):
         """The run cannot go on, in no process."""
         first = super().fail(number, error, kind)
         if first:
-            self.link.tell_now()
+            self.link.hurry()
         return first
+
+    def last_words(self) -> None:
+        """The process is about to end: let the others know how it stands."""
+        self.link.tell_now()
 
     def give_up(self, error: BaseException) -> None:
         """An exchange with the others has failed; their own words tell more, if they come."""
@@ -192,9 +218,16 @@ class Pod(CoreGroup):
         self.rooms.enter(core)
         return value
 
+    def offer(self, one: Any) -> None:
+        """Bring something to the next meeting; see ``sketches``."""
+        with self._changed:
+            self.compared.append(one)
+
     # -- meetings -------------------------------------------------------------------------
     def _check_meeting(self) -> None:
         """Let the others know when all cores of this process are there. Holds the lock."""
+        if self.failure is not None:
+            return  # cores that end now are stopped
         meeting = self.meeting
         ended = sum(core.ended for core in self.cores.values())
         if self._posted is not meeting and len(meeting.purposes) + ended == len(self.numbers):
@@ -217,7 +250,7 @@ class Pod(CoreGroup):
         number, self._number = self._number, self._number + 1
         with self._changed:
             mine = _Sent(
-                {core.number: _standing(core) for core in self.cores.values()},
+                self._local_standings(),
                 dict(meeting.purposes),
                 {core: _to_send(one) for core, one in meeting.brought.items()},
                 self.compared,
@@ -299,7 +332,7 @@ class Pod(CoreGroup):
             "failure": None if failure is None else (failure[0], _in_words(failure[1])),
             "failed_by": self.failed_by,
             "over": self._through.is_set(),
-            "standings": {core.number: _standing(core) for core in list(self.cores.values())},
+            "standings": self._local_standings(),
         }
 
     def _hear_failures(self) -> None:
@@ -318,10 +351,11 @@ class Pod(CoreGroup):
                     words = (
                         f"xladoctor: core {number} failed in {self.link.name(peer.rank)}: {words}"
                     )
-                if self.fail(None, RuntimeError(words), facts["failed_by"]):
-                    stands_still = facts["failed_by"] in STANDSTILLS
-                    kind = facts["failed_by"] if stands_still else "stopped"
-                    self.tell(kind, message=words, **(stands(self) if stands_still else {}))
+                # Told first: from the failure on the cores are no longer where they stood.
+                stands_still = facts["failed_by"] in STANDSTILLS
+                kind = facts["failed_by"] if stands_still else "stopped"
+                self.tell(kind, message=words, **(stands(self) if stands_still else {}))
+                self.fail(None, RuntimeError(words), facts["failed_by"])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -338,10 +372,6 @@ class _Remote(Pending):
     def whole_text(self) -> str:
         """The graphs of all of them."""
         return self.whole
-
-
-def _standing(core: Any) -> Standing:
-    return Standing(core.number, core.place, core.waits_for, core.steps, core.ended, core.again)
 
 
 def _to_send(one: Any) -> Any:
