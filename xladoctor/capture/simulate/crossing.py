@@ -235,8 +235,19 @@ def _inputs(values: Sequence[Any]) -> tuple[tuple[tuple[int, ...], Any], ...]:
     return tuple((tuple(value.shape), value.dtype) for value in values)
 
 
-def _scaled(values: Sequence[Any], scale: float) -> list[Any]:
-    return [value if scale == 1.0 else value * scale for value in values]
+def _results(given: Sequence[Any], results: Sequence[Any], scale: float = 1.0) -> list[Any]:
+    """Results as torch_xla's bindings give them: leaves, which ask for gradients as the values did.
+
+    Args:
+        given: The values.
+        results: Of the collective.
+        scale: What they are multiplied with.
+    """
+    scaled = [one if scale == 1.0 else one * scale for one in results]
+    for value, result in zip(given, scaled, strict=True):
+        if value.requires_grad:
+            result.requires_grad_()
+    return scaled
 
 
 def _all_reduced(
@@ -244,7 +255,7 @@ def _all_reduced(
 ) -> list[Any]:
     kind, scale, groups = what
     spec = Spec("all_reduce", _inputs(given), groups=_groups(crossing, groups), reduce=kind)
-    return _scaled(crossing.put(core, spec, given), scale)
+    return _results(given, crossing.put(core, spec, given), scale)
 
 
 def _groups(crossing: Crossing, groups: Any) -> tuple[tuple[int, ...], ...]:
@@ -276,10 +287,15 @@ def _all_reduce_inplace(crossing: Crossing, original: Any) -> Any:
 
 
 def _replace(values: Sequence[Any], results: Sequence[Any]) -> None:
-    """Change tensors in place as torch_xla's collectives do, past autograd and views."""
-    xlac = importlib.import_module("torch_xla")._XLAC
-    for value, result in zip(values, results, strict=True):
-        xlac._replace_xla_tensor(value, result)
+    """Change tensors in place as torch_xla's collectives do: all that share one, and no views.
+
+    ``copy_`` would reach views too (torch_xla 2.9.0, seen by running).
+    """
+    import torch
+
+    with torch.no_grad():
+        for value, result in zip(values, results, strict=True):
+            torch._copy_from(result, value)
 
 
 def _all_gather(crossing: Crossing, original: Any) -> Any:
@@ -299,7 +315,7 @@ def _gathered(
     if not any(core.number in group for group in found):
         raise ValueError(f"core {core.number} is in none of the groups {groups}")
     spec = Spec("all_gather", _inputs(values), groups=found, dim=dim, shards=len(found[0]))
-    return crossing.put(core, spec, values)
+    return _results(values, crossing.put(core, spec, values))
 
 
 def _all_gather_out(crossing: Crossing, original: Any) -> Any:
@@ -342,7 +358,7 @@ def _scattered(
     spec = Spec(
         "reduce_scatter", _inputs(values), groups=found, reduce=kind, dim=dim, shards=shards
     )
-    return _scaled(crossing.put(core, spec, values), scale)
+    return _results(values, crossing.put(core, spec, values), scale)
 
 
 def _reduce_scatter(crossing: Crossing, original: Any) -> Any:
@@ -402,7 +418,7 @@ def _all_to_all(crossing: Crossing, original: Any) -> Any:
             into=concat,
             shards=count,
         )
-        return crossing.put(core, spec, [value])[0], token
+        return _results([value], crossing.put(core, spec, [value]))[0], token
 
     return all_to_all
 
@@ -414,7 +430,7 @@ def _collective_permute(crossing: Crossing, original: Any) -> Any:
             return original(value, token, pairs)
         routes = tuple((int(source), int(target)) for source, target in pairs)
         spec = Spec("collective_permute", _inputs([value]), pairs=routes)
-        return crossing.put(core, spec, [value])[0], token
+        return _results([value], crossing.put(core, spec, [value]))[0], token
 
     return collective_permute
 
