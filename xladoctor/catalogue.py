@@ -53,6 +53,11 @@ class Example:
     source: str
     row: int
 
+    @property
+    def unmarked(self) -> str:
+        """Its source without the ``# error: [CODE]`` comments of the tests."""
+        return _MARK.sub("", self.source)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Page:
@@ -68,6 +73,7 @@ class Page:
         found_by: "lint", "profile" and/or "report".
         summary: One line for tables.
         default: Whether it is on without being selected.
+        default_for: Members of the family of devices (``--target``) for which it is on anyway.
         select: The shortest beginning of its code that selects it ("XLA85": not ``ALL``, not
             "XLA8"); "" if any beginning does.
         text: The whole page, Markdown.
@@ -94,6 +100,7 @@ class Page:
     needed_to_run: bool = False
     changes_numbers: bool = False
     same_problem_as: tuple[str, ...] = ()
+    default_for: tuple[str, ...] = ()
 
     @property
     def examples(self) -> tuple[Example, ...]:
@@ -287,6 +294,7 @@ def parse_page(filename: str, text: str) -> Page:
             needed_to_run=facts.get("needed_to_run", False),
             changes_numbers=facts.get("changes_numbers", False),
             same_problem_as=tuple(facts.get("same_problem_as", ())),
+            default_for=tuple(facts.get("default_for", ())),
         )
     except (KeyError, ValueError) as error:
         raise CatalogueError(

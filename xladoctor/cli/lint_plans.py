@@ -100,7 +100,7 @@ def _changes(request: Request, settings: config.Settings) -> dict[str, Any]:
         text = request.flag(name)
         if text is not None:
             changes[name] = tuple(item.strip() for item in text.split(",") if item.strip())
-    for name in ("output_format", "target_torch_xla"):
+    for name in ("output_format", "target", "target_torch_xla"):
         if request.flag(name) is not None:
             changes[name] = request.flag(name)
     if request.flag("force_exclude"):
@@ -132,14 +132,15 @@ def plan_of(request: Request, settings: config.Settings) -> Plan:
     if request.fixes or request.flag("diff"):
         fix = "unsafe" if request.flag("unsafe_fixes") else "safe"
     chosen = functools.partial(runner.chosen_codes, missing=bool(settings.withheld))
-    codes = chosen(settings.select, settings.extend_select, settings.ignore)
+    device = settings.target or ""
+    codes = chosen(settings.select, settings.extend_select, settings.ignore, device=device)
     for _, ignored in settings.per_file_ignores:
         runner.check_codes(ignored, missing=bool(settings.withheld))
     fixable = None
     if request.fixable is not None or request.unfixable is not None:
         fixable = chosen(request.fixable, (), request.unfixable or ())
     return runner.Plan(
-        LintOptions(codes, target, _library(settings)),
+        LintOptions(codes, target, _library(settings), device),
         settings.per_file_ignores,
         settings.root,
         fix,

@@ -33,18 +33,21 @@ class LintOptions:
         codes: Codes of the rules to run; None for all that are on by default.
         target: torch_xla version to lint for.
         library: What names of the project's own libraries do, as TOML (see ``lint/library``).
+        device: The member of the family of devices that files are for (``lint/family``); "" to
+            tell by their imports and devices.
     """
 
     codes: frozenset[str] | None = None
     target: tuple[int, ...] = NEWEST_TORCH_XLA
     library: str = ""
+    device: str = ""
 
     def asks(self, code: str) -> bool:
         """Whether a rule is to be run."""
         if self.codes is not None:
             return code in self.codes
         page = catalogue.pages().get(code)
-        return page is None or page.default
+        return page is None or page.default or self.device in page.default_for
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

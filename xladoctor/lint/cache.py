@@ -81,7 +81,10 @@ class Cache:
             [name, None if options[name].codes is None else sorted(options[name].codes or ())]
             for name in group.given
         ]
-        targets = [[*options[name].target, options[name].library] for name in group.given]
+        targets = [
+            [*options[name].target, options[name].library, options[name].device]
+            for name in group.given
+        ]
         return hashlib.sha256(json.dumps([parts, asked, targets]).encode()).hexdigest()[:32]
 
     def results(self, key: str) -> dict[str, tuple[Finding, ...]] | None:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.sources import Source
 
-_ROOT = re.compile(r"torch_xla|\btpu_cores\b|accelerator\s*=\s*['\"]tpu['\"]")
+_ROOT = re.compile(
+    r"torch_xla|\btpu_cores\b|torch[._]tpu|torchax|tpu_dist|['\"](?:tpu|neuron)(?::\d+)?['\"]"
+)
 #: Parts of a module's name that are looked for.
 _DEEPEST = 32
 

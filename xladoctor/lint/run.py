@@ -319,6 +319,7 @@ def chosen_codes(
     ignore: Sequence[str],
     *,
     missing: bool = False,
+    device: str = "",
 ) -> frozenset[str]:
     """The codes that beginnings of codes choose; the longer beginning wins, then ``ignore``.
 
@@ -331,6 +332,7 @@ def chosen_codes(
         extend: Those to add.
         ignore: Those to leave out.
         missing: Whether rules of the project were not loaded, so that codes may be theirs.
+        device: The devices that the code is for (``--target``), "" if that is not said.
 
     Raises:
         UsageError: A beginning matches no code at all.
@@ -344,7 +346,8 @@ def chosen_codes(
         plus = _longest(code, wanted)
         if code in pages and plus < len(pages[code].select):
             plus = 0
-        if select is None and (code not in pages or pages[code].default):
+        usual = code not in pages or pages[code].default or device in pages[code].default_for
+        if select is None and usual:
             plus = max(plus, len("XLA"))
         if not code.startswith("XLA") and "XLA" in wanted:  # ALL: the user's own rules too
             plus = max(plus, len("XLA"))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Function, Tree
 
 _DEPTH = 4
-_XLA = frozenset({"tpu", "tpus", "xla"})
+_XLA = frozenset({"tpu", "tpus", "xla", "neuron", "neuronx"})
 _OTHER = frozenset(
     [
         "cuda", "gpu", "gpus", "npu", "hpu", "xpu", "mps", "mlu", "rocm", "hip", "nccl",

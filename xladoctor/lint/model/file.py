@@ -97,8 +97,13 @@ class FileModel:
 
     @functools.cached_property
     def is_xla(self) -> bool:
-        """It imports torch_xla, or a framework and asks for TPU cores; or a linked file does."""
-        return any(part.is_xla for part in (self._part, *self._linked))
+        """It, or a linked file, is for a member of the family of XLA devices (``members``)."""
+        return bool(self.members)
+
+    @functools.cached_property
+    def members(self) -> frozenset[str]:
+        """The members that it, or a linked file, is for: torch_xla, torch_tpu ... (``members``)."""
+        return frozenset().union(*(part.members for part in (self._part, *self._linked)))
 
     @functools.cached_property
     def multi_core(self) -> bool:

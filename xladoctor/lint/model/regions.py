@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.guards import Guards
@@ -64,7 +65,8 @@ class Regions:
                     found.append(Entry(function, call))
             elif name == "torch.distributed.init_process_group":
                 backend = self._argument(call, 0, "backend")
-                if isinstance(backend, cst.SimpleString) and backend.evaluated_value == "xla":
+                text = backend.evaluated_value if isinstance(backend, cst.SimpleString) else ""
+                if family.of_backend(str(text)) is not None:
                     found.append(Entry(self._home[call], call))
         if not found:
             # What transformers' and the XRT examples' launchers call on each core.

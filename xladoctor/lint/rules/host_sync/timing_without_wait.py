@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rules import rule
 
@@ -19,7 +20,6 @@ _CLOCKS = frozenset(
 )
 _XM = "torch_xla.core.xla_model."
 _STEPS = frozenset({"torch_xla.sync", _XM + "mark_step", _XM + "optimizer_step"})
-_WAITS = frozenset({_XM + "wait_device_ops", _XM + "mesh_reduce", _XM + "rendezvous", _XM + "save"})
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 _CASTS = frozenset(f"builtins.{name}" for name in ("float", "int", "bool", "print", "str"))
 #: Methods that keep what they are given as it is.
@@ -114,7 +114,7 @@ def _works(model: FileModel, call: CallSite) -> bool:
 
 
 def _waits(model: FileModel, call: CallSite) -> bool:
-    if call.name in _WAITS or (call.method in _READS and call.name is None):
+    if call.name in family.waits() or (call.method in _READS and call.name is None):
         return True
     if isinstance(call.target, Function) and _stores_on_host(model, call.target):
         return True
