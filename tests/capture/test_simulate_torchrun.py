@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,10 +77,19 @@ main()
 def test_each_process_of_torchrun_is_one_core(tmp_path):
     (tmp_path / "train.py").write_text(CORE)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = profile(tmp_path, "-o", "run", "--", *torchrun, "train.py", cores=2)
+    debug = {"PT_XLA_DEBUG_LEVEL": "2", "PT_XLA_DEBUG_FILE": str(tmp_path / "debug")}
+    done = profile(tmp_path, "-o", "run", "--", *torchrun, "train.py", cores=2, **debug)
     assert done.returncode == 0, done.stderr
     ended = [(tmp_path / f"ended-{rank}").read_text() for rank in range(2)]
     assert ended[0] == ended[1]
+    # What torch_xla keeps and writes for a process is that of one core here.
+    metrics = [file.read_text() for file in tmp_path.glob("run/p*/metrics.txt")]
+    found = [re.search(r"CompileTime\s+TotalSamples: (\d+)", one) for one in metrics]
+    compiled = [int(one[1]) for one in found if one is not None]
+    assert len(compiled) == 2
+    # torch_xla lets the first process of a host write it.
+    causes = (tmp_path / "debug").read_text().count("Compilation Cause")
+    assert 0 < causes <= max(compiled)
     result = json.loads(
         subprocess.run(
             [sys.executable, "-m", "xladoctor", "report", "run", "--output-format", "json"],

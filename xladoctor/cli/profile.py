@@ -40,6 +40,7 @@ _EPILOG = """\b
 Examples:
   xladoctor profile --simulate-cores 8 -- python train.py --epochs 1
   xladoctor profile -- torchrun --nproc-per-node=4 train.py     (on real devices)
+  xladoctor profile --simulate-cores 8 -- torchrun --nproc-per-node=8 train.py
   xladoctor profile --max-compilations-after-step 3 0 -- python -m my.train
 
 'profile train.py' and 'profile -m my.train' use this Python.

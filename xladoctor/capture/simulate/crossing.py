@@ -22,6 +22,7 @@ import dataclasses
 import hashlib
 import importlib
 import threading
+import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 #: Threads of XLA that may wait in collectives; its pool has more (see ``hosts.POOL``).
 _WAITING = 128
-#: Seconds between two looks whether the run is over.
-_POLL = 0.5
+#: Seconds between two looks whether the run is over, and for calls to end then.
+_POLL, _PATIENCE = 0.1, 3.0
 
 #: What cannot be carried out between processes.
 _REFUSED = (
@@ -80,6 +81,7 @@ class Crossing:
         self._slots: dict[tuple[str, int], _Slot] = {}
         self._counts: dict[tuple[str, int], int] = {}
         self._specs: dict[str, Spec] = {}
+        self._inside = 0  # calls that run now
 
     def install(self) -> None:
         """Put it in the place of torch_xla's bindings."""
@@ -158,8 +160,20 @@ class Crossing:
         return f"xladoctor.{spec.kind}.{at}.{words}"
 
     # -- while a graph runs, in threads of XLA --------------------------------------------
+    def drain(self) -> None:
+        """Wait for the calls that still run, for a short time.
+
+        The cores have ended. A thread of XLA that wants Python when that ends would end the
+        process with SIGABRT.
+        """
+        began = time.monotonic()
+        while self._inside and time.monotonic() - began < _PATIENCE:
+            time.sleep(_POLL)
+
     def _called(self, name: str, inputs: list[int], outputs: list[int]) -> None:
         group: Pod | None = None
+        with self._lock:
+            self._inside += 1
         try:
             spec = self._specs[name]
             number = ctypes.c_int32.from_address(inputs[0]).value
@@ -179,6 +193,9 @@ class Crossing:
         except BaseException as error:
             if group is not None:
                 group.give_up(error)
+        finally:
+            with self._lock:
+                self._inside -= 1
 
     def _meet(
         self,

@@ -115,6 +115,8 @@ class Launcher:
         group, self._running.group = self._running.group, None
         if group is not None:
             group.close()
+            if self._running.crossing is not None:
+                self._running.crossing.drain()
             if group.failure is not None and group.failure[0] is not None:
                 show_others(group.failure[1], group.also_failed)
         for watch in self._watches:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from .hosts import Share
 
+#: Seconds that a thread gets to end.
+_PATIENCE = 5.0
 #: Seconds between two signs of life; between two looks for what others bring, at first and at last.
 _BEAT, _LOOKS = 0.5, (0.0005, 0.02)
 
@@ -95,7 +97,8 @@ class Link:
         )
         self._group = self._gloo()
         self._beat(0)
-        threading.Thread(target=self._keep_alive, name="xladoctor-link", daemon=True).start()
+        self._thread = threading.Thread(target=self._keep_alive, name="xladoctor-link", daemon=True)
+        self._thread.start()
 
     # -- small things ---------------------------------------------------------------------
     def everyone(
@@ -207,9 +210,13 @@ class Link:
         return dist.PrefixStore(prefix, self._connect())
 
     def close(self) -> None:
-        """Say no more."""
+        """Say no more.
+
+        A thread that is in C++ when Python ends would end the process with SIGABRT.
+        """
         self._stop = True
         self._wake.set()
+        self._thread.join(_PATIENCE)
 
     def name(self, rank: int) -> str:
         """A process in words: "process 1 (cores 8 to 15, on host-b)"."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Characters of graphs that are sent to be compared in words; longer ones are cut.
 _MOST_TEXT = 20_000_000
+#: Seconds that a thread gets to end.
+_PATIENCE = 5.0
 #: Seconds between two looks for a value that another core sends.
 _POLL = 0.01
 
@@ -106,12 +108,13 @@ class Pod(CoreGroup):
         self._received: dict[int, int] = {}
         self._told_progress: dict[int, float] = {}
         self._standings: dict[int, Standing] = {}
-        self._rounds: queue.SimpleQueue[Meeting] = queue.SimpleQueue()
+        self._rounds: queue.SimpleQueue[Meeting | None] = queue.SimpleQueue()
         self._through = threading.Event()
         self._timeout = timeout
         self.link = Link(share, launch, timeout, self._status)
         self.speaks = self.link.speaks
-        threading.Thread(target=self._meet_all, name="xladoctor-pod", daemon=True).start()
+        self._thread = threading.Thread(target=self._meet_all, name="xladoctor-pod", daemon=True)
+        self._thread.start()
 
     # -- what the group asks --------------------------------------------------------------
     @property
@@ -187,6 +190,8 @@ class Pod(CoreGroup):
             self.look()
             if time.monotonic() - max(began, self.heard) > self._timeout:
                 break
+        self._rounds.put(None)
+        self._thread.join(_POLL + _PATIENCE)  # see Link.close
         self.link.tell_now()
         self.link.close()
 
@@ -236,8 +241,10 @@ class Pod(CoreGroup):
 
     def _meet_all(self) -> None:
         try:
-            while not self._meet_others(self._rounds.get()):
-                pass
+            over = False
+            while not over:
+                meeting = self._rounds.get()
+                over = meeting is None or self._meet_others(meeting)
             self._through.set()
         except _OverError:
             self._through.set()
