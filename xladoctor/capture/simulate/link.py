@@ -189,6 +189,9 @@ class Link:
             if peer.facts.get("over"):
                 continue
             if self._died(peer):
+                self.hear()  # its last words may have come meanwhile
+                if peer.facts.get("over") or peer.facts.get("failure"):
+                    continue
                 return f"{self.name(peer.rank)} has died"
             if now - peer.heard > self._timeout:
                 return f"{self.name(peer.rank)} has said nothing for {self._timeout:.0f} s"
@@ -197,6 +200,11 @@ class Link:
     def hurry(self) -> None:
         """Say soon how this process stands."""
         self._wake.set()
+
+    def hear(self) -> None:
+        """Hear now how the others stand."""
+        with contextlib.suppress(Exception):
+            self._hear()
 
     def tell_now(self) -> None:
         """Say now how this process stands: it may be about to end."""

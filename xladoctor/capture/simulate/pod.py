@@ -163,6 +163,7 @@ class Pod(CoreGroup):
 
     def give_up(self, error: BaseException) -> None:
         """An exchange with the others has failed; their own words tell more, if they come."""
+        self.link.hear()
         self._hear_failures()
         words = f"xladoctor: {error}" if isinstance(error, LinkBrokenError) else (
             f"xladoctor: a collective between processes failed: {error!r}"
