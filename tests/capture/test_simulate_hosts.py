@@ -6,6 +6,13 @@ give is held by ``test_simulate_collectives``.
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+
 import pytest
 import simulated
 import torch
@@ -17,7 +24,7 @@ HOSTS, CORES = 2, 2
 LAST = HOSTS * CORES - 1
 
 PROGRAM = """
-import json, time
+import json, os, signal, time
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
@@ -35,6 +42,8 @@ def main(index, fault):
             raise ValueError("no such image")
         if odd and fault == "end":
             return
+        if odd and fault == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
         if odd and fault == "stand-still":
             time.sleep(900)  # line sleep
         images = torch.full((3 + int(fault == "shape" and odd), 4), index + 1.0).to(device)
@@ -139,10 +148,17 @@ def test_an_exception_ends_the_other_hosts_with_its_words(runs):
 
 @pytest.mark.xla
 @pytest.mark.slow
-def test_a_core_that_stands_still_is_named_by_all(tmp_path, monkeypatch):
+def test_a_core_that_stands_still_and_a_process_that_died_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XLADOCTOR_HANG_TIMEOUT", "15")
-    cases = ("stand-still",)
-    done = simulated.run_cases_on_hosts(tmp_path, HOSTS, CORES, PROGRAM, cases)["stand-still"]
+    cases = ("die", "stand-still")
+    runs = simulated.run_cases_on_hosts(tmp_path, HOSTS, CORES, PROGRAM, cases)
+    assert runs["die"].code == 1
+    said = re.findall(r"^xladoctor: (.*)", runs["die"].stderr, re.MULTILINE)
+    assert len(said) == 1
+    assert re.fullmatch(
+        r"process 1 \(cores 2 to 3, on \S+\) has died, and its cores are needed: .*", said[0]
+    )
+    done = runs["stand-still"]
     assert done.code == 1
     assert done.stderr.count("no core has made progress for 15 s") == HOSTS
     assert done.stderr.count(f"for core {LAST}; core {LAST} is elsewhere") == HOSTS
@@ -156,6 +172,77 @@ def test_spmd_is_refused(runs):
     done = runs["spmd"]
     assert done.code == 1
     assert "SPMD does not run on the simulated cores of several processes" in done.stderr
+
+
+THIRTY_TWO = """
+import time
+import torch, torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+
+
+def main(index):
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 4).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(25):
+        if index == 21 and step > 3:
+            time.sleep(0.4)
+        factor = torch.tensor([1.5 if index == 30 and step > 1 else 1.0]).to(device)
+        optimizer.zero_grad()
+        loss = model(torch.full((4, 8), index + 1.0).to(device)).tanh().pow(2).mean()
+        loss.backward()
+        xm.reduce_gradients(optimizer)
+        for parameter in model.parameters():
+            parameter.grad *= factor
+        optimizer.step()
+        torch_xla.sync()
+    assert xr.world_size() == 32
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main)
+"""
+
+
+@pytest.mark.xla
+@pytest.mark.slow
+def test_one_report_of_32_cores_on_four_hosts_names_the_odd_ones(tmp_path):
+    (tmp_path / "train.py").write_text(THIRTY_TWO)
+    python = [sys.executable, "-m"]
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    address = f"file://{tmp_path}/run"
+    environ = {**os.environ, "PYTHONPATH": str(simulated.ROOT)}
+    started = []
+    for number in range(4):
+        command = [*python, "torch.distributed.run", "--nnodes=4", f"--node-rank={number}"]
+        command += ["--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
+        command += ["--no-python", *python, "xladoctor", "profile", "--simulate-cores", "8"]
+        command += ["-o", address, "--", sys.executable, "train.py"]
+        with (tmp_path / f"log{number}").open("w") as log:
+            started.append(
+                subprocess.Popen(
+                    command, cwd=tmp_path, env=environ, stdout=log, stderr=subprocess.STDOUT
+                )
+            )
+    for number, one in enumerate(started):
+        assert one.wait(550) == 0, (tmp_path / f"log{number}").read_text()
+    done = subprocess.run(
+        [*python, "xladoctor", "report", address, "--output-format", "json"],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    result = json.loads(done.stdout)
+    assert result["summary"]["cores"] == 32
+    found = {one["code"]: one for one in result["findings"]}
+    assert found["XLA412"]["cores"] == [30]
+    assert found["XLA414"]["cores"] == [21]
 
 
 # -- without torch_xla ------------------------------------------------------------------------
