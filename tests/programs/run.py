@@ -78,7 +78,8 @@ def main() -> int:
     if asked.write:
         measured = {name: _measured(result) for name, result in sorted(results.items())}
         MEASURED.write_text(json.dumps(measured, indent=1) + "\n")
-        (ROOT / "docs" / "programs.md").write_text(table.document(programs(), results))
+        page = ROOT / "docs" / "programs.md"
+        page.write_text(table.document(programs(), results, page.read_text()))
     wrong = [
         f"{row.name}: {why}" for row in rows for why in table.wrong(row, results.get(row.name))
     ]
