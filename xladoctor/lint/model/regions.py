@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.devices import OnXla
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.guards import Guards
 from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import Entry, Loop, LoopKind
@@ -65,7 +66,7 @@ class Regions:
                     found.append(Entry(function, call))
             elif name == "torch.distributed.init_process_group":
                 backend = self._argument(call, 0, "backend")
-                text = backend.evaluated_value if isinstance(backend, cst.SimpleString) else ""
+                text = string(backend) if isinstance(backend, cst.SimpleString) else ""
                 if family.of_backend(str(text)) is not None:
                     found.append(Entry(self._home[call], call))
         if not found:

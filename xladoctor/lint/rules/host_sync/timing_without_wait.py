@@ -42,10 +42,10 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
         if end.node in reported:
             continue  # the same reading, used twice
         between = _between(model, start, end)
-        at = next((at for at, call in enumerate(between) if _works(model, call)), None)
-        if at is None or any(_waits(model, call) for call in between):
+        worked = next((place for place, call in enumerate(between) if _works(model, call)), None)
+        if worked is None or any(_waits(model, call) for call in between):
             continue
-        if any(_may_read(model, call, start) for call in between[at + 1 :]):
+        if any(_may_read(model, call, start) for call in between[worked:]):
             continue
         if _device_loader_between(model, start, end):
             continue  # the loader lets the host run ahead by a few batches only
@@ -59,7 +59,7 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
             suggestion="call torch_xla.sync(wait=True) before reading the clock",
             related=[
                 model.place(start.node, "the time is taken from here"),
-                model.place(between[at].node, "this only queues work for the device"),
+                model.place(between[worked].node, "this only queues work for the device"),
             ],
         )
 
@@ -97,7 +97,7 @@ def _before(model: FileModel, start: CallSite, end: CallSite) -> bool:
 
 
 def _between(model: FileModel, start: CallSite, end: CallSite) -> Sequence[CallSite]:
-    """What is called in between, in order; what a call reaches, in another file too, follows it."""
+    """The calls between two, as they run; those of reached functions may be of other files."""
     order = model.tree.order
     found: list[CallSite] = []
     for call in model.calls():
