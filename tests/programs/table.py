@@ -39,10 +39,12 @@ _FAILS = {
     "fails": (True, True),
     "refused": (None, True),
     "stopped": (False, True),
+    "several": (False, True),
     "tpu": (True, False),
 }
 _ENDS = {
     "fails": "fails, as on plain CPU",
+    "several": "fails, as on any several cores",
     "stopped": "stopped: it would hang on a device",
     "tpu": "well; plain CPU cannot run it",
 }
