@@ -175,3 +175,17 @@ REPLICATED_SHARE = 0.1
 UNEVEN_SHARE = 0.05
 #: Tensors that a sentence names.
 NAMED_TENSORS = 3
+
+# -- cores that lag behind (recorded runs) ---------------------------------------------------------
+# O: simulated cores of one process share a Python, so their work varies with their neighbours';
+# tests/diagnosis/test_lagging.py holds that recorded healthy runs are left alone.
+#: As many cores at least: of two nobody can say which is usual.
+LAGGING_CORES = 4
+#: Steps after warm-up at least.
+LAGGING_STEPS = 10
+#: More work than usual by so much of a step.
+LAGGING_SHARE = 0.1
+#: And by so many times the median deviation between cores.
+LAGGING_SPREADS = 6.0
+#: At most one core of so many lags; if there are more, there are two kinds of cores.
+LAGGING_MOST = 3
