@@ -71,10 +71,12 @@ def _modes(model: FileModel, known: frozenset[str]) -> Iterator[Problem]:
     """Modes that are chosen in Python: ``torch.tpu.eager_mode = ...``, ``set_eager_mode(...)``."""
     for node in model.nodes(cst.Assign):
         assert isinstance(node, cst.Assign)
-        named = [model.name(item.target) for item in node.targets]
-        chosen = model.name(node.value)
-        turned = next((name for name in named if name in known), None)
-        name = chosen if chosen in known else turned if model.literal(node.value) is True else None
+        name = model.name(node.value)
+        if name not in known:
+            named = (model.name(item.target) for item in node.targets)
+            name = next((one for one in named if one in known), None)
+            if name is None or model.literal(node.value) is not True:
+                continue
         if name is not None and not _meant(model, node):
             yield _problem(model, node, name)
     for call in model.calls("torch.tpu.set_eager_mode"):
