@@ -199,6 +199,12 @@ def page(code: str) -> Page:
     raise UsageError(f"there is no rule {code!r}; {advice}")
 
 
+def url_of(code: str, name: str) -> str:
+    """Where the page of a rule can be read; asks for no page that comes with xladoctor."""
+    own = _registered.get(code)
+    return PAGE_URL.format(stem=f"{code}-{name}") if own is None else own.url
+
+
 def suggestion(text: str) -> str:
     """Which rule was meant by what is no code and no name: "did you mean XLA101 (...)?", or "".
 
@@ -289,7 +295,7 @@ def parse_page(filename: str, text: str) -> Page:
             default=facts.get("default", True),
             select=facts.get("select", ""),
             text=text,
-            url=PAGE_URL.format(stem=stem),
+            url=url_of(facts["code"], facts["name"]),
             per_step=facts.get("per_step", False),
             needed_to_run=facts.get("needed_to_run", False),
             changes_numbers=facts.get("changes_numbers", False),

@@ -10,6 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from xladoctor import catalogue
+from xladoctor.lint import looked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,10 @@ class LintOptions:
         return page is None or page.default or self.device in page.default_for
 
 
+#: Characters of what an exception says that are shown: a node of LibCST writes itself out whole.
+_SHOWN = 200
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
     """A rule (or the model) that broke on a file: our fault, never the user's."""
@@ -58,11 +63,22 @@ class Failure:
     rule: str
     error: str
 
+    @classmethod
+    def of(cls, filename: str, rule: str, error: Exception) -> Failure:
+        """What an exception tells, on one line."""
+        return cls(filename, rule, in_short(error))
+
     def __str__(self) -> str:
         return (
             f"{self.filename}: internal error in {self.rule}: {self.error}; "
             "please report it with the file, the other results are complete"
         )
+
+
+def in_short(error: Exception) -> str:
+    """An exception on one line, cut where it is long."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,6 +87,47 @@ class Result:
 
     findings: tuple[Finding, ...] = ()
     failures: tuple[Failure, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileResult:
+    """What one file gave.
+
+    Attributes:
+        filename: Its name.
+        result: What was found.
+        read: What it held; None if it did not have to be read.
+        fixed: Its new content if fixes changed it.
+        made: The fixes.
+        stable: Whether there was nothing left to fix.
+    """
+
+    filename: str
+    result: Result
+    read: bytes | None = b""
+    fixed: bytes | None = None
+    made: tuple[Finding, ...] = ()
+    stable: bool = True
+
+    @property
+    def before(self) -> bytes:
+        """What the file held before it was fixed."""
+        if self.read is not None:
+            return self.read
+        try:
+            return looked.load(self.filename)
+        except OSError:
+            return b""
+
+    @property
+    def applied(self) -> int:
+        """How many fixes were made."""
+        return len(self.made)
+
+    @property
+    def is_lint_alone(self) -> bool:
+        """Whether the result is that of the file as it is, and complete."""
+        return self.fixed is None and not self.result.failures
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -233,7 +233,7 @@ def _unused(
 
 
 def _failure(source: Source, rule: str, error: Exception) -> Failure:
-    return Failure(source.filename, rule, f"{type(error).__name__}: {error}")
+    return Failure.of(source.filename, rule, error)
 
 
 def _finding(

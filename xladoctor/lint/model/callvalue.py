@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.methods import MethodEvaluator
 from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.values import (
@@ -354,7 +354,7 @@ class CallEvaluator:
     def _torch_device(self, node: cst.Call, values: Sequence[Value]) -> Value:
         argument = node.args[0].value if node.args else None
         if isinstance(argument, cst.SimpleString):
-            xla = family.of_device(str(argument.evaluated_value)) is not None
+            xla = family.of_device(str(string(argument))) is not None
             return Value(Kind.DEVICE if xla else Kind.OTHER_DEVICE, certain=True, origin=node)
         if values and values[0].kind in {Kind.DEVICE, Kind.OTHER_DEVICE}:
             return values[0]
@@ -417,7 +417,7 @@ def _written_device(node: cst.Call) -> Kind | None:
         text = argument.value
         named = argument.keyword is not None and argument.keyword.value == "device"
         if named and isinstance(text, cst.SimpleString):
-            kind = str(text.evaluated_value).partition(":")[0]
+            kind = str(string(text)).partition(":")[0]
             return {"xla": Kind.DEVICE, "cpu": Kind.OTHER_DEVICE}.get(kind)
     return None
 

@@ -105,12 +105,11 @@ class Evidence:
                 home = self._home(call)
                 if self._step(home) is not None:
                     found.setdefault(home, set()).update(_backward_of(call))
-        for node in self._tree.scopes:
+        for node in self._tree.nodes(cst.Assign, cst.AugAssign) if found else ():
             # Reads that stand before ``loss = a_loss + b_loss`` are of the step before.
-            if isinstance(node, cst.Assign | cst.AugAssign):
-                names = found.get(self._home(node))
-                if names is not None and names & set(_bound(node)):
-                    names.update(_terms(node.value))
+            names = found.get(self._home(node))
+            if names is not None and names & set(_bound(node)):
+                names.update(_terms(node.value))
         return {home: frozenset(names) for home, names in found.items()}
 
     @functools.cached_property

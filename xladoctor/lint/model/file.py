@@ -15,6 +15,7 @@ from xladoctor.lint.effects import Effects
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model import edits
 from xladoctor.lint.model.devices import OnXla
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
 
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Binding, Class, Function
     from xladoctor.lint.model.values import Value
 
+_CONSTANTS: Mapping[str, object] = {"True": True, "False": False, "None": None}
+#: What is never a literal: most of what is asked for one.
+_NO_LITERALS = frozenset(
+    [
+        cst.Attribute, cst.Subscript, cst.Comparison, cst.BooleanOperation, cst.IfExp, cst.Lambda,
+        cst.FormattedString, cst.ListComp, cst.GeneratorExp, cst.Await,
+    ]
+)  # fmt: skip
 _Node = TypeVar("_Node", bound="cst.CSTNode")
 
 
@@ -248,6 +257,12 @@ class FileModel:
                 and not isinstance(bindings[0].node, cst.Name)
             ):
                 return self.literal(bindings[0].node)
+        if isinstance(node, cst.SimpleString):
+            return string(node)
+        if isinstance(node, cst.Name):
+            return _CONSTANTS.get(node.value, NotImplemented)
+        if type(node) in _NO_LITERALS:
+            return NotImplemented
         try:
             return ast.literal_eval(self.tree.text(node).strip())
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

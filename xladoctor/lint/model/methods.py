@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -189,7 +189,7 @@ class MethodEvaluator:
     def _to_literal(self, node: cst.Call, receiver: Value) -> Value:
         for argument in node.args:
             if isinstance(argument.value, cst.SimpleString):
-                text = str(argument.value.evaluated_value)
+                text = str(string(argument.value))
                 kind = Kind.DEVICE_TENSOR if family.of_device(text) else Kind.CPU_TENSOR
                 if text.startswith("cuda"):
                     return Value(local=receiver.local)

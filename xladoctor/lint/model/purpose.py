@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.knowledge import DEVICE_NAME
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def found_members(tree: Tree, names: Names, target: str = "") -> frozenset[str]:
 
 def _chosen(literal: cst.SimpleString, tree: Tree) -> str | None:
     """The member whose device is what ``device = "tpu" if ... else "cpu"`` may choose."""
-    member = family.of_device(str(literal.evaluated_value))
+    member = family.of_device(str(string(literal)))
     if member is None or member == family.TORCH_XLA:
         return None
     above = iter(tree.ancestors(literal))
@@ -69,7 +70,7 @@ def _chosen(literal: cst.SimpleString, tree: Tree) -> str | None:
     if isinstance(node, cst.Arg):  # parser.add_argument("--device", default="tpu")
         call = next(iter(above), None)
         option = call.args[0].value if isinstance(call, cst.Call) and call.args else None
-        named = isinstance(option, cst.SimpleString) and "device" in str(option.evaluated_value)
+        named = isinstance(option, cst.SimpleString) and "device" in str(string(option))
         given = node.keyword is not None and node.keyword.value == "default"
         return member if given and named else None
     targets: list[cst.BaseExpression] = []
@@ -100,7 +101,7 @@ def _named(call: cst.Call, names: Names) -> str | None:
         value = argument.value
         if not isinstance(value, cst.SimpleString):
             continue
-        text = str(value.evaluated_value)
+        text = str(string(value))
         keyword = argument.keyword.value if argument.keyword is not None else None
         called = names.resolve(call.func) or "" if called is None else called
         first = keyword is None and argument is call.args[0]
@@ -127,7 +128,7 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     imported = {name.rpartition(".")[2] for name in names.imported()}
     if imported & _FOR_XLA or ("DistributedType" in imported and _asks_for_xla(tree, names)):
         return True
-    return any(literal.evaluated_value in words for literal in tree.strings) or any(
+    return any(string(literal) in words for literal in tree.strings) or any(
         argument.keyword is not None and argument.keyword.value == "tpu_cores"
         for call in tree.calls
         for argument in call.args
@@ -170,4 +171,4 @@ def spmd_is_on(tree: Tree, names: Names) -> bool:
         name.endswith((".use_spmd", ".mark_sharding", ".xla_sharding.Mesh", ".spmd.Mesh"))
         and name.startswith("torch_xla")
         for name in called
-    ) or any(literal.evaluated_value == "XLA_USE_SPMD" for literal in tree.strings)
+    ) or any(string(literal) == "XLA_USE_SPMD" for literal in tree.strings)

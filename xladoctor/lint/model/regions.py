@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.devices import OnXla
-from xladoctor.lint.model.dotted import imported
+from xladoctor.lint.model.dotted import imported, string
 from xladoctor.lint.model.guards import Guards
 from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import Entry, Loop, LoopKind
@@ -87,10 +87,10 @@ class Regions:
         """
         backend = self._argument(call, 0, "backend")
         if isinstance(backend, cst.SimpleString):
-            return family.of_backend(str(backend.evaluated_value)) is not None
+            return family.of_backend(str(string(backend))) is not None
         method = self._argument(call, 1, "init_method")
         if isinstance(method, cst.SimpleString):
-            return str(method.evaluated_value).startswith("xla:")
+            return str(string(method)).startswith("xla:")
         module = self._tree.module_of(call)
         return isinstance(backend, cst.Name | cst.Attribute) and any(
             self._tree.module_of(node) is module and _XLA_BACKEND in imported(node)

@@ -57,15 +57,16 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         made = _makes_model(model, call) or _made_elsewhere(model, call, seeds)
         entry = every_core(model, call.node) if made else None
         seed = last_seed(model, call, seeds) if entry is not None else None
-        if entry is not None and (seed is None or seed.apart):
-            yield model.problem(
-                call.node,
-                "every core draws its own random weights here; gradients are averaged, weights "
-                "never, so the cores train different models from the first step on",
-                suggestion=_ADVICE,
-                related=entry_places(model, entry),
-                fix=_fix(model, call),
-            )
+        if entry is None or (seed is not None and not seed.apart) or _loaded_then(model, call):
+            continue
+        yield model.problem(
+            call.node,
+            "every core draws its own random weights here; gradients are averaged, weights "
+            "never, so the cores train different models from the first step on",
+            suggestion=_ADVICE,
+            related=entry_places(model, entry),
+            fix=_fix(model, call),
+        )
 
 
 def _loaded_alone(model: FileModel) -> Iterator[Problem]:
@@ -134,16 +135,36 @@ def _made_elsewhere(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool
     return bool(makers) and all(_surely_draws(model, maker) for maker in makers)
 
 
+def _loaded_then(model: FileModel, made: CallSite) -> bool:
+    """``model = Net(); model.load_state_dict(...)`` in one branch: all cores load the same."""
+    name = _bound(model, made)
+    around = {(guard.node, guard.when) for guard in model.guards(made.node)}
+    return name is not None and any(
+        call.receiver is not None
+        and model.tree.text(call.receiver) == name
+        and call.function is made.function
+        and in_order(model, made.node, call.node)
+        and all((guard.node, guard.when) in around for guard in model.guards(call.node))
+        for call in model.methods("load_state_dict")
+    )
+
+
+def _bound(model: FileModel, made: CallSite) -> str | None:
+    """What ``net = ...`` binds the result of a call to, as written."""
+    line = line_of(model, made.node)
+    if line is None or not isinstance(line.body[0], cst.Assign):
+        return None
+    return model.tree.text(line.body[0].targets[0].target)
+
+
 def _is_trained(model: FileModel, moved: CallSite) -> bool:
     """Whether ``net.to(device)`` is trained: an optimizer, or a function of the program, gets it.
 
     What computes a loss has no weights as a rule.
     """
-    line, names = line_of(model, moved.node), set()
+    names = {name.strip() for name in [_bound(model, moved)] if name is not None}
     if moved.receiver is not None and not isinstance(moved.receiver, cst.Call):
         names.add(model.tree.text(moved.receiver).strip())
-    if line is not None and isinstance(line.body[0], cst.Assign):
-        names.add(model.tree.text(line.body[0].targets[0].target).strip())
     if any(_LOSS.search(name) for name in names):
         return False
     return any(_trains(model, call, names) for call in model.calls())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import catalogue
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._api import tolerated
 
@@ -29,7 +30,7 @@ def _internal() -> Mapping[str, str]:
 @rule("XLA860")
 def internal_tpu_api(model: FileModel) -> Iterator[Problem]:
     """Find calls of ``torch.tpu`` functions that raise outside of PyTorch."""
-    if any(text.evaluated_value == _ALLOWED for text in model.tree.strings):
+    if any(string(text) == _ALLOWED for text in model.tree.strings):
         return
     for node in model.nodes(cst.Call):
         assert isinstance(node, cst.Call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint import family
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def launch_environment(model: FileModel) -> Iterator[Problem]:
     )
     decided = any(
         any(True for _ in part.calls(*_SETS))
-        or any(text.evaluated_value in _DECIDED for text in part.tree.strings)
+        or any(string(text) in _DECIDED for text in part.tree.strings)
         for part in parts
     )
     if not joined or decided:
