@@ -417,7 +417,7 @@ def _written_device(node: cst.Call) -> Kind | None:
         text = argument.value
         named = argument.keyword is not None and argument.keyword.value == "device"
         if named and isinstance(text, cst.SimpleString):
-            kind = str(text.evaluated_value).partition(":")[0]
+            kind = str(string(text)).partition(":")[0]
             return {"xla": Kind.DEVICE, "cpu": Kind.OTHER_DEVICE}.get(kind)
     return None
 

@@ -90,7 +90,7 @@ class Regions:
             return family.of_backend(str(string(backend))) is not None
         method = self._argument(call, 1, "init_method")
         if isinstance(method, cst.SimpleString):
-            return str(method.evaluated_value).startswith("xla:")
+            return str(string(method)).startswith("xla:")
         module = self._tree.module_of(call)
         return isinstance(backend, cst.Name | cst.Attribute) and any(
             self._tree.module_of(node) is module and _XLA_BACKEND in imported(node)

@@ -56,18 +56,17 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     for call in model.calls():
         made = _makes_model(model, call) or _made_elsewhere(model, call, seeds)
         entry = every_core(model, call.node) if made else None
-        if entry is None or _loaded_then(model, call):
+        seed = last_seed(model, call, seeds) if entry is not None else None
+        if entry is None or (seed is not None and not seed.apart) or _loaded_then(model, call):
             continue
-        seed = last_seed(model, call, seeds)
-        if seed is None or seed.apart:
-            yield model.problem(
-                call.node,
-                "every core draws its own random weights here; gradients are averaged, weights "
-                "never, so the cores train different models from the first step on",
-                suggestion=_ADVICE,
-                related=entry_places(model, entry),
-                fix=_fix(model, call),
-            )
+        yield model.problem(
+            call.node,
+            "every core draws its own random weights here; gradients are averaged, weights "
+            "never, so the cores train different models from the first step on",
+            suggestion=_ADVICE,
+            related=entry_places(model, entry),
+            fix=_fix(model, call),
+        )
 
 
 def _loaded_alone(model: FileModel) -> Iterator[Problem]:
@@ -155,7 +154,7 @@ def _bound(model: FileModel, made: CallSite) -> str | None:
     line = line_of(model, made.node)
     if line is None or not isinstance(line.body[0], cst.Assign):
         return None
-    return model.tree.text(line.body[0].targets[0].target).strip()
+    return model.tree.text(line.body[0].targets[0].target)
 
 
 def _is_trained(model: FileModel, moved: CallSite) -> bool:
@@ -164,7 +163,7 @@ def _is_trained(model: FileModel, moved: CallSite) -> bool:
     What computes a loss has no weights as a rule.
     """
     bound = _bound(model, moved)
-    names = set() if bound is None else {bound}
+    names = set() if bound is None else {bound.strip()}
     if moved.receiver is not None and not isinstance(moved.receiver, cst.Call):
         names.add(model.tree.text(moved.receiver).strip())
     if any(_LOSS.search(name) for name in names):
