@@ -201,6 +201,16 @@ class RunFacts(JoinedRuns):
                 training.add((place.filename, place.function))
         return {function: count for function, count in found.items() if function not in training}
 
+    def evaluation_before(self, step: int | None, core: int) -> Location | None:
+        """The loop of an evaluation by a device loader just before a step of a core, if any."""
+        for row in self.launches:
+            if (row.core, row.trigger, row.first) != (core, "loader", step) or step is None:
+                continue
+            place = self.place(row.frames)
+            if place is not None and (place.filename, place.function) in self.evaluation_batches:
+                return place
+        return None
+
     @functools.cached_property
     def _causes(self) -> dict[tuple[str, str], Cause]:
         return {key: cause for run in self.runs for key, cause in explain(run).items()}

@@ -20,6 +20,7 @@ from xladoctor.diagnosis import (
     donation,
     dynamic_shapes,
     dynamo,
+    eager,
     empty_steps,
     fallbacks,
     graph_memory,
@@ -66,6 +67,7 @@ _DIAGNOSES = (
     sharding.find,
     step_boundary.find,
     empty_steps.find,
+    eager.find,
     recompilation.find,
     dynamic_shapes.find,
     dynamo.find,
@@ -114,6 +116,7 @@ def diagnose(
     joined = merge([*static_findings, *static], measured, catalogue.same_problems())
     steps = case.run.step_count if case.run else 0
     joined = on_hosts(joined, case.run)
+    joined = eager.settled(joined, case)
     findings = ranked(marked(joined, case.run), on_tpu.tpu_cost(steps), checked=_simulated(case))
     metrics = [report for run in readings.runs for report in run.metrics]
     return Report(

@@ -100,6 +100,12 @@ CAUSED_BY_FALLBACKS = 0.5
 
 #: Share of the time after warm-up that the cores waited for their input. O.
 INPUT_SHARE = 0.3
+#: Operations of eager mode per step from which the step itself runs in it; what stands around a
+#: compiled step (random inputs, a log) are a few. R (2 and 610 in upstream's two examples); O.
+EAGER_OPERATIONS_PER_STEP = 20
+#: Batches that a device loader takes together (``device_prefetch_size``), so that a loader which is
+#: too slow is waited for once in so many steps. U (parallel_loader.py).
+BATCHES_TAKEN_TOGETHER = 8
 #: Steps from which shares of time are worth stating. O.
 STEPS_FOR_SHARES = 5
 
