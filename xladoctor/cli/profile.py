@@ -203,8 +203,9 @@ def _profile(
         console.print(f"xladoctor: the command {how}", soft_wrap=True)
     try:
         verdict = _show(
-            run_dir, words, own, limits, wanted, output_format, output_file, html, trace, console
-        )
+            run_dir, words, own, limits, wanted, output_format, output_file, html, trace, console,
+            quiet=shared is not None and not shared.first,
+        )  # fmt: skip
     except Exception as error:  # noqa: BLE001  (whatever it is, the command has ended)
         # How the command ended is what its caller has to know first.
         failed = boundary.told(error)
@@ -385,10 +386,12 @@ def _show(
     html: Path | None,
     trace: Path | None,
     console: Console,
+    *,
+    quiet: bool = False,
 ) -> int:
     """Report on the run; returns 1 if a limit was broken, else 0.
 
-    ``code`` is the command's own exit code.
+    ``code`` is the command's own exit code. ``quiet``: nothing is printed that was not asked for.
 
     Raises:
         XladoctorError: Nothing was recorded, or the report cannot be written.
@@ -413,7 +416,8 @@ def _show(
     if html is not None or output_format == "html":
         report = with_page(report, read)
     width, color = terminal_options(output_file)
-    write(render(report, output_format, width=width, color=color), output_file)
+    if output_file is not None or not quiet:
+        write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:
         console.print(f"xladoctor: the report is in {output_file}", soft_wrap=True)
     if html is not None:
@@ -423,7 +427,8 @@ def _show(
         write_trace(report, trace)
         where = "open it in ui.perfetto.dev"
         console.print(f"xladoctor: the trace is {trace}: {where}", soft_wrap=True)
-    _say_next(run_dir, html, console)
+    if not quiet:
+        _say_next(run_dir, html, console)
     return _judge(limits, report)
 
 

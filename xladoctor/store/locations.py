@@ -233,9 +233,10 @@ class Stored:
             except Exception as error:  # noqa: BLE001, PERF203  (each storage has its own errors)
                 if isinstance(error, FileNotFoundError) and missing is not None:
                     return missing
-                if wait is None or any(word in _names(error) for word in _FINAL):
+                final = any(word in _names(error) for word in _FINAL)
+                if wait is None or final:
                     # Without the cause: what libraries write into errors may hold what is secret.
-                    raise StorageError(_said(self.url, what, error)) from None
+                    raise StorageError(_said(self.url, what, error), passing=not final) from None
                 time.sleep(wait)
         raise AssertionError
 
