@@ -286,6 +286,8 @@ def test_addresses():
         located("ftp://host/run")
     with pytest.raises(UsageError, match="name a folder in it"):
         located("s3://")
+    with pytest.raises(UsageError, match="file:///shared/run"):
+        located("file://shared/run")
     assert located("file:///shared/run").url == "/shared/run"
 
 

@@ -120,6 +120,8 @@ def located(address: str | Path) -> Location:
     if not rest.strip("/"):
         raise UsageError(f"{scheme}://{rest}: name a folder in it, as {scheme}://bucket/run")
     if scheme == "file":
+        if rest.partition("/")[0] not in ("", "localhost"):
+            raise UsageError(f"{address}: a folder is named from the top, as file:///shared/run")
         return Folder(Path("/" + rest.partition("/")[2]), wanted or None)
     if scheme not in _SCHEMES:
         known = ", ".join(f"{name}://" for name in ("file", *_SCHEMES))
