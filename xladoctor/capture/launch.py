@@ -68,6 +68,8 @@ def environment(
         dry_run: Only trace the steps, as for ``cores`` cores (1 if None), and execute nothing.
     """
     result = dict(base)
+    if cores is not None and not dry_run:
+        result = simulate.hosts.handed_down(base, cores)
     result["PYTHONPATH"] = os.pathsep.join(
         [str(BOOTSTRAP), *filter(None, [base.get("PYTHONPATH", "")])]
     )
@@ -78,7 +80,7 @@ def environment(
         cores = cores or 1
         result.update(dryrun.environment(cores))
     elif cores is not None:
-        result.update(simulate.environment(cores))
+        result.update(simulate.environment(cores, several=simulate.hosts.HOSTS in result))
     if cores is not None:
         result["XLADOCTOR_SIMULATE_CORES"] = str(cores)
     if hang_timeout is not None:

@@ -63,6 +63,7 @@ _CODES = {
     "XLA728": ("small-collectives", Severity.WARNING),
     "XLA729": ("refused-by-tpu-compiler", Severity.ERROR),
     "XLA730": ("device-memory-exceeded", Severity.ERROR),
+    "XLA863": ("torchtpu-warning", Severity.WARNING),
 }
 
 

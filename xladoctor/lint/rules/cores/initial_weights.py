@@ -162,7 +162,8 @@ def _is_trained(model: FileModel, moved: CallSite) -> bool:
 
     What computes a loss has no weights as a rule.
     """
-    names = {name.strip() for name in [_bound(model, moved)] if name is not None}
+    bound = _bound(model, moved)
+    names = set() if bound is None else {bound.strip()}
     if moved.receiver is not None and not isinstance(moved.receiver, cst.Call):
         names.add(model.tree.text(moved.receiver).strip())
     if any(_LOSS.search(name) for name in names):
