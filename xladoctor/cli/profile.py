@@ -29,6 +29,7 @@ from xladoctor.cli.tpu import Tpu, ask, chosen, tpu_options
 from xladoctor.errors import UsageError, XladoctorError
 from xladoctor.page import with_page
 from xladoctor.report import FORMATS, render
+from xladoctor.store.bound import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,6 +120,11 @@ Examples:
     "--detail", type=click.Choice(("low", "normal", "high")), default="normal", show_default=True,
     help="How much to measure: low leaves out why graphs are new, high notes all lines always.",
 )  # fmt: skip
+@click.option(
+    "--max-size", type=Size(), metavar="BYTES",
+    help="Keep the run directory below this size (500MiB, 2GB): rows of earlier steps are added "
+    "up. For runs of days that start many processes or compile without end.",
+)  # fmt: skip
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def profile(ctx: click.Context, /, **options: Any) -> None:
@@ -155,6 +161,7 @@ def _profile(
     max_hbm: int | None,
     hang_timeout: float | None,
     detail: str,
+    max_size: int | None,
 ) -> int:
     limits = gating.read_budget(budget) if budget is not None else gating.Gates()
     limits = limits.override(
@@ -180,7 +187,7 @@ def _profile(
         output = shared.local
     run_dir, code = record(
         words, simulate_cores, output, force, hang_timeout, detail, console,
-        begun=shared.begin if shared is not None else None,
+        begun=shared.begin if shared is not None else None, max_size=max_size,
     )  # fmt: skip
     refused = rundir.refused(run_dir)
     if refused is not None:
@@ -196,8 +203,9 @@ def _profile(
         console.print(f"xladoctor: the command {how}", soft_wrap=True)
     try:
         verdict = _show(
-            run_dir, words, own, limits, wanted, output_format, output_file, html, trace, console
-        )
+            run_dir, words, own, limits, wanted, output_format, output_file, html, trace, console,
+            quiet=shared is not None and not shared.first,
+        )  # fmt: skip
     except Exception as error:  # noqa: BLE001  (whatever it is, the command has ended)
         # How the command ended is what its caller has to know first.
         failed = boundary.told(error)
@@ -284,12 +292,14 @@ def record(
     time_limit: float | None = None,
     while_running: Callable[[], None] | None = None,
     begun: Callable[[Path], None] | None = None,
+    max_size: int | None = None,
 ) -> tuple[Path, int]:
     """Run the command with the agent; returns the run directory and how the command ended.
 
     What the program prints passes through, or goes to the file ``printed``; then nothing is said of
     the run, and ``while_running`` is called now and then. ``begun`` is called with the run
-    directory before the command starts. ``time_limit``: see :func:`launch.run`.
+    directory before the command starts. ``max_size``: bytes of the run directory. ``time_limit``:
+    see :func:`launch.run`.
     """
     now = time.time()
     shown = output if output is not None else rundir.default_directory(words, now)
@@ -309,6 +319,7 @@ def record(
     shared = while_running is not None if printed is not None else sys.stdout.isatty()
     progress = Progress(console, run_dir, shared=shared)
 
+    bound = Bound(run_dir, max_size) if max_size is not None else None
     endings = Endings(run_dir, lambda words: console.print(words, soft_wrap=True, markup=False))
 
     def now_and_then() -> None:
@@ -319,6 +330,9 @@ def record(
                 endings.look()
         if while_running is not None:
             while_running()
+        if bound is not None:
+            with contextlib.suppress(OSError):
+                bound.look(time.monotonic())
 
     def at_end() -> None:
         with contextlib.suppress(OSError):
@@ -333,6 +347,8 @@ def record(
             detail=detail,
             scratch=scratch,
         )
+        if bound is not None:
+            environ |= bound.environment
         try:
             code = launch.run(
                 words,
@@ -387,10 +403,12 @@ def _show(
     html: Path | None,
     trace: Path | None,
     console: Console,
+    *,
+    quiet: bool = False,
 ) -> int:
     """Report on the run; returns 1 if a limit was broken, else 0.
 
-    ``code`` is the command's own exit code.
+    ``code`` is the command's own exit code. ``quiet``: nothing is printed that was not asked for.
 
     Raises:
         XladoctorError: Nothing was recorded, or the report cannot be written.
@@ -415,7 +433,8 @@ def _show(
     if html is not None or output_format == "html":
         report = with_page(report, read)
     width, color = terminal_options(output_file)
-    write(render(report, output_format, width=width, color=color), output_file)
+    if output_file is not None or not quiet:
+        write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:
         console.print(f"xladoctor: the report is in {output_file}", soft_wrap=True)
     if html is not None:
@@ -425,7 +444,8 @@ def _show(
         write_trace(report, trace)
         where = "open it in ui.perfetto.dev"
         console.print(f"xladoctor: the trace is {trace}: {where}", soft_wrap=True)
-    _say_next(run_dir, html, console)
+    if not quiet:
+        _say_next(run_dir, html, console)
     return _judge(limits, report)
 
 
