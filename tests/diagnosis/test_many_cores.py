@@ -108,3 +108,19 @@ def test_numbers_of_cores_that_are_free():
     free: dict[int, int] = {}
     assert [_next_free(free, number) for number in (0, 1, 0, 1, 5, 0, 4)] == [0, 1, 2, 3, 5, 4, 6]
     assert [_next_free(free, 0) for _ in range(3)] == [7, 8, 9]
+
+
+def test_what_every_host_has_written_down_is_one_finding(tmp_path):
+    for host in range(2):
+        run = host_run()
+        run.rows.append(
+            {"e": "divergence", "kind": "graphs", "t": 5.0, "message": "core 1 has another graph",
+             "what": "operations", "stopped": True, "groups": [[0], [1]], "cores": [1], "step": 9,
+             "site": run.site(40)}
+        )  # fmt: skip
+        for row in run.rows:
+            if row["e"] == "step" and host:
+                row["core"] += 2  # as the cores of one run are numbered
+        write_host(tmp_path / "run", tmp_path / f"of-{host}", run, host, hosts=2)
+    found = diagnosis.diagnose(runs.load([tmp_path / "run"]))
+    assert [one.code for one in found.findings].count("XLA410") == 1

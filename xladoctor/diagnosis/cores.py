@@ -59,8 +59,9 @@ def find(case: Case) -> Iterator[Finding]:
         failed = list(_failures(case.run))
         yield from failed
         yield from _deadlocks(case.run)
-        yield from _weight_divergences(case.run)
-        stopped = list(_divergences(case.run))
+        # Each host of a run has written down what its cores and those of the others came to.
+        yield from dict.fromkeys(_weight_divergences(case.run))
+        stopped = list(dict.fromkeys(_divergences(case.run)))
         yield from stopped
         if not failed and not stopped:
             yield from _different_graphs(case.run)

@@ -157,6 +157,13 @@ class Looked:
 
 
 def _listing(entries: Iterable[os.DirEntry[str]]) -> str:
-    names = sorted(f"{item.name}\0{item.is_dir()}" for item in entries)
+    names = sorted(f"{item.name}\0{_is_folder(item)}" for item in entries)
     text = "\0".join(names).encode("utf-8", "surrogatepass")
     return hashlib.sha256(text).hexdigest()[:32]
+
+
+def _is_folder(item: os.DirEntry[str]) -> bool:
+    try:
+        return item.is_dir()
+    except OSError:
+        return False  # a link to itself
