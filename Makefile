@@ -90,6 +90,14 @@ accuracy-reports: $(VENV)/.installed-dev  ## check report against labelled repor
 	@test -n "$(REPORTS)" || { echo "say where the labelled reports are: make accuracy-reports REPORTS=folder" >&2; exit 2; }
 	$(BIN)/python tests/accuracy/reports.py $(REPORTS)
 
+# Some hours on a busy machine; what has been measured before, of a program that has not changed, is
+# kept. BY=lint,run leaves verify out.
+BY ?= lint,run,verify
+
+.PHONY: accuracy-silent
+accuracy-silent: $(VENV)/.installed-dev  ## published silent faults, and healthy programs: what finds them, at which line
+	$(BIN)/python -m tests.accuracy.silent.run --by $(BY) --write
+
 .PHONY: accuracy-tpu
 accuracy-tpu: $(VENV)/.installed-dev  ## the TPU compiler's estimates against published peaks and training speeds (hours)
 	PYTHONPATH=. $(BIN)/python tests/accuracy/peaks.py --write

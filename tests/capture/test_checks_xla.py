@@ -84,7 +84,10 @@ def main(index, case):
     torch.manual_seed(0)
     model = Net(case).to(device)
     model.embed.requires_grad_(case not in ("frozen", "required"))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if case in ("narrow", "moving"):
+        model.to(torch.bfloat16)
+    trained = Net(case).parameters() if case == "stale" else model.parameters()
+    optimizer = torch.optim.SGD(trained, lr={"narrow": 1e-6, "moving": 5.0}.get(case, 0.1))
     if case == "seeded":
         torch_xla.manual_seed(3 + index)
     torch.manual_seed(100 + index)
@@ -101,7 +104,10 @@ def main(index, case):
         loss = F.cross_entropy(model(ids.to(device)), labels.to(device))
         logged = xm.all_reduce("sum", loss.detach(), scale=0.5)
         loss.backward()
-        xm.optimizer_step(optimizer)
+        if case == "stale":
+            optimizer.step()
+        else:
+            xm.optimizer_step(optimizer)
         torch_xla.sync()
 """
 
@@ -113,6 +119,7 @@ HEALTHY = (
     "ignored",
     "required",
     "own-rows",
+    "moving",
     "sharded-right",
 )
 FAULTY = {
@@ -125,6 +132,8 @@ FAULTY = {
     "plain-cut": "gradient-cut",
     "rows": "embedding",
     "labels": "labels",
+    "narrow": "updates",
+    "stale": "stale-optimizer",
 }
 
 

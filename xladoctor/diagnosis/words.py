@@ -26,6 +26,7 @@ _CODES = {
     "XLA214": ("compilation-cache-ineffective", Severity.WARNING),
     "XLA215": ("graph-captured-again", Severity.WARNING),
     "XLA301": ("no-step-boundary", Severity.ERROR),
+    "XLA305": ("optimizer-before-device", Severity.ERROR),
     "XLA310": ("step-end-without-work", Severity.INFO),
     "XLA316": ("parameter-without-gradient", Severity.WARNING),
     "XLA317": ("index-out-of-range", Severity.ERROR),
@@ -62,6 +63,7 @@ _CODES = {
     "XLA728": ("small-collectives", Severity.WARNING),
     "XLA729": ("refused-by-tpu-compiler", Severity.ERROR),
     "XLA730": ("device-memory-exceeded", Severity.ERROR),
+    "XLA732": ("lost-updates", Severity.WARNING),
 }
 
 

@@ -1,8 +1,8 @@
 """Published silent faults, and healthy programs: what lint, a run and verify say of each.
 
 ``python -m tests.accuracy.silent.run [--only NAME,...] [--by lint,run,verify] [--again]
-[--write]``: each program in a folder of its own, on two simulated cores. What has been measured of a program
-that has not changed since is not measured again (``--again``: it is). Results are kept in
+[--write]``: each program in a folder of its own, on two simulated cores. What has been measured of
+a program that has not changed since is not measured again (``--again``: it is). Results are kept in
 ``measured.json`` after every program, so that a run may be cut off; ``--write`` writes the page.
 Exit code 1 if fewer faults are found than ``GOAL``, or a healthy program is accused.
 """
@@ -184,8 +184,10 @@ def _xladoctor(path: Path, *words: str, folder: str | None = None) -> Any:
 
 
 def _last(text: str) -> str:
-    """The last line that xladoctor wrote, without this machine's paths."""
-    lines = [line for line in text.splitlines() if line.strip()]
+    """The last error, or line, that was written, without this machine's paths."""
+    lines = [line for line in text.splitlines() if line.strip() and "see it as a page" not in line]
+    errors = [line for line in lines if "Error: " in line]
+    lines = errors or lines
     said = lines[-1].removeprefix("xladoctor: ") if lines else "nothing was said"
     return said.replace(str(ROOT) + "/", "")
 

@@ -18,7 +18,8 @@ def main(index):
         left = F.normalize(model(x), dim=1)
         right = F.normalize(model(x + 0.1), dim=1)
         everyone = xm.all_gather(right)  # fault
-        wanted = torch.arange(len(x), device=device) + index * len(x)
+        own = torch.tensor([index * len(x)]).to(device)
+        wanted = torch.arange(len(x), device=device) + own
         loss = F.cross_entropy(left @ everyone.T, wanted)
         loss.backward()
         xm.optimizer_step(optimizer)

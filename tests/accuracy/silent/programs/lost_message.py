@@ -19,7 +19,7 @@ def main(index):
         loss.backward()
         xm.reduce_gradients(optimizer)
         kept = 0.0 if step == 3 and index == 1 else 1.0
-        model.body.weight.grad.mul_(torch.tensor(kept).to(device))  # fault
+        model.body.weight.grad.mul_(torch.tensor([kept]).to(device))  # fault
         optimizer.step()  # here
 
 

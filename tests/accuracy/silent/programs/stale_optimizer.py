@@ -2,7 +2,6 @@
 
 import torch
 import torch_xla
-import torch_xla.core.xla_model as xm
 import torch_xla.distributed.parallel_loader as pl
 from common import Net, shares
 from torch.nn import functional as F
@@ -18,7 +17,7 @@ def main(index):
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y)
         loss.backward()
-        xm.optimizer_step(optimizer)  # here
+        optimizer.step()  # here
 
 
 if __name__ == "__main__":
