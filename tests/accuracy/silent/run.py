@@ -39,21 +39,17 @@ def main() -> int:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     given = parser.parse_args()
-    table, measured = read_table(), read_measured()
+    table = read_table()
     for case in [*table["fault"], *table["healthy"]]:
         name = case["program"]
         if given.only and not any(one in name for one in given.only):
             continue
-        row = measured.setdefault(name, {})
-        if row.get("digest") != digest(name):
-            row.clear()
-            row["digest"] = digest(name)
         for by in given.by:
-            if by not in row or given.again:
-                row[by] = _ASK[by](path_of(name), case)
-                print(f"{name}: {by}: {document.in_short(row[by])}", flush=True)
-                text = json.dumps(measured, indent=1, sort_keys=True)
-                MEASURED.write_text(text + "\n", encoding="utf-8")
+            if given.again or by not in _known(read_measured(), name):
+                result = _ASK[by](path_of(name), case)
+                print(f"{name}: {by}: {document.in_short(result)}", flush=True)
+                _keep(name, by, result)
+    measured = read_measured()
     if given.write:
         PAGE.write_text(document.page(table, measured, marked), encoding="utf-8")
     found, accused = document.found(table, measured), document.accused(table, measured)
@@ -69,6 +65,19 @@ def read_table() -> dict[str, Any]:
 def read_measured() -> dict[str, Any]:
     """What has been measured so far, by program."""
     return json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
+
+
+def _known(measured: dict[str, Any], name: str) -> dict[str, Any]:
+    """What has been measured of a program as it is."""
+    row = measured.get(name, {})
+    return row if row.get("digest") == digest(name) else {"digest": digest(name)}
+
+
+def _keep(name: str, by: str, result: Any) -> None:
+    """Add a result to those that are there now: another run may have added some meanwhile."""
+    measured = read_measured()
+    measured[name] = {**_known(measured, name), by: result}
+    MEASURED.write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def path_of(name: str) -> Path:

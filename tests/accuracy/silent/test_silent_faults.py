@@ -1,4 +1,4 @@
-"""The page of published silent faults: written of what was measured, and of programs as they are."""
+"""The page of published silent faults, and the measured results that it is written of."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.accuracy.silent import document, run
 
 _FAULT = {"program": "some", "title": "a fault", "source": "issue", "codes": ["XLA303"]}
 _HEALTHY = {"program": "well"}
+_PARTS = {"step": 1, "way": "xla", "what": "loss", "row": 3, "because": None}
 _TABLE = {"fault": [_FAULT], "healthy": [_HEALTHY]}
 
 
@@ -57,7 +58,7 @@ def test_every_fault_is_marked_in_its_program_and_has_a_source():
         ({"run": {"cannot": "it failed"}}, []),
         ({"verify": {"equal": 4, "ways": ["cpu", "xla"]}}, []),
         (
-            {"verify": {"step": 1, "way": "xla", "what": "loss", "row": 3, "because": None}},
+            {"verify": _PARTS},
             ["some"],
         ),
         ({}, []),
@@ -73,7 +74,7 @@ def test_a_fault_is_found_by_its_own_finding_or_by_ways_that_part(row, wanted):
         ({"lint": [_finding("XLA101", "warning")]}, []),
         ({"run": [_finding("XLA101")]}, ["well"]),
         (
-            {"verify": {"step": 1, "way": "xla", "what": "loss", "row": 3, "because": None}},
+            {"verify": _PARTS},
             ["well"],
         ),
         ({"verify": {"cannot": "it is not deterministic"}}, []),
