@@ -53,6 +53,10 @@ class Net(nn.Module):
             h = self.drop(h)
         if case in ("noise", "seeded"):
             h = h + torch.randn_like(h)  # line noise
+        if case == "whole":
+            h = h - h.amax()  # line whole
+        if case == "by-row":
+            h = h - h.amax(dim=1, keepdim=True) + torch.amax(h, axis=0) + h.sum().amax()
         if case == "cut":
             h = xm.all_reduce("sum", h, scale=0.5)  # line cut
         if case == "plain-cut":
@@ -120,6 +124,7 @@ HEALTHY = (
     "required",
     "own-rows",
     "moving",
+    "by-row",
     "sharded-right",
 )
 FAULTY = {
@@ -133,6 +138,7 @@ FAULTY = {
     "rows": "embedding",
     "labels": "labels",
     "narrow": "updates",
+    "whole": "difference",
     "stale": "stale-optimizer",
 }
 

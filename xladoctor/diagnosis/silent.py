@@ -1,16 +1,18 @@
 """Training that is wrong without an error, as the checks of a simulated run have seen it.
 
 XLA305 an optimizer of weights that the model no longer has, XLA316 a parameter without gradient,
-XLA317 labels or indices out of range, XLA402 loaders that give every core the same samples, XLA433
-a collective that cuts the gradient off, XLA434 equal random numbers, XLA435 statistics that differ
-from core to core, XLA436 and XLA437 a sharded model clipped or saved as if each core had all
-of it, XLA732 weights that updates are too small to move.
+XLA317 labels or indices out of range, XLA322 results that are not PyTorch's, XLA402 loaders that
+give every core the same samples, XLA433 a collective that cuts the gradient off, XLA434 equal
+random numbers, XLA435 statistics that differ from core to core, XLA436 and XLA437 a sharded model
+that is clipped or saved as if each core had all of it, XLA732 weights that updates are too small to
+move.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor import catalogue
 from xladoctor.diagnosis.words import cores_text, finding, plural
 
 if TYPE_CHECKING:
@@ -248,6 +250,21 @@ def _statistics(rows: list[SilentRow]) -> Finding:
     )
 
 
+def _different(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    """The words are those of the table of differences, as the linter's."""
+    table = catalogue.table("differences")
+    name = rows[0].facts.get("operation")
+    known = next(row for row in table["difference"] if name in row.get("calls", ()))
+    version = str(table["torch_xla"]).rpartition(".")[0]
+    return finding(
+        "XLA322",
+        f"{known['why']} (measured on torch_xla {version})",
+        str(known["write"]),
+        at=place,
+        cores=_cores(rows),
+    )
+
+
 def _sharded_clip(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
     return finding(
         "XLA436",
@@ -277,6 +294,7 @@ _PLAIN: dict[str, Callable[[RunFacts, Location | None, list[SilentRow]], Finding
     "batches": _same_samples,
     "stale-optimizer": _stale,
     "updates": _lost_updates,
+    "difference": _different,
     "sharded-clip": _sharded_clip,
     "sharded-save": _sharded_save,
 }

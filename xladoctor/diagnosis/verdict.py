@@ -33,6 +33,7 @@ _MEANING = {
     "XLA316": "Part of the model gets no gradient",
     "XLA305": "Nothing is trained: the optimizer holds other weights",
     "XLA317": "Labels or indices are out of range",
+    "XLA322": "An operation gives another result than PyTorch's",
     "XLA436": "Each core clips by a norm of its own",
     "XLA437": "The checkpoint holds one core's share of the model",
     "XLA412": "The cores train different models",

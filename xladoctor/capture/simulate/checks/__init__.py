@@ -9,6 +9,7 @@ value of the device through the program's own counters, or raises into the progr
 ``indices``    labels and indices out of range, which XLA accepts
 ``buffers``    statistics of BatchNorm that differ from core to core
 ``batches``    loaders that give every core the same samples
+``differences``  operations that give something else than PyTorch does
 ``updates``    weights of few bits that no update moves
 ``shards``     a sharded model that is clipped or saved as if each core had all of it
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...agent.points import STEP
-from . import batches, buffers, draws, gradients, indices, shards, updates
+from . import batches, buffers, differences, draws, gradients, indices, shards, updates
 from .memory import Memory
 from .modules import Ran
 
@@ -51,6 +52,7 @@ def install(running: Running, *, several: bool) -> None:
             buffers.install(memory, ran)
     indices.install(memory)
     updates.install(memory)
+    differences.install(memory)
     if several:
         batches.install(memory)
         draws.install(memory)
