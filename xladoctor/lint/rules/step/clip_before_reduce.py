@@ -87,7 +87,8 @@ def _just_before(model: FileModel, reduce: CallSite, clip: CallSite) -> bool:
     return (
         reduce.function is clip.function
         and model.row(reduce.node) < model.row(clip.node)
-        and model.guards(reduce.node) == model.guards(clip.node)
+        and [guard.test for guard in model.guards(reduce.node)]
+        == [guard.test for guard in model.guards(clip.node)]
     )
 
 
