@@ -112,6 +112,10 @@ Examples:
     "--detail", type=click.Choice(("low", "normal", "high")), default="normal", show_default=True,
     help="How much to measure: low leaves out why graphs are new, high notes all lines always.",
 )  # fmt: skip
+@click.option(
+    "--check", "every_check", is_flag=True,
+    help="Also look for silent wrong results where it costs more: norms of clips, all indices.",
+)  # fmt: skip
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def profile(ctx: click.Context, /, **options: Any) -> None:
@@ -147,6 +151,7 @@ def _profile(
     max_hbm: int | None,
     hang_timeout: float | None,
     detail: str,
+    every_check: bool,
 ) -> int:
     limits = gating.read_budget(budget) if budget is not None else gating.Gates()
     limits = limits.override(
@@ -166,7 +171,11 @@ def _profile(
     check(words, simulate_cores)
     _check_writable(html, trace, output_file)
     console = Console(stderr=True, highlight=False)
-    run_dir, code = record(words, simulate_cores, output, force, hang_timeout, detail, console)
+    if every_check and simulate_cores is None:
+        raise UsageError("--check looks at simulated cores: give --simulate-cores N too")
+    run_dir, code = record(
+        words, simulate_cores, output, force, hang_timeout, detail, console, check=every_check
+    )
     refused = rundir.refused(run_dir)
     if refused is not None:
         raise UsageError(refused)
@@ -247,6 +256,8 @@ def record(
     printed: IO[bytes] | None = None,
     time_limit: float | None = None,
     while_running: Callable[[], None] | None = None,
+    *,
+    check: bool = False,
 ) -> tuple[Path, int]:
     """Run the command with the agent; returns the run directory and how the command ended.
 
@@ -292,6 +303,7 @@ def record(
             hang_timeout=hang_timeout,
             detail=detail,
             scratch=scratch,
+            check=check,
         )
         try:
             code = launch.run(

@@ -1,11 +1,12 @@
 """Training that is wrong without an error, as the checks of a simulated run have seen it.
 
-XLA305 an optimizer of weights that the model no longer has, XLA316 a parameter without gradient,
+XLA303 norms that differ from core to core, XLA305 an optimizer of weights that the model no longer
+has, XLA316 a parameter without gradient,
 XLA317 labels or indices out of range, XLA322 results that are not PyTorch's, XLA402 loaders that
 give every core the same samples, XLA433 a collective that cuts the gradient off, XLA434 equal
 random numbers, XLA435 statistics that differ from core to core, XLA436 and XLA437 a sharded model
-that is clipped or saved as if each core had all of it, XLA732 weights that updates are too small to
-move.
+that is clipped or saved as if each core had all of it, XLA448 samples that are shared out wrongly,
+XLA732 weights that updates are too small to move.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ _SHARE_OUT = (
     "give it sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
     "rank=xr.global_ordinal())"
 )
+_REDUCE_FIRST = "xm.reduce_gradients(optimizer), then clip, then the plain optimizer.step()"
+_OF_THE_CORES = "num_replicas=xr.world_size(), rank=xr.global_ordinal()"
 _EVERY_SHARD = (
     "save on every core, with master_only=False, the core's number in the path and "
     "model.get_shard_metadata() beside the state dict"
@@ -250,6 +253,32 @@ def _statistics(rows: list[SilentRow]) -> Finding:
     )
 
 
+def _other_norms(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    facts = rows[0].facts
+    least, most = (float(str(facts.get(name, 0.0))) for name in ("least", "most"))
+    return finding(
+        "XLA303",
+        f"clip_grad_norm_ returned {least:.4g} on one core and {most:.4g} on another (step "
+        f"{_number(rows[0], 'at')}): each core clips its own gradients, before they are reduced",
+        _REDUCE_FIRST,
+        at=place,
+    )
+
+
+def _shared_out_wrongly(run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    row = rows[0]
+    twice, never, length = (_number(row, name) for name in ("twice", "never", "length"))
+    said = [f"{plural(never, 'sample')} of {length} to nobody"] if never else []
+    said += [f"{plural(twice, 'sample')} more than once"] if twice else []
+    return finding(
+        "XLA448",
+        f"the samplers of {cores_text(run.cores, run.cores)} give {' and '.join(said)} in an epoch",
+        _OF_THE_CORES,
+        at=place,
+        cores=run.cores,
+    )
+
+
 def _different(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
     """The words are those of the table of differences, as the linter's."""
     table = catalogue.table("differences")
@@ -295,6 +324,8 @@ _PLAIN: dict[str, Callable[[RunFacts, Location | None, list[SilentRow]], Finding
     "stale-optimizer": _stale,
     "updates": _lost_updates,
     "difference": _different,
+    "samples": _shared_out_wrongly,
+    "norms": _other_norms,
     "sharded-clip": _sharded_clip,
     "sharded-save": _sharded_save,
 }
