@@ -58,6 +58,7 @@ format: $(VENV)/.installed-dev  ## put the code into form
 bench: $(VENV)/.installed-dev  ## what watching and simulating cost, as ratios; how fast a large log is read
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/cost_of_hooks.py
 	$(BIN)/python tests/benchmarks/cost_per_step.py
+	$(BIN)/python tests/benchmarks/cost_of_checks.py
 	$(BIN)/python tests/benchmarks/cost_of_watching.py
 	$(BIN)/python tests/benchmarks/read_reports.py
 	$(BIN)/python tests/benchmarks/simulated_cores.py
