@@ -53,6 +53,11 @@ class Example:
     source: str
     row: int
 
+    @property
+    def unmarked(self) -> str:
+        """Its source without the ``# error: [CODE]`` comments of the tests."""
+        return _MARK.sub("", self.source)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Page:
@@ -68,6 +73,7 @@ class Page:
         found_by: "lint", "profile" and/or "report".
         summary: One line for tables.
         default: Whether it is on without being selected.
+        default_for: Members of the family of devices (``--target``) for which it is on anyway.
         select: The shortest beginning of its code that selects it ("XLA85": not ``ALL``, not
             "XLA8"); "" if any beginning does.
         text: The whole page, Markdown.
@@ -94,6 +100,7 @@ class Page:
     needed_to_run: bool = False
     changes_numbers: bool = False
     same_problem_as: tuple[str, ...] = ()
+    default_for: tuple[str, ...] = ()
 
     @property
     def examples(self) -> tuple[Example, ...]:
@@ -192,6 +199,12 @@ def page(code: str) -> Page:
     raise UsageError(f"there is no rule {code!r}; {advice}")
 
 
+def url_of(code: str, name: str) -> str:
+    """Where the page of a rule can be read; asks for no page that comes with xladoctor."""
+    own = _registered.get(code)
+    return PAGE_URL.format(stem=f"{code}-{name}") if own is None else own.url
+
+
 def suggestion(text: str) -> str:
     """Which rule was meant by what is no code and no name: "did you mean XLA101 (...)?", or "".
 
@@ -282,11 +295,12 @@ def parse_page(filename: str, text: str) -> Page:
             default=facts.get("default", True),
             select=facts.get("select", ""),
             text=text,
-            url=PAGE_URL.format(stem=stem),
+            url=url_of(facts["code"], facts["name"]),
             per_step=facts.get("per_step", False),
             needed_to_run=facts.get("needed_to_run", False),
             changes_numbers=facts.get("changes_numbers", False),
             same_problem_as=tuple(facts.get("same_problem_as", ())),
+            default_for=tuple(facts.get("default_for", ())),
         )
     except (KeyError, ValueError) as error:
         raise CatalogueError(

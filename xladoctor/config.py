@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FILENAMES = (".xladoctor.toml", "xladoctor.toml", "pyproject.toml")
+#: The members of the family of devices, as ``rules/tables/devices.toml`` names them.
+TARGETS = ("torch_xla", "torch_tpu", "torch_neuron", "torchax")
 OUTPUT_FORMATS = ("full", "concise", "json", "github", "gitlab", "junit", "sarif")
 
 _TABLES = ("lint", "profile", "report")
@@ -33,7 +35,7 @@ _LISTS = (
 )  # fmt: skip
 _WORDS = ("exclude", "extend-exclude", "plugins")  # lists of something else than codes
 _FLAGS = ("force-exclude", "respect-gitignore")
-_TEXTS = ("output-format", "target-torch-xla", "baseline", "cache-dir", "library")
+_TEXTS = ("output-format", "target", "target-torch-xla", "baseline", "cache-dir", "library")
 _KEYS = (*_LISTS, *_FLAGS, *_TEXTS, "per-file-ignores")
 _SELECTOR = re.compile(r"^(ALL|XLA\d{0,3}|(?!XLA|ALL)[A-Z]{2,12}\d{0,4})$")
 
@@ -52,6 +54,8 @@ class Settings:
         force_exclude: Leave them out even if they are given by name.
         respect_gitignore: Leave out what ``.gitignore`` leaves out.
         output_format: One of ``OUTPUT_FORMATS``.
+        target: Member of the family of devices that the code is for, such as "torch_tpu"; None to
+            tell it by imports and devices.
         target_torch_xla: Version to lint for, such as "2.9"; None for the newest known.
         baseline: File with the findings that are known already.
         cache_dir: Folder for what was found before, relative to the file's.
@@ -71,6 +75,7 @@ class Settings:
     force_exclude: bool = False
     respect_gitignore: bool = True
     output_format: str = "full"
+    target: str | None = None
     target_torch_xla: str | None = None
     baseline: str | None = None
     cache_dir: str | None = None
@@ -252,6 +257,8 @@ def _checked(path: Path, key: str, value: object) -> Any:
         raise UsageError(f"{origin} must be a string")
     if key == "output-format" and value not in OUTPUT_FORMATS:
         raise UsageError(f"{origin} is {value!r}: choose from {', '.join(OUTPUT_FORMATS)}")
+    if key == "target" and value not in TARGETS:
+        raise UsageError(f"{origin} is {value!r}: choose from {', '.join(TARGETS)}")
     if key == "target-torch-xla":
         version(value, origin)
     return value

@@ -3,6 +3,7 @@
 ``XladoctorError``
     |-- ``UsageError``      a flag, path or setting the user gave cannot be used
     |-- ``SourceError``     a file or run directory cannot be read
+    |   `-- ``StorageError``  a storage refuses, throttles or does not answer
     |-- ``MissingExtra``    an optional package is not installed
     `-- ``CatalogueError``  the installation's own rule pages are missing or malformed
 
@@ -25,6 +26,10 @@ class UsageError(XladoctorError):
 
 class SourceError(XladoctorError):
     """A file, a report or a run directory cannot be read."""
+
+
+class StorageError(SourceError):
+    """A storage (a bucket, a shared folder) refuses, throttles or does not answer."""
 
 
 class CatalogueError(XladoctorError):

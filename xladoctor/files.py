@@ -45,6 +45,15 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
     return data
 
 
+def read_settings(path: str | Path) -> bytes:
+    """The bytes of a regular file that people wrote; see :func:`read_bytes`.
+
+    Raises:
+        OSError: As there.
+    """
+    return read_bytes(path, LARGEST_SETTINGS)
+
+
 def unpacked(path: str | Path) -> bytes:
     """What a file packed by zlib holds, a graph of a run.
 

@@ -10,9 +10,10 @@ import functools
 import html
 from typing import TYPE_CHECKING, Any
 
-from xladoctor import diagnosis, readings, visible
+from xladoctor import diagnosis, visible
 from xladoctor.columns import TABLES, Column
 from xladoctor.errors import MissingExtra, UsageError
+from xladoctor.store import runs as store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ def load_run(*paths: str | Path) -> RunTables:
         SourceError: One of them cannot be read.
         UsageError: None is given.
     """
-    read = readings.load([str(path) for path in paths])
+    read = store.load([str(path) for path in paths])
     return RunTables(diagnosis.diagnose(read))
 
 

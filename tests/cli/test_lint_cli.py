@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from xladoctor import catalogue
-from xladoctor.cli import lint_command
 from xladoctor.cli.app import main
 from xladoctor.lint import rules as registry
+from xladoctor.lint import run as runner
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKEN = "print 'loss'\n"
@@ -254,14 +254,14 @@ def test_a_file_that_changes_meanwhile_is_left_alone(lint, project, monkeypatch)
     path = project / "a.py"
     path.write_text(CODE)
     (project / "b.py").write_text(CODE)
-    files = lint_command.runner.lint_files
+    files = runner.lint_files
 
     def slow(*arguments):
         results = list(files(*arguments))
         path.write_text(CODE + "# typed just now\n")
         return results
 
-    monkeypatch.setattr(lint_command.runner, "lint_files", slow)
+    monkeypatch.setattr(runner, "lint_files", slow)
     code, _, err = lint("--fix")
     assert code == 2
     assert "a.py: changed while it was linted" in err

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import hmac
+import contextlib
 import json
+import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from xladoctor.cli.app import main
 from xladoctor.lint import engine, linking, run
-from xladoctor.lint.cache import Cache
+from xladoctor.lint import looked as looking
+from xladoctor.lint.cache import NAME, Cache
 from xladoctor.lint.contents import Files
 from xladoctor.lint.engine import LintOptions
 from xladoctor.lint.run import Plan
+from xladoctor.lint.store import Store
 
 TRAIN = """
     import torch
@@ -37,13 +42,21 @@ TODAY = 20_000
 SECRET = b"mine"
 
 
-def opened(path):
-    return json.loads(path.read_bytes().partition(b"\n")[2])
+def entries(folder="kept"):
+    """What is kept, by key."""
+    with contextlib.closing(sqlite3.connect(Path(folder, NAME))) as opened:
+        return {
+            key: json.loads(text) for key, text in opened.execute("SELECT key, value FROM entries")
+        }
 
 
-def sealed(document, secret):
-    text = json.dumps(document).encode()
-    return hmac.new(secret, text, "sha256").hexdigest().encode() + b"\n" + text
+def keep(changed, secret=SECRET, folder="kept"):
+    """Keep other values, as somebody with that secret would."""
+    store = Store(Path(folder, NAME), TODAY, secret)
+    for key, value in changed.items():
+        store.put(key, value)
+    store.save()
+    store.close()
 
 
 @pytest.fixture
@@ -157,17 +170,67 @@ def test_fixes_are_made_from_what_the_file_holds(project, linted):
     assert "XLA802" in {item.code for item in lint("train.py")}
 
 
+def _as_text(text):
+    def spoil(path):
+        path.write_bytes(text)
+
+    return spoil
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _overwritten(path):
+    data = bytearray(path.read_bytes())
+    data[200:-200] = b"\xa5" * (len(data) - 400)
+    path.write_bytes(bytes(data))
+
+
+def _of_another_form(path):
+    path.unlink()
+    with contextlib.closing(sqlite3.connect(path)) as opened:
+        opened.executescript(
+            "CREATE TABLE entries (key TEXT, value TEXT); INSERT INTO entries VALUES ('a', 'b')"
+        )
+
+
+def _with_a_trigger(path):
+    with contextlib.closing(sqlite3.connect(path)) as opened:
+        opened.executescript(
+            "CREATE TRIGGER theirs AFTER INSERT ON entries BEGIN DELETE FROM entries; END"
+        )
+
+
+def _as_a_view(path):
+    path.unlink()
+    with contextlib.closing(sqlite3.connect(path)) as opened:
+        opened.executescript(
+            "CREATE VIEW entries AS SELECT 'a' AS key, 1 AS day, x'00' AS seal, '{}' AS value"
+        )
+
+
+def _with_values_of_other_types(path):
+    with contextlib.closing(sqlite3.connect(path)) as opened:
+        opened.executescript("UPDATE entries SET value = 3, seal = 'x', day = 'never'")
+
+
+def _as_a_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.parametrize(
-    "text",
+    "spoil",
     [
-        "", "{", "[]", "null", '{"results": 3, "facts": {}}', '{"results": {"a": 1}, "facts": []}',
-        "\x00\xff", "[" * 100_000,
+        *map(_as_text, (b"", b"{", b"\x00\xff", b"SQLite format 3\x00", b"[" * 100_000)),
+        _cut, _overwritten, _of_another_form, _with_a_trigger, _as_a_view,
+        _with_values_of_other_types, _as_a_pipe,
     ],
 )  # fmt: skip
-def test_a_cache_that_is_broken_is_as_good_as_none(project, linted, text):
+def test_a_cache_that_is_broken_is_as_good_as_none(project, linted, spoil):
     first = lint()
-    [path] = (project / "kept").glob("lint-*.json")
-    path.write_text(text)
+    spoil(project / "kept" / NAME)
     linted()
     assert lint() == first
     assert linted() == ALL
@@ -178,17 +241,19 @@ def test_a_cache_that_is_broken_is_as_good_as_none(project, linted, text):
 @pytest.mark.parametrize("spoil", ["found", "severity", "row"])
 def test_an_entry_that_is_broken_is_found_anew(project, linted, spoil):
     first = lint()
-    [path] = (project / "kept").glob("lint-*.json")
-    document = opened(path)
-    for entry in document["results"].values():
+    changed = {}
+    for key, entry in entries().items():
+        if "modules" in entry:
+            continue
         if spoil == "found":
-            entry["found"] = {"other.py": []}
-        for finding in (item for items in entry["found"].values() for item in items):
+            entry = {"other.py": []}
+        for finding in (item for items in entry.values() for item in items):
             if spoil == "severity":
                 finding["severity"] = "dreadful"
             elif spoil == "row":
                 del finding["locations"][0]["row"]
-    path.write_bytes(sealed(document, SECRET))
+        changed[key] = entry
+    keep(changed)
     linted()
     assert lint() == first
     assert linted() != []
@@ -196,16 +261,37 @@ def test_an_entry_that_is_broken_is_found_anew(project, linted, spoil):
 
 def test_a_cache_of_another_user_hides_nothing(project, linted):
     first = lint()
-    [path] = (project / "kept").glob("lint-*.json")
-    document = opened(path)
-    for entry in document["results"].values():
-        entry["found"] = {name: [] for name in entry["found"]}
+    real = entries()
+    nothing = {
+        key: entry if "modules" in entry else {name: [] for name in entry}
+        for key, entry in real.items()
+    }
     linted()
-    for data in (sealed(document, b"theirs"), json.dumps(document).encode(),
-                 path.read_bytes()[:65] + json.dumps(document).encode()):  # fmt: skip
-        path.write_bytes(data)
-        assert lint() == first
-        assert linted() == ALL
+    keep(nothing, b"theirs")
+    assert lint() == first
+    assert linted() == ALL
+    # A value of ours that was sealed for another key is none either.
+    lint("tools.py", "train.py", plan=Plan(LintOptions(codes=frozenset())))
+    with contextlib.closing(sqlite3.connect(project / "kept" / NAME)) as opened, opened:
+        nothing = 'FROM entries WHERE CAST(value AS TEXT) = \'{"tools.py":[],"train.py":[]}\''
+        opened.execute(f"CREATE TEMP TABLE one AS SELECT seal, value {nothing}")
+        opened.execute("UPDATE entries SET (seal, value) = (SELECT seal, value FROM one)")
+    linted()
+    assert lint() == first
+    assert linted() == ALL
+
+
+def test_a_link_in_the_place_of_the_store_is_not_followed(project):
+    """Neither to a file that would be written, nor to one that would be taken for damaged."""
+    theirs = project / "theirs"
+    for ending in ("", "-journal", "-wal", "-shm"):
+        (project / "kept").mkdir(exist_ok=True)
+        (project / "kept" / NAME).unlink(missing_ok=True)
+        theirs.write_bytes(b"dear to me")
+        (project / "kept" / f"{NAME}{ending}").symlink_to(theirs)
+        lint()
+        assert theirs.read_bytes() == b"dear to me"
+        assert entries()
 
 
 def test_a_user_without_a_folder_of_settings_keeps_nothing(project, capsys, monkeypatch, linted):
@@ -254,7 +340,7 @@ def test_a_link_of_the_clone_for_the_cache_is_not_followed(project, capsys):
 def test_the_folder_hides_itself_from_git_and_holds_no_halves(project):
     lint()
     assert (project / "kept" / ".gitignore").read_text() == "*\n"
-    assert {path.name[:5] for path in (project / "kept").iterdir()} == {".giti", "lint-"}
+    assert {path.name for path in (project / "kept").iterdir()} == {".gitignore", NAME}
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing(project, linted):
@@ -268,8 +354,7 @@ def test_what_nobody_asks_for_is_dropped(project):
     lint("alone.py")
     lint("train.py", today=TODAY + 20)
     lint("tools.py", today=TODAY + 40)
-    [path] = (project / "kept").glob("lint-*.json")
-    names = [name for entry in opened(path)["results"].values() for name in entry["found"]]
+    names = [name for entry in entries().values() if "modules" not in entry for name in entry]
     assert sorted(names) == ["tools.py", "train.py"]
 
 
@@ -306,10 +391,10 @@ def test_the_flags(project, capsys, linted):
     main(["lint", "alone.py", "--no-cache", "--cache-dir", "elsewhere"])
     assert not (project / "elsewhere").exists()
     main(["lint", "alone.py", "--cache-dir", "elsewhere"])
-    assert list((project / "elsewhere").glob("lint-*.json"))
+    assert entries("elsewhere")
     (project / "xladoctor.toml").write_text('cache-dir = "sub/cache"\n')
     main(["lint", "alone.py"])
-    assert list((project / "sub" / "cache").glob("lint-*.json"))
+    assert entries("sub/cache")
 
 
 def test_a_run_in_which_nothing_changed_loads_no_parser(project):
@@ -329,7 +414,6 @@ def test_a_run_in_which_nothing_changed_loads_no_parser(project):
 
 
 def test_two_runs_at_once_harm_nothing(project):
-    """Each replaces the whole store by its own: what is there is always one of them, complete."""
     command = [
         *(sys.executable, "-m", "xladoctor", "lint", "--isolated", "--output-format=json"),
         *("--cache-dir=kept", "."),
@@ -340,8 +424,138 @@ def test_two_runs_at_once_harm_nothing(project):
     said = {process.communicate()[0] for process in running}
     assert [process.returncode for process in running] == [1, 1, 1]
     assert len(said) == 1
-    [path] = (project / "kept").glob("lint-*.json")
-    assert opened(path)["results"]
-    assert not list((project / "kept").glob(".lint-*"))
+    assert entries()
+    assert {path.name for path in (project / "kept").iterdir()} == {".gitignore", NAME}
     after = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert {after.stdout} == said
+
+
+# Whole runs
+
+PROJECT = {
+    "train.py": textwrap.dedent(TRAIN),
+    "tools.py": TOOLS,
+    "alone.py": "import torch_xla.core.xla_model as xm\nt = xm.xla_device()\n",
+    "pkg/__init__.py": "",
+    "pkg/steps.py": "import torch_xla\nfrom tools import accuracy\n\ndevice = torch_xla.device()\n",
+    "old/legacy.py": "import torch_xla.core.xla_model as xm\nt = xm.xla_device()\n",
+}
+LINES = ("xm.mark_step()", "x = 1", "# nothing", "import tools", "from pkg import steps", "(")
+
+
+def said(capsys, *flags):
+    code = main(["lint", "--output-format", "json", *flags])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def _change(project, random):
+    """One thing that people do to a folder."""
+    files = sorted(path for path in project.rglob("*.py") if "old" not in path.parts)
+    path = random.choice(files)
+    match random.randrange(9):
+        case 0 | 1 | 2:
+            with path.open("a") as stream:
+                stream.write(random.choice(LINES) + "\n")
+        case 3:
+            name = str(path.relative_to(project))
+            path.write_text(PROJECT.get(name, ""))
+        case 4:
+            new = project / random.choice(["tools.py", "pkg/tools.py", "new.py", "pkg/more/a.py"])
+            new.parent.mkdir(exist_ok=True)
+            new.write_text(random.choice(list(PROJECT.values())))
+        case 5 if len(files) > 2:
+            path.unlink()
+        case 6:
+            ignored = random.choice(["tools.py\n", "old/\n", "# none\n"])
+            (project / random.choice([".gitignore", "pkg/.gitignore"])).write_text(ignored)
+        case 7:
+            ignore = random.choice(['["XLA8"]', '["XLA101"]', "[]"])
+            place = random.choice(["xladoctor.toml", "pkg/xladoctor.toml", "old/.xladoctor.toml"])
+            (project / place).write_text(f"ignore = {ignore}\n")
+        case _:
+            names = ["xladoctor.toml", "pkg/xladoctor.toml", "old/.xladoctor.toml", ".gitignore"]
+            (project / random.choice(names)).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("coarsest", [-(10**19), 2 * 10**9])
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_changes_a_kept_run_says_what_a_new_one_says(
+    tmp_path, monkeypatch, capsys, coarsest, seed
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(looking, "COARSEST", coarsest)
+    (tmp_path / ".git").mkdir()
+    for name, text in PROJECT.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    random = Random(seed)
+    for _ in range(12):
+        for _ in range(random.randrange(1, 3)):
+            _change(tmp_path, random)
+        kept = said(capsys, "--cache-dir", "kept", ".")
+        assert kept == said(capsys, "--no-cache", ".")
+        assert kept == said(capsys, "--cache-dir", "kept", ".")
+
+
+def test_a_run_in_which_nothing_changed_reads_no_file(project, capsys, monkeypatch):
+    monkeypatch.setattr(looking, "COARSEST", -(10**19))
+    (project / "xladoctor.toml").write_text("")
+    (project / ".xladoctor").mkdir()
+    first = said(capsys, ".")
+    monkeypatch.setattr(looking, "load", lambda name: pytest.fail(f"{name} was read"))
+    monkeypatch.setattr(
+        "xladoctor.lint.discovery.discover", lambda *_: pytest.fail("files were looked for")
+    )
+    assert said(capsys, ".") == first
+    assert first[0] == 1
+
+
+def test_what_changed_just_before_a_run_is_read_again(project, capsys, monkeypatch):
+    """Two changes within one tick of a coarse clock leave the same size and times."""
+    Path("alone.py").write_text("import torch_xla\nprint(1)\n")
+    first = said(capsys, "--cache-dir", "kept", "alone.py")
+    Path("alone.py").write_text("import torch_xla\nprint(2\n\n")
+    real = looking.stamp_of
+    frozen = real("alone.py")
+    monkeypatch.setattr(
+        looking, "stamp_of", lambda path: frozen if str(path) == "alone.py" else real(path)
+    )
+    assert said(capsys, "--cache-dir", "kept", "alone.py") != first
+
+
+def test_a_kept_run_shows_the_lines_of_its_findings(project, capsys, monkeypatch):
+    monkeypatch.setattr(looking, "COARSEST", -(10**19))
+    for flags in ([], ["--output-format", "concise"], ["--statistics"]):
+        results = []
+        for _ in range(3):
+            code = main(["lint", "--cache-dir", "kept", *flags, "."])
+            results.append((code, *capsys.readouterr()))
+        assert results[0] == results[1] == results[2]
+        assert "XLA101" in results[0][1]
+
+
+def test_plugins_of_folders_inside_are_no_part_of_a_kept_run(project, capsys):
+    (project / "sub").mkdir()
+    (project / "sub" / "b.py").write_text("import torch_xla\n")
+    (project / "xladoctor.toml").write_text("")
+    for ignore in ('["XLA8"]', "[]", '["XLA"]'):
+        (project / "sub" / "xladoctor.toml").write_text(f"ignore = {ignore}\n")
+        kept = said(capsys, "--cache-dir", "kept", ".")
+        assert kept == said(capsys, "--no-cache", ".")
+
+
+def test_a_run_keeps_what_it_stands_for(project):
+    """What whole runs answer is not asked for: it is still there after a month of them."""
+
+    def run_at(day):
+        cache = Cache(Path("kept"), day, SECRET)
+        run_ = cache.run(["."], 2**62)
+        if run_.found() is None:
+            paths = [Path(name) for name in ALL]
+            list(run.lint_files(paths, Plan(LintOptions()), 1, None, cache, run_))
+        cache.save()
+
+    for day in range(0, 60, 20):
+        run_at(TODAY + day)
+    assert sum("modules" in entry for entry in entries().values()) == len(ALL)

@@ -284,3 +284,35 @@ def test_packages_that_the_library_answers_are_not_modelled(lint):
     assert lint(**files, torch_xla__core__xla_model=own) == lint(train=program)
     groups = linking.groups(["train.py"])
     assert [group.names for group in groups] == [("train.py",)]
+
+
+@pytest.mark.parametrize("shown", ["", "            self.board.show(loss)\n"])
+def test_a_time_is_taken_around_a_step_in_another_file(lint, shown):
+    """What may read comes after the work as they run: lines of other files say nothing of that."""
+    base = """
+        import torch_xla
+
+        class Trainer:
+            def run_step(self):
+                self.board.flush(self.optimizer)
+                self.optimizer.step()
+                torch_xla.sync()
+    """
+    train = """
+        import time
+        import torch_xla
+        from base import Trainer
+
+        class Timed(Trainer):
+            def train(self, loader):
+                begun = time.time()
+                loss = self.model(loader)
+                self.run_step()
+        SHOWN
+                print(time.time() - begun)
+    """
+    train = textwrap.dedent(train).replace("SHOWN\n", shown)
+    found = lint(base=base, train=train)
+    assert [place for place in found if place[2] == "XLA112"] == (
+        [] if shown else [("train.py", 11, "XLA112")]
+    )

@@ -73,7 +73,7 @@ def test_good_block_is_silent(page, example):
 @pytest.mark.parametrize(("page", "bad", "fixed"), _fixed_pairs())
 def test_fixed_block_is_what_the_fix_makes(page, bad, fixed):
     done = fixes.fix(
-        bad.source.encode(), "page.py", lambda source: _lint(source.text, page.code), unsafe=True
+        bad.unmarked.encode(), "page.py", lambda source: _lint(source.text, page.code), unsafe=True
     )
     assert done.data.decode() == fixed.source
     assert done.stable
@@ -86,7 +86,7 @@ _NO_ROW_ENDS = "# one \x0c two \u2028 three \x85 four\n"
 @pytest.mark.parametrize(("page", "bad", "fixed"), _fixed_pairs())
 def test_a_fix_counts_rows_as_python_does(page, bad, fixed):
     done = fixes.fix(
-        (_NO_ROW_ENDS + bad.source).encode(), "page.py",
+        (_NO_ROW_ENDS + bad.unmarked).encode(), "page.py",
         lambda source: _lint(source.text, page.code), unsafe=True,
     )  # fmt: skip
     assert done.data.decode() == _NO_ROW_ENDS + fixed.source
@@ -98,7 +98,7 @@ def test_fix_of_the_page_is_the_fix_of_the_rule(page):
         finding.fix.applicability.value
         for example in page.examples
         if example.kind == "bad"
-        for finding in _lint(example.source, page.code).findings
+        for finding in _lint(example.unmarked, page.code).findings
         if finding.fix is not None
     }
     if page.fix == "safe":

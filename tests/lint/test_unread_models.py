@@ -31,6 +31,86 @@ class XLALlava(LlavaForConditionalGeneration):
         return out
 model = XLALlava({}).to(xm.xla_device())
 """,
+    "parameters that are moved and called": """\
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+def train(encoder, critic, loader, optimizer):
+    device = torch_xla.device()
+    encoder.to(device)
+    critic = critic.to(device)
+    for images, _ in pl.MpDeviceLoader(loader, device):
+        mean, scale = encoder(images)
+        posterior = torch.distributions.Normal(mean, scale)  # !XLA109
+        score = critic(posterior.rsample())
+        score.backward()
+        optimizer.step()
+        print(score.item())  # !XLA101
+""",
+    "attributes that are moved and called": """\
+import torch_xla
+import torch_xla.core.xla_model as xm
+class Runner:
+    def __init__(self, encoder, features, adam, data):
+        self.device = torch_xla.device()
+        self.encoder = encoder.to(self.device)
+        self.features = features
+        self.features.to(self.device)
+        self.adam, self.data = adam, data
+    def fit(self):
+        for x, y in self.data:
+            mean, scale = self.encoder(self.features(x.to(self.device)))
+            gap = (mean - scale).pow(2).mean()
+            gap.backward()
+            xm.optimizer_step(self.adam)
+            print(gap.item())  # !XLA101
+""",
+    "agent whose networks are moved where they are kept": """\
+import torch
+import torch_xla
+class Agent:
+    def __init__(self, policy, critic, data):
+        self.device = torch_xla.device()
+        self.pi, self.data = policy.to(self.device), data
+        self.opt = torch.optim.Adam([*self.pi.parameters()], lr=1e-3)
+    @torch.no_grad()
+    def act(self, seen):
+        seen = torch.as_tensor(seen, device=self.device)
+        choice = torch.distributions.Categorical(logits=self.pi(seen))  # !XLA109
+        return choice.sample().cpu().numpy()  # !XLA101
+    def learn(self, env, steps):
+        seen = env.reset()
+        for step in range(steps):
+            seen = env.step(self.act(seen))
+            loss, facts = self.loss([part.to(self.device) for part in self.data[step]])
+            self.opt.zero_grad()
+            loss.backward()
+            self.opt.step()
+            torch_xla.sync()
+    def loss(self, batch):
+        seen, action, gain = batch
+        chosen = self.pi(seen).log_softmax(-1).gather(1, action)
+        kl = (chosen.exp() * chosen).sum()
+        if kl > 0.2:  # !XLA104
+            return kl, {"kl": float(kl)}  # !XLA102
+        return -(chosen * gain).mean(), {"kl": kl.item()}  # !XLA101
+""",
+    "prepared by Accelerate, whatever made it": """\
+import torch
+import torch_xla.core.xla_model as xm
+from accelerate import Accelerator
+from project import build
+def main(args):
+    accelerator = Accelerator()
+    model, opt, dl = build(args)
+    model, opt, dl = accelerator.prepare(model, opt, dl)
+    for step, batch in enumerate(dl):
+        loss = model(**batch).loss
+        accelerator.backward(loss)
+        opt.step()
+        opt.zero_grad()
+        kept = batch["labels"][batch["labels"] != -100]  # !XLA202
+""",
     "module called by hot loop": """\
 import torch
 from torch import nn

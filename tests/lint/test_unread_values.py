@@ -36,6 +36,22 @@ class Trainer:
             xm.optimizer_step(self.opt, barrier=True)
             print(loss.item())  # !XLA101
 """,
+    "facts in a dict() by keyword": """\
+HEAD
+def fit(net, dl, opt):
+    device = xm.xla_device()
+    net = net.to(device)
+    for x, y in pl.MpDeviceLoader(dl, device):
+        z = net(x)
+        facts = dict(gap=F.mse_loss(z, y), count=3)
+        facts["gap"].backward()
+        xm.optimizer_step(opt)
+        if facts["gap"] > 3:  # !XLA104
+            continue
+        both = dict(facts, **facts)
+        for key, value in both.items():
+            print(key, value.item())  # !XLA101
+""",
     "device if given else": """\
 HEAD
 class Engine:

@@ -23,6 +23,7 @@ _COMMANDS = {
     "plan": "xladoctor.cli.plan:plan",
     "verify": "xladoctor.cli.verify:verify",
     "compare": "xladoctor.cli.compare:compare",
+    "compact": "xladoctor.cli.compact:compact",
     "treat": "xladoctor.cli.treat:treat",
     "explain": "xladoctor.cli.explain:explain",
     "rules": "xladoctor.cli.rules:rules",

@@ -14,6 +14,7 @@ from xladoctor.cli.tpu import ask, chosen, tpu_options
 from xladoctor.diagnosis import comparison as comparing
 from xladoctor.errors import UsageError
 from xladoctor.report import comparison as shown
+from xladoctor.store import runs as store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +62,7 @@ def compare(
     reports = []
     for source in (before, after):
         stdin = open_stdin() if source == readings.STDIN else None
-        read = readings.load([source], stdin)
+        read = store.load([source], stdin)
         costs, notes = ask(wanted, read, console)
         reports.append(diagnosis.diagnose(read, tpu=costs, notes=notes))
     result = comparing.compare(*reports)

@@ -15,6 +15,7 @@ _LISTS = (
     "select", "ignore", "extend_select", "fixable", "unfixable", "exclude", "extend_exclude",
 )  # fmt: skip
 _FORMATS = click.Choice(["full", "concise", "json", "github", "gitlab", "junit", "sarif"])
+_TARGETS = click.Choice(["torch_xla", "torch_tpu", "torch_neuron", "torchax"])
 
 
 @click.command(
@@ -79,6 +80,11 @@ _FORMATS = click.Choice(["full", "concise", "json", "github", "gitlab", "junit",
 @click.option("-j", "--jobs", type=click.IntRange(min=1), help="How many processes to use.")
 @click.option("--baseline", metavar="FILE", help="Show only findings that FILE does not know.")
 @click.option("--write-baseline", metavar="FILE", help="Write today's findings to FILE.")
+@click.option(
+    "--target",
+    type=_TARGETS,
+    help="The devices that the code is for, or is to be moved to (default: as it is written).",
+)
 @click.option("--target-torch-xla", metavar="VERSION", help="torch_xla version of the code.")
 def lint(paths: tuple[str, ...], **flags: object) -> int:
     """Find what makes PyTorch/XLA training slow, wrong or stuck by reading the code.

@@ -13,10 +13,8 @@ import click
 from xladoctor import visible
 from xladoctor.cli import lint_files, lint_plans
 from xladoctor.errors import UsageError
-from xladoctor.lint import baseline, discovery, sources
-from xladoctor.lint import run as runner
-from xladoctor.lint.asked import Result
-from xladoctor.lint.run import FileResult
+from xladoctor.lint import plugins
+from xladoctor.lint.asked import FileResult, Result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from xladoctor.cli.lint_plans import Request
     from xladoctor.findings import Finding
     from xladoctor.lint.run import Plan
+    from xladoctor.lint.sources import Source
     from xladoctor.report.lint_text import Lines
 
 
@@ -44,23 +43,12 @@ def run(request: Request) -> int:
     flags = request.flags
     settings = lint_plans.settings_of(request)
     lint_plans.load_plugins(request, settings)
-    plan = lint_plans.plan_of(request, settings)
     if flags["show_settings"]:
-        return _show_settings(plan, settings)
-    if request.from_stdin:
-        if flags["show_files"]:
-            return 0
-        results = _lint_stdin(request, settings, plan)
-    else:
-        found = lint_plans.paths_of(request, settings)
-        paths, plans = lint_plans.plans_of(request, settings, found)
-        if flags["show_files"]:
-            for path in paths:
-                click.echo(visible.guarded(visible.line(str(path))))
-            return 0
-        own = (settings.plugins, settings.root)  # entry points too, where processes start afresh
-        cache = lint_plans.cache_of(request, settings)
-        results = list(runner.lint_files(paths, plans, flags["jobs"], own, cache))
+        return _show_settings(lint_plans.plan_of(request, settings), settings)
+    if flags["show_files"]:
+        return _show_files(request, settings)
+    lint = _lint_stdin if request.from_stdin else _lint_files
+    results = lint(request, settings)
     for result in results:
         for failure in result.result.failures:
             lint_files.say(f"xladoctor: {failure}")
@@ -73,8 +61,44 @@ def run(request: Request) -> int:
     return 2 if failed else code
 
 
-def _lint_stdin(request: Request, settings: config.Settings, plan: Plan) -> list[FileResult]:
+def _lint_files(request: Request, settings: config.Settings) -> list[FileResult]:
+    """What there is to find in the files that the command line means."""
+    cache = lint_plans.cache_of(request, settings)
+    as_run = lint_plans.run_of(request, settings, cache)
+    known = as_run.found() if as_run is not None else None
+    if cache is not None and known is not None:
+        cache.save()
+        return [FileResult(name, Result(found), read=None) for name, found in known.items()]
+    lint_plans.plan_of(request, settings)  # what is wrong with the flags is said first
+    paths = lint_plans.paths_of(request, settings, as_run)
+    paths, plans = lint_plans.plans_of(request, settings, paths)
+    if cache is not None:
+        cache.load_rules(plugins.files())
+    if as_run is not None and len(set(map(id, plans.values()))) > 1:
+        as_run.whole = False  # settings of folders inside may name files that nobody looked at
+    own = (settings.plugins, settings.root)  # entry points too, where processes start afresh
+    from xladoctor.lint import run as runner
+
+    return list(runner.lint_files(paths, plans, request.flag("jobs"), own, cache, as_run))
+
+
+def _show_files(request: Request, settings: config.Settings) -> int:
+    lint_plans.plan_of(request, settings)
+    if request.from_stdin:
+        return 0
+    paths = lint_plans.paths_of(request, settings)
+    paths, _ = lint_plans.plans_of(request, settings, paths)
+    for path in paths:
+        click.echo(visible.guarded(visible.line(str(path))))
+    return 0
+
+
+def _lint_stdin(request: Request, settings: config.Settings) -> list[FileResult]:
     """The code from standard input, linked with what it imports from where its name says it is."""
+    from xladoctor.lint import discovery
+    from xladoctor.lint import run as runner
+
+    plan = lint_plans.plan_of(request, settings)
     data = sys.stdin.buffer.read()
     name = request.stdin_name
     search = lint_plans.search_of(settings)
@@ -123,6 +147,8 @@ def _act(request: Request, settings: config.Settings, results: Sequence[FileResu
 def _show_settings(plan: Plan, settings: config.Settings) -> int:
     values = dataclasses.asdict(settings)
     values["plugins"] = values.pop("withheld")
+    from xladoctor.lint import discovery
+
     values["exclude"] = settings.exclude or discovery.DEFAULT_EXCLUDE
     values["target_torch_xla"] = ".".join(str(part) for part in plan.options.target)
     values["rules"] = sorted(plan.options.codes or ())
@@ -204,11 +230,15 @@ def _whole(wanted: str, findings: Sequence[Finding], *, statistics: bool) -> str
 
 
 def _lines(results: Sequence[FileResult]) -> Lines:
-    contents = {item.filename: item.fixed or item.before for item in results}
+    from xladoctor.lint import sources
+
+    by_name = {item.filename: item for item in results}
 
     @functools.cache
-    def source(filename: str) -> sources.Source:
-        return sources.from_bytes(contents.get(filename, b""), filename)
+    def source(filename: str) -> Source:
+        item = by_name.get(filename)
+        data = (item.fixed or item.before) if item is not None else b""
+        return sources.from_bytes(data, filename)
 
     @functools.cache
     def lines(filename: str, cell: int | None) -> Sequence[str]:
@@ -236,6 +266,8 @@ def _baseline_path(request: Request, settings: config.Settings) -> Path | None:
 def _with_lines(
     findings: Sequence[Finding], results: Sequence[FileResult]
 ) -> list[tuple[Finding, str]]:
+    from xladoctor.lint import baseline
+
     lines = _lines(results)
     pairs = []
     for finding in findings:
@@ -245,6 +277,8 @@ def _with_lines(
 
 
 def _write_baseline(path: Path, findings: Sequence[Finding], results: Sequence[FileResult]) -> int:
+    from xladoctor.lint import baseline
+
     known = baseline.Baseline(path)
     for finding, line in _with_lines(findings, results):
         known.add(finding, line)
@@ -259,6 +293,8 @@ def _write_baseline(path: Path, findings: Sequence[Finding], results: Sequence[F
 def _without_known(
     path: Path, findings: Sequence[Finding], results: Sequence[FileResult]
 ) -> list[Finding]:
+    from xladoctor.lint import baseline
+
     fresh, gone = baseline.Baseline.read(path).new(_with_lines(findings, results))
     hidden = len(findings) - len(fresh)
     if hidden or gone:

@@ -11,7 +11,6 @@ import click
 
 from xladoctor import visible
 from xladoctor.errors import UsageError
-from xladoctor.lint import sources
 from xladoctor.lint.asked import UNUSED
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from xladoctor.lint.run import FileResult
+    from xladoctor.lint.asked import FileResult
 
 
 def say(text: str) -> None:
@@ -85,6 +84,8 @@ def diff(results: Sequence[FileResult]) -> int:
     """Show what the fixes would change; 1 if there is anything."""
     from rich.text import Text
 
+    from xladoctor.lint import sources
+
     console = console_on(sys.stdout)
     count = 0
     for result in results:
@@ -100,6 +101,8 @@ def diff(results: Sequence[FileResult]) -> int:
 
 def add_noqa(results: Sequence[FileResult]) -> int:
     """Write a noqa comment to every line with a finding."""
+    from xladoctor.lint import sources
+
     count = 0
     for result in results:
         # A comment is no remedy for a comment that silences nothing.

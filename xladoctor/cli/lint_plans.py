@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 from xladoctor import config, files
 from xladoctor.cli import lint_files, trust
 from xladoctor.errors import UsageError
-from xladoctor.lint import discovery, library, plugins
-from xladoctor.lint import run as runner
+from xladoctor.lint import plugins
 from xladoctor.lint.asked import NEWEST_TORCH_XLA, LintOptions
 from xladoctor.lint.cache import Cache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from xladoctor.lint.cache import Run
+    from xladoctor.lint.discovery import Search
     from xladoctor.lint.run import Plan
 
 _CACHE = Path(".xladoctor", "cache")
@@ -100,7 +101,7 @@ def _changes(request: Request, settings: config.Settings) -> dict[str, Any]:
         text = request.flag(name)
         if text is not None:
             changes[name] = tuple(item.strip() for item in text.split(",") if item.strip())
-    for name in ("output_format", "target_torch_xla"):
+    for name in ("output_format", "target", "target_torch_xla"):
         if request.flag(name) is not None:
             changes[name] = request.flag(name)
     if request.flag("force_exclude"):
@@ -125,6 +126,8 @@ def plan_of(request: Request, settings: config.Settings) -> Plan:
     Raises:
         UsageError: A code or version means nothing.
     """
+    from xladoctor.lint import run as runner
+
     target = NEWEST_TORCH_XLA
     if settings.target_torch_xla is not None:
         target = config.version(settings.target_torch_xla, "--target-torch-xla")  # type: ignore[assignment]
@@ -132,14 +135,15 @@ def plan_of(request: Request, settings: config.Settings) -> Plan:
     if request.fixes or request.flag("diff"):
         fix = "unsafe" if request.flag("unsafe_fixes") else "safe"
     chosen = functools.partial(runner.chosen_codes, missing=bool(settings.withheld))
-    codes = chosen(settings.select, settings.extend_select, settings.ignore)
+    device = settings.target or ""
+    codes = chosen(settings.select, settings.extend_select, settings.ignore, device=device)
     for _, ignored in settings.per_file_ignores:
         runner.check_codes(ignored, missing=bool(settings.withheld))
     fixable = None
     if request.fixable is not None or request.unfixable is not None:
         fixable = chosen(request.fixable, (), request.unfixable or ())
     return runner.Plan(
-        LintOptions(codes, target, _library(settings)),
+        LintOptions(codes, target, _library(settings), device),
         settings.per_file_ignores,
         settings.root,
         fix,
@@ -181,8 +185,52 @@ def cache_of(request: Request, settings: config.Settings) -> Cache | None:
     return Cache(folder, int(time.time() // _DAY), secret, plugins.files())
 
 
-def search_of(settings: config.Settings) -> discovery.Search:
+def run_of(request: Request, settings: config.Settings, cache: Cache | None) -> Run | None:
+    """The run that the command line asks for, with what is known of it; None if it is another.
+
+    Only runs that find and change nothing are known: all else needs what the files hold.
+    """
+    changing = ("fix", "fix_only", "diff", "add_noqa")
+    if cache is None or request.from_stdin or any(request.flag(name) for name in changing):
+        return None
+    told = dataclasses.asdict(settings) | {"file": str(settings.file)}
+    for name in ("output_format", "baseline", "cache_dir", "profile", "report"):
+        del told[name]  # changes nothing that is found
+    return cache.run([request.paths, _is_fixed(request), told], time.time_ns())
+
+
+def _look_at_settings(request: Request, settings: config.Settings, run: Run) -> None:
+    """Remember the files that may say what is asked of a run: settings, and what they name."""
+    if settings.library is not None:
+        _look_at(run, settings.root / settings.library)
+    if _is_fixed(request):
+        return
+    folders = {Path(name) for name in run.search.seen()["folders"]}
+    for name in request.paths or (".",):
+        path = Path(name).resolve()
+        folders.update((path, *path.parents))
+    for folder in sorted(folders):
+        for name in config.FILENAMES:
+            _look_at(run, folder / name)
+
+
+def _look_at(run: Run, path: Path) -> None:
+    if run.search.exists(path):
+        try:
+            run.search.read(path, files.read_settings)
+        except OSError:
+            run.whole = False
+
+
+def _is_fixed(request: Request) -> bool:
+    """Whether no settings are looked for beside the files."""
+    return bool(request.flag("isolated") or request.flag("config"))
+
+
+def search_of(settings: config.Settings) -> Search:
     """How files are looked for under the settings."""
+    from xladoctor.lint import discovery
+
     usual = discovery.DEFAULT_EXCLUDE if settings.exclude is None else settings.exclude
     return discovery.Search(
         exclude=(*usual, *settings.extend_exclude),
@@ -192,18 +240,34 @@ def search_of(settings: config.Settings) -> discovery.Search:
     )
 
 
-def paths_of(request: Request, settings: config.Settings) -> list[Path]:
+def paths_of(request: Request, settings: config.Settings, run: Run | None = None) -> list[Path]:
     """The files that the command line means.
+
+    Args:
+        request: The command line.
+        settings: What counts.
+        run: What is known of such a run, and remembers what is looked at.
 
     Raises:
         UsageError: A path does not exist.
     """
+    names = run.names() if run is not None else None
+    if names is not None:
+        return [Path(name) for name in names]
     given = request.paths or (".",)
 
     def unreadable(folder: Path, error: OSError) -> None:
+        if run is not None:
+            run.whole = False
         lint_files.say(f"warning: {folder}: this folder was left out: {error.strerror or error}")
 
-    found = discovery.discover(given, search_of(settings), unreadable)
+    from xladoctor.lint import discovery
+
+    looked = run.search if run is not None else None
+    found = discovery.discover(given, search_of(settings), unreadable, looked)
+    if run is not None:
+        run.whole = run.whole and bool(found)
+        _look_at_settings(request, settings, run)
     if not found and any(Path(name).is_dir() for name in given):
         lint_files.say(f"warning: no Python files found under {', '.join(given)}")
     return found
@@ -220,7 +284,7 @@ def plans_of(
     kept: list[Path] = []
     plans: dict[str, Plan] = {}
     known: dict[Path | None, tuple[config.Settings, Plan]] = {}
-    fixed = bool(request.flag("isolated") or request.flag("config"))
+    fixed = _is_fixed(request)
     given = set(request.paths)
 
     @functools.cache
@@ -232,6 +296,8 @@ def plans_of(
                 load_plugins(request, own)
             known[file] = (own, plan_of(request, own))
         return known[file]
+
+    from xladoctor.lint import discovery
 
     for path in paths:
         own, plan = closest(path.parent)
@@ -253,5 +319,7 @@ def _library(settings: config.Settings) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"
         raise UsageError(f"{settings.file}: the library {path} cannot be read: {why}") from error
+    from xladoctor.lint import library
+
     library.extended(text, str(path))
     return text

@@ -19,9 +19,10 @@ from xladoctor.capture.endings import Endings
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.capture.simulate.environment import ONE_PROCESS
 from xladoctor.capture.unreached import Watch
-from xladoctor.cli import boundary
+from xladoctor.cli import boundary, pod
 from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
+from xladoctor.cli.pod import Output
 from xladoctor.cli.progress import Progress
 from xladoctor.cli.report import terminal_options, trace_option, write, write_trace
 from xladoctor.cli.sizes import Size
@@ -59,10 +60,16 @@ Examples:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Run directory.  [default: a new one under .xladoctor/runs/]",
+    type=Output(),
+    metavar="DIR|URL",
+    help="Run directory, or where the hosts of a pod write their parts (s3://bucket/run, gs://, "
+    "file://; {run} stands for the launcher's name of the run).  "
+    "[default: a new one under .xladoctor/runs/]",
 )
+@click.option(
+    "--upload-every", type=click.FloatRange(min=1), metavar="SECONDS", default=30.0,
+    show_default=True, help="With an address as --output: how often what is new is written there.",
+)  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite the run that --output holds.")
 @click.option(
     "--output-format", type=click.Choice(FORMATS), default="full", show_default=True,
@@ -131,7 +138,8 @@ def _profile(
     *,
     command: Sequence[str],
     simulate_cores: int | None,
-    output: Path | None,
+    output: Path | str | None,
+    upload_every: float,
     force: bool,
     output_format: str,
     output_file: Path | None,
@@ -173,13 +181,22 @@ def _profile(
     console = Console(stderr=True, highlight=False)
     if every_check and simulate_cores is None:
         raise UsageError("--check looks at simulated cores: give --simulate-cores N too")
+    shared = None
+    if isinstance(output, str):
+        shared = pod.Shared(output, upload_every, time.time(), words, console)
+        output = shared.local
     run_dir, code = record(
-        words, simulate_cores, output, force, hang_timeout, detail, console, check=every_check
-    )
+        words, simulate_cores, output, force, hang_timeout, detail, console,
+        begun=shared.begin if shared is not None else None, check=every_check,
+    )  # fmt: skip
     refused = rundir.refused(run_dir)
     if refused is not None:
         raise UsageError(refused)
     own = launch.shell_code(code)
+    if shared is not None:
+        with contextlib.suppress(OSError, XladoctorError):
+            rundir.write_lint(run_dir, _lint(run_dir, words, console))
+        shared.end()
     if own:
         ended = launch.signal_name(code)
         how = f"was ended by {ended}" if ended else f"ended with exit code {own}"
@@ -256,13 +273,16 @@ def record(
     printed: IO[bytes] | None = None,
     time_limit: float | None = None,
     while_running: Callable[[], None] | None = None,
+    begun: Callable[[Path], None] | None = None,
     *,
     check: bool = False,
 ) -> tuple[Path, int]:
     """Run the command with the agent; returns the run directory and how the command ended.
 
     What the program prints passes through, or goes to the file ``printed``; then nothing is said of
-    the run, and ``while_running`` is called now and then. ``time_limit``: see :func:`launch.run`.
+    the run, and ``while_running`` is called now and then. ``begun`` is called with the run
+    directory before the command starts. ``time_limit``: see :func:`launch.run`; ``check``: see
+    :func:`launch.environment`.
     """
     now = time.time()
     shown = output if output is not None else rundir.default_directory(words, now)
@@ -275,6 +295,8 @@ def record(
         simulated_cores=cores,
     )
     rundir.write_manifest(run_dir, manifest)
+    if begun is not None:
+        begun(run_dir)
     if printed is None:
         _announce(console, cores, shown, masking.names(words))
     shared = while_running is not None if printed is not None else sys.stdout.isatty()

@@ -93,6 +93,7 @@ def report(
     input. Several sources are the cores of one run; several reports in one text are a series.
     """
     from xladoctor import diagnosis, readings
+    from xladoctor.store import runs as store
 
     if last:
         sources = (*sources, str(rundir.latest()))
@@ -102,8 +103,13 @@ def report(
         raise UsageError("standard input (-) is given more than once: it can be read only once")
     stdin = open_stdin() if readings.STDIN in sources else None
     wanted = chosen(tpu, tpu_time_limit, tpu_graphs, tpu_engine, jobs)
-    read = readings.load(sources, stdin)
-    costs, notes = ask(wanted, read, Console(stderr=True, highlight=False))
+    console = Console(stderr=True, highlight=False)
+
+    def told(said: str) -> None:
+        console.print(f"xladoctor: {said}", soft_wrap=True, markup=False)
+
+    read = store.load(sources, stdin, told=told)
+    costs, notes = ask(wanted, read, console)
     result = diagnosis.diagnose(read, tpu=costs, notes=notes)
     write_trace(result, trace)
     if output_format == "html":

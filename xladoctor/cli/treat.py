@@ -19,7 +19,7 @@ from xladoctor.cli.tpu import chosen, tpu_options
 from xladoctor.cli.treatment_plan import TreatmentPlan
 from xladoctor.cli.trials import Runner, write
 from xladoctor.errors import UsageError
-from xladoctor.lint import fix_session, fixes, sources
+from xladoctor.lint import fix_session, fixes, looked, sources
 from xladoctor.report import treatment
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _check(script: str) -> None:
             f"{script} is no Python file (.py) or notebook (.ipynb): treat runs nothing else"
         )
     try:
-        data = sources.load(path)
+        data = looked.load(path)
     except OSError as error:
         raise UsageError(f"cannot read {script}: {error.strerror}") from error
     source = sources.from_bytes(data, script)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections
+import statistics
 from typing import TYPE_CHECKING
 
 from xladoctor.timeline import Event, Stop, Stretch, Timeline
 
 if TYPE_CHECKING:
     from xladoctor.diagnosis.case import RunFacts
+    from xladoctor.readings.tables import StepRow
 
 _Key = tuple[int, float | None]
 
@@ -16,8 +18,9 @@ _Key = tuple[int, float | None]
 def timeline(run: RunFacts) -> Timeline:
     """What each core did along the time.
 
-    Runs of several hosts have clocks of their own: each begins where its manifest says it did,
-    after the earliest.
+    Runs of several hosts have clocks of their own, so they are laid where the same steps end at
+    the same time: the cores meet in their collectives. Without steps in common, each begins where
+    its manifest says it did.
     """
     events = _events(run)
     graphs: collections.Counter[tuple[int, int | None, int | None]] = collections.Counter()
@@ -25,9 +28,9 @@ def timeline(run: RunFacts) -> Timeline:
         graphs[row.core, row.first, row.last] += row.count
     stretches = []
     stops = []
-    for index, offset in enumerate(_offsets(run)):
-        steps = run.steps_of(index)
-        zero = min((row.t0 for row in steps), default=0.0) - offset
+    rows = [run.steps_of(index) for index in range(len(run.runs))]
+    for index, zero in enumerate(_zeros(run, rows)):
+        steps = rows[index]
         stretches += [
             Stretch(
                 core=row.core,
@@ -56,6 +59,32 @@ def timeline(run: RunFacts) -> Timeline:
         ]
     stretches.sort(key=lambda one: (one.core, one.start))
     return Timeline(tuple(stretches), tuple(stops))
+
+
+def _zeros(run: RunFacts, rows: list[list[StepRow]]) -> list[float]:
+    """What each run's clock said when the first of them began."""
+    begins = [min((row.t0 for row in steps), default=0.0) for steps in rows]
+    zeros = [begin - offset for begin, offset in zip(begins, _offsets(run), strict=True)]
+    ends = [_ends(steps) for steps in rows]
+    first = next((at for at, known in enumerate(ends) if known), None)
+    if first is None or len(rows) < 2:
+        return zeros
+    for at, known in enumerate(ends):
+        later = [known[step] - ends[first][step] for step in known.keys() & ends[first].keys()]
+        if at != first and later:
+            zeros[at] = zeros[first] + statistics.median(later)
+    # Nothing begins before the run does.
+    early = min(begin - zero for begin, zero in zip(begins, zeros, strict=True))
+    return [zero + early for zero in zeros]
+
+
+def _ends(steps: list[StepRow]) -> dict[int, float]:
+    """When each step was over for the last of the run's cores."""
+    ends: dict[int, float] = {}
+    for row in steps:
+        if row.last is not None:
+            ends[row.last] = max(ends.get(row.last, row.t1), row.t1)
+    return ends
 
 
 def _offsets(run: RunFacts) -> list[float]:

@@ -78,7 +78,7 @@ class RunFacts(JoinedRuns):
         return len(self._steps_in(source))
 
     def _steps_in(self, source: str) -> list[int]:
-        process = source.partition("/")[0]
+        process = source.rpartition("/")[0]
         rows = (row for run in self.runs for row in run.cores if row.process == process)
         return [row.steps for row in rows if row.steps]
 

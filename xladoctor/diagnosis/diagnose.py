@@ -185,7 +185,7 @@ def _about(case: Case, readings: Readings) -> dict[str, str]:
     about = {}
     if manifest.command:
         about["Command"] = shlex.join(manifest.command)
-    about["Run"] = ", ".join(run.manifest.path for run in case.run.runs)
+    about["Run"] = ", ".join(readings.shown or [run.manifest.path for run in case.run.runs])
     if manifest.started is not None:
         started = dt.datetime.fromtimestamp(manifest.started, tz=dt.timezone.utc)
         about["Started"] = f"{started:%Y-%m-%d %H:%M:%S} UTC"

@@ -10,6 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from xladoctor import catalogue
+from xladoctor.lint import looked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,18 +34,25 @@ class LintOptions:
         codes: Codes of the rules to run; None for all that are on by default.
         target: torch_xla version to lint for.
         library: What names of the project's own libraries do, as TOML (see ``lint/library``).
+        device: The member of the family of devices that files are for (``lint/family``); "" to
+            tell by their imports and devices.
     """
 
     codes: frozenset[str] | None = None
     target: tuple[int, ...] = NEWEST_TORCH_XLA
     library: str = ""
+    device: str = ""
 
     def asks(self, code: str) -> bool:
         """Whether a rule is to be run."""
         if self.codes is not None:
             return code in self.codes
         page = catalogue.pages().get(code)
-        return page is None or page.default
+        return page is None or page.default or self.device in page.default_for
+
+
+#: Characters of what an exception says that are shown: a node of LibCST writes itself out whole.
+_SHOWN = 200
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,11 +63,22 @@ class Failure:
     rule: str
     error: str
 
+    @classmethod
+    def of(cls, filename: str, rule: str, error: Exception) -> Failure:
+        """What an exception tells, on one line."""
+        return cls(filename, rule, in_short(error))
+
     def __str__(self) -> str:
         return (
             f"{self.filename}: internal error in {self.rule}: {self.error}; "
             "please report it with the file, the other results are complete"
         )
+
+
+def in_short(error: Exception) -> str:
+    """An exception on one line, cut where it is long."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,6 +87,47 @@ class Result:
 
     findings: tuple[Finding, ...] = ()
     failures: tuple[Failure, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileResult:
+    """What one file gave.
+
+    Attributes:
+        filename: Its name.
+        result: What was found.
+        read: What it held; None if it did not have to be read.
+        fixed: Its new content if fixes changed it.
+        made: The fixes.
+        stable: Whether there was nothing left to fix.
+    """
+
+    filename: str
+    result: Result
+    read: bytes | None = b""
+    fixed: bytes | None = None
+    made: tuple[Finding, ...] = ()
+    stable: bool = True
+
+    @property
+    def before(self) -> bytes:
+        """What the file held before it was fixed."""
+        if self.read is not None:
+            return self.read
+        try:
+            return looked.load(self.filename)
+        except OSError:
+            return b""
+
+    @property
+    def applied(self) -> int:
+        """How many fixes were made."""
+        return len(self.made)
+
+    @property
+    def is_lint_alone(self) -> bool:
+        """Whether the result is that of the file as it is, and complete."""
+        return self.fixed is None and not self.result.failures
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

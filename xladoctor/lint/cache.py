@@ -1,19 +1,16 @@
-"""What was found before, for files that did not change since.
+"""What was found before, so that a file is linted again only when something it depends on changed.
 
-One JSON file for a version of the linter and its rules. A result is kept under the content of all
-files that were linted together, their names, and what was asked of each: where one of these is
-another, it is found anew. Nothing here is trusted: what cannot be read is as good as not there, and
-so is what was not sealed with the user's own secret (it may have come with a clone, to hide what
-would be found).
+A key is made of the content of a file and of all files that are linted with it, of what was asked,
+and of the linter itself (version, size and time of each of its files, and of plugins). So a cache
+never has to be emptied by hand, and what is in it is only ever right or not there (see ``store``).
+What a whole run looked at is kept too: while all of it is as it was, its results are one value.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
-import hmac
-import importlib.util
+import importlib.machinery
 import json
 import os
 import sys
@@ -21,25 +18,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xladoctor import __version__, catalogue
-from xladoctor.files import make_ignored, read_bytes
 from xladoctor.findings import packed, unpacked
-from xladoctor.lint.contents import Facts
+from xladoctor.lint.looked import Looked
+from xladoctor.lint.store import BROKEN, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from xladoctor.findings import Finding
     from xladoctor.lint.asked import LintOptions
+    from xladoctor.lint.contents import Facts
     from xladoctor.lint.linking import Group
 
     #: Names of files to what was found in them.
     Found = Mapping[str, Sequence[Finding]]
 
-#: Entries that no run asked for in so many days are dropped.
-_DAYS = 30
-#: Bytes of a cache; a larger one is not worth its reading.
-_LARGEST = 256 * 2**20
-_BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+#: The file's name; another form of what is in it gets another one.
+NAME = "lint-2.sqlite"
+_BROKEN = (*BROKEN, KeyError, AttributeError)
 
 
 class Cache:
@@ -48,26 +44,21 @@ class Cache:
     Args:
         folder: Where it is kept; made when there is something to keep.
         today: Number of the day, to drop what nobody asks for any more.
-        secret: The user's own: entries count only in a file that was sealed with it.
+        secret: The user's own: what was not sealed with it is not believed.
         rules: Files of rules that are not ours.
     """
 
     def __init__(self, folder: Path, today: int, secret: bytes, rules: Iterable[Path] = ()) -> None:
-        self._secret = secret
-        self._folder = folder
-        self._today = today
-        self._path = folder / f"lint-{_state(rules)}.json"
-        self._changed = False
-        self._results: dict[str, dict[str, Any]] = {}
-        self._facts: dict[str, dict[str, Any]] = {}
-        with contextlib.suppress(*_BROKEN):
-            seal, _, text = read_bytes(self._path, _LARGEST).partition(b"\n")
-            if not hmac.compare_digest(seal, self._seal(text)):
-                raise ValueError("sealed by somebody else")
-            document = json.loads(text)
-            results, facts = document["results"], document["facts"]
-            self._results = {str(key): dict(value) for key, value in results.items()}
-            self._facts = {str(key): dict(value) for key, value in facts.items()}
+        self._store = Store(folder / NAME, today, secret)
+        self._own = _own_state()
+        self._state = ""
+        self._used: dict[str, None] = {}
+        self.load_rules(rules)
+
+    def load_rules(self, files: Iterable[Path]) -> None:
+        """Say of which files the rules are made that are not ours."""
+        stamps = [_stamp(path) for path in sorted(files)]
+        self._state = hashlib.sha256("\n".join((self._own, *stamps)).encode()).hexdigest()[:32]
 
     def key(
         self, group: Group, digests: Mapping[str, str], options: Mapping[str, LintOptions]
@@ -81,106 +72,150 @@ class Cache:
             [name, None if options[name].codes is None else sorted(options[name].codes or ())]
             for name in group.given
         ]
-        targets = [[*options[name].target, options[name].library] for name in group.given]
-        return hashlib.sha256(json.dumps([parts, asked, targets]).encode()).hexdigest()[:32]
+        targets = [
+            [*options[name].target, options[name].library, options[name].device]
+            for name in group.given
+        ]
+        return self._key("results", parts, asked, targets)
 
     def results(self, key: str) -> dict[str, tuple[Finding, ...]] | None:
         """What was found before in each file, None if that is not known."""
-        entry = self._results.get(key)
-        if entry is None:
-            return None
+        self._used[key] = None
         try:
-            found = {
-                str(name): tuple(unpacked(item) for item in findings)
-                for name, findings in entry["found"].items()
-            }
-            self._use(entry)
+            return _unpacked(self._store.get(key))
         except _BROKEN:
             return None
-        return found
 
     def keep_results(self, key: str, found: Found) -> None:
         """Remember what was found."""
-        kept = {name: [packed(item) for item in items] for name, items in found.items()}
-        self._results[key] = {"day": self._today, "found": kept}
-        self._changed = True
+        self._used[key] = None
+        self._store.put(key, _packed(found))
 
     def facts(self, digest: str) -> Facts | None:
         """What linking asks of a file with this content, None if that is not known."""
-        entry = self._facts.get(digest)
+        from xladoctor.lint.contents import Facts
+
+        key = self._key("facts", digest)
+        self._used[key] = None
+        entry = self._store.get(key)
         try:
             if entry is None:
                 return None
-            self._use(entry)
             modules = tuple(str(item) for item in entry["modules"])
-            sound = bool(entry["sound"])
-            return Facts(bool(entry["root"]), int(entry["lines"]), modules, sound)
+            return Facts(bool(entry["root"]), int(entry["lines"]), modules, bool(entry["sound"]))
         except _BROKEN:
             return None
 
     def keep_facts(self, digest: str, facts: Facts) -> None:
         """Remember what linking asks of a file."""
-        self._facts[digest] = {"day": self._today, **dataclasses.asdict(facts)}
-        self._changed = True
+        self._store.put(self._key("facts", digest), dataclasses.asdict(facts))
 
-    def _use(self, entry: dict[str, Any]) -> None:
-        if entry["day"] != self._today:
-            entry["day"] = self._today
-            self._changed = True
+    def run(self, asked: Sequence[object], now: int) -> Run:
+        """The run that is asked this (plain data), at a time (nanoseconds since the epoch)."""
+        return Run(self._store, self._key("run", asked, os.getcwd()), now)  # noqa: PTH109
+
+    def keep_run(self, run: Run, found: Found) -> None:
+        """Remember a whole run: what it looked at, and what it found."""
+        run.keep({"found": _packed(found), "uses": list(self._used)})
 
     def save(self) -> None:
-        """Write what is new: beside the old file, then renamed. What cannot be written is left."""
-        if not self._changed:
-            return
-        document = {
-            "results": self._young(self._results),
-            "facts": self._young(self._facts),
-        }
-        with contextlib.suppress(OSError):
-            make_ignored(self._folder)
-            text = json.dumps(document, separators=(",", ":")).encode()
-            _replace(self._path, self._seal(text) + b"\n" + text)
-            self._changed = False
+        """Write what is new. What cannot be written is left."""
+        self._store.save()
 
-    def _seal(self, text: bytes) -> bytes:
-        return hmac.new(self._secret, text, "sha256").hexdigest().encode()
-
-    def _young(self, entries: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        return {
-            key: entry
-            for key, entry in entries.items()
-            if isinstance(entry.get("day"), int) and entry["day"] > self._today - _DAYS
-        }
+    def _key(self, *parts: object) -> str:
+        text = json.dumps([self._state, *parts])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _replace(path: Path, data: bytes) -> None:
-    import tempfile
+class Run:
+    """A whole run: what it looks at, and what is known of it from the last time.
 
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(name).unlink()
-        raise
+    Attributes:
+        search: What it looks at to know which files there are, and what is asked of them.
+        looked: What it looks at to lint them.
+        whole: Whether it may be remembered.
+    """
+
+    def __init__(self, store: Store, key: str, now: int) -> None:
+        self._store, self._key = store, key
+        entry = store.get(key)
+        self._before: dict[str, Any] = entry if isinstance(entry, dict) else {}
+        self.search = Looked(now, self._before.get("search"))
+        self.looked = Looked(now, self._before.get("looked"))
+        self.whole = True
+
+    def names(self) -> list[str] | None:
+        """The files that there are, if the search for them would be as the last time."""
+        try:
+            if not self._before or not self.search.is_unchanged():
+                return None
+            return list(self._before["found"])
+        except _BROKEN:
+            return None
+
+    def found(self) -> dict[str, tuple[Finding, ...]] | None:
+        """What was found in each file, in order, if none of them changed either."""
+        try:
+            if self.names() is None or not self.looked.is_unchanged():
+                return None
+            found = _unpacked(self._before["found"])
+            self._store.use_with(self._key, self._before["uses"])
+        except _BROKEN:
+            return None
+        if self.search.fresh or self.looked.fresh:
+            self.keep(self._before)
+        return found
+
+    def keep(self, entry: Mapping[str, Any]) -> None:
+        """Remember it with what it has looked at."""
+        seen = {"search": self.search.seen(), "looked": self.looked.seen()}
+        self._store.put(self._key, {**entry, **seen})
 
 
-def _state(rules: Iterable[Path]) -> str:
+def _packed(found: Found) -> dict[str, list[dict[str, Any]]]:
+    return {name: [packed(item) for item in items] for name, items in found.items()}
+
+
+def _unpacked(entry: Any) -> dict[str, tuple[Finding, ...]] | None:
+    if entry is None:
+        return None
+    return {
+        str(name): tuple(unpacked(item) for item in findings) for name, findings in entry.items()
+    }
+
+
+def _own_state() -> str:
     """The linter as it is: versions, and size and time of the files that rules are made of."""
-    own = Path(__file__).parent
-    files = [*own.rglob("*.py"), *rules]
+    stamps = list(_stamps_in(Path(__file__).parent, (".py",)))
     pages = catalogue.catalogue_dir()
     if isinstance(pages, Path):  # inside a zip file they are as old as the version
-        files += [*pages.rglob("*.md"), *pages.rglob("*.toml")]
-    libcst = importlib.util.find_spec("libcst")  # does not load it
+        stamps += _stamps_in(pages, (".md", ".toml"))
+    libcst = importlib.machinery.PathFinder.find_spec("libcst")  # does not load it
     if libcst is not None and libcst.origin is not None:
-        files.append(Path(libcst.origin).with_name("_version.py"))
-    stamps = []
-    for path in sorted(files):
-        with contextlib.suppress(OSError):
-            found = path.stat()
-            stamps.append(f"{path}\0{found.st_size}\0{found.st_mtime_ns}")
-    versions = (__version__, sys.version)
-    return hashlib.sha256("\n".join((*versions, *stamps)).encode()).hexdigest()[:16]
+        stamps.append(_stamp(Path(libcst.origin).with_name("_version.py")))
+    return "\n".join((__version__, sys.version, *sorted(stamps)))
+
+
+def _stamps_in(folder: Path, endings: tuple[str, ...]) -> list[str]:
+    found: list[str] = []
+    waiting = [os.fspath(folder)]
+    while waiting:
+        try:
+            entries = list(os.scandir(waiting.pop()))
+        except OSError:  # an archive
+            continue
+        for entry in entries:
+            if entry.name.endswith(endings):
+                stat = entry.stat()
+                found.append(f"{entry.path}\0{stat.st_size}\0{stat.st_mtime_ns}")
+            elif entry.is_dir() and entry.name != "__pycache__":
+                waiting.append(entry.path)
+    return found
+
+
+def _stamp(path: Path) -> str:
+    try:
+        found = path.stat()
+    except OSError:
+        return str(path)
+    return f"{path}\0{found.st_size}\0{found.st_mtime_ns}"

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import hashlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from xladoctor.lint import library, sources
+from xladoctor.lint.asked import in_short
+from xladoctor.lint.looked import digest_of, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from xladoctor.lint.looked import Looked
     from xladoctor.lint.sources import Source
 
-_ROOT = re.compile(r"torch_xla|\btpu_cores\b|accelerator\s*=\s*['\"]tpu['\"]")
+_ROOT = re.compile(
+    r"torch_xla|\btpu_cores\b|torch[._]tpu|torchax|tpu_dist|['\"](?:tpu|neuron)(?::\d+)?['\"]"
+)
 #: Parts of a module's name that are looked for.
 _DEEPEST = 32
 
@@ -57,13 +61,18 @@ class Files:
     Args:
         contents: What files hold that are not on the disk, or not yet.
         cache: Where facts of files are kept from run to run.
+        looked: Remembers what is read, and knows what need not be.
     """
 
     def __init__(
-        self, contents: Mapping[str, bytes] | None = None, cache: KeptFacts | None = None
+        self,
+        contents: Mapping[str, bytes] | None = None,
+        cache: KeptFacts | None = None,
+        looked: Looked | None = None,
     ) -> None:
         self._data: dict[str, bytes | None] = dict(contents or {})
         self._cache = cache
+        self.looked = looked
         self._digests: dict[str, str] = {}
         self._sources: dict[str, Source] = {}
         self._facts: dict[str, Facts] = {}
@@ -73,19 +82,22 @@ class Files:
         """The bytes of a file; None if it cannot be read."""
         if name not in self._data:
             try:
-                self._data[name] = sources.load(Path(name))
+                self._data[name] = load(name) if self.looked is None else self.looked.read(name)
             except OSError:
                 self._data[name] = None
         return self._data[name]
 
     def digest(self, name: str) -> str | None:
         """A digest of the bytes, which also tells notebooks from Python; None as for ``data``."""
-        data = self.data(name)
-        if data is None:
-            return None
         if name not in self._digests:
-            made = hashlib.sha256(Path(name).suffix.encode() + b"\0" + data)
-            self._digests[name] = made.hexdigest()[:32]
+            known = self.looked.digest(name) if self.looked is not None else None
+            if known is None:
+                data = self.data(name)
+                if data is None:
+                    return None
+                known = self.looked.digest(name) if self.looked is not None else None
+                known = known or digest_of(name, data)
+            self._digests[name] = known
         return self._digests[name]
 
     def source(self, name: str) -> Source:
@@ -102,7 +114,7 @@ class Files:
             try:
                 self._facts[name] = self._find_facts(name)
             except Exception as error:  # noqa: BLE001  (one file must not stop the others)
-                self.problems[name] = f"{type(error).__name__}: {error}"
+                self.problems[name] = in_short(error)
                 self._facts[name] = Facts(False, 0, ())
         return self._facts[name]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from xladoctor import files
 from xladoctor.errors import UsageError
 from xladoctor.lint import sources
+from xladoctor.lint.looked import Looked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".py", ".pyi", ".ipynb")
 
+_IGNORE = ".gitignore"
 #: Folders that hold other people's or generated code; the same list as ruff's, and our own.
 DEFAULT_EXCLUDE = (
     ".bzr",
@@ -73,6 +75,7 @@ def discover(
     paths: Sequence[str],
     search: Search,
     unreadable: Callable[[Path, OSError], None] = lambda _folder, _error: None,
+    looked: Looked | None = None,
 ) -> list[Path]:
     """The files that the given files and folders mean, each once, in the order of their names.
 
@@ -80,6 +83,7 @@ def discover(
         paths: Files and folders.
         search: How folders are searched.
         unreadable: Called for each folder that cannot be looked into.
+        looked: Remembers what was looked at.
 
     Raises:
         UsageError: A path does not exist, or a pattern is none.
@@ -89,14 +93,15 @@ def discover(
     # Files that are given by name need no patterns, and what reads patterns takes time to load.
     spec = excluding(search.exclude) if folders or own or search.force_exclude else None
     root = sources.absolute(search.root)
+    looked = looked or Looked(0)
     found: dict[Path, Path] = {}
     for given in paths:
         path = Path(given)
         if spec is not None and os.path.isdir(path):  # noqa: PTH112  (says no where Path raises)
             if search.force_exclude and _excluded(path, spec, root, folder=True):
                 continue
-            ignores = _outer_ignores(path) if search.respect_gitignore else None
-            for item in _walk(path, spec, root, ignores, unreadable):
+            ignores = _outer_ignores(path, looked) if search.respect_gitignore else None
+            for item in _walk(path, spec, root, ignores, unreadable, looked):
                 found.setdefault(sources.absolute(item), item)
         elif os.path.lexists(path):
             if spec is None or not (search.force_exclude and _excluded(path, spec, root)):
@@ -121,17 +126,18 @@ def _walk(
     root: Path,
     outer: _Ignores | None,
     unreadable: Callable[[Path, OSError], None],
+    looked: Looked,
 ) -> Iterator[Path]:
     waiting = [(start, outer)]
     while waiting:
         folder, ignores = waiting.pop()
         try:
-            entries = list(os.scandir(folder))
+            entries = looked.entries(folder)
         except OSError as error:
             unreadable(folder, error)
             continue
-        if ignores is not None:
-            ignores = [*ignores, *_ignore_file(folder)]
+        if ignores is not None and any(item.name == _IGNORE for item in entries):
+            ignores = [*ignores, *_ignore_file(folder, looked)]
         for found in entries:
             is_folder = os.path.isdir(found.path)  # noqa: PTH112  (says no where others raise)
             if not is_folder and os.path.splitext(found.name)[1] not in SUFFIXES:  # noqa: PTH122
@@ -183,10 +189,10 @@ def excluding(patterns: Sequence[str]) -> pathspec.GitIgnoreSpec:
     return spec
 
 
-def _ignore_file(folder: Path) -> _Ignores:
+def _ignore_file(folder: Path, looked: Looked) -> _Ignores:
     """The patterns of a folder's ``.gitignore``; those that git does not take either are left."""
     try:
-        text = files.read_bytes(folder / ".gitignore", files.LARGEST_SETTINGS)
+        text = looked.read(folder / _IGNORE, files.read_settings)
     except OSError:
         return []
     lines = sources.rows(text.decode("utf-8", errors="replace"))
@@ -206,14 +212,14 @@ def _spec(patterns: Sequence[str]) -> pathspec.GitIgnoreSpec | None:
         return None
 
 
-def _outer_ignores(folder: Path) -> _Ignores:
+def _outer_ignores(folder: Path, looked: Looked) -> _Ignores:
     """The ignore files above a folder, down from the repository's root."""
     above: list[Path] = []
     full = sources.absolute(folder)
     current = full
-    while not (current / ".git").exists():
+    while not looked.exists(current / ".git"):
         if current.parent == current:
             return []
         current = current.parent
         above.append(current)
-    return [item for parent in reversed(above) for item in _ignore_file(parent)]
+    return [item for parent in reversed(above) for item in _ignore_file(parent, looked)]

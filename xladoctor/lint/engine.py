@@ -10,7 +10,7 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.findings import Edit, Finding, Fix, Location, Position, in_source_order
-from xladoctor.lint import library, sources, suppressions
+from xladoctor.lint import family, library, sources, spoken, suppressions
 from xladoctor.lint import rules as registry
 from xladoctor.lint.asked import UNPARSABLE, UNUSED, Failure, LintOptions, Member, Result
 from xladoctor.lint.model.file import FileModel
@@ -32,7 +32,7 @@ _Made = TypeVar("_Made")
 
 #: A file without any of these words cannot concern our rules: it is only checked for its syntax.
 #: (``output`` holds "tpu" too.)
-_MARKERS = re.compile(r"xla|(?<![a-z])tpu|xrt_|pjrt_", re.IGNORECASE)
+_MARKERS = re.compile(r"xla|(?<![a-z])tpu|xrt_|pjrt_|neuron|torchax", re.IGNORECASE)
 
 
 def lint(
@@ -60,7 +60,9 @@ def lint_together(
     rules = registry.rules() if rules is None else rules
     linked = len(members) > 1 or any(not code.startswith("XLA") for code in rules)
     start = {
-        member.source.filename: _read(member.source, linked=linked, sound=member.sound)
+        member.source.filename: _read(
+            member.source, linked=linked or bool(member.options.device), sound=member.sound
+        )
         for member in members
     }
     results = {name: first for name, (first, unit) in start.items() if unit is None}
@@ -115,7 +117,8 @@ def _models(
     for member in members:
         source = member.source
         unit = Unit(source.text, source.filename, source.shell, member.imports)
-        part = _guarded(source, lambda unit=unit: Part(unit))  # type: ignore[misc]
+        device = member.options.device
+        part = _guarded(source, lambda unit=unit, device=device: Part(unit, device))  # type: ignore[misc]
         if isinstance(part, Result):
             failed[source.filename] = part
         else:
@@ -169,11 +172,13 @@ def _ask(
     findings: list[Finding] = []
     failures: list[Failure] = []
     for code, rule in rules.items():
-        if not member.options.asks(code):
+        if not member.options.asks(code) or not _holds(code, model):
             continue
         try:
             findings.extend(
-                _finding(member.source, code, problem, by_name, model)
+                _finding(
+                    member.source, code, spoken.of(problem, code, model.members), by_name, model
+                )
                 for problem in rule(model)
                 # What stands in a linked file is found there.
                 if problem.place.filename is None
@@ -181,6 +186,11 @@ def _ask(
         except Exception as error:  # noqa: BLE001  (nor one rule)
             failures.append(_failure(member.source, code, error))
     return findings, failures
+
+
+def _holds(code: str, model: FileModel) -> bool:
+    """Whether a rule of ours holds for the devices that a file is for."""
+    return not code.startswith("XLA") or not model.members or family.holds(code, model.members)
 
 
 def unparsable(source: Source, item: Unreadable) -> Finding:
@@ -223,7 +233,7 @@ def _unused(
 
 
 def _failure(source: Source, rule: str, error: Exception) -> Failure:
-    return Failure(source.filename, rule, f"{type(error).__name__}: {error}")
+    return Failure.of(source.filename, rule, error)
 
 
 def _finding(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xladoctor.errors import UsageError
-from xladoctor.lint import discovery, engine, fixes, linking, sources
+from xladoctor.lint import discovery, engine, fixes, linking, looked, sources
 from xladoctor.lint.asked import Member
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Program:
             UsageError: One of them cannot be read.
         """
         try:
-            return {name: sources.load(Path(name)) for name in self.names}
+            return {name: looked.load(name) for name in self.names}
         except OSError as error:
             raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
 

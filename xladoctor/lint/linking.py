@@ -19,6 +19,8 @@ from xladoctor.lint.contents import Files
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from xladoctor.lint.looked import Looked
+
 _MOST_FILES = 40
 _MOST_LINES = 20_000
 #: How many imports lie between a file for XLA devices and a helper that still matters.
@@ -102,7 +104,7 @@ class _Graph:
         self._here = os.getcwd()  # noqa: PTH109
         self._names = {self._absolute(name): name for name in given}
         self._files = files
-        self._folders = _Folders()
+        self._folders = _Folders(files.looked)
         self._imports: dict[str, dict[str, str]] = {}
         self._importers: dict[str, list[str]] | None = None
         self._given = tuple(given)
@@ -164,7 +166,8 @@ def _spelled(path: Path, base: Path, written: Path) -> str:
 class _Folders:
     """What stands in folders, each read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, looked: Looked | None) -> None:
+        self._looked = looked
         self._listed: dict[str, frozenset[str]] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
         self._files: dict[str, bool] = {}
@@ -172,7 +175,12 @@ class _Folders:
     def names(self, folder: str) -> frozenset[str]:
         if folder not in self._listed:
             try:
-                self._listed[folder] = frozenset(os.listdir(folder))  # noqa: PTH208
+                names = (
+                    os.listdir(folder)  # noqa: PTH208
+                    if self._looked is None
+                    else [item.name for item in self._looked.entries(folder)]
+                )
+                self._listed[folder] = frozenset(names)
             except (OSError, ValueError):  # none, or a name that none can have
                 self._listed[folder] = frozenset()
         return self._listed[folder]

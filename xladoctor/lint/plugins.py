@@ -71,7 +71,8 @@ def _may_be_offered() -> bool:
                 continue
             for inner in ("entry_points.txt", "EGG-INFO/entry_points.txt"):
                 try:
-                    text = Path(folder, name, inner).read_bytes()
+                    with open(f"{folder or '.'}/{name}/{inner}", "rb") as file:  # noqa: PTH123
+                        text = file.read()
                 except NotADirectoryError:
                     return True
                 except OSError:

@@ -14,7 +14,7 @@ from xladoctor import catalogue
 from xladoctor.errors import UsageError
 from xladoctor.lint import discovery, linking, sources
 from xladoctor.lint import plugins as loading
-from xladoctor.lint.asked import UNPARSABLE, Failure, LintOptions, Member, Result
+from xladoctor.lint.asked import UNPARSABLE, Failure, FileResult, LintOptions, Member, Result
 from xladoctor.lint.contents import Files
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pathspec
 
     from xladoctor.findings import Finding
-    from xladoctor.lint.cache import Cache
+    from xladoctor.lint.cache import Cache, Run
     from xladoctor.lint.linking import Group
     from xladoctor.lint.sources import Source
 
@@ -72,28 +72,6 @@ class Plan:
         from xladoctor.lint import fixes
 
         return fixes.is_applicable(finding, unsafe=self.fix == "unsafe") and self.wants(finding)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FileResult:
-    """What one file gave; ``fixed`` is its new content if fixes changed it."""
-
-    filename: str
-    result: Result
-    before: bytes = b""
-    fixed: bytes | None = None
-    made: tuple[Finding, ...] = ()
-    stable: bool = True
-
-    @property
-    def applied(self) -> int:
-        """How many fixes were made."""
-        return len(self.made)
-
-    @property
-    def is_lint_alone(self) -> bool:
-        """Whether the result is that of the file as it is, and complete."""
-        return self.fixed is None and not self.result.failures
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,7 +154,7 @@ def _lint_safely(work: _Work) -> list[FileResult]:
                      for name in group.given]  # fmt: skip
             return [result for one in alone for result in _lint_safely(one)]
         [name] = group.given
-        failure = Failure(name, "the linter", f"{type(error).__name__}: {error}")
+        failure = Failure.of(name, "the linter", error)
         return [FileResult(name, Result(failures=(failure,)), work.data.get(name, b""))]
 
 
@@ -204,6 +182,7 @@ def lint_files(
     jobs: int | None = None,
     plugins: tuple[Sequence[str], Path] | None = None,
     cache: Cache | None = None,
+    as_run: Run | None = None,
 ) -> Iterator[FileResult]:
     """Lint files in the order given, in several processes if there are enough of them.
 
@@ -213,23 +192,20 @@ def lint_files(
         jobs: How many processes; None for as many as there are processors and work for them.
         plugins: Rules of the project, which each process loads: their names and folder.
         cache: What earlier runs found, and where to keep what this one finds.
+        as_run: What is known of the same run before, and where to keep what this one looks at.
     """
     names = [str(path) for path in paths]
     plans = dict.fromkeys(names, plan) if isinstance(plan, Plan) else plan
-    files = Files(cache=cache)
+    files = Files(cache=cache, looked=as_run.looked if as_run is not None else None)
     done: dict[str, FileResult] = {}
     fresh: list[tuple[_Work, str | None]] = []
     for group in linking.groups(names, files):
-        work = _Work(
-            group,
-            _contents(group, files),
-            {name: plans[name] for name in group.given},
-            frozenset(name for name in group.names if files.facts(name).sound),
-        )
-        key = _key(cache, work, files) if cache is not None else None
-        known = _known(cache, key, work) if cache is not None and key is not None else None
+        wanted = {name: plans[name] for name in group.given}
+        key = _key(cache, group, wanted, files) if cache is not None else None
+        known = _known(cache, key, wanted) if cache is not None and key is not None else None
         if known is None:
-            fresh.append((work, key))
+            sound = frozenset(name for name in group.names if files.facts(name).sound)
+            fresh.append((_Work(group, _contents(group, files), wanted, sound), key))
         else:
             done.update((item.filename, item) for item in known)
     waiting = sum(len(work.group.names) for work, _ in fresh)
@@ -240,6 +216,8 @@ def lint_files(
         if cache is not None and key is not None and all(item.is_lint_alone for item in results):
             cache.keep_results(key, {item.filename: item.result.findings for item in results})
     if cache is not None:
+        if as_run is not None and as_run.whole and all(x.is_lint_alone for x in done.values()):
+            cache.keep_run(as_run, {name: done[name].result.findings for name in names})
         cache.save()
     yield from (done[name] for name in names)
 
@@ -293,24 +271,22 @@ def _seldom_collecting() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _key(cache: Cache, work: _Work, files: Files) -> str | None:
+def _key(cache: Cache, group: Group, plans: Mapping[str, Plan], files: Files) -> str | None:
     """Under what the results are kept; None if a file cannot be read."""
-    names = work.group.names
-    digests = {name: digest for name in names if (digest := files.digest(name)) is not None}
-    if len(digests) < len(names):
+    digests = {name: digest for name in group.names if (digest := files.digest(name)) is not None}
+    if len(digests) < len(group.names):
         return None
-    options = {name: plan.options_for(name) for name, plan in work.plans.items()}
-    return cache.key(work.group, digests, options)
+    return cache.key(group, digests, {name: plan.options_for(name) for name, plan in plans.items()})
 
 
-def _known(cache: Cache, key: str, work: _Work) -> list[FileResult] | None:
+def _known(cache: Cache, key: str, plans: Mapping[str, Plan]) -> list[FileResult] | None:
     """What an earlier run found; None if there was none, or if there is something to fix."""
     found = cache.results(key)
-    if found is None or set(found) != set(work.group.given):
+    if found is None or set(found) != set(plans):
         return None
-    if any(work.plans[name].fixes(item) for name, items in found.items() for item in items):
+    if any(plans[name].fixes(item) for name, items in found.items() for item in items):
         return None
-    return [FileResult(name, Result(found[name]), work.data[name]) for name in work.group.given]
+    return [FileResult(name, Result(found[name]), read=None) for name in plans]
 
 
 def chosen_codes(
@@ -319,6 +295,7 @@ def chosen_codes(
     ignore: Sequence[str],
     *,
     missing: bool = False,
+    device: str = "",
 ) -> frozenset[str]:
     """The codes that beginnings of codes choose; the longer beginning wins, then ``ignore``.
 
@@ -331,6 +308,7 @@ def chosen_codes(
         extend: Those to add.
         ignore: Those to leave out.
         missing: Whether rules of the project were not loaded, so that codes may be theirs.
+        device: The devices that the code is for (``--target``), "" if that is not said.
 
     Raises:
         UsageError: A beginning matches no code at all.
@@ -344,7 +322,8 @@ def chosen_codes(
         plus = _longest(code, wanted)
         if code in pages and plus < len(pages[code].select):
             plus = 0
-        if select is None and (code not in pages or pages[code].default):
+        usual = code not in pages or pages[code].default or device in pages[code].default_for
+        if select is None and usual:
             plus = max(plus, len("XLA"))
         if not code.startswith("XLA") and "XLA" in wanted:  # ALL: the user's own rules too
             plus = max(plus, len("XLA"))

@@ -27,7 +27,7 @@ def check(page: Page) -> list[str]:
 
     A ``bad`` block is found by the rule at the lines that end with ``# error: [CODE]`` and nowhere
     else; a ``good`` block is silent; a ``fixed`` block is what the fix makes of the ``bad`` block
-    before it.
+    before it, both without these comments.
     """
     wrong = list(_blocks(page))
     kinds = {example.kind for example in page.examples}
@@ -46,9 +46,9 @@ def _blocks(page: Page) -> Iterator[str]:
                 yield f"{where}: a fixed block without a bad one before it"
                 continue
             done = fixes.fix(
-                bad.source.encode(), "page.py", lambda source: _lint(source, page), unsafe=True
+                bad.unmarked.encode(), "page.py", lambda source: _lint(source, page), unsafe=True
             )
-            if done.data.decode() != example.source:
+            if done.data.decode() != example.unmarked:
                 yield f"{where}: the fix makes something else:\n{done.data.decode()}"
             continue
         result = _lint(Source("page.py", example.source), page)

@@ -15,9 +15,9 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xladoctor import files
 from xladoctor.errors import SourceError
 from xladoctor.findings import Location, Position
+from xladoctor.lint.looked import LARGEST, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,10 +46,6 @@ _ALLOW = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _LONGEST_CHAIN = 800
 #: Levels of the syntax tree; the visitors reach Python's recursion limit long before.
 _DEEPEST = 1000
-#: Bytes of a Python file, and of the code in a notebook: beyond them it is data, and minutes go by.
-_LARGEST = 2 * 2**20
-#: Bytes of a notebook: with its images.
-_LARGEST_NOTEBOOK = 128 * 2**20
 #: What an expression needs one of for two further levels of its tree, or for a link of a chain.
 _LEVEL = re.compile(r"[^\w\s,'\"#]|\b(?:not|and|or|lambda|if|for|await|yield)\b")
 TOO_DEEP = "is nested too deeply to be linted"
@@ -142,15 +138,6 @@ def read(path: Path, filename: str | None = None) -> Source:
         reason = error.strerror or str(error)
         return Source(name, "", unreadable=(Unreadable(f"cannot be read: {reason}"),))
     return from_bytes(data, name)
-
-
-def load(path: Path) -> bytes:
-    """The bytes of a file to lint.
-
-    Raises:
-        OSError: It cannot be read, is no regular file, or is too large to be code of people.
-    """
-    return files.read_bytes(path, _LARGEST_NOTEBOOK if path.suffix == ".ipynb" else _LARGEST)
 
 
 def from_bytes(data: bytes, filename: str) -> Source:
@@ -321,8 +308,8 @@ def _notebook(data: bytes, filename: str) -> Source:
         return Source(filename, "", unreadable=(what,))
     if str(language).lower() != "python":
         return Source(filename, "", cells=())
-    if sum(len(text) for _, text in found) > _LARGEST:
-        what = Unreadable(f"holds more than {_LARGEST // 2**20} MB of code")
+    if sum(len(text) for _, text in found) > LARGEST:
+        what = Unreadable(f"holds more than {LARGEST // 2**20} MB of code")
         return Source(filename, "", unreadable=(what,))
     return _join_cells(filename, found)
 

@@ -117,6 +117,8 @@ class EventReader:
                     since=number(self._facts.get("since")),
                     until=self._until,
                     parent=integer(self._facts.get("ppid")),
+                    t=number(self._facts.get("t")),
+                    time=fields.moment(self._facts.get("time")),
                 )
             )
             if not self._ended:
@@ -182,6 +184,12 @@ class EventReader:
             rows[at] = dataclasses.replace(rows[at], at=began)
         for settled in self._iterations.settled(core, event):
             self._add_step(settled)
+
+    def _on_typical(self, event: dict[str, Any]) -> None:
+        """What a digest says of a core's steps, whose rows it has added up."""
+        self._cores[self._core(event)]["typical"] = tables.Typical(
+            required(event["seconds"]), required(event["own"]), round(required(event["steps"]))
+        )
 
     def _on_marked(self, event: dict[str, Any]) -> None:
         """The program says itself when a step is over: what came before are no steps."""

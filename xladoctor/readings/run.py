@@ -28,7 +28,12 @@ _MOST_ROWS = 1_000_000
 
 def is_run(path: Path) -> bool:
     """Whether a folder looks like a run directory, complete or cut."""
-    return (path / "manifest.json").is_file() or any(path.glob("p*/events.jsonl"))
+    return (path / "manifest.json").is_file() or any(path.glob("p*/events*.jsonl"))
+
+
+def event_files(folder: Path) -> list[Path]:
+    """The record of a process: one file, or the segments in which it was copied elsewhere."""
+    return sorted(folder.glob("events.*[0-9].jsonl")) or [folder / "events.jsonl"]
 
 
 def read_run(path: Path) -> tables.Run:
@@ -121,17 +126,20 @@ def _read_process(
     folder: Path, manifest: tables.Manifest, rows: dict[str, list[Any]], notes: list[str]
 ) -> None:
     reader = EventReader(folder.name, manifest.cwd, rows, notes)
-    events = folder / "events.jsonl"
-    try:
-        for row, line in enumerate(files.lines(events), 1):
-            if row > _MOST_ROWS:
-                notes.append(f"{events}: only the first {_MOST_ROWS:,} rows were read")
-                break
-            reader.feed(line, f"{events}:{row}")
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        notes.append(f"{events}: this cannot be read: {error.strerror or error}")
+    row = 0
+    for events in event_files(folder):
+        try:
+            for at, line in enumerate(files.lines(events), 1):
+                row += 1
+                if row > _MOST_ROWS:
+                    break
+                reader.feed(line, f"{events}:{at}")
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            notes.append(f"{events}: this cannot be read: {error.strerror or error}")
+    if row > _MOST_ROWS:
+        notes.append(f"{folder}: only the first {_MOST_ROWS:,} rows were read")
     reader.finish()
     metrics = folder / "metrics.txt"
     if metrics.is_file():

@@ -26,6 +26,7 @@ class Manifest:
     """What the launcher knows of the command; ``started`` and ``ended`` are unix seconds.
 
     ``left_behind``: processes that were there when the command had ended; None if not known.
+    ``host``: which host of several the run directory is of; None if it is of one alone.
     """
 
     path: str
@@ -39,6 +40,7 @@ class Manifest:
     simulated_cores: int | None = None
     complete: bool = False
     left_behind: tuple[int, ...] | None = None
+    host: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class ProcessRow:
             the processes of a host share.
         until: The time of the last row, on the same clock.
         parent: The process that has started it.
+        t, time: One moment on that clock, and in unix seconds.
     """
 
     process: str
@@ -65,6 +68,23 @@ class ProcessRow:
     since: float | None = None
     until: float | None = None
     parent: int | None = None
+    t: float | None = None
+    time: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Typical:
+    """A core's typical step after warm-up, where its rows are a digest.
+
+    Attributes:
+        seconds: Median of its steps.
+        own: Median of what of a step is not spent waiting for the device or for other cores.
+        steps: How many steps these are.
+    """
+
+    seconds: float
+    own: float
+    steps: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,6 +93,7 @@ class CoreRow:
 
     Attributes:
         iterations: Whether its steps are iterations of a loop without an optimizer (an evaluation).
+        typical: Its typical step; None if its rows are whole and say it themselves.
     """
 
     process: str
@@ -82,6 +103,7 @@ class CoreRow:
     steps: int | None = None
     failed: bool | None = None
     iterations: bool = False
+    typical: Typical | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -513,6 +535,7 @@ class Readings:
         unlowered: Its summary of the lines whose operations ran on the CPU.
         notes: What is cut or could not be read, in sentences.
         sources: The sources' names as given.
+        shown: Names for the report in place of the run directories' own; () for these.
     """
 
     runs: tuple[Run, ...] = ()
@@ -522,3 +545,4 @@ class Readings:
     unlowered: tuple[UnloweredSite, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ def element(finding: Finding) -> dict[str, Any]:
         "severity": finding.severity.value,
         "message": finding.message,
         "suggestion": finding.suggestion,
-        "url": catalogue.page(finding.code).url,
+        "url": catalogue.url_of(finding.code, finding.name),
         "filename": place.filename,
         "cell": place.cell,
         "location": {"row": place.row, "column": place.column},

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint import family
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.methods import MethodEvaluator
 from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.values import (
@@ -130,6 +131,9 @@ class CallEvaluator:
     def object_called(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
         """``model(x)``, ``criterion(a, b)``, ``meter(x)``."""
         result = UNKNOWN
+        if called.kind is Kind.DEVICE_TENSOR:
+            # What ``.to(device)`` gave back is a module after all: nobody calls a tensor.
+            called = Value(Kind.MODEL, origin=called.origin, on_device=True)
         if called.type_name == know.DATA_PARALLEL:
             return self._data_parallel(arguments)
         if called.instance is not None:
@@ -237,8 +241,12 @@ class CallEvaluator:
         if name == "builtins.map" and first.function is not None:
             given = [(None, element_of(value)) for value in values[1:]]
             return container(self.enter(None, first.function, first, given))
-        if name in {"builtins.dict", "builtins.getattr"}:
-            return container(None) if name == "builtins.dict" else UNKNOWN
+        if name == "builtins.dict":
+            # ``dict(loss=loss)``, and ``dict(facts, step=3)`` and ``**facts`` hold what these hold.
+            parts = [
+                element_of(value) if key in {None, "**"} else value for key, value in arguments
+            ]
+            return container(functools.reduce(join, parts) if parts else None)
         return UNKNOWN
 
     def _reduced(self, node: cst.Call, name: str, values: Sequence[Value], frame: Frame) -> Value:
@@ -315,7 +323,7 @@ class CallEvaluator:
     def _torch_device(self, node: cst.Call, values: Sequence[Value]) -> Value:
         argument = node.args[0].value if node.args else None
         if isinstance(argument, cst.SimpleString):
-            xla = argument.evaluated_value[:3] in {"xla", b"xla"}
+            xla = family.of_device(str(string(argument))) is not None
             return Value(Kind.DEVICE if xla else Kind.OTHER_DEVICE, certain=True, origin=node)
         if values and values[0].kind in {Kind.DEVICE, Kind.OTHER_DEVICE}:
             return values[0]

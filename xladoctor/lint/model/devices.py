@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.syntax import children, walk
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Function, Tree
 
 _DEPTH = 4
-_XLA = frozenset({"tpu", "tpus", "xla"})
+_XLA = frozenset({"tpu", "tpus", "xla", "neuron", "neuronx"})
 _OTHER = frozenset(
     [
         "cuda", "gpu", "gpus", "npu", "hpu", "xpu", "mps", "mlu", "rocm", "hip", "nccl",
@@ -281,7 +282,7 @@ class Devices:
             if isinstance(part, cst.Name):
                 found |= words(part.value)
             elif isinstance(part, cst.SimpleString):
-                found |= words(str(part.evaluated_value))
+                found |= words(str(string(part)))
             waiting.extend(children(part))
         return frozenset(found | ({"backend"} if {"device", "type"} <= found else set()))
 
@@ -314,7 +315,7 @@ def _said_by(node: cst.BaseExpression) -> str:
         index = node.slice[0].slice
         return _said_by(index.value) if isinstance(index, cst.Index) else ""
     if isinstance(node, cst.SimpleString):
-        return str(node.evaluated_value)
+        return str(string(node))
     return node.value if isinstance(node, cst.Name) else ""
 
 
@@ -338,7 +339,7 @@ def _device(texts: Sequence[str]) -> bool | None:
 def _strings(node: cst.BaseExpression) -> list[str]:
     """The string that an expression is, or those of a tuple, list or set."""
     if isinstance(node, cst.SimpleString):
-        return [str(node.evaluated_value)]
+        return [str(string(node))]
     if isinstance(node, cst.Tuple | cst.List | cst.Set):
         return [text for element in node.elements for text in _strings(element.value)]
     return []

@@ -72,6 +72,15 @@ def dotted_text(node: cst.BaseExpression) -> str | None:
     return ".".join(reversed(parts))
 
 
+def string(node: cst.SimpleString) -> str | bytes:
+    """What a string literal holds; most are what stands between their quotes."""
+    text = node.value
+    if text[0] in "\"'" and "\\" not in text and "\r" not in text:
+        quotes = 3 if len(text) >= 6 and text[:3] in {'"""', "'''"} else 1
+        return text[quotes:-quotes]
+    return node.evaluated_value
+
+
 def imports_module(node: cst.BaseExpression) -> str | None:
     """The module that ``importlib.import_module("torch_xla.runtime")`` gives, if it is written."""
     if not isinstance(node, cst.Call) or len(node.args) != 1:
@@ -79,7 +88,7 @@ def imports_module(node: cst.BaseExpression) -> str | None:
     if dotted_text(node.func) not in {"importlib.import_module", "import_module"}:
         return None
     given = node.args[0].value
-    text = given.evaluated_value if isinstance(given, cst.SimpleString) else None
+    text = string(given) if isinstance(given, cst.SimpleString) else None
     return text if isinstance(text, str) and not text.startswith(".") else None
 
 

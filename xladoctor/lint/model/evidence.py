@@ -18,7 +18,7 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.syntax import Function
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Class, Tree
@@ -32,10 +32,9 @@ STEPS = frozenset(
         "torch_xla.sync", "torch_xla.step",
     }
 )  # fmt: skip
-#: Methods that only modules have.
-_OF_MODULES = frozenset(
-    {"parameters", "named_parameters", "state_dict", "load_state_dict", "eval", "zero_grad"}
-)
+#: Methods that only modules have, and those that of what was moved to a device only modules have.
+_OF_MODULES = frozenset({"parameters", "named_parameters", "eval"})
+_OF_MOVED = frozenset({"state_dict", "load_state_dict", "zero_grad"})
 #: Terms of a loss that are losses themselves ("kl_loss", "l_gan"), and what they are weighed with.
 _TERM = re.compile(r"(^|_)loss(_|\d|$)|^l_|loss$", re.IGNORECASE)
 _WEIGHT = re.compile(r"weight|coef|scale|ratio|lambda|factor|alpha|beta|fn$|func", re.IGNORECASE)
@@ -59,9 +58,16 @@ class Evidence:
         names = self._differentiated.get(home)
         return None if names is None or name not in names else self._step(home)
 
-    def is_model(self, home: Home, text: str) -> bool:
-        """Whether a function asks a name (or dotted text) for what only modules have."""
-        return text in self._asked.get(home, ())
+    def is_model(self, home: Home, text: str, *, moved: bool) -> bool:
+        """Whether a function asks a name (or dotted text) for what only modules have.
+
+        Args:
+            home: The function, or the module outside of functions.
+            text: The name.
+            moved: It holds what ``.to(device)`` gave back: no optimizer, no schedule.
+        """
+        asked = self._asked.get(home, {}).get(text, set())
+        return bool(asked) and (moved or not asked <= _OF_MOVED)
 
     def takes_steps(self, module: cst.Module) -> bool:
         """Whether a module takes steps on the device itself."""
@@ -99,22 +105,43 @@ class Evidence:
                 home = self._home(call)
                 if self._step(home) is not None:
                     found.setdefault(home, set()).update(_backward_of(call))
-        for node in self._tree.scopes:
+        for node in self._tree.nodes(cst.Assign, cst.AugAssign) if found else ():
             # Reads that stand before ``loss = a_loss + b_loss`` are of the step before.
-            if isinstance(node, cst.Assign | cst.AugAssign):
-                names = found.get(self._home(node))
-                if names is not None and names & set(_bound(node)):
-                    names.update(_terms(node.value))
+            names = found.get(self._home(node))
+            if names is not None and names & set(_bound(node)):
+                names.update(_terms(node.value))
         return {home: frozenset(names) for home, names in found.items()}
 
     @functools.cached_property
-    def _asked(self) -> dict[Home, set[str]]:
+    def _asked(self) -> dict[Home, dict[str, set[str]]]:
+        found: dict[Home, dict[str, set[str]]] = {}
+        for call in self._tree.calls:
+            if not isinstance(call.func, cst.Attribute):
+                continue
+            method, text = call.func.attr.value, dotted_text(call.func.value)
+            if text is None:
+                continue
+            # A tensor is not moved in place, and nobody calls one.
+            moved = method == "to" and (self._alone(call) or text in self._called(self._home(call)))
+            if moved or method in _OF_MODULES or method in _OF_MOVED:
+                found.setdefault(self._home(call), {}).setdefault(text, set()).add(method)
+        return found
+
+    def _alone(self, call: cst.Call) -> bool:
+        """Whether a call is a statement of its own: what it gives back is dropped."""
+        return isinstance(next(self._tree.ancestors(call), None), cst.Expr)
+
+    def _called(self, home: Home) -> Collection[str]:
+        return self._calls.get(home, ())
+
+    @functools.cached_property
+    def _calls(self) -> dict[Home, set[str]]:
+        """The names that each function calls."""
         found: dict[Home, set[str]] = {}
         for call in self._tree.calls:
-            if isinstance(call.func, cst.Attribute) and call.func.attr.value in _OF_MODULES:
-                text = dotted_text(call.func.value)
-                if text is not None:
-                    found.setdefault(self._home(call), set()).add(text)
+            text = dotted_text(call.func)
+            if text is not None:
+                found.setdefault(self._home(call), set()).add(text)
         return found
 
 

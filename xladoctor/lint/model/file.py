@@ -15,6 +15,7 @@ from xladoctor.lint.effects import Effects
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model import edits
 from xladoctor.lint.model.devices import OnXla
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
 
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Binding, Class, Function
     from xladoctor.lint.model.values import Value
 
+_CONSTANTS: Mapping[str, object] = {"True": True, "False": False, "None": None}
+#: What is never a literal: most of what is asked for one.
+_NO_LITERALS = frozenset(
+    [
+        cst.Attribute, cst.Subscript, cst.Comparison, cst.BooleanOperation, cst.IfExp, cst.Lambda,
+        cst.FormattedString, cst.ListComp, cst.GeneratorExp, cst.Await,
+    ]
+)  # fmt: skip
 _Node = TypeVar("_Node", bound="cst.CSTNode")
 
 
@@ -97,8 +106,13 @@ class FileModel:
 
     @functools.cached_property
     def is_xla(self) -> bool:
-        """It imports torch_xla, or a framework and asks for TPU cores; or a linked file does."""
-        return any(part.is_xla for part in (self._part, *self._linked))
+        """It, or a linked file, is for a member of the family of XLA devices (``members``)."""
+        return bool(self.members)
+
+    @functools.cached_property
+    def members(self) -> frozenset[str]:
+        """The members that it, or a linked file, is for: torch_xla, torch_tpu ... (``members``)."""
+        return frozenset().union(*(part.members for part in (self._part, *self._linked)))
 
     @functools.cached_property
     def multi_core(self) -> bool:
@@ -243,6 +257,12 @@ class FileModel:
                 and not isinstance(bindings[0].node, cst.Name)
             ):
                 return self.literal(bindings[0].node)
+        if isinstance(node, cst.SimpleString):
+            return string(node)
+        if isinstance(node, cst.Name):
+            return _CONSTANTS.get(node.value, NotImplemented)
+        if type(node) in _NO_LITERALS:
+            return NotImplemented
         try:
             return ast.literal_eval(self.tree.text(node).strip())
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

@@ -139,8 +139,10 @@ class Flow:
         home = frame.function or self._module
         if value.kind is Kind.DEVICE_TENSOR:
             # ``net = build(args).to(device)``
-            whole = not value.local and self._evidence.is_model(home, name)
+            whole = not value.local and self._evidence.is_model(home, name, moved=True)
             return Value(Kind.MODEL, origin=value.origin, on_device=True) if whole else value
+        if self._evidence.is_model(home, name, moved=False):
+            return Value(Kind.MODEL, origin=value.origin, local=value.local)
         step = self._evidence.stepped(home, name)
         if step is None:
             return value

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.values import Value
 
 _DEPTH = 3
+#: Asked by type, for most nodes are neither, and LibCST's abstract classes make isinstance slow.
+_DEFINITIONS = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
+_REPEATING = frozenset(
+    [
+        cst.For, cst.While, cst.CompFor, cst.GeneratorExp, cst.ListComp, cst.SetComp, cst.DictComp,
+    ]
+)  # fmt: skip
 
 
 class Loops:
@@ -66,10 +73,11 @@ class Loops:
         for node in (*self._tree.calls, *self._tree.loops):
             child: cst.CSTNode = node
             for parent in self._tree.ancestors(node):
-                if isinstance(parent, cst.For | cst.While | cst.CompFor):
-                    found[parent][node] = None
-                elif isinstance(parent, cst.BaseComp) and child is not parent.for_in:
-                    found[parent.for_in][node] = None
+                if type(parent) in _REPEATING:
+                    if isinstance(parent, cst.For | cst.While | cst.CompFor):
+                        found[parent][node] = None
+                    elif isinstance(parent, cst.BaseComp) and child is not parent.for_in:
+                        found[parent.for_in][node] = None
                 child = parent
         return found
 
@@ -287,8 +295,11 @@ class Loops:
     def _find_innermost(self, node: cst.CSTNode) -> LoopNode | None:
         child = node
         for parent in self._tree.ancestors(node):
-            if isinstance(parent, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+            if type(parent) in _DEFINITIONS:
                 return None
+            if type(parent) not in _REPEATING:
+                child = parent
+                continue
             if isinstance(parent, cst.For) and child is parent.body:
                 return parent
             if isinstance(parent, cst.While) and child in {parent.body, parent.test}:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -58,7 +59,7 @@ class MethodEvaluator:
         held = self._evaluator.evaluate(func, frame) if receiver.instance is not None else UNKNOWN
         if held.kind is Kind.FUNCTION and held.function is not None:
             return self._calls.enter(node, held.function, held, arguments)
-        if held.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT}:
+        if held.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT, Kind.DEVICE_TENSOR}:
             return self._calls.object_called(node, held, arguments)
         if receiver.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}:
             return self._tensor_method(node, name, receiver, arguments)
@@ -75,7 +76,7 @@ class MethodEvaluator:
     def _by_name(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:
         """What the name of a method says when its object is not known."""
         if name == "prepare" and arguments:
-            return _prepared(arguments)
+            return _prepared(self._named(node, arguments) if self._flow.believes() else arguments)
         if arguments and name in know.FABRIC_METHODS and _is_fabric(node, receiver):
             return self._fabric(node, name, arguments)
         if name in know.GRADIENT_NORM_METHODS and self._flow.believes():
@@ -113,6 +114,22 @@ class MethodEvaluator:
             return self._calls.object_called(node, guessed, arguments)
         local = receiver.local or any(value.local for _, value in arguments)
         return Value(local=local, made_of_device=given or receiver.made_of_device)
+
+    def _named(self, node: cst.Call, arguments: Arguments) -> Arguments:
+        """Arguments that cannot be followed are what their names say."""
+        if len(arguments) != len(node.args):
+            return arguments
+        named: list[tuple[str | None, Value]] = []
+        for argument, (keyword, value) in zip(node.args, arguments, strict=True):
+            if value.kind is Kind.UNKNOWN:
+                text = (dotted_text(argument.value) or "").rpartition(".")[2]
+                value = (
+                    Value(Kind.LOADER, origin=argument)
+                    if know.LOADER_NAME.search(text)
+                    else self._evaluator.guess(text)
+                )
+            named.append((keyword, value))
+        return named
 
     def _fabric(self, node: cst.Call, name: str, arguments: Arguments) -> Value:
         """``fabric.setup(model, optimizer)``, ``fabric.to_device(batch)``."""
@@ -164,8 +181,8 @@ class MethodEvaluator:
     def _to_literal(self, node: cst.Call, receiver: Value) -> Value:
         for argument in node.args:
             if isinstance(argument.value, cst.SimpleString):
-                text = str(argument.value.evaluated_value)
-                kind = Kind.DEVICE_TENSOR if text.startswith("xla") else Kind.CPU_TENSOR
+                text = str(string(argument.value))
+                kind = Kind.DEVICE_TENSOR if family.of_device(text) else Kind.CPU_TENSOR
                 if text.startswith("cuda"):
                     return Value(local=receiver.local)
                 return Value(kind, certain=True, origin=node, local=receiver.local)

@@ -266,12 +266,11 @@ class Names:
     def _modules_kept(self) -> Mapping[str, Sequence[cst.BaseExpression]]:
         """What is assigned to attributes of ``self``, if names are assigned to them at all."""
         found: dict[str, list[cst.BaseExpression]] = {}
-        for node in self._tree.scopes:
-            if isinstance(node, cst.Assign):
-                for target in node.targets:
-                    text = dotted_text(target.target)
-                    if text is not None and text.startswith("self.") and text.count(".") == 1:
-                        found.setdefault(text, []).append(node.value)
+        for node in self._tree.nodes(cst.Assign):
+            for target in node.targets:
+                text = dotted_text(target.target)
+                if text is not None and text.startswith("self.") and text.count(".") == 1:
+                    found.setdefault(text, []).append(node.value)
         return found
 
     def _from_bindings(self, bindings: list[Binding]) -> str | None:

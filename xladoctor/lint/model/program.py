@@ -18,7 +18,7 @@ from xladoctor.lint.model.calls import CallSite
 from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
 from xladoctor.lint.model.names import LinkedNames, Names
-from xladoctor.lint.model.purpose import is_xla, spmd_is_on, used_frameworks
+from xladoctor.lint.model.purpose import found_members, spmd_is_on, used_frameworks
 from xladoctor.lint.model.regions import Regions
 from xladoctor.lint.model.syntax import Forest, Tree
 
@@ -51,16 +51,18 @@ class Part:
 
     Args:
         unit: The file.
+        device: The member of the family of devices that it is for, if the user says so.
 
     Raises:
         libcst.ParserSyntaxError: Its text is not Python.
     """
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, unit: Unit, device: str = "") -> None:
         self.unit = unit
         self.tree = Tree(unit.text)
         self.names = Names(self.tree)
-        self.is_xla = is_xla(self.tree, self.names)
+        self.members = found_members(self.tree, self.names, device)
+        self.is_xla = bool(self.members)
         self.frameworks = used_frameworks(self.tree, self.names)
         self.imports: list[Part] = []
 

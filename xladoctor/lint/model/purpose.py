@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint import family
+from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.knowledge import DEVICE_NAME
+
 if TYPE_CHECKING:
     from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Tree
@@ -16,6 +20,11 @@ _FRAMEWORKS = {
     "accelerate": "accelerate",
     "transformers": "transformers",
 }
+#: What takes a device, as text, first.
+_TAKES_DEVICE = frozenset(
+    {"torch.device", "torch.set_default_device", "torch.autocast", "torch.amp.autocast",
+     "torch.distributed.device_mesh.init_device_mesh", "torch.distributed.init_device_mesh"}
+)  # fmt: skip
 #: Lightning's names for strategies and accelerators, which only run on XLA devices.
 _FOR_XLA = frozenset(
     {
@@ -25,18 +34,101 @@ _FOR_XLA = frozenset(
 )  # fmt: skip
 
 
-def is_xla(tree: Tree, names: Names) -> bool:
-    """Whether a file imports torch_xla, or a framework and asks it for TPU cores."""
-    roots = {name.partition(".")[0] for name in names.imported()}
-    if "torch_xla" in roots:
-        return True
+def found_members(tree: Tree, names: Names, target: str = "") -> frozenset[str]:
+    """The members of the family of XLA devices that a file is for, by imports and devices.
+
+    Args:
+        tree: The file.
+        names: What its names are bound to.
+        target: The member that the user says it is for: it replaces what a file that uses torch is
+            found to be for.
+    """
+    imported = names.imported()
+    roots = {name.partition(".")[0] for name in imported}
+    if target:
+        concerned = roots & {"torch", "torch_xla", *_FRAMEWORKS}
+        return frozenset({target} if concerned else ())
+    found = set(family.of_imports(imported))
+    if family.TORCH_XLA not in found and _frameworks_on_xla(tree, names, roots):
+        found.add(family.TORCH_XLA)
+    if "torch" in roots or roots & set(_FRAMEWORKS):
+        found |= _devices_named(tree, names)
+    if "torch" in roots and not found:
+        found.update(filter(None, (_chosen(literal, tree) for literal in tree.strings)))
+    return frozenset(found)
+
+
+def _chosen(literal: cst.SimpleString, tree: Tree) -> str | None:
+    """The member whose device is what ``device = "tpu" if ... else "cpu"`` may choose."""
+    member = family.of_device(str(string(literal)))
+    if member is None or member == family.TORCH_XLA:
+        return None
+    above = iter(tree.ancestors(literal))
+    node = next(
+        (one for one in above if not isinstance(one, cst.IfExp | cst.BooleanOperation)), None
+    )
+    if isinstance(node, cst.Arg):  # parser.add_argument("--device", default="tpu")
+        call = next(iter(above), None)
+        option = call.args[0].value if isinstance(call, cst.Call) and call.args else None
+        named = isinstance(option, cst.SimpleString) and "device" in str(string(option))
+        given = node.keyword is not None and node.keyword.value == "default"
+        return member if given and named else None
+    targets: list[cst.BaseExpression] = []
+    if isinstance(node, cst.Assign):
+        targets = [each.target for each in node.targets]
+    elif isinstance(node, cst.AnnAssign):
+        targets = [node.target]
+    names = (target.value for target in targets if isinstance(target, cst.Name))
+    return member if any(DEVICE_NAME.match(name.lower()) for name in names) else None
+
+
+def _devices_named(tree: Tree, names: Names) -> set[str]:
+    """The members whose devices, backends or own names a file that uses torch speaks of."""
+    found = {_named(call, names) for call in tree.calls if call.args}
+    for node in tree.by_type.get(cst.Attribute, ()):
+        assert isinstance(node, cst.Attribute)
+        if isinstance(node.value, cst.Name) and node.attr.value in family.namespaces():
+            dotted = names.resolve(node) or ""
+            found |= {each.name for each in family.members().values() if each.speaks_of(dotted)}
+    return {name for name in found if name is not None}
+
+
+def _named(call: cst.Call, names: Names) -> str | None:
+    """The member that a call is given as a device (``x.to("tpu")``) or as a backend."""
+    method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+    called: str | None = None
+    for argument in call.args:
+        value = argument.value
+        if not isinstance(value, cst.SimpleString):
+            continue
+        text = str(string(value))
+        keyword = argument.keyword.value if argument.keyword is not None else None
+        called = names.resolve(call.func) or "" if called is None else called
+        first = keyword is None and argument is call.args[0]
+        member = None
+        if keyword == "device" or (
+            first and (called in _TAKES_DEVICE or (method == "to" and not called))
+        ):
+            member = family.of_device(text)
+        elif called == "torch.distributed.init_process_group" and (first or keyword == "backend"):
+            member = family.of_backend(text)
+        elif called == "torch.compile" and keyword == "backend":
+            member = family.of_compiler(text)
+        # Strings alone never make a program of torch_xla: that has to be imported.
+        if member is not None and member != family.TORCH_XLA:
+            return member
+    return None
+
+
+def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
+    """Whether a file imports a framework and asks it for TPU cores, which means torch_xla."""
     if not roots & set(_FRAMEWORKS):
         return False
     words = {"tpu", "PJRT_DEVICE", "XLA_USE_BF16", "xla"}
     imported = {name.rpartition(".")[2] for name in names.imported()}
     if imported & _FOR_XLA or ("DistributedType" in imported and _asks_for_xla(tree, names)):
         return True
-    return any(literal.evaluated_value in words for literal in tree.strings) or any(
+    return any(string(literal) in words for literal in tree.strings) or any(
         argument.keyword is not None and argument.keyword.value == "tpu_cores"
         for call in tree.calls
         for argument in call.args
@@ -79,4 +171,4 @@ def spmd_is_on(tree: Tree, names: Names) -> bool:
         name.endswith((".use_spmd", ".mark_sharding", ".xla_sharding.Mesh", ".spmd.Mesh"))
         and name.startswith("torch_xla")
         for name in called
-    ) or any(literal.evaluated_value == "XLA_USE_SPMD" for literal in tree.strings)
+    ) or any(string(literal) == "XLA_USE_SPMD" for literal in tree.strings)

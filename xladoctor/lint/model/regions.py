@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.devices import OnXla
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.guards import Guards
 from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import Entry, Loop, LoopKind
@@ -64,7 +66,8 @@ class Regions:
                     found.append(Entry(function, call))
             elif name == "torch.distributed.init_process_group":
                 backend = self._argument(call, 0, "backend")
-                if isinstance(backend, cst.SimpleString) and backend.evaluated_value == "xla":
+                text = string(backend) if isinstance(backend, cst.SimpleString) else ""
+                if family.of_backend(str(text)) is not None:
                     found.append(Entry(self._home[call], call))
         if not found:
             # What transformers' and the XRT examples' launchers call on each core.

@@ -101,7 +101,7 @@ class Scope:
     @property
     def is_class(self) -> bool:
         """Names of a class body are not seen by the functions in it."""
-        return isinstance(self.node, cst.ClassDef)
+        return type(self.node) is cst.ClassDef
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

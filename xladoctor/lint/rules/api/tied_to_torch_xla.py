@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rules import _torch_tpu, rule
 from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._environment import SETTING, settings
@@ -130,7 +131,7 @@ def _device_string(model: FileModel, node: cst.CSTNode) -> str | None:
     """The literal "xla" or "xla:0" where a device is meant: an argument, or compared with .type."""
     if not isinstance(node, cst.SimpleString):
         return None
-    value = node.evaluated_value
+    value = string(node)
     if not isinstance(value, str) or value.partition(":")[0] != "xla":
         return None
     parent = model.parent(node)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import OnXla
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def device_index(model: FileModel) -> Iterator[Problem]:
         if isinstance(number, int) and not isinstance(number, bool) and number >= 1:
             yield _problem(model, call.node, number)
     for node in model.tree.strings:
-        text = node.evaluated_value
+        text = string(node)
         if not isinstance(text, str) or not text.startswith(_XLA):
             continue
         number = int(text[4:]) if text[4:].isdecimal() else 0

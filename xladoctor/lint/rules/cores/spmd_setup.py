@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import SETTING, settings
 from xladoctor.lint.rules._exact import in_order
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 _LOADER = "torch_xla.distributed.parallel_loader.MpDeviceLoader"
 _VARIABLE = "XLA_USE_SPMD"
 _MOVES = frozenset({"to", "cuda"})
+#: In the names of all that shards, torch_xla's or a project's own.
+_SHARDS = re.compile(r"shard|partition|distribute|parallel(ize|_mode)|fsdp|auto", re.IGNORECASE)
 #: The first release with ``torch_xla.runtime.use_spmd``.
 _SINCE = (2, 1)
 
@@ -52,6 +55,7 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
     start = turned_on(model)
     if start is not None:
         yield from _unsharded(model, start)
+        yield from _moved_whole(model, start)
 
 
 def _tensor_before(model: FileModel, spmd: CallSite) -> CallSite | None:
@@ -83,6 +87,37 @@ def _unsharded(model: FileModel, start: CallSite) -> Iterator[Problem]:
             suggestion='input_sharding=xs.ShardingSpec(mesh, ("data", None))',
             related=[model.place(start.node, "SPMD is turned on here")],
         )
+
+
+def _moved_whole(model: FileModel, start: CallSite) -> Iterator[Problem]:
+    """Batches that a step loop moves itself, in a program that shards nothing at all.
+
+    Where no such move is seen, the model's stands for it.
+    """
+    if any(_shards(part, call) for part in (model, *model.linked) for call in part.calls()):
+        return
+    loops = [loop for loop in model.loops if loop.kind is LoopKind.STEP]
+    moves = [call for call in model.calls() if call.method in _MOVES]
+    first: dict[Loop, CallSite] = {}
+    for call in moves:
+        loop = model.loop(call.node)
+        if loop in loops and model.value(call.node).is_device_tensor:
+            first.setdefault(loop, call)
+    wholes = [call for call in moves if model.value(call.node).kind is Kind.MODEL]
+    for call in first.values() or (wholes[:1] if loops else ()):
+        yield model.problem(
+            call.node,
+            "SPMD is on and nothing is sharded: every device holds all of it and computes the same",
+            suggestion='xs.mark_sharding(batch, mesh, ("data", None)), or '
+            "MpDeviceLoader(..., input_sharding=...)",
+            related=[model.place(start.node, "SPMD is turned on here")],
+        )
+
+
+def _shards(model: FileModel, call: CallSite) -> bool:
+    """Whether a call may shard something, by its name or an argument's."""
+    name = (call.name or model.tree.text(call.node.func)).rpartition(".")[2]
+    return any(_SHARDS.search(word) for word in (name, *call.keywords))
 
 
 def _marks(model: FileModel) -> Iterator[CallSite]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint import family
 from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 _XM = "torch_xla.core.xla_model"
+_SYNCHRONIZE = tuple(sorted(name for name in family.waits() if name.endswith(".synchronize")))
 _CLOCKS = ("time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer")
 
 
@@ -27,6 +29,7 @@ def device_wait_in_step(model: FileModel) -> Iterator[Problem]:
         f"{_XM}.mark_step",
         "torch_xla.sync",
         "torch_xla.core.xla_model.sync",
+        *_SYNCHRONIZE,
     ):
         if not _waits(model, call):
             continue
@@ -34,8 +37,8 @@ def device_wait_in_step(model: FileModel) -> Iterator[Problem]:
         if loop is None or _is_timed(model, call, loop):
             continue
         spelled = (call.name or "").rpartition(".")[2]
-        if spelled == "wait_device_ops":
-            how, advice = "xm.wait_device_ops()", "delete it"
+        if spelled in {"wait_device_ops", "synchronize"}:
+            how, advice = f"{model.tree.text(call.node.func).strip()}()", "delete it"
         else:
             how, advice = f"{spelled}(wait=True)", "leave out wait=True"
         yield model.problem(
@@ -49,7 +52,7 @@ def device_wait_in_step(model: FileModel) -> Iterator[Problem]:
 
 
 def _waits(model: FileModel, call: CallSite) -> bool:
-    if call.name is not None and call.name.endswith("wait_device_ops"):
+    if call.name is not None and call.name.endswith(("wait_device_ops", *_SYNCHRONIZE)):
         return True
     given = call.argument(0, "wait") if call.name == "torch_xla.sync" else call.keywords.get("wait")
     return given is not None and model.literal(given) is True

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rules import rule
 
@@ -19,7 +20,6 @@ _CLOCKS = frozenset(
 )
 _XM = "torch_xla.core.xla_model."
 _STEPS = frozenset({"torch_xla.sync", _XM + "mark_step", _XM + "optimizer_step"})
-_WAITS = frozenset({_XM + "wait_device_ops", _XM + "mesh_reduce", _XM + "rendezvous", _XM + "save"})
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 _CASTS = frozenset(f"builtins.{name}" for name in ("float", "int", "bool", "print", "str"))
 #: Methods that keep what they are given as it is.
@@ -42,10 +42,10 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
         if end.node in reported:
             continue  # the same reading, used twice
         between = _between(model, start, end)
-        work = next((call for call in between if _works(model, call)), None)
-        if work is None or any(_waits(model, call) for call in between):
+        worked = next((place for place, call in enumerate(between) if _works(model, call)), None)
+        if worked is None or any(_waits(model, call) for call in between):
             continue
-        if any(_may_read(model, call, start, work) for call in between):
+        if any(_may_read(model, call, start) for call in between[worked:]):
             continue
         if _device_loader_between(model, start, end):
             continue  # the loader lets the host run ahead by a few batches only
@@ -59,7 +59,7 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
             suggestion="call torch_xla.sync(wait=True) before reading the clock",
             related=[
                 model.place(start.node, "the time is taken from here"),
-                model.place(work.node, "this only queues work for the device"),
+                model.place(between[worked].node, "this only queues work for the device"),
             ],
         )
 
@@ -97,6 +97,7 @@ def _before(model: FileModel, start: CallSite, end: CallSite) -> bool:
 
 
 def _between(model: FileModel, start: CallSite, end: CallSite) -> Sequence[CallSite]:
+    """The calls between two, as they run; those of reached functions may be of other files."""
     order = model.tree.order
     found: list[CallSite] = []
     for call in model.calls():
@@ -114,7 +115,7 @@ def _works(model: FileModel, call: CallSite) -> bool:
 
 
 def _waits(model: FileModel, call: CallSite) -> bool:
-    if call.name in _WAITS or (call.method in _READS and call.name is None):
+    if call.name in family.waits() or (call.method in _READS and call.name is None):
         return True
     if isinstance(call.target, Function) and _stores_on_host(model, call.target):
         return True
@@ -125,13 +126,13 @@ def _waits(model: FileModel, call: CallSite) -> bool:
     return False
 
 
-def _may_read(model: FileModel, call: CallSite, start: CallSite, work: CallSite) -> bool:
+def _may_read(model: FileModel, call: CallSite, start: CallSite) -> bool:
     """``pictures = processor.postprocess(images)``: what cannot be read is given what was made.
 
     It may well read it, unless it gives a tensor of the device back, as a loss does.
     """
     order = model.tree.order
-    if call.target is not None or call.name is not None or order[call.node] < order[work.node]:
+    if call.target is not None or call.name is not None:
         return False
     if model.value(call.node.func).kind not in {Kind.UNKNOWN, Kind.OBJECT}:
         return False

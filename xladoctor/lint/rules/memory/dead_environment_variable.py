@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from xladoctor import catalogue
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rewrites.shell import comment_out
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import SETTING, SHELL, is_environ, key_of, settings
@@ -104,7 +105,7 @@ def _misspelt(model: FileModel, place: cst.CSTNode | Place, name: str) -> Iterat
 def _is_own(model: FileModel, name: str) -> bool:
     """Whether the program itself looks at the variable: more than one place names it."""
     texts = [text for other in (model, *model.linked) for text in other.tree.strings]
-    return sum(text.evaluated_value == name for text in texts) > 1
+    return sum(string(text) == name for text in texts) > 1
 
 
 def _exported(model: FileModel) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import catalogue
+from xladoctor.lint import family
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import SETTING, SHELL, settings
 
@@ -23,7 +24,18 @@ _OFF = ("", "0", "false", "False", 0, False, None)
 
 @functools.cache
 def _switches() -> dict[str, str]:
-    return {row["name"]: row["effect"] for row in catalogue.table("environment")["debugging"]}
+    """What each switch does, of all members of the family of devices."""
+    rows = [*catalogue.table("environment")["debugging"], *catalogue.table("devices")["debugging"]]
+    return {row["name"]: row["effect"] for row in rows}
+
+
+def _known(model: FileModel) -> frozenset[str]:
+    """The switches of the devices that a file is for."""
+    own = catalogue.table("environment")["debugging"] if family.TORCH_XLA in model.members else []
+    others = (
+        row for row in catalogue.table("devices")["debugging"] if row["member"] in model.members
+    )
+    return frozenset(row["name"] for row in (*own, *others))
 
 
 @rule("XLA714")
@@ -31,14 +43,16 @@ def debug_environment(model: FileModel) -> Iterator[Problem]:
     """Find settings of debugging variables that no condition turns off."""
     if not model.is_xla:
         return
+    known = _known(model)
     for node in model.nodes(*SETTING):
         for name, spot in settings(model, node):
-            if name in _switches() and not _meant(model, spot) and not _is_off(model, spot):
+            if name in known and not _meant(model, spot) and not _is_off(model, spot):
                 yield _problem(model, spot, name)
     for number, line in model.shell:
         for match in SHELL.finditer(line):
-            if match["name"] in _switches() and not line[match.end() - 1 :].startswith("=0"):
+            if match["name"] in known and not line[match.end() - 1 :].startswith("=0"):
                 yield _problem(model, model.place_of_row(number), match["name"])
+    yield from _modes(model, known)
     for call in model.calls(_EAGER):
         mode = call.argument(0, "enable")
         if mode is None or model.literal(mode) is not True or _meant(model, call.node):
@@ -52,6 +66,23 @@ def debug_environment(model: FileModel) -> Iterator[Problem]:
             "a small fraction of the speed of a traced step",
             suggestion="leave it out, or put the step into torch_xla.compile",
         )
+
+
+def _modes(model: FileModel, known: frozenset[str]) -> Iterator[Problem]:
+    """Modes that are chosen in Python: ``torch.tpu.eager_mode = ...``, ``set_eager_mode(...)``."""
+    for node in model.nodes(cst.Assign):
+        assert isinstance(node, cst.Assign)
+        named = [model.name(item.target) for item in node.targets]
+        chosen = model.name(node.value)
+        turned = next((name for name in named if name in known), None)
+        name = chosen if chosen in known else turned if model.literal(node.value) is True else None
+        if name is not None and not _meant(model, node):
+            yield _problem(model, node, name)
+    for call in model.calls("torch.tpu.set_eager_mode"):
+        mode = call.argument(0, "mode")
+        name = model.name(mode) if mode is not None else None
+        if name in known and name is not None and not _meant(model, call.node):
+            yield _problem(model, call.node, name)
 
 
 def _problem(model: FileModel, spot: cst.CSTNode | Place, name: str) -> Problem:

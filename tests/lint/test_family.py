@@ -1,0 +1,193 @@
+"""Programs for other members of the family than torch_xla: which they are, what they are told."""
+
+import re
+import textwrap
+
+import pytest
+
+from xladoctor import catalogue, config
+from xladoctor.cli import lint as command
+from xladoctor.lint import engine, family, sources
+from xladoctor.lint.model import FileModel
+
+#: What only programs for torch_xla may be told.
+OURS = re.compile(r"\b(torch_xla|xm|xr|xmp|pl|xs)\.|torch_xla")
+
+#: How programs let their user choose.
+OPTION = """
+    import argparse
+    import torch
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="tpu")
+"""
+
+LOOP = """
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+
+    def train(dataset):
+        {start}
+        device = torch.device({device})
+        model = nn.Linear(8, 2).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        criterion = nn.CrossEntropyLoss()
+        loader = DataLoader(dataset, batch_size=32, shuffle=True)
+        total = 0.0
+        for step, (x, y) in enumerate(loader):
+            x, y = x.to(device), y.to(device)
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            total += loss.item()
+            seen = x[x > 0].mean()
+            print(f"{{step}}: {{loss}}")
+        torch.save(model.state_dict(), "model.pt")
+        return total
+"""
+
+
+def loop(device, start="pass"):
+    return textwrap.dedent(LOOP.format(device=device, start=start))
+
+
+def linted(text, **options):
+    source = sources.from_bytes(textwrap.dedent(text).encode(), "train.py")
+    result = engine.lint(source, engine.LintOptions(**options))
+    assert result.failures == ()
+    return result.findings
+
+
+def told(text, **options):
+    return {item.code for item in linted(text, **options)}
+
+
+def members(text):
+    return FileModel(textwrap.dedent(text)).members
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('import torch\nx = torch.ones(2).to("tpu")\n', {"torch_tpu"}),
+        ('import torch\nx = torch.ones(2, device="tpu:0")\n', {"torch_tpu"}),
+        ('import torch\nx = torch.ones(2, device="neuron")\n', {"torch_neuron"}),
+        ("import torch\nprint(torch.tpu.device_count())\n", {"torch_tpu"}),
+        ("import torch\nimport torch_tpu\n", {"torch_tpu"}),
+        ("import torch\nimport torchax\ntorchax.enable_globally()\n", {"torchax"}),
+        ('import torch.distributed as dist\ndist.init_process_group("tpu_dist")\n', {"torch_tpu"}),
+        (
+            'import torch.distributed as dist\ndist.init_process_group("cpu:gloo,tpu:tpu_dist")\n',
+            {"torch_tpu"},
+        ),
+        ('import torch\nf = torch.compile(abs, backend="neuron")\n', {"torch_neuron"}),
+        ('import torch\ndevice = "tpu" if True else "cpu"\n', {"torch_tpu"}),
+        (
+            OPTION,
+            {"torch_tpu"},
+        ),
+        # torch_neuronx alone says nothing: its older releases are torch_xla's.
+        ("import torch\nimport torch_xla\nimport torch_neuronx\n", {"torch_xla"}),
+        ('import torch\nx = torch.ones(2).to("cuda")\n', set()),
+        ('import torch\nkind = "tpu"\n', set()),
+        ('import jax\nx = jax.device_put(1, device="tpu")\n', set()),
+        (
+            'import torch\nimport torch_xla\nx = torch.ones(2).to("tpu")\n',
+            {"torch_xla", "torch_tpu"},
+        ),
+        # A setting beside torch_xla chooses torch_xla's TPU.
+        ('import torch\nimport torch_xla\ndevice = "tpu"\n', {"torch_xla"}),
+    ],
+)
+def test_what_a_file_is_for(text, found):
+    assert members(text) == found
+
+
+@pytest.mark.parametrize("device", ["tpu", "neuron"])
+def test_a_program_is_told_in_its_words(device):
+    findings = linted(loop(f'"{device}"'))
+    assert {"XLA101", "XLA103", "XLA202", "XLA203", "XLA721"} <= {item.code for item in findings}
+    for item in findings:
+        said = f"{item.message} {item.suggestion}"
+        assert not OURS.search(said), said
+        written = "".join(edit.content for edit in item.fix.edits) if item.fix else ""
+        assert not OURS.search(written), written
+
+
+def test_steps_without_a_boundary_are_right_where_nothing_is_recorded():
+    assert "XLA301" not in told(loop('"tpu"'))
+    with_torch_xla = loop('"xla"').replace("import torch\n", "import torch\nimport torch_xla\n", 1)
+    assert "XLA301" in told(with_torch_xla)
+
+
+def test_a_program_for_cuda_alone_is_told_nothing():
+    assert told(loop('"cuda"')) == set()
+    assert told(loop('"cuda" if torch.cuda.is_available() else "cpu"')) == set()
+
+
+def test_the_target_overrides_what_a_file_looks_like():
+    anywhere = loop("torch.accelerator.current_accelerator()")
+    assert told(anywhere) == set()
+    assert {"XLA101", "XLA203"} <= told(anywhere, device="torch_tpu")
+    assert "XLA706" in told(loop('"cuda"'), device="torch_tpu")
+
+
+def test_a_program_for_two_members_hears_of_both():
+    text = (
+        loop('"tpu" if new else "xla"', "new = bool(1)")
+        .replace("import torch\n", "import torch\nimport torch_xla\n", 1)
+        .replace("model = nn", "x = torch.ones(2).to('tpu')\n    model = nn", 1)
+    )
+    by_code = {item.code: item for item in linted(text)}
+    read = by_code["XLA101"]
+    assert "xm.add_step_closure" in read.suggestion
+    assert "; on TorchTPU: " in read.suggestion
+    # What closures do is nothing to TorchTPU: no fix writes it there.
+    assert read.fix is None
+    assert by_code["XLA301"].message.startswith("on torch_xla: ")
+
+
+def test_conditions_decide_where_code_runs():
+    text = """
+        import torch
+
+
+        def train(model, loader, args):
+            device = "tpu" if args.use_tpu else "cuda"
+            if args.use_tpu:
+                compiled = torch.compile(model, dynamic=True)
+            else:
+                compiled = torch.compile(model, dynamic=True)
+            return compiled
+    """
+    assert [item.locations[0].row for item in linted(text) if item.code == "XLA861"] == [8]
+
+
+def test_the_names_of_members_are_everywhere_the_same():
+    assert tuple(family.members()) == config.TARGETS
+    assert tuple(command._TARGETS.choices) == config.TARGETS
+
+
+def test_the_table_names_rules_and_members_that_exist():
+    table = catalogue.table("devices")
+    rows = [*table["holds"], *table["own"]]
+    codes = [code for row in rows for code in row["codes"]]
+    assert set(codes) <= set(catalogue.pages())
+    assert {name for row in rows for name in row["members"]} <= set(family.members())
+    assert all(row["known"] for row in table["holds"])
+    pairs = [(code, name) for row in rows for code in row["codes"] for name in row["members"]]
+    assert len(pairs) == len(set(pairs))
+
+
+@pytest.mark.parametrize("member", [each for each in config.TARGETS if each != "torch_xla"])
+def test_the_words_of_a_member_are_its_own(member):
+    found = family.members()[member]
+    for ours, theirs in found.words:
+        assert not OURS.search(theirs), (ours, theirs)
+    # Longer words first: else a part of them is replaced before.
+    for number, (ours, _) in enumerate(found.words):
+        assert not any(earlier in ours for earlier, _ in found.words[:number]), ours

@@ -1,0 +1,374 @@
+"""Runs of many hosts as readings: each host as one run directory, the hosts as its cores."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import dataclasses
+import statistics
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from xladoctor import readings
+from xladoctor.errors import SourceError, StorageError
+from xladoctor.readings import tables
+from xladoctor.readings.run import read_run
+from xladoctor.store import compact, parts
+from xladoctor.store.locations import emptied, is_address, located
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from xladoctor.store.locations import Location
+
+#: Hosts up to which every recorded row is read; of more, digests.
+WHOLE_HOSTS = 8
+
+#: Hosts of which the graphs themselves are fetched: they are the same on all but few.
+_WITH_GRAPHS = 8
+
+#: Seconds by which the clocks of hosts may differ without a word.
+_CLOCKS_APART = 60.0
+
+
+def is_shared(name: str | Path) -> bool:
+    """Whether a source is a run of several hosts: an address, or a folder with their parts."""
+    return is_address(str(name)) or (
+        Path(name, "hosts").is_dir() and not Path(name, "manifest.json").exists()
+    )
+
+
+def load(
+    sources: Sequence[str | Path],
+    stdin: str | TextIO | None = None,
+    *,
+    told: Callable[[str], None] | None = None,
+    jobs: int | None = None,
+) -> tables.Readings:
+    """Read what ``readings.load`` reads, and runs of several hosts wherever they live.
+
+    Args:
+        sources: Paths, addresses, or ``-`` for ``stdin``. Several are the cores of one run.
+        stdin: Standard input or its text, for ``-``.
+        told: Is told what takes long.
+        jobs: Processes that make digests where there are none; None for as many as there are CPUs.
+
+    Raises:
+        SourceError: A source cannot be read or holds nothing that xladoctor knows.
+        UsageError: No source at all, or an address that is none.
+        MissingExtra: What an address needs is not installed.
+    """
+    plain = [source for source in sources if not is_shared(source)]
+    shared = [source for source in sources if is_shared(source)]
+    if not shared:
+        return readings.load(sources, stdin)
+    read = readings.load(plain, stdin) if plain else tables.Readings()
+    for source in shared:
+        found = read_shared(located(source), told=told, jobs=jobs)
+        read = dataclasses.replace(
+            read,
+            runs=(*read.runs, *found.runs),
+            notes=(*read.notes, *found.notes),
+            sources=(*read.sources, *found.sources),
+            shown=(*read.shown, *found.shown),
+        )
+    alone = [run.manifest.path for run in read.runs if not run.manifest.host]
+    return dataclasses.replace(read, shown=(*alone, *read.shown))
+
+
+def read_shared(
+    location: Location, *, told: Callable[[str], None] | None = None, jobs: int | None = None
+) -> tables.Readings:
+    """Read a run of several hosts, each as one run.
+
+    Raises:
+        SourceError: Nothing in it can be read.
+        StorageError: The location cannot be read.
+    """
+    found = parts.find(location)
+    folder = Path(tempfile.mkdtemp(prefix="xladoctor-run-"))
+    atexit.register(emptied, folder)  # graphs are read from there as long as we live
+    notes = list(found.notes)
+    every = [part for line in found.hosts.values() for part in line]
+    if len(found.hosts) > WHOLE_HOSTS:
+        places = _digests(location, every, folder, notes, told, jobs)
+    else:
+        places = _whole(location, every, folder, notes)
+    runs, said = [], []
+    for label, line in found.hosts.items():
+        read = list(_read(label, line, places, notes))
+        if read:
+            run = _one_host(label, read)
+            said += [(label, note) for note in run.notes]
+            runs.append(dataclasses.replace(run, notes=()))
+    if not runs:
+        raise SourceError(f"{location.url}: none of its parts can be read: {'; '.join(notes)}")
+    notes += parts.by_hosts(said, len(runs))
+    notes += [*_versions(runs), *_clocks(runs)]
+    # What the linter said is the same on all hosts, and each has kept it.
+    linted = next((run.linted for run in runs if run.linted is not None), None)
+    runs = [dataclasses.replace(run, linted=linted if at == 0 else None)
+            for at, run in enumerate(runs)]  # fmt: skip
+    return tables.Readings(
+        runs=tuple(runs),
+        notes=tuple(dict.fromkeys(notes)),
+        sources=(location.url,),
+        shown=(f"{location.url} ({len(runs)} host{'s' * (len(runs) > 1)})",),
+    )
+
+
+def _read(
+    label: str, line: Sequence[parts.Part], places: dict[str, Path], notes: list[str]
+) -> Iterator[tuple[str, tables.Run]]:
+    for part in line:
+        place = places.get(part.name)
+        if place is None:
+            continue
+        try:
+            yield part.name.removeprefix("hosts/"), read_run(place)
+        except (SourceError, OSError) as error:
+            said = str(error).replace(f"{place}/", "")
+            notes.append(f"host {label} was left out: {said}")
+
+
+def _whole(
+    location: Location, every: Sequence[parts.Part], folder: Path, notes: list[str]
+) -> dict[str, Path]:
+    """All files of all parts; of a part that cannot be read, why not."""
+    places = {}
+    for part in every:
+        try:
+            top = location.local([f"{part.name}/{name}" for name in part.files], folder)
+            places[part.name] = top / part.name
+        except StorageError as error:  # noqa: PERF203  (one part that fails is not all of them)
+            notes.append(f"host {part.label} was left out: {error}")
+    return places
+
+
+def _digests(
+    location: Location,
+    every: Sequence[parts.Part],
+    folder: Path,
+    notes: list[str],
+    told: Callable[[str], None] | None,
+    jobs: int | None,
+) -> dict[str, Path]:
+    """The digests of all parts; those that the run does not hold yet are made here."""
+    there = location.sizes("digests")
+    due = [part for part in every if compact.digest_name(part) not in there]
+    made = folder / "made"
+    if due:
+        if told is not None:
+            told(
+                f"{len(due)} of {len(every)} parts are not compacted yet, which takes a moment: "
+                f"'xladoctor compact {location.url}' does it once for all reports"
+            )
+        _, said = compact.compact(_Here(location, made), due, jobs=jobs, columns=False, there={})
+        notes += said
+    names = [compact.digest_name(part) for part in every]
+    top = location.local([name for name in names if name in there], folder)
+    places = {}
+    for part, name in zip(every, names, strict=True):
+        file = (top if name in there else made) / name
+        target = folder / part.name
+        try:
+            compact.unpack(file, target)
+        except SourceError as error:
+            notes.append(f"host {part.label} was left out: {error}")
+            continue
+        places[part.name] = target
+    for part in every[:_WITH_GRAPHS]:
+        graphs = [f"{part.name}/{name}" for name in part.files if "/graphs/" in name]
+        top = location.local(graphs, folder)
+        if top != folder and part.name in places:
+            _linked(top / part.name, places[part.name])
+    return places
+
+
+def _linked(source: Path, target: Path) -> None:
+    """Let a digest have the graphs of its part, where these are on this machine."""
+    for graphs in source.glob("p*/graphs"):
+        inside = target / graphs.parent.name
+        if inside.is_dir():
+            (inside / "graphs").symlink_to(graphs.resolve())
+
+
+class _Here:
+    """A location whose new files stay on this machine."""
+
+    def __init__(self, location: Location, folder: Path) -> None:
+        self._location = location
+        self._folder = folder
+        self.url = location.url
+        self.wanted = location.wanted
+
+    def sizes(self, below: str = "") -> dict[str, int]:
+        return self._location.sizes(below)
+
+    def read(self, name: str) -> bytes:
+        return self._location.read(name)
+
+    def write(self, name: str, data: bytes) -> None:
+        file = self._folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+
+    def local(self, names: Sequence[str], folder: Path) -> Path:
+        return self._location.local(names, folder)
+
+
+# -- one host --------------------------------------------------------------------------------------
+#: Fields of rows that are moments of the machine's clock.
+_MOMENTS = ("t0", "t1", "at", "started", "ended", "since", "until", "t")
+_TABLES = (
+    "processes", "cores", "steps", "compilations", "syncs", "fallbacks", "launches", "errors",
+    "hangs", "divergences", "weight_divergences", "silent", "shardings", "spmd_calls", "deaths",
+)  # fmt: skip
+
+
+def _one_host(label: str, line: Sequence[tuple[str, tables.Run]]) -> tables.Run:
+    """The incarnations of a host as one run: each goes on where the one before it had ended.
+
+    A machine that was started anew has another clock, so the rows of an incarnation are moved
+    along the time by what the walls' clocks say, and at least behind the one before it.
+    """
+    first = line[0][1]
+    found: dict[str, list[Any]] = collections.defaultdict(list)
+    again = f"it was started {len(line)} times: its steps are counted on"
+    notes: list[str] = [again] if len(line) > 1 else []
+    zero, until = _wall(first), None
+    for name, run in line:
+        by = (_wall(run) or 0.0) - (zero or 0.0) if zero is not None else 0.0
+        begun = min((row.t0 for row in run.steps), default=None)
+        if until is not None and begun is not None and begun + by < until:
+            by = until - begun
+        for table in _TABLES:
+            found[table] += [_moved(row, name, by) for row in getattr(run, table)]
+        found["metrics"] += [
+            dataclasses.replace(one, source=f"{name}/{one.source}") for one in run.metrics
+        ]
+        until = max((row.t1 for row in found["steps"]), default=until)
+        notes += run.notes
+    last = line[-1][1].manifest
+    if len(line) > 1:
+        _close(found, until)
+    # As many folders up as the processes' names have been given: hosts that were started by one
+    # image have the same numbers of processes, so only the whole path makes them distinct.
+    top = Path(first.manifest.path).parents[1]
+    return tables.Run(
+        manifest=dataclasses.replace(
+            last, path=str(top), started=first.manifest.started, host=label
+        ),
+        **{name: tuple(rows) for name, rows in found.items()},
+        linted=next((run.linted for _, run in reversed(line) if run.linted is not None), None),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _wall(run: tables.Run) -> float | None:
+    """What a machine's clock is behind unix time."""
+    known = [
+        row.time - row.t for row in run.processes if row.time is not None and row.t is not None
+    ]
+    return min(known, default=None)
+
+
+def _moved(row: Any, incarnation: str, by: float) -> Any:
+    changes: dict[str, Any] = {"process": f"{incarnation}/{row.process}"}
+    for name in _MOMENTS:
+        value = getattr(row, name, None)
+        if value is not None:
+            changes[name] = value + by
+    return dataclasses.replace(row, **changes)
+
+
+def _close(found: dict[str, list[Any]], until: float | None) -> None:
+    """Say when cores that were cut ended, and after how many steps: by the last of their rows."""
+    ends: dict[tuple[str, int], float] = {}
+    steps: dict[tuple[str, int], int] = {}
+    for row in found["steps"]:
+        key = (row.process, row.core)
+        ends[key] = max(ends.get(key, row.t1), row.t1)
+        steps[key] = max(steps.get(key, 0), row.last or 0)
+    lives: dict[str, float] = {}
+    for (process, _), end in ends.items():
+        lives[process] = max(lives.get(process, end), end)
+    found["cores"] = [
+        dataclasses.replace(
+            row,
+            ended=ends.get((row.process, row.core), until),
+            steps=row.steps or steps.get((row.process, row.core)),
+        )
+        if row.ended is None
+        else row
+        for row in found["cores"]
+    ]
+    found["processes"] = [
+        dataclasses.replace(row, until=lives.get(row.process, row.until))
+        for row in found["processes"]
+    ]
+
+
+# -- what hosts differ in --------------------------------------------------------------------------
+def _versions(runs: Sequence[tables.Run]) -> list[str]:
+    """A sentence for each package of which the hosts have different versions."""
+    notes = []
+    for name in ("xladoctor", "torch", "torch_xla", "python"):
+        by_version: dict[str, list[str]] = collections.defaultdict(list)
+        for run in runs:
+            found = (
+                {run.manifest.xladoctor}
+                if name == "xladoctor"
+                else {getattr(row, name) for row in run.processes}
+            )
+            for version in found - {None}:
+                by_version[str(version)].append(run.manifest.host or "?")
+        if len(by_version) > 1:
+            usual = max(by_version, key=lambda version: len(by_version[version]))
+            others = [
+                f"{parts.labels(hosts)} {'have' if len(hosts) > 1 else 'has'} {version}"
+                for version, hosts in sorted(by_version.items())
+                if version != usual
+            ]
+            notes.append(f"versions of {name} are mixed: {', '.join(others)}, the others {usual}")
+    return notes
+
+
+def _clocks(runs: Sequence[tables.Run]) -> list[str]:
+    """Which hosts' clocks are off, by when they say that the same steps ended."""
+    if len(runs) < 2:
+        return []
+    ends = [_step_ends(run) for run in runs]
+    common = set.intersection(*(set(one) for one in ends))
+    if not common:
+        return []
+    step = max(common)
+    usual = statistics.median(one[step] for one in ends)
+    off = [
+        (run.manifest.host or "?", one[step] - usual)
+        for run, one in zip(runs, ends, strict=True)
+        if abs(one[step] - usual) > _CLOCKS_APART
+    ]
+    if not off:
+        return []
+    named = ", ".join(
+        f"that of host {label} by {_apart(abs(seconds))} {'ahead' if seconds > 0 else 'behind'}"
+        for label, seconds in off[:4]
+    )
+    more = f" and {len(off) - 4} more" if len(off) > 4 else ""
+    return [f"clocks differ: {named}{more}; times are aligned by steps, not by clocks"]
+
+
+def _step_ends(run: tables.Run) -> dict[int, float]:
+    """When steps ended, in unix seconds of the host."""
+    zero = _wall(run)
+    if zero is None:
+        return {}
+    return {row.last: row.t1 + zero for row in run.steps if row.last is not None}
+
+
+def _apart(seconds: float) -> str:
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
