@@ -50,6 +50,21 @@ def test_same_code_and_line_become_one() -> None:
     assert (joined.locations[0].column, joined.locations[0].function) == (5, "train")
 
 
+def test_what_the_linter_says_twice_of_a_line_is_told_once_when_the_run_confirms_it() -> None:
+    assert len(merge([static("XLA434", 7), static("XLA434", 7)], [measured("XLA434", 7)])) == 1
+    assert len(merge([static("XLA434", 7), static("XLA434", 7)], [measured("XLA434", 8)])) == 3
+    assert len(merge([static("XLA434", 7), static("XLA101", 7)], [measured("XLA434", 7)])) == 2
+
+
+def test_the_run_says_how_grave_a_problem_was() -> None:
+    """An evaluation that every core makes as a whole, where the linter fears for the training."""
+    feared = dataclasses.replace(static("XLA402", 7), severity=Severity.ERROR)
+    seen = dataclasses.replace(measured("XLA402", 7), severity=Severity.INFO)
+    assert merge([feared], [seen])[0].severity is Severity.INFO
+    kin = dataclasses.replace(measured("XLA101", 7), severity=Severity.INFO)
+    assert merge([static("XLA102", 7)], [kin])[0].severity is Severity.WARNING
+
+
 def test_host_syncs_join_under_the_linters_more_precise_code() -> None:
     (joined,) = merge([static("XLA102", 7)], [measured("XLA101", 7)])
     assert joined.code == "XLA102"

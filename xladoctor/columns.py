@@ -110,6 +110,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("step_seconds_median", "float", "s", "Typical step after warm-up"),
         Column("step_seconds_min", "float", "s", "Fastest step after warm-up"),
         Column("step_seconds_max", "float", "s", "Slowest step after warm-up"),
+        Column("host", "text", "", "Its host, in a run of several"),
         Column("compilations", "int", "graphs", "Graphs that were new for it"),
         Column("host_syncs", "int", "reads", "Reads of device values"),
         Column("fallbacks", "int", "runs", "Operations that ran on the CPU"),

@@ -261,7 +261,25 @@ def merge(
             partner = min(partners, key=lambda other: _apart(finding, other))
             waiting.remove(partner)
             findings[index] = _join(finding, partner)
-    return findings + waiting
+    return _once_a_line(findings) + waiting
+
+
+def _once_a_line(findings: list[Finding]) -> list[Finding]:
+    """Without what the linter says once more of a line that the run has confirmed for its code.
+
+    ``x, y = torch.randn(2), torch.randn(2)`` is two places to the linter, and one to the run.
+    """
+
+    def key(finding: Finding) -> tuple[object, ...]:
+        first = finding.locations[0]
+        return finding.code, first.filename, first.cell, first.row
+
+    confirmed = {key(one) for one in findings if "runtime" in one.confirmed_by and one.locations}
+    return [
+        one
+        for one in findings
+        if "runtime" in one.confirmed_by or not one.locations or key(one) not in confirmed
+    ]
 
 
 def _apart(static: Finding, measured: Finding) -> bool:
@@ -323,6 +341,9 @@ def _join(static: Finding, measured: Finding) -> Finding:
         count=measured.count,
         seconds=measured.seconds,
         cores=measured.cores,
-        severity=min((static.severity, measured.severity), key=lambda severity: severity.rank),
+        # Of one problem the run knows how grave it was; of kin, each has seen a part.
+        severity=measured.severity
+        if static.code == measured.code
+        else min((static.severity, measured.severity), key=lambda severity: severity.rank),
         confirmed_by=("runtime", "lint"),
     )

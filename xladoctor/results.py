@@ -111,6 +111,7 @@ class CoreSummary:
         to_device: Tensors that the program sent to the device (``.to``, ``copy_``, device loaders);
             numbers and constants that torch_xla sends while it traces are not among them.
         from_device: Tensors that reads and fallbacks fetched.
+        host: Which host it is on, in a run of several.
     """
 
     core: int
@@ -124,6 +125,30 @@ class CoreSummary:
     from_device: int | None = None
     step_seconds_min: float | None = None
     step_seconds_max: float | None = None
+    host: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AlikeCores:
+    """Cores that did the same.
+
+    Attributes:
+        cores: The cores.
+        hosts: Their hosts, in a run of several.
+        differs: What is different from the largest group, in words; "" for that one.
+        step_seconds_median: Median of their typical steps.
+        steps, compilations, host_syncs, fallbacks, executions: Of one of them (the median).
+    """
+
+    cores: tuple[int, ...]
+    hosts: tuple[str, ...] = ()
+    differs: str = ""
+    step_seconds_median: float | None = None
+    steps: int | None = None
+    compilations: int | None = None
+    host_syncs: int | None = None
+    fallbacks: int | None = None
+    executions: int | None = None
 
 
 #: What a read of a device value was, as the fields of :class:`Reads` are called.
@@ -282,6 +307,10 @@ class SourceText:
     changed: bool = False
 
 
+#: Up to so many cores are shown one by one, and of a group of cores that did the same so many.
+DRAWN_WHOLE, DRAWN_OF_A_GROUP = 32, 4
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
     """Everything that a report shows.
@@ -302,6 +331,7 @@ class Report:
         sharding: What lies where in an SPMD program; None in any other.
         timeline: What each core did along the time; None where only text was read.
         sources: Text of the user's files by name, for the page; empty where it was not asked for.
+        alike: The cores in groups that did the same, the largest first; empty for one core.
         diffs: What differs between new graphs and those before, for the page.
     """
 
@@ -321,6 +351,19 @@ class Report:
     timeline: Timeline | None = None
     sources: Mapping[str, SourceText] = dataclasses.field(default_factory=dict)
     diffs: tuple[Diff, ...] = ()
+    alike: tuple[AlikeCores, ...] = ()
+
+    @property
+    def drawn(self) -> tuple[int, ...]:
+        """The cores that are shown one by one: all, or of many those that are unlike the others.
+
+        Of the largest group of cores that did the same the first stands for all of them.
+        """
+        every = tuple(core.core for core in self.cores)
+        if len(every) <= DRAWN_WHOLE or not self.alike:
+            return every
+        few = [core for group in self.alike[1:] for core in group.cores[:DRAWN_OF_A_GROUP]]
+        return tuple(sorted({self.alike[0].cores[0], *few[: DRAWN_WHOLE - 1]}))
 
 
 def location_to_json(location: Location | None) -> dict[str, Any] | None:
@@ -386,6 +429,7 @@ def to_json(report: Report) -> dict[str, Any]:
             "conclusive": summary.conclusive,
         },
         "cores": [dataclasses.asdict(core) for core in report.cores],
+        "alike": [dataclasses.asdict(group) for group in report.alike],
         "compilations": [_compilation_to_json(item) for item in report.compilations],
         "steps": [] if report.timeline is None else report.timeline.to_json(),
         "reads": [_counted_to_json(item) for item in report.reads],

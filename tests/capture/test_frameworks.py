@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 import sys
 import threading
@@ -67,3 +68,17 @@ def test_it_is_copied_and_pickled_as_the_function_that_it_stands_for(lightning):
     stands = lightning.rank_zero_only
     assert copy.deepcopy([stands]) == [stands]
     assert pickle.loads(pickle.dumps(stands)) is stands
+
+
+def test_what_one_core_shows_of_its_progress_leaves_the_others_their_lock():
+    """tqdm deletes the lock that it has made for a while; so there is always one before."""
+    concurrent = pytest.importorskip("tqdm.contrib.concurrent")
+    base = importlib.import_module("tqdm.std").tqdm
+    bar = type("bar", (base,), {})
+    if "_lock" in base.__dict__:
+        del base._lock
+    frameworks._patched[:] = [one for one in frameworks._patched if one is not base]
+    frameworks.prepare_core()
+    with concurrent.ensure_lock(bar), concurrent.ensure_lock(bar):
+        pass
+    assert bar._lock is base.__dict__["_lock"]

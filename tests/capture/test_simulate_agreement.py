@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 import simulated
 
+from xladoctor.capture.simulate import owners
+
+torch = pytest.importorskip("torch")
+
 PROGRAM = """
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
@@ -175,3 +179,17 @@ def test_cores_that_rightly_hold_different_weights_are_left_alone(tmp_path):
     # The weights that each section has put apart do differ; nothing is said about any of them.
     assert [name for name in first if first[name] == second[name]] == []
     assert done.events == []
+
+
+def test_names_are_found_without_holding_what_other_cores_let_go_of(monkeypatch):
+    """A list of all objects would: torch warns of a tensor that ends while Python refers to it."""
+    block = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
+    model = torch.nn.Module()
+    model.blocks, model.tied = block, block[0]
+    monkeypatch.setattr(owners.gc, "get_objects", lambda: pytest.fail("lists all objects"))
+    alone = torch.nn.Parameter(torch.ones(3))
+    assert owners.names_of([block[1].bias, alone, block[0].weight]) == [
+        "parameter 'blocks.1.bias'",
+        "parameter of shape [3]",
+        "parameter 'blocks.0.weight'",
+    ]

@@ -21,6 +21,7 @@ HALVES = [[0, 1], [2, 3]]
 
 PROGRAM = """
 import json
+import threading
 import torch, torch_xla
 import torch.distributed as dist
 import torch_xla.core.xla_model as xm
@@ -28,6 +29,7 @@ import torch_xla.core.functions as xf
 import torch_xla.distributed.xla_backend
 
 HALVES = [[0, 1], [2, 3]]
+TOGETHER = threading.Barrier(4)
 
 
 def main(index, case):
@@ -58,6 +60,8 @@ def main(index, case):
         if case == "distributed":
             distributed(index, device, value, keep, gradient)
         parallel(index, device, keep, as_views=case == "views")
+        if case == "distributed":
+            buffers(index, device, keep)
         save()
         return
     for kind in ("sum", "mul", "min", "max"):
@@ -168,6 +172,9 @@ def parallel(index, device, keep, as_views):
 
     torch.manual_seed(index)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    if as_views:  # the gradient of the first parameter sees its reduction, that of the second not
+        first = torch.nn.Unflatten(1, (1, 4)), torch.nn.Conv1d(1, 4, 3), torch.nn.Flatten()
+        model = torch.nn.Sequential(*first, torch.nn.Linear(8, 2))
     model = DistributedDataParallel(model.to(device), gradient_as_bucket_view=as_views)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(4):
@@ -177,6 +184,27 @@ def parallel(index, device, keep, as_views):
         optimizer.step()
         torch_xla.sync()
     keep("parallel", [one.detach() for one in model.parameters()])
+
+
+def buffers(index, device, keep):
+    import torch_xla.debug.metrics as met
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8))
+    model = DistributedDataParallel(model.to(device))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    executed = []
+    for step in range(5):
+        optimizer.zero_grad()
+        data = torch.randn(3, 4, generator=torch.Generator().manual_seed(10 * step + index))
+        model(data.to(device)).pow(2).sum().backward()
+        optimizer.step()
+        torch_xla.sync(wait=True)
+        TOGETHER.wait()  # what torch_xla counts is of all cores
+        executed.append(met.metric_data("ExecuteTime")[0])
+        TOGETHER.wait()
+    keep("executed", torch.tensor([b - a for a, b in zip(executed, executed[1:])]))
 """
 
 
@@ -375,6 +403,12 @@ def test_distributed_data_parallel_trains_one_model(distributed):
         assert found["parallel"] == distributed[0]["parallel"]
         for own, expected in zip(found["parallel"], model.parameters(), strict=True):
             torch.testing.assert_close(torch.tensor(own), expected.detach(), rtol=1e-3, atol=1e-4)
+
+
+def test_buffers_that_a_forward_pass_broadcasts_are_part_of_the_step(distributed):
+    """Nothing reads them: as on a device, one graph is a step, once the buckets are made anew."""
+    for found in distributed.values():
+        assert found["executed"][-2:] == [CORES, CORES]
 
 
 def test_gradients_that_are_views_of_a_bucket_lose_their_reduction_and_that_is_said(runs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -67,6 +68,7 @@ tried = {
         lambda: torch_xla.no_such_name,
         lambda: torch_xla.sync(no_such_argument=1),
         lambda: exec("a, b = torch.ones(3)"),
+        lambda: 3 // None,
         lambda: refuse("bad label"),
     ],
     "cpu": [lambda: torch_xla._XLAC._xla_memory_info(str(d))],
@@ -210,3 +212,20 @@ def test_what_a_library_raises_on_its_way_out_is_not(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         closing()
     assert str(faults.began(caught.value)).startswith("invalid literal for int()")
+
+
+def test_what_a_library_says_instead_of_an_error_that_it_caught_is_meant(tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "settings_of_others.py").write_text(
+        "def load(path):\n"
+        "    try:\n"
+        "        return open(path)\n"
+        "    except OSError:\n"
+        "        raise ValueError(f'{path} holds no settings')\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    load = importlib.import_module("settings_of_others").load
+    with pytest.raises(ValueError, match="no settings") as caught:
+        load("none")
+    assert faults.began(caught.value) is caught.value

@@ -2,8 +2,9 @@
 
 ``python -m tests.determinism.repeat [--runs 50] [--jobs 1] [--load N] [NAME ...]`` profiles every
 program of ``faults.py`` and ``healthy.py`` on four simulated cores and prints, for each, how many
-different reports it gave. Exit code 1 if any program gave more than one, if a fault's report missed
-the line to change, or if a healthy program failed, was told an error or printed other losses.
+different reports it gave, with a mark of each, so that runs can be made in several goes. Exit code
+1 if any program gave more than one, if a fault's report missed the line to change, or if a healthy
+program failed, was told an error or printed other losses.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import collections
 import concurrent.futures
+import hashlib
 import json
 import multiprocessing
 import subprocess
@@ -66,7 +68,9 @@ def _same(name: str, runs: int, jobs: int) -> bool:
     ]
     at_line = sum(row == line(name) for row in places)
     print(
-        f"{name}: {len(seen)} different of {runs}; the line to change {at_line} times", flush=True
+        f"{name}: {len(seen)} different of {runs} ({_marks(seen)}); the line to change "
+        f"{at_line} times",
+        flush=True,
     )
     for text, count in seen.most_common() if len(seen) > 1 else ():
         print(f"  {count} x {text}", flush=True)
@@ -76,10 +80,17 @@ def _same(name: str, runs: int, jobs: int) -> bool:
 def _healthy(name: str, seen: collections.Counter[str], runs: int) -> bool:
     """Whether all runs ended, told no error and printed the same losses."""
     wrong = [text for text in seen if not _is_healthy(json.loads(text))]
-    print(f"{name}: {len(seen)} different of {runs}; {len(wrong)} with an error", flush=True)
+    print(
+        f"{name}: {len(seen)} different of {runs} ({_marks(seen)}); {len(wrong)} with an error",
+        flush=True,
+    )
     for text, count in seen.most_common() if len(seen) > 1 or wrong else ():
         print(f"  {count} x {text}", flush=True)
     return len(seen) == 1 and not wrong
+
+
+def _marks(seen: collections.Counter[str]) -> str:
+    return ", ".join(hashlib.sha1(text.encode()).hexdigest()[:8] for text in seen)
 
 
 def _is_healthy(told: dict[str, Any]) -> bool:

@@ -325,6 +325,18 @@ def test_a_failed_core_comes_first_and_its_consequences_not_at_all(tmp_path: Pat
     assert result.findings[0].message == "core 1 failed in step 7: ValueError: bad label"
     assert result.summary.verdict.startswith("The run failed")
     assert result.summary.why.startswith("train.py:33: ")
+    assert "what the other cores report" in result.summary.next
+
+
+def test_where_all_cores_failed_no_other_core_has_consequences(tmp_path: Path) -> None:
+    run = healthy(2)
+    run.rows += [
+        {"e": "error", "core": core, "step": 7, "type": "ValueError", "message": "bad label",
+         "traceback": "", "site": run.site(33)}
+        for core in range(2)
+    ]  # fmt: skip
+    (found,) = report(run, tmp_path).findings
+    assert (found.cores, found.suggestion) == ((0, 1), "fix this first")
 
 
 def test_a_hang_names_who_stands_where(tmp_path: Path) -> None:
@@ -455,6 +467,20 @@ def test_waiting_for_input_counts_after_warm_up_only(tmp_path: Path) -> None:
     (found,) = report(new_workers, tmp_path / "third").findings
     assert "nearly all of it in 1 step of a core" in found.message
     assert "persistent_workers" in found.suggestion
+
+
+def test_a_loader_that_is_too_slow_is_waited_for_once_in_the_batches_taken_together(
+    tmp_path: Path,
+) -> None:
+    run = InventedRun(1)
+    made, loop = run.site(12), run.site(30)
+    run.compilation(0, 1, fed={"made": made, "loop": loop, "batch": 1, "batches": 40})
+    for step in range(1, 41):
+        run.step(0, step, input_wait=2.0 if step % 8 == 1 else 0.0)
+    found = next(one for one in report(run, tmp_path).findings if one.code == "XLA601")
+    assert "nearly all" not in found.message
+    assert found.suggestion.startswith("give the data loader more workers")
+    assert [place.row for place in (*found.locations, *found.related)] == [12, 30]
 
 
 def test_a_long_compilation_that_executions_do_not_outweigh(tmp_path: Path) -> None:
@@ -675,3 +701,68 @@ def test_reads_of_a_loop_between_the_epochs_are_not_told_as_one_of_each_step(
     (found,) = report(run, tmp_path).findings
     assert "is read (item) 5 times in a row between two steps" in found.message
     assert "after the loop" in found.suggestion
+
+
+def test_fallbacks_of_an_evaluation_are_not_told_as_some_of_each_step(tmp_path: Path) -> None:
+    run = InventedRun(cores=1)
+    for step in range(1, 13):
+        run.step(0, step, fallbacks=[(70, "aten::nonzero", 6, 0.1)] if step in (4, 8) else [])
+    (found,) = report(run, tmp_path).findings
+    assert "runs on the CPU 6 times in a row between two steps on core 0, 12 times in" in (
+        found.message
+    )
+
+
+def test_the_first_step_after_an_evaluation_says_so(tmp_path: Path) -> None:
+    """FSDP keeps the weights gathered that an evaluation has used: another graph, once."""
+    run = InventedRun(cores=1)
+    test = run.site(70)
+    run.rows[-1]["frames"][0][2] = "test"
+    for step in range(1, 13):
+        run.step(0, step)
+        if step == 9:
+            run.rows[-1]["launches"] += [[test, "loader", 8, 0.1]]
+    run.compilation(
+        0, 9, executions=8, seconds=5.0, graph="other",
+        cause={"kind": "op-changed", "detail": "41 fewer operations", "site": run.site(33)},
+    )  # fmt: skip
+    found = next(one for one in report(run, tmp_path).findings if one.code == "XLA210")
+    assert "41 fewer operations, in the first step after an evaluation" in found.message
+    assert "what the evaluation leaves behind" in found.suggestion
+    assert "the evaluation before this step" in [place.note for place in found.related]
+
+
+def eager_run(operations: int) -> InventedRun:
+    """Twelve steps on one core, in which eager mode has run so many operations."""
+    run = InventedRun(cores=1)
+    for step in range(1, 13):
+        run.step(0, step)
+        run.rows[-1]["launches"] = [[run.rows[-1]["launches"][0][0], "eager", 1, 0.1]]
+    run.metrics = (
+        "Metric: EagerOpExecuteTime\n"
+        f"  TotalSamples: {operations}\n"
+        "  Accumulator: 01s002ms\n"
+        "  Percentiles: 1%=001ms; 50%=001ms; 99%=002ms\n"
+    )
+    return run
+
+
+def test_steps_in_eager_mode_are_told_with_their_operations(tmp_path: Path) -> None:
+    (found,) = report(eager_run(7200), tmp_path).findings
+    assert (found.code, found.severity.value, found.locations[0].row) == ("XLA714", "warning", 40)
+    assert "by itself, 600 of them per step (7,200 in all)" in found.message
+
+
+@pytest.mark.parametrize(("operations", "told"), [(7200, True), (24, False)])
+def test_the_run_decides_what_the_linter_says_of_eager_mode(
+    tmp_path: Path, operations: int, told: bool
+) -> None:
+    said = Finding(
+        "XLA714", "debug-environment", Severity.WARNING, "eager mode compiles and runs all",
+        locations=(Location("train.py", 9, 1),), confirmed_by=("lint",),
+    )  # fmt: skip
+    found = report(eager_run(operations), tmp_path, static_findings=[said]).findings
+    assert len(found) == told
+    if told:
+        assert found[0].confirmed_by == ("runtime", "lint")
+        assert [place.row for place in (*found[0].locations, *found[0].related)] == [9, 40]

@@ -362,6 +362,19 @@ def test_who_differs_and_in_what(tmp_path: Path) -> None:
     assert [(place.row, place.note) for place in found.related] == [(41, "the cores meet here")]
 
 
+def test_batches_of_other_lengths_are_told_by_their_shapes(tmp_path: Path) -> None:
+    """Behind an input of another shape all operations differ, on both sides alike."""
+    run = differing(
+        settled(2), what="shapes", cores=[], groups=[[0], [1]], stopped=False,
+        difference="s64[16,23] on core 0, s64[16,24] on core 1: pad to one length on all cores",
+        differs=[[extra("aten::add")], [extra("aten::add")]],
+    )  # fmt: skip
+    found = next(one for one in report(run, tmp_path).findings if one.code == "XLA410")
+    assert "s64[16,23] on core 0, s64[16,24] on core 1: pad to one length" in found.message
+    assert "adds" not in found.message
+    assert "pad to a fixed length" in found.suggestion
+
+
 def test_a_number_that_differs_from_core_to_core(tmp_path: Path) -> None:
     run = differing(
         settled(4), what="constants", cores=[], groups=[[0], [1], [2, 3]],
@@ -388,23 +401,34 @@ def test_a_line_of_an_installed_package_is_no_line_to_change(tmp_path: Path) -> 
 
 
 # -- launches one after the other -----------------------------------------------------------------
-def test_iterations_of_an_earlier_launch_are_no_steps_of_the_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize("launches", [1, 2])
+def test_iterations_of_earlier_launches_are_no_steps_of_the_training(
+    tmp_path: Path, launches: int
+) -> None:
     training = settled(1, steps=10)
     training.end()
     path = training.write(tmp_path / "run")
-    looking = InventedRun(1)
-    looking.rows[0] |= {"pid": 4, "t": -9.0, "time": 1.0, "since": -9.0}
-    looking.step(0, None, None)
-    looking.rows[-1] |= {"iterations": 1, "t0": -8.0, "t1": -7.0, "first": None, "last": None}
-    for row in looking.rows:
-        if row["e"] == "core-start":
-            row["t"] = -8.5
-    looking.rows += [
-        {"e": "core-end", "core": 0, "t": -6.0, "steps": 0, "iterations": 1, "failed": False},
-        {"e": "end", "t": -5.0},
-    ]
-    earlier = looking.write(tmp_path / "other") / "p5-1"
-    earlier.rename(path / "p4-0")
+    for number in range(launches):
+        earlier = looked_at_its_device(-9.0 * (number + 1)).write(tmp_path / f"other{number}")
+        (earlier / "p5-1").rename(path / f"p4-{number}")
     result = diagnose(load([path]))
     assert result.summary.steps == 10
     assert not [note for note in result.notes if "No optimizer has stepped" in note]
+
+
+def looked_at_its_device(began: float) -> InventedRun:
+    """A launch of one iteration and no optimizer, from ``began`` to four seconds later."""
+    looking = InventedRun(1)
+    looking.rows[0] |= {"pid": 4, "t": began, "time": 1.0, "since": began}
+    looking.step(0, None, None)
+    looking.rows[-1] |= {
+        "iterations": 1, "t0": began + 1, "t1": began + 2, "first": None, "last": None,
+    }  # fmt: skip
+    for row in looking.rows:
+        if row["e"] == "core-start":
+            row["t"] = began + 0.5
+    looking.rows += [
+        {"e": "core-end", "core": 0, "t": began + 3, "steps": 0, "iterations": 1, "failed": False},
+        {"e": "end", "t": began + 4},
+    ]
+    return looking

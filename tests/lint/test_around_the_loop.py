@@ -419,6 +419,41 @@ def test_a_seed_of_each_core_draws_different_weights(seed):
     assert rows(program, "XLA426") == marked(program)
 
 
+RESUMED = """
+    import torch
+    import torch_xla.core.xla_model as xm
+    import torch_xla.distributed.xla_multiprocessing as xmp
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 4)
+
+    def worker(index, how, path, loader):
+        torch.manual_seed(42 + index)
+        if how == "scratch":
+            model = Net()  # here
+        elif how == "resume":
+            model = Net()
+            state = torch.load(path, map_location="cpu")
+            GUARDmodel.load_state_dict(state)
+        model.to(xm.xla_device())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in loader:
+            model(x).mean().backward()
+            xm.optimizer_step(optimizer, barrier=True)
+
+    xmp.spawn(worker, args=(None, None, None))
+"""
+
+
+def test_a_model_that_gets_its_weights_where_it_is_made_draws_none():
+    program = RESUMED.replace("GUARD", "")
+    assert rows(program, "XLA426") == marked(program)
+    sometimes = RESUMED.replace("GUARD", "if path: ")
+    assert len(rows(sometimes, "XLA426")) == 2
+
+
 @pytest.mark.parametrize("seed", ["torch.manual_seed(42)", "pass", "set_seed(config.seed)"])
 def test_without_one_a_model_from_elsewhere_may_be_equal_on_all_cores(seed):
     assert rows(SEEDED.replace("SEED", seed), "XLA426") == []

@@ -84,6 +84,32 @@ def test_a_helper_that_reads_what_another_file_put_on_the_device(lint):
     assert found == [("pkg/tools.py", 9, "XLA101")]
 
 
+def test_a_clock_around_what_another_file_does(lint):
+    meter = """\
+        class Meter:
+            def __init__(self):
+                self.seen = make_store()
+
+            def keep(self, value):
+                self.seen.put(value)
+        """
+    train = """\
+        import time
+
+        import torch_xla
+        from meter import Meter
+
+        meter = Meter()
+        began = time.time()
+        for x in rows:
+            torch_xla.sync()
+            last = time.time()
+            meter.keep(last)
+        print(time.time() - began)
+        """
+    assert lint(train=train, meter=meter) == [("train.py", 12, "XLA112")]
+
+
 def test_what_was_not_given_is_read_but_not_reported(lint):
     # pkg/tools.py ends the graph, so the loop of pkg/steps.py lacks nothing.
     assert lint(given=["train.py"], train=TRAIN, pkg__steps=STEPS, pkg__tools=TOOLS) == []

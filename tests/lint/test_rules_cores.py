@@ -170,6 +170,12 @@ def test_accelerate_does_the_steps_itself():
                 accelerator.print(epoch)
     """
     assert codes(program) == []
+    # Accelerate fills up the last batch, unless it is told not to.
+    assert codes(program.replace(", drop_last=True", "")) == []
+    uneven = program.replace(", drop_last=True", "").replace(
+        "r()", "r(dataloader_config=Config(even_batches=False))"
+    )
+    assert codes(uneven) == ["XLA203"]
 
 
 def test_the_fix_of_set_epoch_stays_away_from_a_sampler_that_may_be_none():

@@ -164,7 +164,7 @@ def lightning_mnist(folder: Path) -> None:
     """The same in the form in which Lightning's demos keep it."""
     import torch
 
-    home = folder / "MNIST" / "processed"
+    home = folder / "MNIST" / "complete"
     home.mkdir(parents=True, exist_ok=True)
     draw = _draw()
     for name, count in (("training.pt", 256), ("test.pt", 64)):

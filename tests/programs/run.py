@@ -5,7 +5,7 @@
 ``folder`` holds the public files as ``owner+name/path``, each at the commit that ``programs.toml``
 names; they belong to others, so a person fetches them (``git clone``, ``git checkout``). What is
 missing is said and left out. Results are kept from run to run in ``.programs/results.json``;
-``--write`` makes ``docs/programs.md`` of them.
+``--write`` makes ``docs/programs.md`` of them, and keeps beside this file what that is made of.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from tests.programs.prepare import ROOT, NotReadyError, Program, ready
 from xladoctor.diagnosis import printed
 
 RESULTS = ROOT / ".programs" / "results.json"
+#: What the document is made of, without messages, which may name folders of the machine.
+MEASURED = Path(__file__).with_name("measured.json")
+#: Of a run, what the document and its check need.
+_KEPT = ("code", "losses", "steps", "each", "compilations")
 #: Seconds after which a run counts as hanging.
 LIMIT = 900
 
@@ -51,18 +55,21 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="work here and leave all as it is")
     parser.add_argument("--write", action="store_true", help="write docs/programs.md")
     asked = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results = _read(MEASURED) | _read(RESULTS)
+    done = set(_read(RESULTS))
     rows = [row for row in programs() if not asked.names or row.name in asked.names]
     began = time.monotonic()
     if asked.files is not None:
         for row in rows:
-            if row.name in results and not asked.again:
+            if row.name in done and not asked.again:
                 continue
             if time.monotonic() - began > asked.begin_within:
                 print(f"{row.name}: left for another time", flush=True)
                 continue
-            _run(row, asked, results)
+            results.update(_run(row, asked))
     if asked.write:
+        measured = {name: _measured(result) for name, result in sorted(results.items())}
+        MEASURED.write_text(json.dumps(measured, indent=1) + "\n")
         (ROOT / "docs" / "programs.md").write_text(table.document(programs(), results))
     wrong = [
         f"{row.name}: {why}" for row in rows for why in table.wrong(row, results.get(row.name))
@@ -71,11 +78,27 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _run(row: Program, asked: argparse.Namespace, results: dict[str, Any]) -> None:
+def _read(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def _measured(result: dict[str, Any]) -> dict[str, Any]:
+    kept = {
+        side: {key: result[side][key] for key in _KEPT if key in result[side]}
+        for side in ("plain", "cores")
+    }
+    found = [{key: item[key] for key in ("code", "at")} for item in result["cores"]["findings"]]
+    kept["cores"]["findings"] = found
+    return {**result, **kept}
+
+
+def _run(row: Program, asked: argparse.Namespace) -> dict[str, Any]:
+    """Its name and result, which are kept; nothing if it cannot run here."""
     lacking = [name for name in row.needs if importlib.util.find_spec(name) is None]
     if lacking:
         print(f"{row.name}: left out, needs {', '.join(lacking)}", flush=True)
-        return
+        return {}
     base = asked.keep or Path(tempfile.mkdtemp())
     began = time.monotonic()
     try:
@@ -86,18 +109,18 @@ def _run(row: Program, asked: argparse.Namespace, results: dict[str, Any]) -> No
         ]
     except NotReadyError as error:
         print(f"{row.name}: left out, {error}", flush=True)
-        return
+        return {}
     finally:
         if asked.keep is None:
             shutil.rmtree(base, ignore_errors=True)
     differ = sum(_told(one) != _told(runs[0]) for one in runs)
-    # Another process may have added results meanwhile.
-    results.update(json.loads(RESULTS.read_text()) if RESULTS.exists() else {})
-    results[row.name] = {"plain": plain, "cores": runs[0], "runs": len(runs), "differ": differ}
+    result = {"plain": plain, "cores": runs[0], "runs": len(runs), "differ": differ}
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=1))
+    # Another process may have added results meanwhile.
+    RESULTS.write_text(json.dumps({**_read(RESULTS), row.name: result}, indent=1))
     took = time.monotonic() - began
     print(f"{row.name}: {plain['code']} {runs[0]['code']} ({took:.0f} s)", flush=True)
+    return {row.name: result}
 
 
 def _told(one: dict[str, Any]) -> Any:

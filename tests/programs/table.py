@@ -29,6 +29,20 @@ first; *judged* says of all findings whether they are true, and in a word why.
 |---|---|---|---|---|---|---|
 """
 
+#: Whether it fails on plain CPU and on simulated cores, by how it is expected to end.
+_FAILS = {
+    "well": (False, False),
+    "fails": (True, True),
+    "refused": (None, True),
+    "stopped": (False, True),
+    "tpu": (True, False),
+}
+_ENDS = {
+    "fails": "fails, as on plain CPU",
+    "stopped": "stopped: it would hang on a device",
+    "tpu": "well; plain CPU cannot run it",
+}
+
 
 def judgement(row: Program, item: Mapping[str, Any]) -> str | None:
     """What was said of a finding by hand; None if nobody has looked at it."""
@@ -40,14 +54,14 @@ def wrong(row: Program, result: Mapping[str, Any] | None) -> Iterator[str]:
     if result is None:
         return
     plain, cores = result["plain"], result["cores"]
-    fails = {"well": (False, False), "fails": (True, True), "refused": (None, True)}[row.ends]
+    fails = _FAILS[row.ends]
     for where, one, expected in (("plain CPU", plain, fails[0]), ("cores", cores, fails[1])):
         if expected is not None and bool(one["code"]) != expected:
-            said = one["said"].strip().splitlines()[-1:] or [""]
+            said = one.get("said", "").strip().splitlines()[-1:] or [""]
             yield f"ends with {one['code']} on {where}: {said[0][:200]}"
     if losses(row, result) == "differ":
         yield f"losses {_numbers(cores)} where plain CPU has {_numbers(plain)}"
-    if len(set(cores["each"])) > 1:
+    if len(set(cores["each"])) > 1 and row.ends != "stopped":
         yield f"the cores took {cores['each']} steps"
     if result["differ"]:
         yield f"{result['differ']} of {result['runs']} runs differ"
@@ -57,7 +71,7 @@ def wrong(row: Program, result: Mapping[str, Any] | None) -> Iterator[str]:
     for item in cores["findings"]:
         said = judgement(row, item)
         if said is None:
-            yield f"not judged: {item['at']}: {item['message']}"
+            yield f"not judged: {item['at']}: {item.get('message', '')}"
         elif said.startswith("false"):
             yield f"{item['at']} is {said}"
 
@@ -65,7 +79,7 @@ def wrong(row: Program, result: Mapping[str, Any] | None) -> Iterator[str]:
 def losses(row: Program, result: Mapping[str, Any]) -> str:
     """ "equal", "own", "none" or "differ"."""
     plain, cores = _losses(result["plain"]), _losses(result["cores"])
-    if row.losses == "none" or row.ends != "well":
+    if row.losses == "none" or row.ends not in ("well", "tpu"):
         return "none"
     if row.losses == "own":
         finite = all(abs(loss.value) < 1e9 for loss in cores)
@@ -94,7 +108,7 @@ def document(rows: Sequence[Program], results: Mapping[str, Any]) -> str:
             continue
         cores = result["cores"]
         first = next((f"{i['at']}" for i in cores["findings"]), "none")
-        ends = {"well": "well", "fails": "fails, as on plain CPU", "refused": "refused"}[row.ends]
+        ends = _ENDS.get(row.ends, row.ends)
         if any(why.startswith("ends") for why in wrong(row, result)):
             ends = f"**with {cores['code']}**"
         name = f"{row.kind}: {row.name} (`{row.repository}`)"

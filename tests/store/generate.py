@@ -79,12 +79,13 @@ def _host(large: Large, host: int, rows: list[dict[str, Any]]) -> Iterator[dict[
         elif row["e"] == "compilation":
             odd = host in large.divergent and row["core"] == cores[1] and row["trigger"] == "step"
             yield row | ({"graph": f"odd-{host}"} if odd else {})
+    slowest = max(large.lagging.values(), default=0.0)
     clocks = {core: 1000.0 + noise.random() for core in cores}
     for first, last in _rows(large.steps):
         for core in cores:
             late = large.lagging.get(host, 0.0) if core == cores[0] else 0.0
             one = typical[core][first % len(typical[core])]
-            yield _step(one, first, last, clocks, core, noise, late)
+            yield _step(one, first, last, clocks, core, noise, late, slowest - late)
     for core in cores:
         yield {"e": "core-end", "core": core, "t": clocks[core], "steps": large.steps,
                "failed": False}  # fmt: skip
@@ -93,13 +94,14 @@ def _host(large: Large, host: int, rows: list[dict[str, Any]]) -> Iterator[dict[
 
 def _step(
     one: dict[str, Any], first: int, last: int, clocks: dict[int, float], core: int,
-    noise: random.Random, late: float,
+    noise: random.Random, late: float, waits: float,
 ) -> dict[str, Any]:  # fmt: skip
     steps = last - first + 1
     factor = noise.uniform(0.95, 1.05)
     parts = {part: round(seconds * factor * steps, 7) for part, seconds in one["parts"].items()}
     parts["trace"] = round(parts["trace"] + late * steps, 7)
-    parts["core_wait"] = round(max(0.0, parts["core_wait"] - late * steps), 7)
+    # In the collectives of a step all wait for the last.
+    parts["core_wait"] = round(parts["core_wait"] + waits * steps, 7)
     begin = clocks[core]
     clocks[core] = begin + sum(parts.values())
     row = one | {"first": first, "last": last, "t0": begin, "t1": clocks[core], "parts": parts}

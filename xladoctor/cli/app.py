@@ -24,6 +24,8 @@ _COMMANDS = {
     "verify": "xladoctor.cli.verify:verify",
     "compare": "xladoctor.cli.compare:compare",
     "compact": "xladoctor.cli.compact:compact",
+    "watch": "xladoctor.cli.watch:watch",
+    "query": "xladoctor.cli.query:query",
     "treat": "xladoctor.cli.treat:treat",
     "explain": "xladoctor.cli.explain:explain",
     "rules": "xladoctor.cli.rules:rules",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+
 import click
 from rich.console import Console
 
@@ -25,8 +28,6 @@ def compact(run: str, jobs: int | None) -> int:
     ends; this does it for those that were cut off. 'xladoctor report' reads the digests; DuckDB,
     Dask, Ray and others read RUN/columns/steps/*.parquet and the other tables.
     """
-    import importlib.util
-
     if not is_shared(run):
         raise UsageError(f"{run}: no run of several hosts: give what 'profile -o' was given")
     if importlib.util.find_spec("pyarrow") is None:
@@ -34,7 +35,7 @@ def compact(run: str, jobs: int | None) -> int:
     location = located(run)
     found = parts.find(location)
     every = [part for line in found.hosts.values() for part in line]
-    made, notes = compacting.compact(location, every, jobs=jobs)
+    made, notes = compacting.compact(location, every, jobs=jobs or os.cpu_count() or 1)
     console = Console(stderr=True, highlight=False)
     for note in (*found.notes, *notes):
         console.print(f"xladoctor: {note}", soft_wrap=True, markup=False)

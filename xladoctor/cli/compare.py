@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -62,7 +63,7 @@ def compare(
     reports = []
     for source in (before, after):
         stdin = open_stdin() if source == readings.STDIN else None
-        read = store.load([source], stdin)
+        read = store.load([source], stdin, jobs=os.cpu_count() or 1)
         costs, notes = ask(wanted, read, console)
         reports.append(diagnosis.diagnose(read, tpu=costs, notes=notes))
     result = comparing.compare(*reports)

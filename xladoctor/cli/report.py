@@ -108,7 +108,7 @@ def report(
     def told(said: str) -> None:
         console.print(f"xladoctor: {said}", soft_wrap=True, markup=False)
 
-    read = store.load(sources, stdin, told=told)
+    read = store.load(sources, stdin, told=told, jobs=os.cpu_count() or 1)
     costs, notes = ask(wanted, read, console)
     result = diagnosis.diagnose(read, tpu=costs, notes=notes)
     write_trace(result, trace)

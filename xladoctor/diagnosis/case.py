@@ -26,10 +26,20 @@ if TYPE_CHECKING:
     from xladoctor.diagnosis.pasted import Pasted, State
     from xladoctor.findings import Location
     from xladoctor.readings import tables
-    from xladoctor.readings.tables import CompilationRow, StepRow
+    from xladoctor.readings.tables import (
+        CompilationRow,
+        FallbackRow,
+        LaunchRow,
+        StepRow,
+        SyncRow,
+        Typical,
+    )
     from xladoctor.shardings import Sharding
 
 _Number = TypeVar("_Number", int, float)
+
+#: Cores up to which each step of each core counts for itself in a digest too.
+_SHOWN_WHOLE = 64
 
 #: Names of the parts of a step, in the order in which they are shown.
 PARTS = ("compile", "execute", "input_wait", "host_sync", "trace", "fallback", "other")
@@ -191,6 +201,16 @@ class RunFacts(JoinedRuns):
                 training.add((place.filename, place.function))
         return {function: count for function, count in found.items() if function not in training}
 
+    def evaluation_before(self, step: int | None, core: int) -> Location | None:
+        """The loop of an evaluation by a device loader just before a step of a core, if any."""
+        for row in self.launches:
+            if (row.core, row.trigger, row.first) != (core, "loader", step) or step is None:
+                continue
+            place = self.place(row.frames)
+            if place is not None and (place.filename, place.function) in self.evaluation_batches:
+                return place
+        return None
+
     @functools.cached_property
     def _causes(self) -> dict[tuple[str, str], Cause]:
         return {key: cause for run in self.runs for key, cause in explain(run).items()}
@@ -206,7 +226,11 @@ class RunFacts(JoinedRuns):
         """New graphs of one core; None when not measured."""
         if self._eager_unseen:
             return None
-        return sum(row.core == core for row in self.compilation_rows)
+        return self._new_graphs_by_core[core]
+
+    @functools.cached_property
+    def _new_graphs_by_core(self) -> collections.Counter[int]:
+        return collections.Counter(row.core for row in self.compilation_rows)
 
     @property
     def compilation_count(self) -> int | None:
@@ -271,21 +295,40 @@ class RunFacts(JoinedRuns):
         return {part: seconds / count for part, seconds in named.items()} or None
 
     @functools.cached_property
+    def typical(self) -> Mapping[int, Typical]:
+        """The typical step of cores whose rows are a digest."""
+        return {
+            self._number(i, row.process, row.core): row.typical
+            for i, run in enumerate(self.runs)
+            for row in run.cores
+            if row.typical is not None
+        }
+
+    @functools.cached_property
     def step_seconds(self) -> Mapping[int, tuple[float, ...]]:
         """Wall seconds of each step by core.
 
         Of a stretch of several steps the slowest and the fastest are known, in no order, and the
-        mean of the others.
+        mean of the others. Of many cores with digests those that are shown have each step, and of
+        the others a stretch counts as its slowest, its fastest and one of the mean.
         """
         out: dict[int, list[float]] = {}
         for row in sorted(self.steps, key=lambda row: (row.core, row.t0)):
             if row.first is not None and row.last is not None:
-                out.setdefault(row.core, []).extend(_each(row))
+                each = _each(row)
+                if row.core in self.typical and len(self.cores) > _SHOWN_WHOLE:
+                    each = each[:3]
+                out.setdefault(row.core, []).extend(each)
         return {core: tuple(seconds) for core, seconds in out.items()}
 
     @functools.cached_property
     def core_summaries(self) -> tuple[CoreSummary, ...]:
         """Counts by core."""
+        syncs, fallbacks = _by_core(self.syncs), _by_core(self.fallbacks)
+        launches = _by_core(self.launches)
+        moved: dict[int, list[StepRow]] = {}
+        for row in self.steps:
+            moved.setdefault(row.core, []).append(row)
         return tuple(
             CoreSummary(
                 core=core,
@@ -294,22 +337,32 @@ class RunFacts(JoinedRuns):
                 step_seconds_median=self._median_step(core),
                 step_seconds_min=min(self._settled(core), default=None),
                 step_seconds_max=max(self._settled(core), default=None),
-                host_syncs=sum(row.count for row in self.syncs if row.core == core),
-                fallbacks=sum(row.count for row in self.fallbacks if row.core == core),
-                executions=sum(row.count for row in self.launches if row.core == core),
-                to_device=sum_known(row.to_device for row in self.steps if row.core == core),
-                from_device=sum_known(row.from_device for row in self.steps if row.core == core),
+                host_syncs=syncs[core],
+                fallbacks=fallbacks[core],
+                executions=launches[core],
+                to_device=sum_known(row.to_device for row in moved.get(core, ())),
+                from_device=sum_known(row.from_device for row in moved.get(core, ())),
+                host=self.hosts.get(core),
             )
             for core in self.cores
         )
 
     def _median_step(self, core: int) -> float | None:
+        if core in self.typical:
+            return self.typical[core].seconds
         settled = self._settled(core)
         return statistics.median(settled) if settled else None
 
     def _settled(self, core: int) -> tuple[float, ...]:
         """Seconds of the steps of a core after warm-up."""
         return self.step_seconds.get(core, ())[WARMUP_EXECUTIONS:]
+
+
+def _by_core(rows: Iterable[SyncRow | FallbackRow | LaunchRow]) -> collections.Counter[int]:
+    counts: collections.Counter[int] = collections.Counter()
+    for row in rows:
+        counts[row.core] += row.count
+    return counts
 
 
 def _each(row: StepRow) -> list[float]:

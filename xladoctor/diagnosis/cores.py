@@ -13,7 +13,7 @@ from xladoctor.diagnosis.words import at, cores_text, finding, noted
 from xladoctor.readings.deaths import BROKEN_POOL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from xladoctor.diagnosis.case import Case, RunFacts
     from xladoctor.findings import Finding, Location
@@ -27,6 +27,8 @@ _CONSEQUENCES = frozenset({"BrokenBarrierError", "threading.BrokenBarrierError"}
 _NOT_THE_PROGRAM = frozenset({"cpu", "simulation"})
 
 _SAME_GRAPHS = "let all cores run the same operations in a step; only the host's work may differ"
+
+_SAME_SHAPES = "give the batches of all cores one shape: pad to a fixed length, drop the last batch"
 
 _SAME_COLLECTIVES = (
     "let all cores reach the same collectives and step ends, in the same order and number"
@@ -84,15 +86,21 @@ def _failures(run: RunFacts) -> Iterator[Finding]:
             f"{who} got no more batches{when}: the thread that loads them ended with {error}"
             if first.feeding
             else f"{who} failed{when}: {error}",
-            _what_to_do(run, first),
+            _what_to_do(run, first, set(run.cores) - set(cores)),
             at=place,
             count=len(rows),
             cores=cores,
         )
 
 
-def _what_to_do(run: RunFacts, row: ErrorRow) -> str:
-    """What to do about an error; on simulated cores that depends on whose fault it is."""
+def _what_to_do(run: RunFacts, row: ErrorRow, others: Collection[int]) -> str:
+    """What to do about an error; on simulated cores that depends on whose fault it is.
+
+    Args:
+        run: The run.
+        row: The error.
+        others: The cores that did not fail with it.
+    """
     if row.feeding:
         return (
             "fix the data set: torch_xla ends the loop as if the data were at an end, and goes on"
@@ -101,7 +109,8 @@ def _what_to_do(run: RunFacts, row: ErrorRow) -> str:
     if simulated and row.verdict and row.whose in _NOT_THE_PROGRAM:
         return row.verdict
     verdict = f" ({row.verdict})" if simulated and row.verdict else ""
-    return f"fix this first{verdict}; what the other cores report may be a consequence"
+    consequence = "; what the other cores report may be a consequence" if others else ""
+    return f"fix this first{verdict}{consequence}"
 
 
 def _said(row: ErrorRow) -> str:
@@ -230,7 +239,7 @@ def _divergences(run: RunFacts) -> Iterator[Finding]:
         yield finding(
             "XLA410" if row.kind == "graphs" else "XLA405",
             said + when + detail,
-            _BY_KIND.get(row.kind, _SAME_GRAPHS),
+            _SAME_SHAPES if row.what == "shapes" else _BY_KIND.get(row.kind, _SAME_GRAPHS),
             at=cause or place,
             cores=cores,
             related=[noted(place, "the cores meet here")] if place is not None else (),

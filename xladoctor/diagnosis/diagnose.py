@@ -20,12 +20,14 @@ from xladoctor.diagnosis import (
     donation,
     dynamic_shapes,
     dynamo,
+    eager,
     empty_steps,
     fallbacks,
     graph_memory,
     host_sync,
     input_pipeline,
     kept_tensors,
+    lagging,
     memory,
     on_tpu,
     recompilation,
@@ -36,9 +38,11 @@ from xladoctor.diagnosis import (
     step_boundary,
     tracing,
 )
+from xladoctor.diagnosis.alike import alike
 from xladoctor.diagnosis.along import timeline
 from xladoctor.diagnosis.case import PARTS, Case, RunFacts
 from xladoctor.diagnosis.executed import marked
+from xladoctor.diagnosis.hosts import on_hosts
 from xladoctor.diagnosis.pasted import pasted
 from xladoctor.diagnosis.process_chain import without_earlier_iterations
 from xladoctor.diagnosis.ranking import ranked
@@ -58,10 +62,12 @@ _DIAGNOSES = (
     cores.find,
     deaths.find,
     core_reports.find,
+    lagging.find,
     silent.find,
     sharding.find,
     step_boundary.find,
     empty_steps.find,
+    eager.find,
     recompilation.find,
     dynamic_shapes.find,
     dynamo.find,
@@ -109,6 +115,8 @@ def diagnose(
     static = dict.fromkeys(found for run in readings.runs for found in run.linted or ())
     joined = merge([*static_findings, *static], measured, catalogue.same_problems())
     steps = case.run.step_count if case.run else 0
+    joined = on_hosts(joined, case.run)
+    joined = eager.settled(joined, case)
     findings = ranked(marked(joined, case.run), on_tpu.tpu_cost(steps), checked=_simulated(case))
     metrics = [report for run in readings.runs for report in run.metrics]
     return Report(
@@ -126,6 +134,7 @@ def diagnose(
         tpu=tpu,
         sharding=case.run.sharding if case.run else None,
         timeline=timeline(case.run) if case.run else None,
+        alike=alike(case.run) if case.run else (),
     )
 
 

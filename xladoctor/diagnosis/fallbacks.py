@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis.fallback_advice import advice
 from xladoctor.diagnosis.pasted import SCALAR_READ
+from xladoctor.diagnosis.visits import in_a_row
 from xladoctor.diagnosis.words import cores_text, duration, finding, plural, rate
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             continue  # during set-up only: it costs once and is over
         place, inside = run.place(rows[0].frames), run.within(rows[0].frames)
         seconds = run.per_core(row.seconds for row in rows)
-        often = f" {rate(count / steps)} per step" if steps else ""
+        often = _often(run, rows, steps)
         fetched = run.per_core(row.fetched for row in rows)
         cost = ""
         if seconds is not None and fetched is not None:
@@ -65,6 +66,14 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             cores=cores,
             related=[] if inside is None else [inside],
         )
+
+
+def _often(run: RunFacts, rows: Sequence[FallbackRow], steps: int) -> str:
+    each = in_a_row(run, rows)
+    if each is not None:  # an evaluation between the epochs, as a rule
+        return f" {rate(each)} in a row between two steps"
+    inside = sum(row.count for row in rows if row.first is not None)
+    return f" {rate(inside / steps)} per step" if steps and inside else ""
 
 
 def _from_state(state: State, seen: set[str]) -> Iterator[Finding]:

@@ -135,7 +135,8 @@ def _largest(run: RunFacts) -> _Share | None:
     """The part that most of the time went into.
 
     Every program compiles when it begins, and a short run does little else: of one in which that is
-    most, the time after warm-up is looked at.
+    most, the time after the first steps is looked at. (An evaluation warms up later, so this is not
+    the time after warm-up.)
     """
     whole = _most(run.steps)
     if whole is None or whole.part != "compile":
@@ -144,7 +145,8 @@ def _largest(run: RunFacts) -> _Share | None:
         row for row in run.steps if row.first is not None and row.first > limits.WARMUP_EXECUTIONS
     ]
     rest = _most(settled)
-    return whole if rest is None else rest._replace(when=" after warm-up")
+    after = f" after step {limits.WARMUP_EXECUTIONS}"
+    return whole if rest is None else rest._replace(when=after)
 
 
 def _most(rows: Sequence[StepRow]) -> _Share | None:

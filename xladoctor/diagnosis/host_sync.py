@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.frameworks import setting
 from xladoctor.diagnosis.pasted import SCALAR_READ
+from xladoctor.diagnosis.visits import in_a_row
 from xladoctor.diagnosis.words import (
     cores_text,
     duration,
@@ -36,9 +37,6 @@ _AFTER_LOOP = (
     "add up on the device (correct += hits) and read the sum once after the loop; gather "
     "predictions in a list and bring them to the host at its end"
 )
-
-#: So many reads of one line between two steps, at so small a share of the steps, are a loop.
-_IN_A_ROW, _RARE = 3, 0.5
 
 _KINDS = {
     "compiled": "compiled a graph of their own first",
@@ -109,9 +107,9 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         batches = _batches(run, place, rows)
         if steps and in_steps >= few and in_steps / steps >= limits.LINE_READS_PER_STEP:
             often, suggestion = f"{rate(count / steps)} per step", _SUGGESTION
-            in_a_row = _in_a_row(run, rows)
-            if in_a_row is not None:  # an evaluation between the epochs, as a rule
-                often, suggestion = f"{rate(in_a_row)} in a row between two steps", _AFTER_LOOP
+            each = in_a_row(run, rows)
+            if each is not None:  # an evaluation between the epochs, as a rule
+                often, suggestion = f"{rate(each)} in a row between two steps", _AFTER_LOOP
         elif count >= few and batches and count / batches >= limits.EVALUATION_READS_PER_BATCH:
             often = f"{rate(count / batches)} per batch of the evaluation loop"
             suggestion = _AFTER_LOOP
@@ -132,24 +130,6 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             cores=cores,
             related=[one for one in inside if one is not None],
         )
-
-
-def _in_a_row(run: RunFacts, rows: list[SyncRow]) -> float | None:
-    """How often a line reads each time the program comes to it between two steps (mean).
-
-    None for a line that reads in most steps (it is in the step) or once each time (a log line), and
-    where steps share rows, so that nobody knows.
-    """
-    if any(row.first is not None and row.first != row.last for row in rows):
-        return None
-    # What comes after the last step of a core has no number, but a row of its own.
-    # What comes before the first step (a constructor that compares its weights) is no evaluation.
-    if all(row.first is not None and row.first <= 1 for row in rows):
-        return None
-    visits = len({(row.core, row.first) for row in rows})
-    steps = sum(run.steps_by_core.get(core, 0) for core in {row.core for row in rows})
-    each = sum(row.count for row in rows) / visits
-    return each if each >= _IN_A_ROW and visits <= steps * _RARE else None
 
 
 def _batches(run: RunFacts, place: Location | None, rows: list[SyncRow]) -> int:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
-from xladoctor.diagnosis.words import duration, finding, plural
+from xladoctor.diagnosis.words import duration, finding, noted, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.diagnosis.case import Case, RunFacts
     from xladoctor.diagnosis.pasted import State
-    from xladoctor.findings import Finding
+    from xladoctor.findings import Finding, Location
+    from xladoctor.readings.tables import StepRow
 
 _SUGGESTION = (
     "give the data loader more workers (num_workers, prefetch_factor, persistent_workers), and "
@@ -47,22 +49,57 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
         return
     if waited / total < limits.INPUT_SHARE:
         return
-    shares = [
-        row.parts.get("input_wait", 0.0) / (row.t1 - row.t0) for row in settled if row.t1 > row.t0
+    waiting = [
+        row
+        for row in settled
+        if row.parts.get("input_wait", 0.0) >= limits.INPUT_SHARE * (row.t1 - row.t0) > 0
     ]
     seconds = waited / len(cores)
-    # In fewer than half of the steps: workers that start anew in each epoch, or a slow first batch.
-    seldom = statistics.median(shares) < limits.INPUT_SHARE
-    bound = sum(share >= limits.INPUT_SHARE for share in shares) / len(cores)
+    seldom = _seldom(settled, waiting)
+    bound = len(waiting) / len(cores)
+    made = _loader(run)
     yield finding(
         "XLA601",
         f"the cores waited for their input {waited / total:.0%} of the time after warm-up "
         f"({duration(seconds)} per core)"
         + (f", nearly all of it in {plural(round(bound), 'step')} of a core" if seldom else ""),
         _KEEP_WORKERS if seldom else _SUGGESTION,
+        at=made[0] if made else None,
+        related=made[1:],
         seconds=seconds,
         cores=cores,
     )
+
+
+def _seldom(settled: list[StepRow], waiting: list[StepRow]) -> bool:
+    """Whether cores wait in few steps: for workers that start anew in each epoch, for example.
+
+    A device loader takes several batches together, and is waited for once in so many steps.
+    """
+    if len(waiting) * 2 >= len(settled):
+        return False
+    firsts: dict[int, list[int]] = {}
+    for row in waiting:
+        firsts.setdefault(row.core, []).append(row.first or 0)
+    gaps = [
+        after - before
+        for steps in firsts.values()
+        for before, after in itertools.pairwise(sorted(steps))
+    ]
+    return not gaps or statistics.median(gaps) > limits.BATCHES_TAKEN_TOGETHER
+
+
+def _loader(run: RunFacts) -> list[Location]:
+    """Where the loader that feeds the steps is made, and the loop over it; empty if not known."""
+    feeds = [item.fed for item in run.compilations if item.fed is not None]
+    ends = [
+        item.fed for item in run.compilations if item.fed is not None and item.trigger == "step"
+    ]
+    feed = next((one for one in (*ends, *feeds) if one.made is not None), None)
+    if feed is None or feed.made is None:
+        return []
+    loop = [] if feed.loop is None else [noted(feed.loop, "the loop over it")]
+    return [noted(feed.made, "the loader is made here"), *loop]
 
 
 def _from_state(state: State) -> Iterator[Finding]:

@@ -43,6 +43,23 @@ _Row = TypeVar(
 _Any = TypeVar("_Any")
 
 
+def _next_free(free: dict[int, int], number: int) -> int:
+    """The first number from here on that is not taken; it is taken now.
+
+    Args:
+        free: Number that is taken to one not before the next that is free; made shorter each time,
+            so that as many cores as there are take hardly more than one look each.
+        number: Where to begin.
+    """
+    passed = []
+    while number in free:
+        passed.append(number)
+        number = free[number]
+    for one in (*passed, number):
+        free[one] = number + 1
+    return number
+
+
 class JoinedRuns:
     """One or several run directories as the cores of one run.
 
@@ -62,13 +79,15 @@ class JoinedRuns:
         }
         self._numbers: dict[tuple[int, str, int], int] = {}
         self._steps_before: dict[tuple[int, str, int], int] = {}
-        taken: set[int] = set()
+        #: Host of each core, where the run directories are of hosts.
+        self.hosts: dict[int, str] = {}
+        free: dict[int, int] = {}
         for index, run in enumerate(runs):
-            self._number_cores(index, run, taken)
+            self._number_cores(index, run, free)
         self._places: dict[tuple[Frame, ...], Location | None] = {}
         self.cores: tuple[int, ...] = tuple(sorted(set(self._numbers.values())))
 
-    def _number_cores(self, index: int, run: Run, taken: set[int]) -> None:
+    def _number_cores(self, index: int, run: Run, free: dict[int, int]) -> None:
         stepping = [r for r in run.cores if (index, r.process, r.core) in self._stepping]
         follows = followers(stepping, run.processes)
         steps = {(row.process, row.core): row.steps or 0 for row in stepping}
@@ -85,10 +104,10 @@ class JoinedRuns:
                 earlier = self._steps_before.get(before, 0)
                 self._steps_before[key] = earlier + steps[before[1:]]
             elif key in self._stepping:
-                while number in taken:
-                    number += 1
-                taken.add(number)
+                number = _next_free(free, number)
             self._numbers[key] = number
+            if run.manifest.host is not None:
+                self.hosts[number] = run.manifest.host
 
     def _shifted(self, index: int, process: str, core: int | None, row: _Any) -> _Any:
         steps = 0 if core is None else self._steps_before.get((index, process, core), 0)

@@ -25,8 +25,9 @@ def sentence(row: DivergenceRow) -> str | None:
     """
     if len(row.groups) < 2:
         return None
-    # Of numbers the simulation knows more than what the graphs have alone: 0 and 1 are no inputs.
-    told = row.difference if row.what == "constants" else ""
+    # Of numbers and shapes the simulation knows more than what the graphs have alone: 0 and 1 are
+    # no inputs, and behind an input of another shape all operations differ.
+    told = row.difference if row.what in ("constants", "shapes") else ""
     what = told or _values(row) or _operations(row) or row.difference
     return who(row) + (f": {what}" if what else "")
 

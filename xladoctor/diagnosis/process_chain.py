@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from xladoctor.readings.iterations import NO_OPTIMIZER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from xladoctor.readings.tables import CoreRow, ProcessRow, Readings, Run
 
@@ -94,13 +94,22 @@ def without_earlier_iterations(readings: Readings) -> Readings:
     return dataclasses.replace(readings, runs=runs, notes=tuple(notes))
 
 
+def _chain(process: str, follows: Mapping[str, str]) -> Iterator[str]:
+    """All processes that one continues, the last first."""
+    while process in follows:
+        process = follows[process]
+        yield process
+
+
 def _trained_only(run: Run) -> Run:
     turning = {row.process for row in run.cores if row.iterations}
     training = {row.process for row in run.cores if row.steps and not row.iterations}
     if not turning or not training:
         return run
     follows = followers([row for row in run.cores if row.steps], run.processes)
-    earlier = {follows[process] for process in training if follows.get(process) in turning}
+    earlier = {
+        before for process in training for before in _chain(process, follows) if before in turning
+    }
     if not earlier:
         return run
     unnumbered: dict[str, Any] = {

@@ -297,6 +297,13 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
         )
     seconds = _wall(items)
     cost = "" if seconds is None else f" in {duration(seconds)}"
+    evaluation = _after_evaluation(run, items) if kind in _LINES_HELP else None
+    if evaluation is not None:
+        detail += ", in the first step after an evaluation"
+        advice = (
+            "look at what the evaluation leaves behind: model.train() that is not called again, "
+            "weights that FSDP has gathered; one compilation is no harm"
+        )
     if place is None and kind in _LINES_HELP:
         advice += "; --detail high names the lines of these operations"
     return finding(
@@ -307,9 +314,23 @@ def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:
         count=sum(len(item.cores) for item in items),
         seconds=seconds,
         cores=[core for item in items for core in item.cores],
-        related=[*([inside] if inside else []), *_ends([example, *items]), *feeding],
+        related=[
+            *([inside] if inside else []),
+            *_ends([example, *items]),
+            *feeding,
+            *([noted(evaluation, "the evaluation before this step")] if evaluation else []),
+        ],
         certain=not _seldom(run, items, seconds),
     )
+
+
+def _after_evaluation(run: RunFacts, items: list[Compilation]) -> Location | None:
+    """The evaluation just before the steps in which graphs were new, if that is so of all."""
+    places = [
+        run.evaluation_before(item.step, item.cores[0]) if item.trigger == "step" else None
+        for item in items
+    ]
+    return places[0] if all(places) else None
 
 
 def _left_over(run: RunFacts, items: list[Compilation], example: Compilation) -> Finding:

@@ -100,6 +100,12 @@ CAUSED_BY_FALLBACKS = 0.5
 
 #: Share of the time after warm-up that the cores waited for their input. O.
 INPUT_SHARE = 0.3
+#: Operations of eager mode per step from which the step itself runs in it; what stands around a
+#: compiled step (random inputs, a log) are a few. R (2 and 610 in upstream's two examples); O.
+EAGER_OPERATIONS_PER_STEP = 20
+#: Batches that a device loader takes together (``device_prefetch_size``), so that a loader which is
+#: too slow is waited for once in so many steps. U (parallel_loader.py).
+BATCHES_TAKEN_TOGETHER = 8
 #: Steps from which shares of time are worth stating. O.
 STEPS_FOR_SHARES = 5
 
@@ -169,3 +175,17 @@ REPLICATED_SHARE = 0.1
 UNEVEN_SHARE = 0.05
 #: Tensors that a sentence names.
 NAMED_TENSORS = 3
+
+# -- cores that lag behind (recorded runs) ---------------------------------------------------------
+# O: simulated cores of one process share a Python, so their work varies with their neighbours';
+# tests/diagnosis/test_lagging.py holds that recorded healthy runs are left alone.
+#: As many cores at least: of two nobody can say which is usual.
+LAGGING_CORES = 4
+#: Steps after warm-up at least.
+LAGGING_STEPS = 10
+#: More work than usual by so much of a step.
+LAGGING_SHARE = 0.1
+#: And by so many times the median deviation between cores.
+LAGGING_SPREADS = 6.0
+#: At most one core of so many lags; if there are more, there are two kinds of cores.
+LAGGING_MOST = 3

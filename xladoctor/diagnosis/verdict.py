@@ -37,6 +37,7 @@ _MEANING = {
     "XLA448": "The cores do not share the samples out",
     "XLA436": "Each core clips by a norm of its own",
     "XLA303": "Each core clips by a norm of its own",
+    "XLA434": "All cores draw the same random numbers",
     "XLA437": "The checkpoint holds one core's share of the model",
     "XLA412": "The cores train different models",
     "XLA732": "Weights of few bits do not move",
@@ -53,6 +54,7 @@ _MEANING = {
     "XLA211": "Compilation takes too long",
     "XLA203": "The last batch of the loader triggers its own compilation",
     "XLA501": "Operations run on the CPU in the middle of the step",
+    "XLA714": "Every operation is compiled and launched by itself",
     "XLA601": "The device waits for its input",
     "XLA602": "The host cannot trace steps fast enough for the device",
 }
@@ -158,7 +160,7 @@ def _early(case: Case) -> Answer | None:
                 return (
                     "The command failed before it used an XLA device.",
                     "Nothing was recorded; what its own output says is why.",
-                    "Mend that (findings below come from reading the code), then profile again.",
+                    "Fix that (findings below come from reading the code), then profile again.",
                 )
             return (
                 "Nothing was recorded.",
@@ -171,7 +173,7 @@ def _early(case: Case) -> Answer | None:
             return (
                 f"The command did not finish: it ended with {how}.",
                 f"{plural(run.step_count, run.step_word)} per core had been recorded by then.",
-                "Mend what its own output names, then profile again.",
+                "Fix what its own output names, then profile again.",
             )
         if run.step_count <= EARLY_STEPS:
             steps = plural(run.step_count, run.step_word) if run.step_count else "no step"

@@ -58,6 +58,7 @@ _CODES = {
     "XLA702": ("device-memory-short", Severity.WARNING),
     "XLA710": ("tensors-kept-alive", Severity.WARNING),
     "XLA711": ("graph-needs-memory", Severity.INFO),
+    "XLA714": ("debug-environment", Severity.WARNING),
     "XLA723": ("padded-dimensions", Severity.WARNING),
     "XLA724": ("layout-copies", Severity.WARNING),
     "XLA725": ("float32-products", Severity.WARNING),

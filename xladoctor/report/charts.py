@@ -54,8 +54,10 @@ class Chart:
 
 def step_chart(report: Report) -> Chart | None:
     """The chart of step times; None when fewer than two steps were measured."""
-    steps = max((len(seconds) for seconds in report.steps.values()), default=0)
-    values = [value for seconds in report.steps.values() for value in seconds if value > 0]
+    drawn = frozenset(report.drawn)
+    known = {core: each for core, each in report.steps.items() if not drawn or core in drawn}
+    steps = max((len(seconds) for seconds in known.values()), default=0)
+    values = [value for seconds in known.values() for value in seconds if value > 0]
     if steps < 2 or not values:
         return None
     low, high = min(values), max(values)
@@ -71,7 +73,7 @@ def step_chart(report: Report) -> Chart | None:
         return round(HEIGHT * (1 - math.log(max(value, low) / low) / span), 1)
 
     lines = []
-    for core, seconds in sorted(report.steps.items()):
+    for core, seconds in sorted(known.items()):
         size = max(1, math.ceil(len(seconds) / _POINTS))
         bins = [(at, seconds[at : at + size]) for at in range(0, len(seconds), size)]
         slowest = [f"{x(at + 1 + (len(b) - 1) / 2)},{y(max(b))}" for at, b in bins]

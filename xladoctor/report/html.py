@@ -139,6 +139,7 @@ def environment() -> Environment:
         witnesses=words.witnesses,
     )  # fmt: skip
     made.globals["cores_text"] = words.cores
+    made.globals["hosts_text"] = words.hosts
     made.globals["device"] = device
     made.globals["sharding_words"] = sharding_words
     return made

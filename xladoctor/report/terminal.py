@@ -51,6 +51,10 @@ _PART_MARKS = {
 }
 #: Rows of the compilation table; the rest is summed up in a line.
 _COMPILATIONS = 12
+#: Cores up to which each has a row; of more there is one for those that did the same.
+_CORES = 16
+#: Rows of groups of cores.
+_GROUPS = 8
 #: Further places of a finding that are named.
 _RELATED = 4
 
@@ -101,7 +105,7 @@ def _parts(report: Report, width: int) -> Iterable[RenderableType]:
         yield _compilations(report, width)
     if words.cores_differ(report):
         yield _heading("Cores")
-        yield _cores(report)
+        yield _cores(report) if len(report.cores) <= _CORES else _alike(report)
     if report.about or report.notes:
         yield _heading("About this report")
         yield _two_columns(list(report.about.items()))
@@ -239,6 +243,39 @@ def _choose(items: tuple[Compilation, ...]) -> tuple[list[Compilation], int]:
     ranked = sorted(items, key=lambda i: (not i.after_warmup, -(i.seconds or 0.0)))[:_COMPILATIONS]
     chosen = {id(item) for item in ranked}
     return [item for item in items if id(item) in chosen], len(items) - _COMPILATIONS
+
+
+def _alike(report: Report) -> Group:
+    """The cores by what they did: one row for those that agree, and one for each that does not."""
+    hosts = any(group.hosts for group in report.alike)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    table.add_column("cores", overflow="fold", max_width=24)
+    if hosts:
+        table.add_column("host", overflow="fold", max_width=16)
+    table.add_column("steps", justify="right", no_wrap=True)
+    table.add_column("typical step", justify="right", no_wrap=True)
+    table.add_column("what is different", overflow="fold", ratio=1)
+    for group in report.alike[:_GROUPS]:
+        many = len(group.cores) > 1
+        numbers = words.cores(group.cores)
+        table.add_row(
+            f"{words.number(len(group.cores))} cores" if len(numbers) > 24 else numbers,
+            *([_hosts(group.hosts)] if hosts else ()),
+            words.dash(group.steps),
+            words.seconds(group.step_seconds_median),
+            group.differs or ("these agree" if many else "-"),
+        )
+    parts: list[RenderableType] = [Padding(table, (0, 0, 0, 2))]
+    rest = len(report.alike) - _GROUPS
+    if rest > 0:
+        text = f"and {rest} more groups; all of them: --output-format json"
+        parts.append(Padding(Text(text, style="dim"), (0, 0, 0, 2)))
+    return Group(*parts)
+
+
+def _hosts(names: tuple[str, ...]) -> str:
+    text = words.hosts(names)
+    return f"{words.number(len(names))} hosts" if len(text) > 16 else text
 
 
 def _cores(report: Report) -> Padding:

@@ -88,10 +88,12 @@ def tracks(report: Report) -> Tracks | None:
     timeline = report.timeline
     if timeline is None or not timeline.stretches:
         return None
-    total = max(one.start + one.seconds for one in timeline.stretches) or 1.0
     by_core: dict[int, list[Stretch]] = {}
+    total = max(one.start + one.seconds for one in timeline.stretches) or 1.0
+    drawn = frozenset(report.drawn)
     for one in timeline.stretches:
-        by_core.setdefault(one.core, []).append(one)
+        if not drawn or one.core in drawn:
+            by_core.setdefault(one.core, []).append(one)
     most = max(20, min(_BLOCKS_OF_A_CORE, _BLOCKS // len(by_core)))
     size = max(math.ceil(len(found) / most) for found in by_core.values())
     made = []

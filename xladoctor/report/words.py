@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from xladoctor import amounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from xladoctor.findings import Finding, Location
     from xladoctor.results import Compilation, Report, Summary
@@ -57,6 +57,8 @@ NOT_MEASURED = "not measured"
 
 #: A share of the whole that is not worth a line.
 _NOTHING = 1e-4
+#: Cores, ranges of them or hosts that are named one by one.
+_MOST_NAMES = 12
 
 
 def number(value: int | None) -> str:
@@ -136,7 +138,20 @@ def cores(numbers: Iterable[int], total: int | None = None) -> str:
             ranges[-1][1] = core
         else:
             ranges.append([core, core])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+    return _few([str(low) if low == high else f"{low}-{high}" for low, high in ranges])
+
+
+def hosts(names: Sequence[str]) -> str:
+    """Hosts, numbered ones as ranges: ``0-4, 6``; "" for none."""
+    if all(name.isdecimal() for name in names):
+        return cores(map(int, names))
+    return _few(list(names))
+
+
+def _few(names: Sequence[str]) -> str:
+    """Names with commas; of very many the first."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:_MOST_NAMES])} and {more} more"
 
 
 def cause(compilation: Compilation, *, short: bool = False) -> str:
@@ -227,4 +242,8 @@ def cores_differ(report: Report) -> bool:
     """Whether a table of the cores tells more than the summary: counts differ, or one is slow."""
     counted = {(c.compilations, c.steps, c.host_syncs, c.fallbacks) for c in report.cores}
     medians = [c.step_seconds_median for c in report.cores if c.step_seconds_median]
-    return len(counted) > 1 or (len(medians) > 1 and max(medians) > 1.2 * min(medians))
+    return (
+        len(counted) > 1
+        or len(report.alike) > 1
+        or (len(medians) > 1 and max(medians) > 1.2 * min(medians))
+    )

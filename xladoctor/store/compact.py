@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
-import os
 import shutil
 import tempfile
 import zipfile
@@ -97,7 +98,8 @@ def _digested(folder: Path, columns: ColumnWriter | None) -> Iterator[str]:
                 row = json.loads(line)
                 settled = list(digest.feed(row))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                yield line  # who reads the digest says that it is damaged
+                if line.endswith("\n"):  # else it was cut, as the last line of a kill is
+                    yield line  # who reads the digest says that it is damaged
                 continue
             if columns is not None:
                 columns.feed(row)
@@ -179,7 +181,7 @@ def compact(
     location: Location,
     parts: Sequence[Part],
     *,
-    jobs: int | None = None,
+    jobs: int = 1,
     columns: bool = True,
     there: Mapping[str, int] | None = None,
     done: Callable[[Part], None] | None = None,
@@ -189,7 +191,8 @@ def compact(
     Args:
         location: The run.
         parts: Its parts.
-        jobs: Processes that work at a time; None for as many as there are CPUs.
+        jobs: Processes that work at a time. More than one are fresh ones, which import the caller's
+            main module: for command lines, not for libraries.
         columns: Whether to write columns too.
         there: Digests that the run has, by name; None to ask.
         done: Called after each part.
@@ -203,8 +206,12 @@ def compact(
     known = location.sizes("digests") if there is None else there
     due = [part for part in parts if digest_name(part) not in known]
     notes: list[str] = []
-    # Fresh processes: who calls may have threads (those of a storage, of a notebook).
-    with ProcessPoolExecutor(jobs or os.cpu_count() or 1, mp_context=get_context("spawn")) as pool:
+    with contextlib.ExitStack() as stack:
+        pool = None
+        if min(jobs, len(due)) > 1:
+            # Not forked: who calls may have threads (those of a storage).
+            fresh = get_context("spawn")
+            pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=fresh))
         for at in range(0, len(due), _AT_A_TIME):
             _some(location, due[at : at + _AT_A_TIME], pool, columns, notes, done)
     return len(due) - len(notes), notes
@@ -217,7 +224,7 @@ _AT_A_TIME = 64
 def _some(
     location: Location,
     parts: Sequence[Part],
-    pool: ProcessPoolExecutor,
+    pool: ProcessPoolExecutor | None,
     columns: bool,
     notes: list[str],
     done: Callable[[Part], None] | None,
@@ -226,17 +233,23 @@ def _some(
         folder = Path(name)
         wanted = [f"{part.name}/{file}" for part in parts for file in needed(part)]
         top = location.local(wanted, folder / "raw")
-        tasks = [
-            pool.submit(
-                one_part, top / part.name, folder / "made", part.name, digest_name(part),
+
+        def made(part: Part) -> Callable[[], list[tuple[Path, str]]]:
+            task = functools.partial(
+                one_part,
+                top / part.name,
+                folder / "made",
+                part.name,
+                digest_name(part),
                 columns=columns,
             )
-            for part in parts
-        ]  # fmt: skip
-        for part, task in zip(parts, tasks, strict=True):
+            return task if pool is None else pool.submit(task).result
+
+        for part, result in [(part, made(part)) for part in parts]:
             try:
-                for file, place in task.result():
+                for file, place in result():
                     location.write(place, file.read_bytes())
+                    file.unlink()
             except OSError as error:
                 notes.append(f"host {part.label} was not compacted ({error.strerror})")
             if done is not None:

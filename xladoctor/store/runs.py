@@ -44,7 +44,7 @@ def load(
     stdin: str | TextIO | None = None,
     *,
     told: Callable[[str], None] | None = None,
-    jobs: int | None = None,
+    jobs: int = 1,
 ) -> tables.Readings:
     """Read what ``readings.load`` reads, and runs of several hosts wherever they live.
 
@@ -52,7 +52,7 @@ def load(
         sources: Paths, addresses, or ``-`` for ``stdin``. Several are the cores of one run.
         stdin: Standard input or its text, for ``-``.
         told: Is told what takes long.
-        jobs: Processes that make digests where there are none; None for as many as there are CPUs.
+        jobs: Processes that make digests where there are none (see ``compact.compact``).
 
     Raises:
         SourceError: A source cannot be read or holds nothing that xladoctor knows.
@@ -78,17 +78,28 @@ def load(
 
 
 def read_shared(
-    location: Location, *, told: Callable[[str], None] | None = None, jobs: int | None = None
+    location: Location,
+    *,
+    told: Callable[[str], None] | None = None,
+    jobs: int = 1,
+    folder: Path | None = None,
 ) -> tables.Readings:
     """Read a run of several hosts, each as one run.
+
+    Args:
+        location: Where it lives.
+        told: Is told what takes long.
+        jobs: Processes that make digests where there are none.
+        folder: Takes copies of what is not on this machine; None for one that goes with us.
 
     Raises:
         SourceError: Nothing in it can be read.
         StorageError: The location cannot be read.
     """
     found = parts.find(location)
-    folder = Path(tempfile.mkdtemp(prefix="xladoctor-run-"))
-    atexit.register(emptied, folder)  # graphs are read from there as long as we live
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="xladoctor-run-"))
+        atexit.register(emptied, folder)  # graphs are read from there as long as we live
     notes = list(found.notes)
     every = [part for line in found.hosts.values() for part in line]
     if len(found.hosts) > WHOLE_HOSTS:
@@ -152,7 +163,7 @@ def _digests(
     folder: Path,
     notes: list[str],
     told: Callable[[str], None] | None,
-    jobs: int | None,
+    jobs: int,
 ) -> dict[str, Path]:
     """The digests of all parts; those that the run does not hold yet are made here."""
     there = location.sizes("digests")

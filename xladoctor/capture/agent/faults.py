@@ -52,6 +52,7 @@ TABLE: tuple[tuple[re.Pattern[str], Fault], ...] = tuple(
         (r"^AttributeError: module '", _CALLS),
         (r"^ValueError: (not enough|too many) values to unpack", _CALLS),
         (r"^TypeError: .*(unexpected keyword|missing \d+ required|arguments? but \d)", _CALLS),
+        (r"^TypeError: unsupported operand type\(s\)", _CALLS),
         (r"GetAllocatorStats is not supported",
          Fault(CPU, "the CPU device keeps no account of its memory")),
         (r"Only interpret mode is supported on CPU backend",
@@ -76,11 +77,14 @@ def began(error: BaseException) -> BaseException:
     """The error that an error is a consequence of.
 
     What a library raises on its way out (a ``finally``, the end of a ``with``) while another error
-    passes through hides the reason; what the program's own line raises is meant.
+    passes through hides the reason; what the program's own line raises is meant, and so is what a
+    library says instead of an error that it has caught.
     """
     while error.__context__ is not None and error.__cause__ is None:
         last = next(reversed(traceback.extract_tb(error.__traceback__)), None)
         if error.__suppress_context__ or last is None or not _installed(last.filename):
+            break
+        if _raises(last):
             break
         error = error.__context__
     return error
@@ -110,7 +114,7 @@ def of(error: BaseException) -> Fault | None:
         return None if ours and found is _CALLS else found
     if last is None or _installed(last.filename) or _OF_THE_DEVICE.search(text):
         return None
-    if linecache.getline(last.filename, last.lineno or 0).strip().startswith("raise "):
+    if _raises(last):
         return Fault(PROGRAM, "the program's own line raises it")
     return None
 
@@ -140,6 +144,11 @@ def told(error: BaseException) -> tuple[str | None, str] | None:
         f"the simulation's fault, not your program's: {fault.because}; please report it with the "
         "program, the traceback, the run directory, and the versions of torch and torch_xla"
     )
+
+
+def _raises(frame: traceback.FrameSummary) -> bool:
+    """Whether the line of a frame is a ``raise``."""
+    return linecache.getline(frame.filename, frame.lineno or 0).strip().startswith("raise ")
 
 
 def _installed(path: str) -> bool:

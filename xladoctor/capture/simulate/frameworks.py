@@ -12,6 +12,8 @@ the core that logs and writes in an attribute of a function, one for the process
 one for each thread, made for its own tests, and torch_xla uses it where a process has several
 devices (``torch_xla/experimental/pjrt_backend.py``).
 
+tqdm keeps a lock in its class, see :func:`_keep_lock`.
+
 Gradient checkpointing of torch_xla has one flag for the process, see
 :func:`_checkpoints_by_thread`.
 """
@@ -65,12 +67,22 @@ def prepare_core() -> None:
     for module, name, answer in (
         ("accelerate.state", "PartialState", _number_local_cores),
         ("lightning_utilities.core.rank_zero", "rank_zero_only", _rank_by_core),
+        ("tqdm.std", "tqdm", _keep_lock),
     ):
         found = getattr(sys.modules.get(module), name, None)
         with _lock:
             if found is not None and found not in _patched:
                 _patched.append(found)
                 answer(found)
+
+
+def _keep_lock(progress: Any) -> None:
+    """Give tqdm's classes their lock before the cores use it.
+
+    ``tqdm.contrib.concurrent`` makes one for a while and deletes it, if there is none: what one
+    core deletes another still uses. (Hugging Face's data sets look at their files in this way.)
+    """
+    progress.get_lock()
 
 
 class _RankByCore:

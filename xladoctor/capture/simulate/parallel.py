@@ -9,7 +9,7 @@ parameters in the constructor, the order of the buckets at the second forward pa
 would launch a graph with a collective where nothing can make the cores meet first, and XLA would
 end the process after 10 seconds. So the process group launches those collectives itself, through
 the launch scheduler; C++ then finds values that have been computed. The reductions in the backward
-pass are not read and stay part of the step.
+pass and the buffers that a forward pass broadcasts are not read and stay part of the step.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ def install() -> None:
         backend: Any = importlib.import_module("torch_xla.distributed.xla_backend")
         group, ddp = backend.ProcessGroupXla, parallel.DistributedDataParallel
         verify, forward = parallel._verify_param_shape_across_processes, ddp._pre_forward
+        buffers = ddp._sync_buffers
         begin, gather, broadcast = ddp.__init__, group.allgather, group.broadcast
     except (ImportError, AttributeError):
         return
     parallel._verify_param_shape_across_processes = _read_by_cpp(verify)
     ddp._pre_forward = _read_by_cpp(forward)
+    ddp._sync_buffers = _read_by_cpp(buffers, reads=False)
     ddp.__init__ = _refusing(begin)
     group.allgather = _launching(gather)
     group.broadcast = _launching(broadcast)
@@ -51,20 +53,21 @@ def install() -> None:
 
 
 @contextlib.contextmanager
-def _reading() -> Iterator[None]:
-    _thread.reading = True
+def _reading(reads: bool) -> Iterator[None]:
+    before = getattr(_thread, "reading", False)
+    _thread.reading = reads
     try:
         yield
     finally:
-        _thread.reading = False
+        _thread.reading = before
 
 
-def _read_by_cpp(original: Callable[..., Any]) -> Any:
-    """Around what reads the results of its collectives in C++."""
+def _read_by_cpp(original: Callable[..., Any], *, reads: bool = True) -> Any:
+    """Around what reads the results of its collectives in C++; or not, inside of what does."""
 
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
-        with _reading():
+        with _reading(reads):
             return original(*args, **kwargs)
 
     return function

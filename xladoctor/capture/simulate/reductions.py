@@ -36,6 +36,11 @@ _LOCATION = re.compile(r"location=[^ ]*?@(?P<file>[^ :@]+):(?P<row>\d+)")
 _VIEWS = ("aten::permute", "aten::view", "xla::as_strided", "aten::as_strided", "xla::device_data")
 _REDUCING = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 
+#: Gradients that are looked at whether they are views that did not see their bucket's reduction.
+#: Only the one that was ready last in its bucket does not, since what is written into a bucket
+#: brings the views that are there up to date; and of the last bucket that is one of the first.
+_LOOKED_AT = 8
+
 #: Those with a counterpart in ``torch_xla.core.functions`` that passes gradients back.
 _WITH_GRADIENT = ("all_reduce", "all_gather")
 
@@ -169,7 +174,7 @@ def before(core: Core, parameters: Sequence[Any]) -> Reduction:
     Args:
         core: The core that steps.
         parameters: Those with a gradient. The first, which the optimizer will look at first too,
-            speaks for all.
+            speaks for all whose gradients are no views.
     """
     if not parameters:
         return Reduction()
@@ -177,7 +182,7 @@ def before(core: Core, parameters: Sequence[Any]) -> Reduction:
     # which gives it another place in the step's graph.
     text = xla.binding("_get_xla_tensors_text")([parameters[0].grad.detach()])
     if COLLECTIVE_NODE.search(text):
-        if _sees_less(parameters[0].grad, text):
+        if any(_sees_less(parameter.grad) for parameter in parameters[:_LOOKED_AT]):
             return Reduction("lost", _VIEWED, parallel.bucket_views())
         return Reduction("reduced")
     if not core.reductions:
@@ -194,15 +199,16 @@ def before(core: Core, parameters: Sequence[Any]) -> Reduction:
     return Reduction("lost", _LOST.format(what=what), place)
 
 
-def _sees_less(gradient: Any, alias: str) -> bool:
+def _sees_less(gradient: Any) -> bool:
     """Whether it is a view whose own graph holds fewer collectives than that of an alias.
 
     Some may be there in both: the weights may still be waiting for a broadcast.
     """
     if not gradient._is_view():
         return False
-    own = xla.binding("_get_xla_tensors_text")([gradient])
-    return len(COLLECTIVE_NODE.findall(own)) < len(COLLECTIVE_NODE.findall(alias))
+    text = xla.binding("_get_xla_tensors_text")
+    alias = len(COLLECTIVE_NODE.findall(text([gradient.detach()])))
+    return len(COLLECTIVE_NODE.findall(text([gradient]))) < alias
 
 
 def _changed_at(lines: Sequence[str]) -> Place | None:

@@ -16,7 +16,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...agent.points import COLLECTIVE, Call
-from ..owners import name_of
+from ..owners import names_of
 from .memory import Memory, Mind, place_of, watch
 from .modules import STEPS
 
@@ -228,12 +228,12 @@ class _Steps:
         seen.missing[id(optimizer)] = without
         if steps < STEPS or not without or len(without) == len(trained):
             return
-        names = [name_of(one) for one in trained if id(one) in without]
+        missing = [one for one in trained if id(one) in without]
         self._memory.tell(
             core,
             "no-gradient",
             seen.checkpoint or place_of(core),
-            parameters=names[:3],
-            count=len(names),
+            parameters=names_of(missing[:3]),
+            count=len(missing),
             checkpoint=seen.checkpoint is not None,
         )

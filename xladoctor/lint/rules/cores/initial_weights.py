@@ -48,15 +48,16 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     for call in model.calls():
         made = _makes_model(model, call) or _made_elsewhere(model, call, seeds)
         entry = every_core(model, call.node) if made else None
-        if entry is not None and not drawn_alike(model, call, seeds):
-            yield model.problem(
-                call.node,
-                "every core draws its own random weights here; gradients are averaged, weights "
-                "never, so the cores train different models from the first step on",
-                suggestion=_ADVICE,
-                related=entry_places(model, entry),
-                fix=_fix(model, call),
-            )
+        if entry is None or drawn_alike(model, call, seeds) or _loaded_then(model, call):
+            continue
+        yield model.problem(
+            call.node,
+            "every core draws its own random weights here; gradients are averaged, weights "
+            "never, so the cores train different models from the first step on",
+            suggestion=_ADVICE,
+            related=entry_places(model, entry),
+            fix=_fix(model, call),
+        )
 
 
 def _loaded_alone(model: FileModel) -> Iterator[Problem]:
@@ -139,13 +140,32 @@ def _made_elsewhere(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool
     )
 
 
+def _loaded_then(model: FileModel, made: CallSite) -> bool:
+    """``model = Net(); model.load_state_dict(...)`` in one branch: all cores load the same."""
+    name = _bound(model, made)
+    around = {(guard.node, guard.when) for guard in model.guards(made.node)}
+    return name is not None and any(
+        call.receiver is not None
+        and model.tree.text(call.receiver) == name
+        and call.function is made.function
+        and in_order(model, made.node, call.node)
+        and all((guard.node, guard.when) in around for guard in model.guards(call.node))
+        for call in model.methods("load_state_dict")
+    )
+
+
+def _bound(model: FileModel, made: CallSite) -> str | None:
+    """What ``net = ...`` binds the result of a call to, as written."""
+    line = line_of(model, made.node)
+    if line is None or not isinstance(line.body[0], cst.Assign):
+        return None
+    return model.tree.text(line.body[0].targets[0].target)
+
+
 def _is_trained(model: FileModel, moved: CallSite) -> bool:
     """Whether the parameters of ``net = ....to(device)`` are asked for: an optimizer gets them."""
-    line = line_of(model, moved.node)
-    if line is None or not isinstance(line.body[0], cst.Assign):
-        return False
-    name = model.tree.text(line.body[0].targets[0].target)
-    return any(
+    name = _bound(model, moved)
+    return name is not None and any(
         call.method in {"parameters", "named_parameters"}
         and call.receiver is not None
         and model.tree.text(call.receiver) == name

@@ -31,7 +31,7 @@ _SIZES = {
 @rule("XLA203")
 def drop_last_missing(model: FileModel) -> Iterator[Problem]:
     """Find training loaders on XLA devices without ``drop_last=True``."""
-    if not model.is_xla:
+    if not model.is_xla or _fills_up(model):
         return
     for call in model.calls(DATA_LOADER):
         if not _keeps_short_batch(model, call):
@@ -56,6 +56,23 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
             related=related,
             fix=_fix(model, call),
         )
+
+
+def _fills_up(model: FileModel) -> bool:
+    """Whether Accelerate prepares the loaders: on several cores it fills up the last batch.
+
+    Known from Accelerate 1.15, ``data_loader.BatchSamplerShard``: ``even_batches`` is the default.
+    """
+    if "accelerate" not in model.frameworks:
+        return False
+    options = (call.keywords.get("even_batches") for call in model.calls())
+    if any(given is not None and model.literal(given) is False for given in options):
+        return False
+    return any(
+        call.receiver is not None
+        and model.value(call.receiver).type_name == "accelerate.Accelerator"
+        for call in model.methods("prepare")
+    )
 
 
 def _keeps_short_batch(model: FileModel, call: CallSite) -> bool:

@@ -25,9 +25,9 @@ _USUAL = (None, "default")
 @rule("XLA861")
 def refused_compile_option(model: FileModel) -> Iterator[Problem]:
     """Find ``dynamic=True``, modes and backends that end in an error on the device."""
-    if family.TORCH_XLA in model.members:
-        return  # which of its devices a call is for is not said
-    member = next(name for name in (_TPU, _NEURON) if name in model.members)
+    member = next((name for name in (_TPU, _NEURON) if name in model.members), None)
+    if member is None or family.TORCH_XLA in model.members:
+        return  # of two kinds of device, which one a call is for is not said
     for call in model.calls("torch.compile"):
         if call.has_star or model.on_xla(call.node) is not OnXla.YES:
             continue

@@ -1,0 +1,109 @@
+"""Many cores: who lags, who does what the others do not, which hosts they are on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.invented import InventedRun
+from tests.store.pods import host_run, write_host
+from xladoctor import diagnosis, readings
+from xladoctor.diagnosis.joined import _next_free
+from xladoctor.report import render
+from xladoctor.store import runs
+
+RECORDED = sorted(Path("sample_runs").glob("*/recorded/*"))
+
+
+def invented(tmp_path, own, waits, steps=20):
+    """A run whose cores spend so much of each step in Python, and so much waiting."""
+    run = InventedRun(len(own))
+    for core, (mine, wait) in enumerate(zip(own, waits, strict=True)):
+        for step in range(1, steps + 1):
+            run.step(core, step, trace=mine, execute=wait)
+    run.end()
+    return diagnosis.diagnose(readings.load([run.write(tmp_path / "run")]))
+
+
+def lagging(report):
+    return [one for one in report.findings if one.code == "XLA414"]
+
+
+def test_a_core_that_works_longer_while_the_others_wait(tmp_path):
+    found = invented(tmp_path, [0.1, 0.1, 0.3, 0.1], [0.4, 0.4, 0.2, 0.4])
+    (one,) = lagging(found)
+    assert one.cores == (2,)
+    assert one.seconds == pytest.approx(0.2 * 20)
+    assert "in Python" in one.message
+    assert [group.cores for group in found.alike] == [(0, 1, 3), (2,)]
+    assert "works 200 ms longer" in found.alike[1].differs
+
+
+def test_nobody_waits_so_nobody_lags(tmp_path):
+    assert not lagging(invented(tmp_path, [0.1, 0.1, 0.3, 0.1], [0.4] * 4))
+
+
+def test_cores_that_are_all_a_little_different(tmp_path):
+    own = [0.1, 0.13, 0.16, 0.12, 0.15, 0.17]
+    assert not lagging(invented(tmp_path, own, [0.5 - one for one in own]))
+
+
+def test_two_kinds_of_cores_are_no_stragglers(tmp_path):
+    assert not lagging(invented(tmp_path, [0.1, 0.1, 0.3, 0.3], [0.4, 0.4, 0.2, 0.2]))
+
+
+def test_too_few_steps_or_cores_say_nothing(tmp_path):
+    few = invented(tmp_path / "few", [0.1, 0.1, 0.3, 0.1], [0.4, 0.4, 0.2, 0.4], steps=6)
+    assert not lagging(few)
+    assert not lagging(invented(tmp_path / "two", [0.1, 0.3], [0.4, 0.2]))
+
+
+@pytest.mark.parametrize("run", RECORDED, ids=lambda path: path.parts[-3])
+def test_recorded_runs_have_no_stragglers(run):
+    assert not lagging(diagnosis.diagnose(readings.load([run])))
+
+
+def test_the_host_that_cores_share_is_named(tmp_path):
+    for host in range(4):
+        run = host_run(2, 30, late=0.3 if host == 3 else 0.0)
+        write_host(tmp_path / "run", tmp_path / f"of-{host}", run, host, hosts=4)
+    found = diagnosis.diagnose(runs.load([tmp_path / "run"]))
+    (one,) = lagging(found)
+    assert one.cores == (6, 7)
+    assert one.message.endswith("(host 3)")
+    assert found.alike[1].hosts == ("3",)
+    assert found.cores[6].host == "3"
+
+
+def test_a_core_with_graphs_of_its_own(tmp_path):
+    for host in range(3):
+        run = host_run()
+        for row in run.rows:
+            if row["e"] == "compilation":
+                row["graph"] = "odd" if (host, row["core"]) == (1, 1) else "same"
+        write_host(tmp_path / "run", tmp_path / f"of-{host}", run, host, hosts=3)
+    found = diagnosis.diagnose(runs.load([tmp_path / "run"]))
+    assert [group.cores for group in found.alike] == [(0, 1, 2, 4, 5), (3,)]
+    assert "1 graph that most cores do not build" in found.alike[1].differs
+
+
+def test_of_many_cores_those_that_differ_are_shown(tmp_path):
+    for host in range(30):
+        run = host_run(2, 30, late=0.3 if host == 7 else 0.0)
+        write_host(tmp_path / "run", tmp_path / f"of-{host}", run, host, hosts=30)
+    found = diagnosis.diagnose(runs.load([tmp_path / "run"]))
+    assert found.drawn == (0, 14, 15)
+    text = render(found, "full", width=100, color=False)
+    table = text[text.index("\nCores\n") : text.index("\nAbout")]
+    assert len(table.splitlines()) <= 7
+    assert "these agree" in table
+    page = render(found, "html")
+    assert "core 14" in page
+    assert "core 16" not in page
+
+
+def test_numbers_of_cores_that_are_free():
+    free: dict[int, int] = {}
+    assert [_next_free(free, number) for number in (0, 1, 0, 1, 5, 0, 4)] == [0, 1, 2, 3, 5, 4, 6]
+    assert [_next_free(free, 0) for _ in range(3)] == [7, 8, 9]

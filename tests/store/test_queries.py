@@ -1,0 +1,82 @@
+"""The columns of a run, asked by DuckDB and by a local Dask cluster: docs/queries.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.store.generate import Large, write
+from xladoctor.cli.app import main
+from xladoctor.store.columns import TABLES
+
+PAGE = Path(__file__).parents[2] / "docs/queries.md"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A generated run of 4 hosts, of which one core lags, as columns."""
+    pytest.importorskip("pyarrow")
+    folder = write(Large(4, 40, {2: 0.2}), tmp_path_factory.mktemp("large") / "run")
+    assert main(["compact", str(folder), "--jobs", "1"]) == 0
+    return folder
+
+
+def example(language, run):
+    """The example of the page, for this run."""
+    block = re.search(rf"## {language}\n.*?```py\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
+    return block.replace("s3://bucket/run", str(run)).replace("RUN", str(run))
+
+
+@pytest.fixture(scope="module")
+def by_duckdb(run):
+    duckdb = pytest.importorskip("duckdb")
+    text = example("DuckDB", run).replace("import duckdb\n", "").replace(".show()", ".fetchall()")
+    return eval(text.strip(), {"duckdb": duckdb})
+
+
+def test_duckdb_finds_the_core_that_lags(by_duckdb):
+    assert len(by_duckdb) == 10
+    host, core, steps, own = by_duckdb[0]
+    assert (host, core, steps) == ("2", 0, 37)
+    assert own > by_duckdb[1][3] + 0.1
+
+
+@pytest.mark.filterwarnings("ignore")  # Dask's own, of what pandas will remove
+def test_dask_says_the_same(run, by_duckdb):
+    distributed = pytest.importorskip("distributed")
+    pytest.importorskip("dask.dataframe")
+    text = example("Dask", run).replace('Client("tcp://scheduler:8786")', "client")
+    lines = text.strip().splitlines()
+    lines[-1] = f"found = {lines[-1]}"
+    lines = [line for line in lines if not line.startswith(("from distributed", "client ="))]
+    names: dict[str, object] = {}
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster),
+    ):
+        exec("\n".join(lines), names)
+    found = [(host, core, own) for (host, core), own in names["found"].items()]
+    assert [one[:2] for one in found] == [(host, core) for host, core, _, _ in by_duckdb]
+    for (*_, mine), (*_, theirs) in zip(found, by_duckdb, strict=True):
+        assert mine == pytest.approx(theirs)
+
+
+def test_every_column_is_there_and_every_row(run):
+    import json
+
+    import pyarrow.parquet as pq
+
+    for table, columns in TABLES.items():
+        for file in (run / "columns" / table).glob("*.parquet"):
+            assert pq.read_schema(file).names == list(columns)
+    rows = sum(pq.read_metadata(one).num_rows for one in (run / "columns/steps").iterdir())
+    events = [
+        json.loads(line)["e"]
+        for file in run.glob("hosts/*/*/p*/events.*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    assert rows == events.count("step")
