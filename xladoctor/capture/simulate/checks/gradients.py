@@ -200,7 +200,7 @@ class _Steps:
             if one is not None and one.grad is not None and id(one) not in seen.held
         ]
         if own and loose:
-            names = [name_of(one) for one in loose[:3]]
+            names = names_of(loose[:3])
             self._memory.tell(
                 core, "stale-optimizer", place_of(core), parameters=names, count=len(loose)
             )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...agent import xla
 from ...agent.points import LAUNCH, Call
-from ..owners import name_of
+from ..owners import names_of
 from .memory import Memory, place_of, values_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class _Updates:
                 share=still / every,
                 over=mind.steps - FROM,
                 dtype=str(worst[0].dtype).removeprefix("torch.") if worst else "",
-                parameters=[name_of(one) for one in worst[:3]],
+                parameters=names_of(worst[:3]),
                 count=len(worst),
             )
 
