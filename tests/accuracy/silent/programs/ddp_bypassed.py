@@ -14,7 +14,7 @@ def main(index):
     dist.init_process_group("xla", init_method="xla://")
     device = torch_xla.device()
     torch.manual_seed(0)
-    wrapped = DistributedDataParallel(Net().to(device), gradient_as_bucket_view=True)
+    wrapped = DistributedDataParallel(Net().to(device))
     model = wrapped.module
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
     for x, y in pl.MpDeviceLoader(shares(), device):

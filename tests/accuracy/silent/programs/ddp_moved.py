@@ -14,7 +14,7 @@ def main(index):
     dist.init_process_group("xla", init_method="xla://")
     device = torch_xla.device()
     torch.manual_seed(0)
-    model = DistributedDataParallel(Net().to(device), gradient_as_bucket_view=True)
+    model = DistributedDataParallel(Net().to(device))
     model.cpu()
     model.to(device)  # fault
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
