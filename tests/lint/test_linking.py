@@ -245,12 +245,13 @@ def test_cores_that_start_in_another_file(lint):
             model = torch.nn.Linear(4, 4).to(device)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             for x, y in pl.MpDeviceLoader([], device):
+                optimizer.zero_grad()
                 loss = model(x).sum()
                 loss.backward()
                 optimizer.step()
     """
     assert lint(worker=worker) == []
-    found = [("worker.py", 8, "XLA426"), ("worker.py", 13, "XLA302")]
+    found = [("worker.py", 8, "XLA426"), ("worker.py", 14, "XLA302")]
     assert lint(main=main, worker=worker) == found
 
 
