@@ -94,6 +94,61 @@ def run_cases(
     return {case: _left(folder / case, *_ended(folder / case)) for case in cases}
 
 
+def run_cases_on_hosts(
+    folder: Path, hosts: int, cores: int, source: str, cases: Sequence[str], *, timeout: float = 500
+) -> dict[str, Run]:
+    """The same on several hosts, each a process of its own that torchrun has started.
+
+    Args:
+        folder: An empty folder; each host runs in a folder of its own in it.
+        hosts: How many.
+        cores: Simulated cores of each.
+        source: The program, without its start.
+        cases: As for :func:`run_cases`.
+        timeout: Seconds for all of them.
+
+    Returns:
+        Case to what all hosts left behind.
+    """
+    port = str(_free_port())
+    homes = [folder / f"host{number}" for number in range(hosts)]
+    started = []
+    for number, home in enumerate(homes):
+        home.mkdir(parents=True)
+        program = home / "program.py"
+        program.write_text(textwrap.dedent(source) + _CASES)
+        command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run"]
+        command += [f"--nnodes={hosts}", f"--node-rank={number}", "--nproc-per-node=1"]
+        command += ["--master-addr=127.0.0.1", f"--master-port={port}", "program.py", *cases]
+        environ = _environ(home, cores) | {"SIMULATED_HOST": "1"}
+        log = (home / "log").open("w")
+        started.append(
+            subprocess.Popen(command, cwd=home, env=environ, stdout=log, stderr=subprocess.STDOUT)
+        )
+        log.close()
+    try:
+        for one in started:
+            one.wait(timeout)
+    finally:
+        for one in started:
+            one.kill()
+    for one, home in zip(started, homes, strict=True):
+        assert one.returncode == 0, (home / "log").read_text()
+    return {case: _together([_left(home / case, *_ended(home / case)) for home in homes])
+            for case in cases}  # fmt: skip
+
+
+def _together(parts: Sequence[Run]) -> Run:
+    return Run(
+        max(part.code for part in parts),
+        "".join(part.stdout for part in parts),
+        "".join(part.stderr for part in parts),
+        [event for part in parts for event in part.events],
+        {core: found for part in parts for core, found in part.results.items()},
+        next((part.error for part in parts if part.error is not None), None),
+    )
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
@@ -142,16 +197,7 @@ def run(folder: Path, cores: int, source: str, *arguments: str, timeout: float =
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "program.py"
     program.write_text(textwrap.dedent(source))
-    site = Path(__file__).parent / "simulated_site"
-    environ = {
-        **os.environ,
-        **environment(cores),
-        "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]),
-        "SIMULATED_CORES": str(cores),
-        # torch_xla's own choice is one port for the whole machine
-        "MASTER_PORT": str(_free_port()),
-        "SIMULATED_EVENTS": str(folder / "events"),
-    }
+    environ = _environ(folder, cores)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "program.py", *arguments],
         cwd=folder,
@@ -162,3 +208,16 @@ def run(folder: Path, cores: int, source: str, *arguments: str, timeout: float =
         check=False,
     )
     return Run(done.returncode, done.stdout, done.stderr, _events(folder), _results(folder))
+
+
+def _environ(folder: Path, cores: int) -> dict[str, str]:
+    site = Path(__file__).parent / "simulated_site"
+    return {
+        **os.environ,
+        **environment(cores),
+        "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]),
+        "SIMULATED_CORES": str(cores),
+        # torch_xla's own choice is one port for the whole machine
+        "MASTER_PORT": str(_free_port()),
+        "SIMULATED_EVENTS": str(folder / "events"),
+    }

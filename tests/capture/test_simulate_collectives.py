@@ -208,17 +208,28 @@ def buffers(index, device, keep):
 """
 
 
+CASES = ("xm", "distributed", "views")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("collectives")
 
 
+@pytest.fixture(scope="module", params=[CORES, CORES // 2], ids=["one process", "two hosts"])
+def cores_of_a_host(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def runs(folder):
+def runs(folder, cores_of_a_host):
     with pytest.MonkeyPatch.context() as patch:
         # Were it obeyed, the first reduction of float32 would end the process.
         patch.setenv("XLA_USE_BF16", "1")
-        return simulated.run_cases(folder, CORES, PROGRAM, ("xm", "distributed", "views"))
+        if cores_of_a_host == CORES:
+            return simulated.run_cases(folder / "one", CORES, PROGRAM, CASES)
+        hosts = CORES // cores_of_a_host
+        return simulated.run_cases_on_hosts(folder / "pod", hosts, cores_of_a_host, PROGRAM, CASES)
 
 
 @pytest.fixture(scope="module")
@@ -311,12 +322,13 @@ def test_gradients_through_collectives(results):
         assert found["all_gather_backward"] == [2.0 * core, 2.0 * core + 1]
 
 
-def test_exchange_in_memory(results):
+def test_exchange_in_memory(results, cores_of_a_host):
     for core, found in results.items():
         assert found["rendezvous"] == [f"core {one}" for one in range(CORES)]
         assert found["mesh_reduce"] == sum(range(CORES))
         assert found["on_ordinals"] == (value(1, 2).tolist() if core == 1 else None)
-        assert found["saved"] == value(0, 2).tolist()
+        first = core - core % cores_of_a_host  # each host saves what its first core has
+        assert found["saved"] == value(first, 2).tolist()
 
 
 def test_bfloat16_is_summed_in_float32(results):
@@ -331,9 +343,12 @@ def test_bfloat16_is_summed_in_float32(results):
 
 def test_hidden_bfloat16_is_taken_away_and_that_is_said(folder, results):
     assert results[0]["sum"] == every(3).sum(0).tolist()
-    [(kind, facts)] = [json.loads(line) for line in (folder / "events").read_text().splitlines()]
-    assert kind == "not-obeyed"
-    assert facts["message"].startswith("XLA_USE_BF16 is not obeyed on simulated cores")
+    told = [*folder.glob("one/events"), *folder.glob("pod/*/events")]
+    assert told
+    for events in told:
+        [(kind, facts)] = [json.loads(line) for line in events.read_text().splitlines()]
+        assert kind == "not-obeyed"
+        assert facts["message"].startswith("XLA_USE_BF16 is not obeyed on simulated cores")
 
 
 def emulated(collective, count):

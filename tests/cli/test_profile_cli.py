@@ -30,14 +30,6 @@ def _here(tmp_path, monkeypatch):
         (["--simulate-cores", "0", "--", "true"], "a whole number from 1 to 32, not '0'"),
         (["--simulate-cores", "33", "--", "true"], "a whole number from 1 to 32, not '33'"),
         (["--simulate-cores", "x", "--", "true"], "a whole number from 1 to 32, not 'x'"),
-        (
-            ["--simulate-cores", "2", "--", "torchrun", "--nproc-per-node=2", "train.py"],
-            "--simulate-cores does not run under torchrun",
-        ),
-        (
-            ["--simulate-cores", "2", "--", sys.executable, "-m", "torch.distributed.run", "x.py"],
-            "start the program with python, and the cores in it with torch_xla.launch(fn)",
-        ),
         ([], "no command given"),
         (["--"], "no command given"),
         (["--", "no-such-command-here"], "no such command"),

@@ -609,6 +609,16 @@ def test_a_command_that_did_not_finish_is_not_called_sound(tmp_path: Path) -> No
     assert result.summary.verdict == "The command did not finish: it ended with SIGTERM."
 
 
+def test_what_was_slow_does_not_hide_that_the_command_failed(tmp_path: Path) -> None:
+    run = InventedRun()
+    run.steps(10, syncs=[(52, "item", 1, 0.01, 0)])
+    assert run.manifest is not None
+    run.manifest |= {"exit_code": 1}
+    result = report(run, tmp_path)
+    assert codes(result) == ["XLA101"]
+    assert result.summary.verdict.endswith(" The command ended with exit code 1.")
+
+
 def test_a_killed_process_comes_before_what_its_parent_says_of_it(tmp_path: Path) -> None:
     run = InventedRun()
     run.steps(3, syncs=[(50, "item", 1, 0.1, 0)])

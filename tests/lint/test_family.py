@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -191,3 +192,75 @@ def test_the_words_of_a_member_are_its_own(member):
     # Longer words first: else a part of them is replaced before.
     for number, (ours, _) in enumerate(found.words):
         assert not any(earlier in ours for earlier, _ in found.words[:number]), ours
+
+
+MEDIAN = """
+    import torch
+    from torch import nn
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer):
+        device = torch.device("tpu")
+        model.to(device)
+        mish = nn.Mish()
+        smooth = nn.SmoothL1Loss()
+        table = torch.randn(100, 4, device=device)
+        for step, (x, y) in enumerate(loader):
+            x, y = x.to(device), y.to(device)
+            middle = torch.median(x)
+            counted = torch.bincount(y, minlength=10)
+            loss = smooth(model(x), y)
+            loss.backward()
+            optimizer.step()
+            row = table[step]
+            power = table**step
+"""
+
+
+def test_operations_without_a_kernel_are_those_of_torchtpu():
+    findings = [item for item in linted(MEDIAN) if item.code == "XLA501"]
+    # bincount has a kernel there, and smooth_l1_loss has none: the other way round on torch_xla.
+    assert [item.locations[0].row for item in findings] == [15, 17]
+    assert "aten::median.dim_values): it raises RuntimeError" in findings[0].message
+    for item in findings:
+        assert item.fix is None
+        assert "smooth_l1" not in item.suggestion
+    other = MEDIAN.replace('torch.device("tpu")', "torch_xla.device()").replace(
+        "import torch\n", "import torch\n    import torch_xla\n", 1
+    )
+    rows = [item.locations[0].row for item in linted(other) if item.code == "XLA501"]
+    assert rows == [16, 17]
+
+
+def test_indices_are_constants_there_and_exponents_are_not():
+    rows = [item.locations[0].row for item in linted(MEDIAN) if item.code == "XLA205"]
+    assert rows == [20]
+
+
+def test_what_was_measured_names_idioms_and_rows_what_was_measured():
+    from xladoctor.probe.idioms import idioms
+
+    table = catalogue.table("ops_torch_tpu")
+    names = {idiom.name for idiom in idioms()}
+    assert {*table["missing"], *table["recompiles"]} <= names
+    assert all(name in table["missing"] for row in table["call"] for name in row["measured"])
+    functions = [
+        name for row in table["call"] if "when" not in row for name in row.get("functions", ())
+    ]
+    assert len(functions) == len(set(functions))
+
+
+SAMPLES = sorted((Path(__file__).resolve().parents[2] / "sample_runs").glob("*/on_torchtpu.py"))
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.parent.name)
+def test_a_moved_sample_needs_nothing_of_torch_xla(path):
+    text = path.read_text()
+    assert "torch_xla" not in text
+    assert linted(text) == linted(text, device="torch_tpu") == ()
+    assert members(text) == {"torch_tpu"}
+
+
+def test_three_samples_were_moved():
+    assert len(SAMPLES) == 3

@@ -17,13 +17,19 @@ SAMPLES = Path(__file__).resolve().parents[2] / "sample_runs"
 MANY = 4
 
 
-def blocks():
-    """The faulty code of the pages whose rule has a fix."""
+#: Before the name of a program that is to be moved to another device.
+MOVED = "to torch_tpu: "
+
+
+def blocks(device=""):
+    """The faulty code of the pages whose rule has a fix (those that are on for a device alone)."""
     return [
         (page.code, example.source)
         for page in catalogue.pages().values()
         for example in page.examples
-        if example.kind == "bad" and page.fix != "none"
+        if example.kind == "bad"
+        and page.fix != "none"
+        and page.default_for == ((device,) if device else ())
     ]
 
 
@@ -41,28 +47,35 @@ def mixed():
 def programs():
     """All texts, by a name for each."""
     single = {f"{code}-{at}": text for at, (code, text) in enumerate(blocks())}
+    moved = {f"{MOVED}{code}-{at}": text for at, (code, text) in enumerate(blocks("torch_tpu"))}
     found = {
         path.relative_to(SAMPLES).as_posix(): path.read_text()
         for path in sorted(SAMPLES.glob("*/as_found*.py"))
     }
     assert len(found) >= 4
-    return single | mixed() | found
+    moved |= {f"{MOVED}{name}": text for name, text in found.items()}
+    return single | mixed() | found | moved
 
 
 PROGRAMS = programs()
 
 
-def lint(source):
-    result = engine.lint(source)
+def lint(source, device=""):
+    result = engine.lint(source, engine.LintOptions(device=device))
     assert result.failures == ()
     return result
+
+
+def linter(name):
+    return lambda source: lint(source, "torch_tpu" if name.startswith(MOVED) else "")
 
 
 @pytest.fixture(scope="module")
 def fixed():
     """Each program after all its fixes."""
     return {
-        name: fixes.fix(text.encode(), "x.py", lint, unsafe=True) for name, text in PROGRAMS.items()
+        name: fixes.fix(text.encode(), "x.py", linter(name), unsafe=True)
+        for name, text in PROGRAMS.items()
     }
 
 
@@ -78,14 +91,14 @@ def test_fixes_end_parse_and_leave_nothing_to_fix(fixed, name):
     assert done.stable
     assert sources.syntax_error(done.data.decode()) is None
     assert [x.code for x in done.result.findings if fixes.is_applicable(x, unsafe=True)] == []
-    assert fixes.fix(done.data, "x.py", lint, unsafe=True).data == done.data
+    assert fixes.fix(done.data, "x.py", linter(name), unsafe=True).data == done.data
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_lines_that_no_edit_names_stay_as_they_are(name, newline):
     text = PROGRAMS[name].replace("\n", newline)
-    found = lint(sources.from_bytes(text.encode(), "x.py")).findings
+    found = linter(name)(sources.from_bytes(text.encode(), "x.py")).findings
     chosen = [item for item in found if fixes.is_applicable(item, unsafe=True)]
     _, edits = fixes.select(chosen)
     after = iter(fixes.apply(text, edits).splitlines(keepends=True))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+import libcst as cst
 import pytest
 
 from xladoctor.lint import linking, run
 from xladoctor.lint.engine import LintOptions
+from xladoctor.lint.model import syntax
 
 #: The programs move their batches by hand (XLA603): here only what crosses files is of interest.
 CODES = run.chosen_codes(("XLA",), (), ("XLA603",))
@@ -378,3 +380,25 @@ def test_a_sharded_loader_of_another_file_makes_a_metric_that_of_one_shard(lint)
     """
     found = lint(pkg__loaders=loaders, evaluate=evaluate)
     assert ("evaluate.py", 17, "XLA427") in found
+
+
+def test_only_the_file_that_changed_is_parsed_again(tmp_path, monkeypatch):
+    """In an editor, and between the rounds of fixes; equal files have nodes of their own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "pkg").mkdir()
+    Path("pkg/__init__.py").write_text("")
+    for name, text in (("steps", STEPS), ("tools", TOOLS), ("again", TOOLS)):
+        Path(f"pkg/{name}.py").write_text(textwrap.dedent(text))
+    train = textwrap.dedent(TRAIN) + "import pkg.again\n"
+    syntax.parsed.cache_clear()
+    parsed = []
+    real = cst.parse_module
+    monkeypatch.setattr(cst, "parse_module", lambda text: parsed.append(text) or real(text))
+    found = []
+    for number in range(3):
+        data = f"{train}# {number}\n".encode()
+        found.append(run.lint_text(data, "train.py", PLAN).result)
+        assert len(parsed) == 4 + number
+    assert found[0] == found[1] == found[2]
+    assert found[0].failures == ()

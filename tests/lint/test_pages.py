@@ -17,7 +17,9 @@ MARK = re.compile(r"# error:(?P<codes>( \[XLA\d{3}\])+)\s*$")
 def _lint(text, code):
     # XLA002 judges what the other rules said, so they are all asked.
     codes = None if code == "XLA002" else frozenset({code})
-    result = engine.lint(Source("page.py", text), engine.LintOptions(codes=codes))
+    # What is on for a device alone is asked as for that device.
+    device = next(iter(catalogue.page(code).default_for), "")
+    result = engine.lint(Source("page.py", text), engine.LintOptions(codes=codes, device=device))
     assert result.failures == ()
     own = tuple(item for item in result.findings if item.code == code)
     return dataclasses.replace(result, findings=own)

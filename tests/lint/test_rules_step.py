@@ -383,3 +383,20 @@ xmp.spawn(_mp_fn, nprocs={given})
 """
     problem = next(f for f in engine.lint(Source("x.py", text)).findings if f.code == "XLA404")
     assert problem.message.startswith(said)
+
+
+@pytest.mark.parametrize(("choice", "expected"), [("args.fp16", 0), ("args.pad_later", 1)])
+def test_padding_that_only_16_bit_training_on_gpus_chooses_is_left_alone(choice, expected):
+    text = f"""\
+import torch_xla
+from transformers import DataCollatorWithPadding, Trainer, default_data_collator
+
+
+def main(args, tokenizer, model, rows):
+    collator = default_data_collator
+    if {choice}:
+        collator = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)
+    Trainer(model=model, data_collator=collator, train_dataset=rows).train()
+"""
+    found = [f for f in engine.lint(Source("x.py", text)).findings if f.code == "XLA209"]
+    assert len(found) == expected

@@ -53,13 +53,21 @@ def main() -> int:
     parser.add_argument("--begin-within", type=float, default=float("inf"), metavar="SECONDS",
                         help="begin no program later than this")  # fmt: skip
     parser.add_argument("--keep", type=Path, help="work here and leave all as it is")
+    parser.add_argument(
+        "--read-again",
+        action="store_true",
+        help="report once more on the runs that --keep has kept",
+    )
     parser.add_argument("--write", action="store_true", help="write docs/programs.md")
     asked = parser.parse_args()
     results = _read(MEASURED) | _read(RESULTS)
     done = set(_read(RESULTS))
     rows = [row for row in programs() if not asked.names or row.name in asked.names]
     began = time.monotonic()
-    if asked.files is not None:
+    if asked.read_again and asked.keep is not None:
+        for row in rows:
+            results.update(_read_again(row, asked.keep / row.name / "cores0", results))
+    elif asked.files is not None:
         for row in rows:
             if row.name in done and not asked.again:
                 continue
@@ -70,7 +78,8 @@ def main() -> int:
     if asked.write:
         measured = {name: _measured(result) for name, result in sorted(results.items())}
         MEASURED.write_text(json.dumps(measured, indent=1) + "\n")
-        (ROOT / "docs" / "programs.md").write_text(table.document(programs(), results))
+        page = ROOT / "docs" / "programs.md"
+        page.write_text(table.document(programs(), results, page.read_text()))
     wrong = [
         f"{row.name}: {why}" for row in rows for why in table.wrong(row, results.get(row.name))
     ]
@@ -123,6 +132,19 @@ def _run(row: Program, asked: argparse.Namespace) -> dict[str, Any]:
     return {row.name: result}
 
 
+def _read_again(row: Program, folder: Path, results: dict[str, Any]) -> dict[str, Any]:
+    """A kept run's name and result with the findings of today's diagnosis; nothing if none is."""
+    if not (folder / "run").exists() or row.name not in results:
+        return {}
+    words = [sys.executable, "-m", "xladoctor", "report", str(folder / "run")]
+    words += ["--output-format", "json", "--output-file", str(folder / "report.json")]
+    _process(words, ROOT, dict(os.environ))
+    cores = {**results[row.name]["cores"], **_reported(folder)}
+    result = {**results[row.name], "cores": cores}
+    RESULTS.write_text(json.dumps({**_read(RESULTS), row.name: result}, indent=1))
+    return {row.name: result}
+
+
 def _told(one: dict[str, Any]) -> Any:
     return (one["code"], one["steps"], sorted(item["at"] for item in one["findings"]))
 
@@ -158,14 +180,21 @@ def _simulated(row: Program, files: Path, folder: Path) -> dict[str, Any]:
     path = [str(ROOT), environ.get("PYTHONPATH", "")]
     done = _process(words, script.parent, {**environ, "PYTHONPATH": os.pathsep.join(path)})
     (folder / "output.txt").write_text(done.stdout + done.stderr)
+    return {
+        "code": done.returncode,
+        "losses": _losses(done.stdout + done.stderr),
+        "said": done.stderr[-600:] if done.returncode else "",
+        **_reported(folder),
+    }
+
+
+def _reported(folder: Path) -> dict[str, Any]:
+    """What the report of a run says."""
     report = {}
     if (folder / "report.json").exists():
         report = json.loads((folder / "report.json").read_text())
     summary = report.get("summary", {})
     return {
-        "code": done.returncode,
-        "losses": _losses(done.stdout + done.stderr),
-        "said": done.stderr[-600:] if done.returncode else "",
         "verdict": summary.get("verdict"),
         "steps": summary.get("steps"),
         "each": [core["steps"] for core in report.get("cores", ())],

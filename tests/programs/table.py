@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from xladoctor.changes import Loss
@@ -29,16 +30,21 @@ first; *judged* says of all findings whether they are true, and in a word why.
 |---|---|---|---|---|---|---|
 """
 
+#: What a line says of each kind of finding.
+_SAID = re.compile(r"XLA\d{3}[^;|]*? (true:|false:|not judged)")
+
 #: Whether it fails on plain CPU and on simulated cores, by how it is expected to end.
 _FAILS = {
     "well": (False, False),
     "fails": (True, True),
     "refused": (None, True),
     "stopped": (False, True),
+    "several": (False, True),
     "tpu": (True, False),
 }
 _ENDS = {
     "fails": "fails, as on plain CPU",
+    "several": "fails, as on any several cores",
     "stopped": "stopped: it would hang on a device",
     "tpu": "well; plain CPU cannot run it",
 }
@@ -99,37 +105,53 @@ def _numbers(one: Mapping[str, Any]) -> str:
     return ", ".join(values[:6]) + (" ..." if len(values) > 6 else "") if values else "none"
 
 
-def document(rows: Sequence[Program], results: Mapping[str, Any]) -> str:
-    """``docs/programs.md``: the programs that have a result."""
-    lines = []
-    for row in rows:
-        result = results.get(row.name)
-        if result is None:
-            continue
-        cores = result["cores"]
-        first = next((f"{i['at']}" for i in cores["findings"]), "none")
-        ends = _ENDS.get(row.ends, row.ends)
-        if any(why.startswith("ends") for why in wrong(row, result)):
-            ends = f"**with {cores['code']}**"
-        name = f"{row.kind}: {row.name} (`{row.repository}`)"
-        steps = "-" if cores["steps"] is None else cores["steps"]
-        number = row.cores or 1
-        cells = [name, number, steps, ends, losses(row, result), first, _judged(row, cores)]
-        lines.append("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
-    known = [row for row in rows if row.name in results]
-    items = [(row, item) for row in known for item in results[row.name]["cores"]["findings"]]
-    true = sum((judgement(row, item) or "").startswith("true") for row, item in items)
+def document(rows: Sequence[Program], results: Mapping[str, Any], before: str = "") -> str:
+    """``docs/programs.md``: the programs that have a result.
+
+    Args:
+        rows: All programs.
+        results: Those that were run.
+        before: The document as it is: what is not run here keeps its line.
+    """
+    lines = {
+        row.name: _line(row, results[row.name]) if row.name in results else _kept(row, before)
+        for row in rows
+    }
+    known = [row for row in rows if lines[row.name]]
+    said = [text for row in known for text in _SAID.findall(lines[row.name])]
     right = sum(
-        row.first == next((i["code"] for i in results[row.name]["cores"]["findings"]), "")
-        for row in known
+        (row.first or "none") == lines[row.name].split(" | ")[5][:6].strip() for row in known
     )
-    missing = [row.name for row in rows if row.name not in results]
+    missing = [row.name for row in rows if not lines[row.name]]
     left = f" Not run yet: {'; '.join(missing)}." if missing else ""
     foot = (
-        f"\n{len(known)} of {len(rows)} programs; {true} of {len(items)} findings are "
-        f"true; in {right} of them the first finding is what an expert would say first.{left}\n"
+        f"\n{len(known)} of {len(rows)} programs; of {len(said)} kinds of findings in them "
+        f"{sum(text == 'true:' for text in said)} are true; in {right} programs the first finding "
+        f"is what an expert would say first.{left}\n"
     )
-    return HEAD + "\n".join(lines) + "\n" + foot
+    return HEAD + "\n".join(lines[row.name] for row in known) + "\n" + foot
+
+
+def _line(row: Program, result: Mapping[str, Any]) -> str:
+    cores = result["cores"]
+    first = next((f"{i['at']}" for i in cores["findings"]), "none")
+    ends = _ENDS.get(row.ends, row.ends)
+    if any(why.startswith("ends") for why in wrong(row, result)):
+        ends = f"**with {cores['code']}**"
+    steps = "-" if cores["steps"] is None else cores["steps"]
+    number = row.cores or 1
+    cells = [_name(row), number, steps, ends, losses(row, result), first, _judged(row, cores)]
+    return "| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |"
+
+
+def _kept(row: Program, before: str) -> str:
+    """The program's line in the document as it is; "" if it has none."""
+    begins = f"| {_name(row)} |"
+    return next((line for line in before.splitlines() if line.startswith(begins)), "")
+
+
+def _name(row: Program) -> str:
+    return f"{row.kind}: {row.name} (`{row.repository}`)"
 
 
 def _judged(row: Program, cores: Mapping[str, Any]) -> str:

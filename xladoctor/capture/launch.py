@@ -70,6 +70,8 @@ def environment(
         check: Also make the checks for silent wrong results that cost more.
     """
     result = dict(base)
+    if cores is not None and not dry_run:
+        result = simulate.hosts.handed_down(base, cores)
     result["PYTHONPATH"] = os.pathsep.join(
         [str(BOOTSTRAP), *filter(None, [base.get("PYTHONPATH", "")])]
     )
@@ -80,7 +82,7 @@ def environment(
         cores = cores or 1
         result.update(dryrun.environment(cores))
     elif cores is not None:
-        result.update(simulate.environment(cores))
+        result.update(simulate.environment(cores, several=simulate.hosts.HOSTS in result))
     if cores is not None:
         result["XLADOCTOR_SIMULATE_CORES"] = str(cores)
     if hang_timeout is not None:

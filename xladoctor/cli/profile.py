@@ -17,7 +17,6 @@ from xladoctor.capture import command as commands
 from xladoctor.capture import launch, masking, rundir
 from xladoctor.capture.endings import Endings
 from xladoctor.capture.simulate import MAX_CORES
-from xladoctor.capture.simulate.environment import ONE_PROCESS
 from xladoctor.capture.unreached import Watch
 from xladoctor.cli import boundary, pod
 from xladoctor.cli import gates as gating
@@ -41,6 +40,7 @@ _EPILOG = """\b
 Examples:
   xladoctor profile --simulate-cores 8 -- python train.py --epochs 1
   xladoctor profile -- torchrun --nproc-per-node=4 train.py     (on real devices)
+  xladoctor profile --simulate-cores 8 -- torchrun --nproc-per-node=8 train.py
   xladoctor profile --max-compilations-after-step 3 0 -- python -m my.train
 
 'profile train.py' and 'profile -m my.train' use this Python.
@@ -176,7 +176,7 @@ def _profile(
     if (limits.max_tpu_step_ms is not None or limits.max_hbm is not None) and not wanted.targets:
         raise UsageError("--max-tpu-step-ms and --max-hbm need --tpu: name the TPU, as v3-8")
     words = command_words(command)
-    check(words, simulate_cores)
+    check(words, simulate_cores, processes=True)
     _check_writable(html, trace, output_file)
     console = Console(stderr=True, highlight=False)
     if every_check and simulate_cores is None:
@@ -226,13 +226,30 @@ def command_words(words: Sequence[str], example: str = "profile --simulate-cores
     return commands.expand(words)
 
 
-def check(words: Sequence[str], cores: int | None, what: str = "--simulate-cores") -> None:
-    """Refuse what cannot work before anything is started or written; ``what`` asks for cores."""
+def check(
+    words: Sequence[str],
+    cores: int | None,
+    what: str = "--simulate-cores",
+    *,
+    processes: bool = False,
+) -> None:
+    """Refuse what cannot work before anything is started or written.
+
+    Args:
+        words: The command.
+        cores: How many are simulated; None for real devices.
+        what: Asks for cores.
+        processes: Whether each core may be a process of its own.
+
+    Raises:
+        UsageError: It cannot work.
+    """
     launcher = commands.starts_processes(words)
-    if cores is not None and launcher is not None:
+    if cores is not None and launcher is not None and not processes:
         raise UsageError(
-            f"{what} does not run under {launcher}, which starts a process for each core; "
-            f"{ONE_PROCESS}"
+            f"{what} does not run under {launcher}, which starts a process for each core: start "
+            "the program with python, and the cores in it with torch_xla.launch(fn), which works "
+            "under torchrun too"
         )
     launch.find(words[0], os.environ)
     commands.missing_script(words)

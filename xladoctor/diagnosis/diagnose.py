@@ -17,6 +17,7 @@ from xladoctor.diagnosis import (
     deaths,
     debug_lines,
     device_idle,
+    device_logs,
     donation,
     dynamic_shapes,
     dynamo,
@@ -77,6 +78,7 @@ _DIAGNOSES = (
     split_step.find,
     fallbacks.find,
     debug_lines.find,
+    device_logs.find,
     constants.find,
     input_pipeline.find,
     device_idle.find,
@@ -162,7 +164,7 @@ def _summary(case: Case, findings: list[Finding]) -> Summary:
 def _summary_of_text(answer: tuple[str, str, str], text: Pasted) -> Summary:
     state = text.main
     if state is None:
-        return Summary(*answer)
+        return _summary_of_logs(answer, text)
     fallbacks: dict[str, int] = {}
     for each in text.states:
         for operation, count in each.fallbacks.items():
@@ -184,11 +186,28 @@ def _summary_of_text(answer: tuple[str, str, str], text: Pasted) -> Summary:
     )
 
 
+def _summary_of_logs(answer: tuple[str, str, str], text: Pasted) -> Summary:
+    """Of what TorchTPU logs: each process tells its compilations when it ends."""
+    fallbacks: dict[str, int] = {}
+    for log in text.devices:
+        for operation, count in log.fallbacks.items():
+            fallbacks[operation] = fallbacks.get(operation, 0) + count
+    compilations = [count for log in text.devices for count in log.compilations]
+    return Summary(
+        *answer,
+        compilations=max(compilations, default=None),
+        fallbacks=fallbacks if text.devices else None,
+    )
+
+
 def _about(case: Case, readings: Readings) -> dict[str, str]:
     if case.run is None:
         about = {"Sources": ", ".join(readings.sources)}
         if readings.reports:
             about["Metrics reports"] = str(len(readings.reports))
+        cached = [text for log in readings.devices if (text := device_logs.cache_text(log))]
+        if cached:
+            about["Compilation cache"] = "; ".join(cached)
         return about
     manifest = case.run.runs[0].manifest
     about = {}

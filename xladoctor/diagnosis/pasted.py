@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from xladoctor.readings.tables import DebugBlock, ProfilerLine, Readings, UnloweredSite
+    from xladoctor.readings.torchtpu_text import DeviceLog
     from xladoctor.results import Metric, MetricsReport
 
 #: ``item()`` and implicit bool: a read, not a missing lowering. U.
@@ -30,6 +31,7 @@ class Pasted:
     debug: tuple[DebugBlock, ...] = ()
     profiler: tuple[ProfilerLine, ...] = ()
     unlowered: tuple[UnloweredSite, ...] = ()
+    devices: tuple[DeviceLog, ...] = ()
 
     @property
     def main(self) -> State | None:
@@ -226,10 +228,9 @@ class State:
 def pasted(readings: Readings) -> Pasted | None:
     """Gather what was pasted; None if nothing was."""
     states = states_of(readings.reports)
-    found = Pasted(states, readings.debug, readings.profiler, readings.unlowered)
-    if not states and not found.debug and not found.profiler and not found.unlowered:
-        return None
-    return found
+    found = Pasted(states, readings.debug, readings.profiler, readings.unlowered, readings.devices)
+    debug = found.debug or found.profiler or found.unlowered
+    return found if states or debug or found.devices else None
 
 
 def states_of(reports: Iterable[MetricsReport], *, live: bool = False) -> tuple[State, ...]:

@@ -31,9 +31,10 @@ _BLOCKS = {
 }
 _TOO_LITTLE = "This report shows too little to tell."
 _TOO_LITTLE_DEBUG = "This debug output shows too little to tell."
+_TOO_LITTLE_LOG = "TorchTPU's log shows no fallback and no warning that matters."
 _COMPILES_LONG = "Compilation takes long; whether it pays off, this report does not show."
 #: The verdicts that say neither that something is wrong nor that nothing is.
-TOO_LITTLE = frozenset({_TOO_LITTLE, _TOO_LITTLE_DEBUG, _COMPILES_LONG})
+TOO_LITTLE = frozenset({_TOO_LITTLE, _TOO_LITTLE_DEBUG, _TOO_LITTLE_LOG, _COMPILES_LONG})
 _GIVE_ALL = "Give the whole text of metrics_report(), at two steps some 20 apart."
 
 
@@ -67,6 +68,8 @@ def sound(pasted: Pasted, informed: Sequence[Finding]) -> Answer:
         informed: The findings, all of them information only.
     """
     state = pasted.main
+    if state is None and pasted.devices and not pasted.debug:
+        return _sound_log(pasted)
     if state is None:
         return _sound_debug(pasted, informed)
     too_little = _too_little(state)
@@ -100,6 +103,21 @@ def sound(pasted: Pasted, informed: Sequence[Finding]) -> Answer:
         f"It shows {', '.join(facts)}.",
         f"What is left is the time on the device{left} and the input pipeline.",
     )
+
+
+def _sound_log(pasted: Pasted) -> Answer:
+    compiled = [count for log in pasted.devices for count in log.compilations]
+    counted = (
+        f"It counts {plural(max(compiled), 'compilation')} in a process, which only two logs of "
+        "runs of different length can tell to be many."
+        if compiled
+        else "No process has ended in it, so its compilations are not counted."
+    )
+    what_next = (
+        "Set torch.tpu._set_dump_on_cache_miss(True) after warm-up: what is compiled later is "
+        "then in the log."
+    )
+    return _TOO_LITTLE_LOG, counted, what_next
 
 
 def _sound_debug(pasted: Pasted, informed: Sequence[Finding]) -> Answer:

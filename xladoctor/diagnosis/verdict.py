@@ -133,7 +133,10 @@ def _problem(
     if not place and told[: len(said)].lower() == said.lower():
         told = told[len(said) :]
     why = place + told + ("" if worst.message.endswith((".", "?", "!")) else ".")
-    if early is not None and worst.severity.rank != 0:
+    ended = _how_it_ended(case)
+    if ended and worst.severity.rank != 0:
+        more = f" The command ended with {ended}." + more
+    elif early is not None and worst.severity.rank != 0:
         more = " The run is short: numbers are those of its start." + more
     suggestion = worst.suggestion or f"read 'xladoctor explain {worst.code}'"
     cause = ranking.cause_of(worst, findings)
@@ -152,6 +155,14 @@ def _late_graphs(finding: Finding) -> str:
     return "One graph was compiled late" if each <= 1 else "A few graphs were compiled late"
 
 
+def _how_it_ended(case: Case) -> str:
+    """The signal or exit code with which a recorded command failed; "" if it did not."""
+    if case.run is None:
+        return ""
+    manifest = case.run.runs[0].manifest
+    return manifest.signal or (f"exit code {manifest.exit_code}" if manifest.exit_code else "")
+
+
 def _early(case: Case) -> Answer | None:
     run, pasted = case.run, case.pasted
     if run is not None:
@@ -167,9 +178,8 @@ def _early(case: Case) -> Answer | None:
                 "No process of the command used an XLA device.",
                 "Check that the program imports torch_xla and gets its device from it.",
             )
-        manifest = run.runs[0].manifest
-        if manifest.signal or manifest.exit_code:
-            how = manifest.signal or f"exit code {manifest.exit_code}"
+        how = _how_it_ended(case)
+        if how:
             return (
                 f"The command did not finish: it ended with {how}.",
                 f"{plural(run.step_count, run.step_word)} per core had been recorded by then.",

@@ -68,6 +68,7 @@ _CODES = {
     "XLA729": ("refused-by-tpu-compiler", Severity.ERROR),
     "XLA730": ("device-memory-exceeded", Severity.ERROR),
     "XLA732": ("lost-updates", Severity.WARNING),
+    "XLA863": ("torchtpu-warning", Severity.WARNING),
 }
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.library import Effect, Equal
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.values import Kind
 
 if TYPE_CHECKING:
@@ -149,12 +150,9 @@ class Effects:
 
     def _read(self, call: CallSite, name: Name | None) -> Iterator[Event]:
         tensor, how = self._by_method(call), How.METHOD
-        if tensor is None and call.name is not None:
-            if call.name in _CASTS or call.name.startswith("math."):
-                tensor, how = self._device_tensor(call.positional), How.CAST
-            elif name is not None and Effect.READ in name.effects:
-                tensor, how = self._by_library(call), How.LIBRARY
-        elif tensor is None and self._is_writer(call):
+        if tensor is None and call.name is not None and _is_cast(call.name):
+            tensor, how = self._device_tensor(call.positional), How.CAST
+        elif tensor is None and self._looks(call, name):
             tensor, how = self._by_library(call), How.LIBRARY
         if tensor is not None:
             yield Event(Effect.READ, call.node, call, name, tensor, how)
@@ -174,6 +172,16 @@ class Effects:
         if isinstance(target, cst.Call) and self._model.name(target.func) == "torch.device":
             target = self._model.call(target).argument(0, "type") or target
         return target is not None and self._model.literal(target) == "cpu"
+
+    def _looks(self, call: CallSite, name: Name | None) -> bool:
+        """Whether a call looks at the values of what it is given: it is known to, or says so."""
+        if name is not None:
+            return Effect.READ in name.effects
+        if call.name is None and self._is_writer(call):
+            return True
+        called = call.name.rpartition(".")[2] if call.name else call.method or _plain(call.node)
+        torchs = call.name is not None and call.name.startswith(("torch.", "torch_xla."))
+        return call.target is None and not torchs and bool(know.READER.search(called))
 
     def _is_writer(self, call: CallSite) -> bool:
         """A method of a logger, by its name: TensorBoard's writer goes by many names."""
@@ -341,6 +349,14 @@ class Effects:
         """Whether a call makes something the same on every core by itself."""
         name = self.name(call)
         return name is not None and name.equal is what
+
+
+def _is_cast(name: str) -> bool:
+    return name in _CASTS or name.startswith("math.")
+
+
+def _plain(node: cst.Call) -> str:
+    return node.func.value if isinstance(node.func, cst.Name) else ""
 
 
 def _literal_parts(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

@@ -118,7 +118,10 @@ def _models(
         source = member.source
         unit = Unit(source.text, source.filename, source.shell, member.imports)
         device = member.options.device
-        part = _guarded(source, lambda unit=unit, device=device: Part(unit, device))  # type: ignore[misc]
+        part = _guarded(
+            source,
+            lambda unit=unit, device=device: Part(unit, device, linked=len(members) > 1),  # type: ignore[misc]
+        )
         if isinstance(part, Result):
             failed[source.filename] = part
         else:
@@ -190,7 +193,10 @@ def _ask(
 
 def _holds(code: str, model: FileModel) -> bool:
     """Whether a rule of ours holds for the devices that a file is for."""
-    return not code.startswith("XLA") or not model.members or family.holds(code, model.members)
+    if not code.startswith("XLA"):
+        return True
+    # What is said of files for no device at all (a CUDA call, removed names) is torch_xla's.
+    return family.holds(code, model.members or {family.TORCH_XLA})
 
 
 def unparsable(source: Source, item: Unreadable) -> Finding:

@@ -36,7 +36,7 @@ def load(plugins: Sequence[str], root: Path, origin: str = "plugins") -> None:
     Raises:
         UsageError: One of them cannot be imported, or claims a code that is taken.
     """
-    if _may_be_offered():
+    if _may_be_offered(tuple(sys.path)):
         import importlib.metadata
 
         points = importlib.metadata.entry_points(group=ENTRY_POINTS)
@@ -53,13 +53,14 @@ def load(plugins: Sequence[str], root: Path, origin: str = "plugins") -> None:
             _import(name, f"{origin}: {name}", functools.partial(_import_module, name, folder))
 
 
-def _may_be_offered() -> bool:
-    """Whether an installed package may offer rules: its entry points have the name of our group.
+@functools.lru_cache(maxsize=4)
+def _may_be_offered(path: tuple[str, ...]) -> bool:
+    """Whether a package installed on a path may offer rules: it names our group of entry points.
 
     To load ``importlib.metadata`` and let it read all packages takes longer than to lint a file.
     """
     wanted = ENTRY_POINTS.encode()
-    for folder in sys.path:
+    for folder in path:
         try:
             names = os.listdir(folder or ".")  # noqa: PTH208
         except NotADirectoryError:

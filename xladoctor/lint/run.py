@@ -243,6 +243,8 @@ def _linted(
         return
     import concurrent.futures
 
+    from xladoctor.lint import engine  # noqa: F401  (processes that are forked have it then)
+
     # The largest first: the last to end is then a small one, and no process waits long for it.
     sizes = [sum(map(len, item.data.values())) for item in work]
     order = sorted(range(len(work)), key=lambda index: -sizes[index])

@@ -18,11 +18,13 @@ from xladoctor.readings.metric_json import parse_json
 from xladoctor.readings.metrics_text import ReportReader
 from xladoctor.readings.run import read_run
 from xladoctor.readings.tables import Readings
+from xladoctor.readings.torchtpu_text import DeviceLogReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from xladoctor.readings.tables import DebugBlock, ProfilerLine, Run, UnloweredSite
+    from xladoctor.readings.torchtpu_text import DeviceLog
     from xladoctor.results import MetricsReport
 
 #: The source that means standard input.
@@ -65,11 +67,14 @@ class _Found:
     debug: list[DebugBlock] = dataclasses.field(default_factory=list)
     profiler: list[ProfilerLine] = dataclasses.field(default_factory=list)
     unlowered: list[UnloweredSite] = dataclasses.field(default_factory=list)
+    devices: list[DeviceLog] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
 
 
 def load(sources: Sequence[str | Path], stdin: str | TextIO | None = None) -> Readings:
-    """Read run directories, texts that hold metrics reports or PT_XLA_DEBUG output, and notebooks.
+    """Read run directories, notebooks, and texts that hold metrics reports or PT_XLA_DEBUG output.
+
+    Of programs for TorchTPU, what it writes to their logs.
 
     Args:
         sources: Paths, or ``-`` for ``stdin``. Several are the cores of one run.
@@ -95,6 +100,7 @@ def load(sources: Sequence[str | Path], stdin: str | TextIO | None = None) -> Re
         debug=tuple(found.debug),
         profiler=tuple(found.profiler),
         unlowered=tuple(found.unlowered),
+        devices=tuple(found.devices),
         notes=(*(note for run in found.runs for note in run.notes), *found.notes),
         sources=tuple(_shown(name) for name in names),
     )
@@ -116,6 +122,7 @@ def _cores_of(names: Sequence[str]) -> Sequence[int | None]:
 def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _Found) -> None:
     shown = _shown(name)
     reports_of, debug_of = ReportReader(shown, core), DebugReader(shown)
+    device_of = DeviceLogReader(shown)
     empty, document = True, _Document()
     for line in _lines(name, stdin):
         if empty:
@@ -124,15 +131,19 @@ def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _
             document.feed(line)
         reports_of.feed(line)
         debug_of.feed(line)
+        device_of.feed(line)
     reports = reports_of.finish()
     blocks, complaints, sites = debug_of.finish()
-    if not reports and not blocks and not complaints and not sites:
+    device = device_of.finish()
+    nothing = not reports and not blocks and not complaints and not sites and device is None
+    if nothing:
         if empty:
             raise SourceError(f"{shown}: this is empty: put the output of metrics_report() there")
         reports = parse_json(document.text, shown, core)
-    if not reports and not blocks and not complaints and not sites:
+    if nothing and not reports:
         raise SourceError(
-            f"{shown}: no torch_xla metrics report and no PT_XLA_DEBUG output was found in it: "
+            f"{shown}: no torch_xla metrics report and no PT_XLA_DEBUG output was found in it, "
+            "and nothing that TorchTPU logs: "
             "give the text that torch_xla.debug.metrics.metrics_report() returns at the run's end"
         )
     if reports and not any(_is_own(report) for report in reports):
@@ -145,6 +156,7 @@ def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _
     found.debug += blocks
     found.profiler += complaints
     found.unlowered += sites
+    found.devices += [] if device is None else [device]
 
 
 def _is_own(report: MetricsReport) -> bool:

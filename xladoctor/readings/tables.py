@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Finding
     from xladoctor.readings.sharding import CallRow, ShardingRow
+    from xladoctor.readings.torchtpu_text import DeviceLog
     from xladoctor.results import Cause, MetricsReport
 
 #: A frame as recorded: file, row, function.
@@ -533,6 +534,7 @@ class Readings:
         debug: PT_XLA_DEBUG blocks.
         profiler: Lines of torch_xla's own analyzer.
         unlowered: Its summary of the lines whose operations ran on the CPU.
+        devices: What TorchTPU wrote to the logs of programs for it.
         notes: What is cut or could not be read, in sentences.
         sources: The sources' names as given.
         shown: Names for the report in place of the run directories' own; () for these.
@@ -543,6 +545,7 @@ class Readings:
     debug: tuple[DebugBlock, ...] = ()
     profiler: tuple[ProfilerLine, ...] = ()
     unlowered: tuple[UnloweredSite, ...] = ()
+    devices: tuple[DeviceLog, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()

@@ -41,5 +41,17 @@ def _install(cores):
         sys.stderr.write(f"missing: {missing}\n")
 
 
+def _as_a_host():
+    """What the launcher does for a program that torchrun starts through it."""
+    from xladoctor.capture import simulate
+
+    cores = int(os.environ["SIMULATED_CORES"])
+    mine = simulate.hosts.handed_down(os.environ, cores)
+    os.environ.clear()
+    os.environ.update(mine | simulate.environment(cores, several=True))
+
+
+if "SIMULATED_HOST" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ:
+    _as_a_host()
 if "SIMULATED_CORES" in os.environ:
     sys.meta_path.insert(0, _Finder())

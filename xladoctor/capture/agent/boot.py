@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import measure, wrapping
 from .children import see_deaths
@@ -92,10 +92,14 @@ def _refuse(run_dir: str, cores: int) -> None:
 
     sentence = refusal(os.environ, cores)
     if sentence is not None:
-        # The launcher says it, once for all processes.
-        with open(os.path.join(run_dir, f"refused-{os.getpid()}.txt"), "w") as out:
-            out.write(sentence + "\n")
-        raise SystemExit(2)
+        _end_refused(run_dir, sentence)
+
+
+def _end_refused(run_dir: str, sentence: str) -> NoReturn:
+    # The launcher says it, once for all processes.
+    with open(os.path.join(run_dir, f"refused-{os.getpid()}.txt"), "w") as out:
+        out.write(sentence + "\n")
+    raise SystemExit(2)
 
 
 def _verifying(points: Points, recorder: Recorder) -> Verifying | None:
@@ -113,7 +117,10 @@ def _verifying(points: Points, recorder: Recorder) -> Verifying | None:
 def _simulate(points: Points, cores: int, recorder: Recorder) -> Running | None:
     from .. import simulate
 
-    missing = simulate.install(points, cores=cores, on_event=recorder.on_event)
+    try:
+        missing = simulate.install(points, cores=cores, on_event=recorder.on_event)
+    except simulate.RefusedError as refused:
+        _end_refused(os.environ[RUN_DIR], f"--simulate-cores {cores} does not run here: {refused}")
     if missing:
         recorder.process.note(
             f"this torch_xla cannot run on simulated cores, it has no {', '.join(missing)}: "

@@ -46,6 +46,9 @@ class Failures:
                 self.error(account, facts["error"])
         elif kind == "cores-part":
             self._with_places("weights-diverge", facts)
+        elif kind == "stopped":  # by another process, which tells why
+            self._stopped.append(str(facts["message"]))
+            self._process.note(self._stopped[-1])
         elif kind == "silent":
             self._with_places("silent", facts)
         elif kind == "check-off":

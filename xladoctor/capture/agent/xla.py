@@ -111,6 +111,11 @@ def core_of_thread() -> int | None:
     return core
 
 
+def become_core(core: int) -> None:
+    """The calling thread runs a core's main function from now on."""
+    _thread.core = core
+
+
 @contextlib.contextmanager
 def as_core(core: int | None) -> Iterator[None]:
     """Run a core's main function in this thread."""

@@ -23,6 +23,11 @@ the agent, so that they do not:
 ``workers``      processes of data loaders that start quickly
 ``answers``      what torch_xla says on TPUs only
 ``frameworks``   what Lightning asks before it agrees to run
+``hosts``        which share of a larger run the cores of this process are
+``pod``          cores that are spread over several processes; ``link`` is how these talk,
+                 ``spread`` what torch_xla says in each of them
+``crossing``     collectives between processes; ``callbacks`` lets graphs call back, ``transport``
+                 says what goes where
 ``launchers``    begin, end and failure of the cores; ``lines`` keeps what they print apart
 """
 
@@ -31,15 +36,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from . import hosts
 from .environment import MAX_CORES, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..agent.points import Points
+    from .hosts import Share
     from .running import Running
 
-__all__ = ["DEFAULT_HANG_TIMEOUT", "MAX_CORES", "environment", "install", "installed"]
+__all__ = ["DEFAULT_HANG_TIMEOUT", "MAX_CORES", "environment", "hosts", "install", "installed"]
 
 #: Seconds without progress of any core after which the run is called a hang.
 DEFAULT_HANG_TIMEOUT = 300.0
@@ -62,12 +69,16 @@ def install(
             ``mismatch``); "cores-part" (see ``agreement``); "silent" (check,
             core, step, place, and what the check knows, see ``checks``); "not-compared" and
             "graphs-not-compared" (error); "not-obeyed" (message), "interrupted",
-            "process-ended" (core, error, left). Called from any thread;
+            "process-ended" (core, error, left), "stopped" (message: another process cannot go
+            on). Called from any thread;
             exceptions of it are ignored.
 
     Returns:
         The names that this torch_xla lacks and the simulation needs; if there are any, nothing
         was installed.
+
+    Raises:
+        RefusedError: The cores are spread over several processes, and cannot be here.
     """
     from ..agent import xla
     from . import (
@@ -92,19 +103,27 @@ def install(
     if missing:
         return missing
     tell = on_event or _ignore
-    if cores > 1:
+    share = hosts.share(os.environ)
+    here = cores if share is None else share.cores
+    several = cores > 1 or share is not None
+    if several:
         variables.take_hidden(tell)
     running = Running(points)
     _installed.append(running)
+    if share is not None:
+        _spread(running, share)
     scheduler = LaunchScheduler(running)
-    Launcher(running, scheduler, cores, _hang_timeout(), tell).install()
-    if cores > 1:
+    launcher = Launcher(running, scheduler, here, _hang_timeout(), tell)
+    launcher.install()
+    if share is not None and share.one_each:
+        running.begin_here = launcher.begin_here
+    if several:
         # Before the scheduler, so around it: comparing must not hold up launches of other cores.
         Agreement(running).install()
     every = bool(os.environ.get("XLADOCTOR_CHECK"))
-    checks.install(running, several=cores > 1, every=every)
+    checks.install(running, several=several, every=every)
     scheduler.install()
-    if cores > 1:  # one core alone exchanges with itself as torch_xla has it
+    if several:  # one core alone exchanges with itself as torch_xla has it
         exchange.install(running)
         bfloat16.install(running)
         modes.install(running, tell)
@@ -113,7 +132,7 @@ def install(
     threads.install()
     workers.install()
     answers.install(tell)
-    frameworks.install(cores)
+    frameworks.install(here)
     give_each_core_its_model()
     refuse_shared_models()
     locate = xla.binding("_set_ir_debug")
@@ -129,6 +148,26 @@ _installed: list[Running] = []
 def installed() -> Running | None:
     """The simulated cores of this process; None if there are none."""
     return _installed[-1] if _installed else None
+
+
+class RefusedError(Exception):
+    """The cores of several processes cannot be simulated here; the text says why."""
+
+
+def _spread(running: Running, share: Share) -> None:
+    """Prepare a process that holds some of all cores.
+
+    Raises:
+        RefusedError: It cannot run here.
+    """
+    from . import spread
+
+    if share.one_each:  # as on a device; the launcher's number is that of all of this host
+        os.environ["CPU_NUM_DEVICES"] = "1"
+        os.environ.setdefault(*hosts.POOL)
+    sentence = spread.refusal(running, share)
+    if sentence is not None:
+        raise RefusedError(sentence)
 
 
 _NEEDED = (

@@ -13,6 +13,7 @@ Programs may differ on purpose: see :func:`xladoctor.cores_differ_on_purpose`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import threading
 import time
@@ -25,12 +26,14 @@ from . import reductions
 from .divergence import odd_ones
 from .owners import differs_on_purpose, name_of
 from .places import Place, user_frame
+from .sketches import Sketches
 from .wording import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .cores import Core, CoreGroup
+    from .pod import Pod
     from .running import Running
 
 #: Set (to anything but "0") by programs whose cores differ on purpose.
@@ -84,6 +87,11 @@ class Comparison:
     first: int
     others: dict[int, list[Any] | None] = dataclasses.field(default_factory=dict)
 
+    def values(self) -> dict[int, list[Any]]:
+        """Core to its parameters."""
+        found = {core: theirs or self.reference for core, theirs in self.others.items()}
+        return found | {self.first: self.reference}
+
 
 class Ledger:
     """The comparisons of one group."""
@@ -98,9 +106,14 @@ class Ledger:
         self.decided: dict[int, int] = {}  # optimizer to the last step that was decided on
         self.equal: dict[int, int] = {}  # optimizer to the last step after which all were equal
         self.closed: set[int] = set()  # optimizers that need no more looking at
+        self.sketches: Sketches | None = None  # where there are cores in other processes
 
-    def due(self, index: int, step: int) -> bool:
-        """Whether to compare; the first core that asks decides for all. Holds the lock."""
+    def due(self, index: int, step: int, *, spread: bool = False) -> bool:
+        """Whether to compare; the first core that asks decides for all. Holds the lock.
+
+        Between processes (``spread``) the clock cannot decide, which is another in each: step 8,
+        16, 32 and so on are looked at.
+        """
         if index in self.closed:
             return False
         if (index, step) in self.wanted:
@@ -109,6 +122,8 @@ class Ledger:
             return False
         self.decided[index] = step
         cheap = self.seconds < SHARE * (time.monotonic() - self.began)
+        if spread:
+            cheap = step & (step - 1) == 0
         if (step > ALWAYS and not cheap) or len(self.wanted) >= OPEN:
             return False
         self.wanted.add((index, step))
@@ -218,11 +233,12 @@ class Agreement:
         group = core.group
         ledger = self._ledger(group)
         with ledger.lock:
-            if not ledger.due(stepped.index, stepped.steps):
+            spread = self._running.pod is not None
+            if not ledger.due(stepped.index, stepped.steps, spread=spread):
                 return
         if not group.all_have_launched(core):
             return
-        self._wait_device([f"CPU:{core.number}"])
+        self._wait_device([core.device])
         began = time.perf_counter()
         optimizer = stepped.optimizer()
         values = _values(_parameters(optimizer)) if optimizer is not None else None
@@ -240,12 +256,51 @@ class Agreement:
                 comparison.others[core.number] = None if same else values
         with ledger.lock:
             ledger.seconds += time.perf_counter() - began
-            if len(comparison.others) < group.size - 1 or ledger.drop(key) is None:
+            if len(comparison.others) < len(group.numbers) - 1 or ledger.drop(key) is None:
                 return
-            if not any(comparison.others.values()):
-                ledger.equal[stepped.index] = stepped.steps
-                return
-        self._tell(group, ledger, stepped, comparison)
+        if self._running.pod is not None:
+            self._ask_others(self._running.pod, ledger, key, comparison)
+        elif any(comparison.others.values()):
+            self._tell(group, ledger, stepped, comparison)
+        else:
+            ledger.equal[stepped.index] = stepped.steps
+
+    def _ask_others(
+        self, pod: Pod, ledger: Ledger, key: tuple[int, int], comparison: Comparison
+    ) -> None:
+        """Compare with the cores of other processes, at the next meeting."""
+        with ledger.lock:
+            if ledger.sketches is None:
+                ledger.sketches = Sketches(pod, TOLERANCE, functools.partial(self._decide, pod))
+        ledger.sketches.offer(key, comparison.values())
+
+    def _decide(
+        self,
+        pod: Pod,
+        index: int,
+        step: int,
+        at: int | None,
+        odd: list[int],
+        others: list[int],
+        distance: float,
+    ) -> bool:
+        """What the processes have found together; see :class:`Sketches`."""
+        ledger = self._ledger(pod)
+        if index in ledger.closed:
+            return True
+        mine = odd if odd and odd[0] in pod.numbers else [pod.numbers.start]
+        stepped = ledger.by_core[mine[0]][index]
+        optimizer = stepped.optimizer()
+        if at is None or optimizer is None:
+            ledger.equal[index] = step
+            return True
+        parameter = _parameters(optimizer)[at]
+        if differs_on_purpose(optimizer, parameter):
+            return False
+        ledger.closed.add(index)
+        if mine == odd and os.environ.get(SILENT, "0") in ("", "0"):
+            self._say(pod, ledger, stepped, parameter, (odd, others, distance), step)
+        return True
 
     def _tell(
         self, group: CoreGroup, ledger: Ledger, stepped: Stepped, comparison: Comparison
@@ -255,41 +310,50 @@ class Agreement:
         if os.environ.get(SILENT, "0") not in ("", "0"):
             ledger.closed.add(stepped.index)
             return
-        values = {
-            core: theirs or comparison.reference for core, theirs in comparison.others.items()
-        }
-        values[comparison.first] = comparison.reference
+        values = comparison.values()
         if optimizer is None or len({len(theirs) for theirs in values.values()}) > 1:
             return  # different models by design
-        equal_at = ledger.equal.get(stepped.index)
         for at, parameter in enumerate(_parameters(optimizer)):
             groups = _groups({core: theirs[at] for core, theirs in values.items()})
             if groups is None or differs_on_purpose(optimizer, parameter):
                 continue
             ledger.closed.add(stepped.index)
-            odd, others, distance = groups
-            reason = reductions.Reduction("start", reductions.START)
-            if stepped.steps:
-                # Weights that were equal later part by what came later: DistributedDataParallel
-                # makes its buckets anew at its second forward pass.
-                reason = stepped.reduction(stepped.steps if equal_at else 1)
-            where = name_of(parameter)
-            place = stepped.place if stepped.steps else user_frame(threading.get_ident())
-            group.tell(
-                "cores-part",
-                message=_sentence(stepped.steps, equal_at, where, odd, others, distance),
-                suggestion=reason.words,
-                cores=odd if len(others) > 1 else sorted(odd + others),
-                step=stepped.steps,
-                equal_at=equal_at,
-                parameter=where,
-                difference=distance,
-                cause=reason.kind,
-                place=place,
-                cause_place=reason.place,
-            )
+            self._say(group, ledger, stepped, parameter, groups, stepped.steps)
             return
         ledger.equal[stepped.index] = stepped.steps
+
+    def _say(
+        self,
+        group: CoreGroup,
+        ledger: Ledger,
+        stepped: Stepped,
+        parameter: Any,
+        groups: tuple[list[int], list[int], float],
+        step: int,
+    ) -> None:
+        """Report a parameter that differs after an optimizer's step."""
+        odd, others, distance = groups
+        equal_at = ledger.equal.get(stepped.index)
+        reason = reductions.Reduction("start", reductions.START)
+        if step:
+            # Weights that were equal later part by what came later: DistributedDataParallel
+            # makes its buckets anew at its second forward pass.
+            reason = stepped.reduction(step if equal_at else 1)
+        where = name_of(parameter)
+        place = stepped.place if step else user_frame(threading.get_ident())
+        group.tell(
+            "cores-part",
+            message=_sentence(step, equal_at, where, odd, others, distance),
+            suggestion=reason.words,
+            cores=odd if len(others) > 1 else sorted(odd + others),
+            step=step,
+            equal_at=equal_at,
+            parameter=where,
+            difference=distance,
+            cause=reason.kind,
+            place=place,
+            cause_place=reason.place,
+        )
 
 
 def _parameters(optimizer: Any, *, with_gradient: bool = False) -> list[Any]:

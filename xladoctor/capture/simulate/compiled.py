@@ -56,15 +56,19 @@ def install(running: Running) -> None:
     xm.all_gather = _traceable(xm.all_gather)
 
 
-def begin(size: int) -> None:
+def begin(size: int, world: int) -> None:
     """The cores of this process begin: let dynamo see what it would see in each one's own process.
 
     That is the number of cores as a constant; and how often a function may be compiled again, of
     which the cores share one count: each of them needs code for its own device.
+
+    Args:
+        size: Cores of this process.
+        world: Cores of the run.
     """
     runtime: Any = importlib.import_module("torch_xla.runtime")
-    if getattr(runtime, "_WORLD_SIZE", size) is None:
-        runtime._WORLD_SIZE = size
+    if getattr(runtime, "_WORLD_SIZE", world) is None:
+        runtime._WORLD_SIZE = world
     config: Any = importlib.import_module("torch._dynamo.config")
     for name in ("recompile_limit", "accumulated_recompile_limit"):
         limit = getattr(config, name, None)

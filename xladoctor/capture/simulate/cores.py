@@ -24,7 +24,7 @@ from .places import user_frame, user_place
 from .wording import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from .divergence import Collective
     from .places import Place
@@ -37,6 +37,9 @@ GRACE_IN_COLLECTIVE_SECONDS = 1.0
 
 #: What the purpose of a meeting before a graph's first collective begins with.
 BEFORE = "before "
+
+#: Events that tell where each core stands.
+STANDSTILLS = ("hang", "core-left", "cores-differ")
 
 #: How many different sentences about rendezvous with different tags are said in one run.
 MOST_SENTENCES = 8
@@ -73,6 +76,9 @@ class Core:
         exchanged: Sizes of what the cores brought to the newest rendezvous with payloads.
         met: The lines at which it has come to a meeting.
         again: Whether it had met the others before at the line where it waits now.
+        mark: Its number as a tensor on its device, for collectives between processes (see
+            ``crossing``).
+        crossed: A result of each of those in its pending graph.
     """
 
     group: CoreGroup
@@ -98,6 +104,23 @@ class Core:
     exchanged: list[int] | None = None
     met: set[Place | None] = dataclasses.field(default_factory=set)
     again: bool = False
+    mark: Any = None
+    crossed: list[Any] = dataclasses.field(default_factory=list)
+
+    @property
+    def local(self) -> int:
+        """Its number among those of this process, which is that of its device."""
+        return self.number - self.group.numbers.start
+
+    @property
+    def device(self) -> str:
+        """Its device, as the runtime calls it."""
+        return f"CPU:{self.local}"
+
+    @property
+    def place(self) -> Place | None:
+        """The line of the user at which it is."""
+        return user_frame(self.thread)
 
 
 @dataclasses.dataclass(slots=True)
@@ -130,15 +153,24 @@ class CoreGroup:
     Args:
         size: Number of cores.
         on_event: Told what the run directory should know: ``on_event(kind, facts)``.
+        numbers: Those that this process holds; None for all.
     """
 
-    def __init__(self, size: int, on_event: Callable[[str, dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        size: int,
+        on_event: Callable[[str, dict[str, Any]], None],
+        numbers: range | None = None,
+    ) -> None:
         self.size = size
+        self.numbers = range(size) if numbers is None else numbers
         self.cores: dict[int, Core] = {}
         self.failure: tuple[int | None, BaseException] | None = None
         #: The cores that failed after the first, and with what.
         self.also_failed: list[tuple[int, BaseException]] = []
         self.failed_at = 0.0
+        #: The kind of the event that tells of the failure.
+        self.failed_by = "stopped"
         self.progress = time.monotonic()
         self.grace = GRACE_SECONDS
         #: Whether a collective has been launched that can never be complete.
@@ -165,6 +197,25 @@ class CoreGroup:
         except Exception:
             self._on_event = _ignore
 
+    def tell_once(self, kind: str, **facts: Any) -> None:
+        """The same for what every process of a run finds alike (see ``pod``)."""
+        self.tell(kind, **facts)
+
+    @property
+    def everyone(self) -> Mapping[int, Any]:
+        """All cores that have begun, also those of other processes (see ``pod``)."""
+        return self.cores
+
+    def look(self) -> None:
+        """Whether those of other processes are alive; now and then (see ``pod``)."""
+
+    def last_words(self) -> None:
+        """The process is about to end; the others may want to know (see ``pod``)."""
+
+    def last_progress(self) -> float:
+        """Monotonic time of the last progress of any core."""
+        return self.progress
+
     def enter(self, number: int) -> Core:
         """A core begins its main function."""
         with self._changed:
@@ -189,12 +240,13 @@ class CoreGroup:
         self._closed = True
         self.all_left.set()
 
-    def fail(self, number: int | None, error: BaseException) -> bool:
+    def fail(self, number: int | None, error: BaseException, kind: str = "stopped") -> bool:
         """The run cannot go on; the first failure counts.
 
         Args:
             number: The core that failed; None if it is not the fault of one core.
             error: What to show.
+            kind: Of the event that tells of it, if the others are to tell of it too.
 
         Returns:
             Whether this was the first.
@@ -203,6 +255,7 @@ class CoreGroup:
             if self.failure is not None:
                 return False
             self.failed_at = time.monotonic()
+            self.failed_by = kind
             self.failure = (number, error)
             self._changed.notify_all()
         return True
@@ -225,7 +278,7 @@ class CoreGroup:
     @property
     def over(self) -> bool:
         """Whether every core has returned, or never began and never will."""
-        begun = self._closed or len(self.cores) == self.size
+        begun = self._closed or len(self.cores) == len(self.numbers)
         return begun and all(core.ended for core in self.cores.values())
 
     @property
@@ -233,7 +286,7 @@ class CoreGroup:
         """What each core waits for, in words; cores that do not wait are left out."""
         return {
             core.number: core.waits_for
-            for core in self.cores.values()
+            for core in self.everyone.values()
             if core.waits_for is not None
         }
 
@@ -263,9 +316,14 @@ class CoreGroup:
         self.rooms.enter(core)
         return value
 
+    @property
+    def purposes(self) -> Mapping[int, str]:
+        """Core to what it has come for, of those that wait for the others."""
+        return self.meeting.purposes
+
     def waited_for(self, number: int) -> list[int]:
         """The cores that a waiting core waits for: not there, or there for something else."""
-        here = self.meeting.purposes
+        here = self.purposes
         mine = here.get(number)
         return [other for other in range(self.size) if mine is not None and here.get(other) != mine]
 
@@ -314,14 +372,18 @@ class CoreGroup:
         if not here:
             return
         ended = sorted(core.number for core in self.cores.values() if core.ended)
-        if len(here) + len(ended) < self.size:
-            return
+        if len(here) + len(ended) == self.size:
+            self._decide(meeting, ended)
+
+    def _decide(self, meeting: Meeting, ended: list[int]) -> None:
+        """Every core is there, or has ended. Holds the lock."""
+        here = meeting.purposes
         if not ended and len(set(here.values())) == 1:
             self._compare_tags(meeting)
             if not self._compare_graphs(meeting):
                 return
             meeting.complete = True
-            self.rooms.admit(self.cores[number] for number in here)
+            self.rooms.admit(self.cores[number] for number in here if number in self.cores)
             self.meeting = Meeting()
             self._changed.notify_all()
             return
@@ -344,7 +406,7 @@ class CoreGroup:
             False if the run is over instead.
         """
         with self._changed:
-            while core.meeting is not None and core.meeting.launched < self.size:
+            while core.meeting is not None and core.meeting.launched < len(self.numbers):
                 if self.failure is not None:
                     return False
                 self._changed.wait()
@@ -355,7 +417,7 @@ class CoreGroup:
         if found is not None and found[0] not in self._said and len(self._said) < MOST_SENTENCES:
             self._said.add(found[0])
             sys.stderr.write(f"{found[0]}\n")
-            self.tell("tags-differ", message=found[0], **found[1])
+            self.tell_once("tags-differ", message=found[0], **found[1])
 
     def _compare_graphs(self, meeting: Meeting) -> bool:
         """Whether the cores may go on with the graphs that they have brought. Holds the lock."""
@@ -377,7 +439,7 @@ class CoreGroup:
         if found.message and key not in self._said and len(self._said) < MOST_SENTENCES:
             self._said.add(key)
             sys.stderr.write(f"{found.message}\n")
-            self.tell(found.event, message=found.message, **found.facts)
+            self.tell_once(found.event, message=found.message, **found.facts)
         return True
 
     def differ(self, core: Core, meeting: Meeting, other: int) -> None:
@@ -411,7 +473,9 @@ class CoreGroup:
     def _end(self, kind: str, message: str, facts: dict[str, Any]) -> None:
         if self.failure is None:
             # Told first: from the failure on the watch may end the process at any time.
-            self.tell(kind, message=message, **facts)
+            # Where each core stands is for its own process to tell.
+            (self.tell if kind in STANDSTILLS else self.tell_once)(kind, message=message, **facts)
+            self.failed_by = kind
             self.failed_at = time.monotonic()
             self.failure = (None, RuntimeError(message))
             self._changed.notify_all()

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from .divergence import groups_of, minority, odd_ones
 from .mismatch import ON_A_TPU, of_collectives
-from .places import Place, user_place
+from .places import Place, at_place
 from .wording import names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .cores import Core, CoreGroup
+    from .pod import Standing
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,11 +36,11 @@ def stands(group: CoreGroup) -> dict[str, Any]:
         where they have met the others before, as in a loop.
     """
     return {
-        "ended": sorted(core.number for core in group.cores.values() if core.ended),
+        "ended": sorted(core.number for core in group.everyone.values() if core.ended),
         "waits": group.waits,
         "for_cores": {number: group.waited_for(number) for number in group.waits},
-        "steps": {core.number: core.steps for core in group.cores.values()},
-        "again": [number for number in group.waits if group.cores[number].again],
+        "steps": {core.number: core.steps for core in group.everyone.values()},
+        "again": [number for number in group.waits if group.everyone[number].again],
     }
 
 
@@ -47,15 +48,15 @@ def sentence(group: CoreGroup) -> str:
     """Who waits where and for whom, and where those are."""
     waiting: dict[str, list[int]] = {}
     others: dict[str, list[int]] = {}
-    for core in sorted(group.cores.values(), key=lambda one: one.number):
+    for core in sorted(group.everyone.values(), key=lambda one: one.number):
         if core.waits_for is not None:
-            words = f"{core.waits_for}{user_place(core.thread)}"
+            words = f"{core.waits_for}{at_place(core.place)}"
             missing = group.waited_for(core.number)
             words += f" for {names(missing)}" if missing else ""
             waiting.setdefault(words, []).append(core.number)
         else:
             others.setdefault(_elsewhere(core), []).append(core.number)
-    never = [number for number in range(group.size) if number not in group.cores]
+    never = [number for number in range(group.size) if number not in group.everyone]
     if never:
         others["has not begun"] = never
     parts = [
@@ -66,10 +67,10 @@ def sentence(group: CoreGroup) -> str:
     return "; ".join(parts)
 
 
-def _elsewhere(core: Core) -> str:
+def _elsewhere(core: Core | Standing) -> str:
     if core.ended:
         return f"has already ended, after {_steps(core.steps)}"
-    return f"is elsewhere{user_place(core.thread)}"
+    return f"is elsewhere{at_place(core.place)}"
 
 
 def _steps(count: int) -> str:

@@ -8,25 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from . import hosts
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: How many cores can be simulated in one process.
 MAX_CORES = 32
 
-#: Why a launcher of processes and simulated cores do not go together, and what to do.
+#: What other launchers of processes would do, and what to do.
 ONE_PROCESS = (
-    "simulated cores are threads of one process, so the processes would train apart, each on all "
-    "the data: start the program with python, and the cores in it with torch_xla.launch(fn), which "
-    "works under torchrun too"
+    "such processes would train apart, each on all the data: start them with torchrun, or the "
+    "program with python and the cores in it with torch_xla.launch(fn)"
 )
 
 
 def refusal(environ: Mapping[str, str], cores: int) -> str | None:
     """Why the cores cannot be simulated in a process with these variables, as a sentence.
 
-    torchrun marks its processes with ``TORCHELASTIC_RUN_ID``; there ``torch_xla.launch`` starts no
-    cores, since it takes the process for one of them (torch_xla 2.9.0).
+    Under torchrun ``torch_xla.launch`` starts no cores, since it takes the process for one of them
+    (torch_xla 2.9.0): so each process is one.
 
     Args:
         environ: The process's variables.
@@ -35,30 +36,38 @@ def refusal(environ: Mapping[str, str], cores: int) -> str | None:
     Returns:
         The sentence; None if they can.
     """
-    processes = environ.get("WORLD_SIZE", "1")
-    if "TORCHELASTIC_RUN_ID" in environ:
-        if processes == "1" and cores == 1:
+    if environ.get(hosts.HOSTS) and hosts.RUN_ID in environ:
+        return (
+            f"--simulate-cores {cores} does not run here: torchrun has started xladoctor, and the "
+            "program starts torchrun again: use one of the two"
+        )
+    if hosts.RUN_ID in environ:
+        if environ.get("WORLD_SIZE", "1") == "1" and cores == 1:
             return None
-        started = f"torchrun has started {processes} process{'es' if processes != '1' else ''}"
-    elif processes.isdecimal() and int(processes) > 1:
-        started = f"WORLD_SIZE={processes} says that this is one process of {processes}"
-    else:
-        return None
-    return f"--simulate-cores {cores} does not run here: {started}, and {ONE_PROCESS}"
+        why = hosts.refusal(environ, cores)
+        return None if why is None else f"--simulate-cores {cores} does not run here: {why}"
+    processes = environ.get("WORLD_SIZE", "1")
+    if processes.isdecimal() and int(processes) > 1:
+        return (
+            f"--simulate-cores {cores} does not run here: WORLD_SIZE={processes} says that this is "
+            f"one process of {processes}, and {ONE_PROCESS}"
+        )
+    return None
 
 
-def environment(cores: int) -> dict[str, str]:
+def environment(cores: int, *, several: bool = False) -> dict[str, str]:
     """The variables to set for a run on simulated cores.
 
     Args:
         cores: Number of cores, 1 to :data:`MAX_CORES`.
+        several: Whether they are some of those of several processes.
 
     Returns:
         Variable to value; the launcher adds them to the program's environment.
     """
     # The CPU client of the runtime, with one device for each core.
     client = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(cores)}
-    if cores == 1:
+    if cores == 1 and not several:
         return client  # nobody to wait for: all is as in a process of its own
     return client | {
         # A core that waits inside a collective occupies a thread of torch_xla's pool. The default

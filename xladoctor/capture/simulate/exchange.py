@@ -29,13 +29,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .cores import Core
+    from .crossing import Crossing
     from .running import Running
 
 
 def install(running: Running) -> None:
     """Replace rendezvous and all-gather while several cores run."""
     running.around(RENDEZVOUS, rendezvous, "exchange")
-    running.around(COLLECTIVE, collective, "exchange")
+
+    def around(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
+        return collective(core, call, proceed, running.crossing)
+
+    running.around(COLLECTIVE, around, "exchange")
 
 
 def rendezvous(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:  # noqa: ARG001
@@ -72,9 +77,19 @@ def _graphs(core: Core, sizes: list[int]) -> list[dict[str, Any]]:
     return graphs
 
 
-def collective(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
+def _given(call: Call) -> dict[str, Any]:
+    return xla.arguments(call.what, call.args, call.kwargs)
+
+
+def collective(
+    core: Core, call: Call, proceed: Callable[[], Any], crossing: Crossing | None = None
+) -> Any:
     """Around COLLECTIVE: what XLA cannot run on the CPU, as a graph equal on every core."""
     reductions.note_lost_gradient(core, call.what, (*call.args, *call.kwargs.values()))
+    if crossing is not None and call.what not in ("send", "recv"):
+        if call.what == "all_reduce":
+            reductions.refuse_nothing(core, call.what, _given(call))
+        return crossing.collective(call.what, _given(call), proceed)
     if call.what not in _LOOKED_INTO:
         return proceed()
     number, size = core.number, core.group.size

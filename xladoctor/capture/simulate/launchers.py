@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import copy
 import functools
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call
-from . import compiled, frameworks, randomness, threads
+from . import compiled, frameworks, hosts, randomness, threads
 from .cores import GRACE_SECONDS, CoreGroup, CoreStopped
 from .deadlock import sentence, stands
 from .lines import flush_all, whole_lines
+from .link import LinkBrokenError
+from .pod import Pod
 from .shown import say_once_in_the_parent, show, show_others
 from .wording import names
 
@@ -41,7 +44,7 @@ class Launcher:
     Args:
         running: The cores that run; this is who says so.
         scheduler: Where they launch.
-        size: Number of simulated cores.
+        size: Number of simulated cores of this process.
         hang_timeout: Seconds without progress of any core after which the run is stopped.
         on_event: Told what the run directory should know.
     """
@@ -112,6 +115,8 @@ class Launcher:
         group, self._running.group = self._running.group, None
         if group is not None:
             group.close()
+            if self._running.crossing is not None:
+                self._running.crossing.drain()
             if group.failure is not None and group.failure[0] is not None:
                 show_others(group.failure[1], group.also_failed)
         for watch in self._watches:
@@ -128,7 +133,10 @@ class Launcher:
     def _core(self, call: Call, proceed: Callable[[], Any]) -> Any:
         if call.core is None or xla.binding("_xla_get_replication_devices_count")() != self._size:
             return proceed()  # a program on one device (nprocs=1): nobody to wait for
-        group, origin = self._join()
+        try:
+            group, origin = self._join()
+        except LinkBrokenError as error:
+            raise RuntimeError(f"xladoctor: {error}") from None
         group.enter(call.core)
         frameworks.prepare_core()
         threads.begin(origin.generators())
@@ -147,7 +155,7 @@ class Launcher:
         except BaseException as error:
             if group.fail(call.core, error):
                 group.tell("core-failed", core=call.core, error=error)
-                show(call.core, self._size, error)
+                show(call.core, group.size, error)
             elif isinstance(error, Exception):
                 group.also_failed.append((call.core, error))
             group.leave(call.core)
@@ -160,16 +168,57 @@ class Launcher:
         with self._lock:
             group = self._running.group
             if group is None or group.over or len(group.cores) == self._size:
-                group = self._running.group = CoreGroup(self._size, self._on_event)
+                group = self._running.group = self._new_group()
                 self._origin = randomness.Origin()
                 if self._size > 1:
-                    compiled.begin(self._size)
+                    compiled.begin(self._size, group.size)
                 watch = threading.Thread(
                     target=self._watch, args=(group,), name="xladoctor-watch", daemon=True
                 )
                 self._watches.append(watch)
                 watch.start()
             return group, self._origin
+
+    def _new_group(self) -> CoreGroup:
+        share = self._running.share
+        if share is None:
+            return CoreGroup(self._size, self._on_event)
+        launch = "program" if share.one_each else os.environ.get(hosts.LAUNCH, "0")
+        return Pod(share, launch, self._hang_timeout, self._on_event)
+
+    def begin_here(self) -> None:
+        """Make this process a core, where a launcher of processes has started it as one."""
+        share = self._running.share
+        assert share is not None
+        number = share.first
+        try:
+            group, _ = self._join()
+        except LinkBrokenError as error:
+            sys.stderr.write(f"xladoctor: {error}\n")
+            flush_all()
+            os._exit(1)
+        core = group.enter(number)
+        core.thread = threading.main_thread().ident or core.thread
+        if threading.current_thread() is threading.main_thread():
+            xla.become_core(number)
+        before = sys.excepthook
+
+        def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+            if isinstance(error, CoreStopped):
+                _say_why(group)
+                return
+            if isinstance(error, Exception) and group.fail(number, error):
+                group.tell("core-failed", core=number, error=error)
+            before(kind, error, trace)
+
+        def end() -> None:
+            if group.failure is None:
+                self._scheduler.settle(core)
+            group.leave(number)
+            self._end()
+
+        sys.excepthook = hook
+        atexit.register(end)
 
     def _watch(self, group: CoreGroup) -> None:
         """Ends what cannot end by itself; runs in a thread of its own until the group is over."""
@@ -190,6 +239,7 @@ class Launcher:
         if os.getppid() != self._parent:
             group.fail(None, RuntimeError("xladoctor: the process that started the cores died"))
             self._end_process(group)
+        group.look()
         if group.failure is not None:
             late = time.monotonic() - group.failed_at > group.grace
             if late and (group.stuck or not group.over):
@@ -205,14 +255,14 @@ class Launcher:
         compiles = not idle.since(self._hang_timeout)
         if self._scheduler.busy and compiles:
             group.progress = time.monotonic()  # a long compilation is no hang
-        elif time.monotonic() - group.progress > self._hang_timeout:
+        elif time.monotonic() - group.last_progress() > self._hang_timeout:
             self._call_hang(group)
 
     def _call_hang(self, group: CoreGroup) -> None:
         waited = f"{self._hang_timeout:.0f} s"
         message = f"xladoctor: no core has made progress for {waited}: {sentence(group)}"
         facts = stands(group)
-        if group.fail(None, RuntimeError(message)):
+        if group.fail(None, RuntimeError(message), "hang"):
             group.tell("hang", message=message, **facts)
 
     def _end_process(self, group: CoreGroup) -> None:
@@ -228,6 +278,7 @@ class Launcher:
                     "ending the process\n"
                 )
             group.tell("process-ended", core=number, error=error, left=left)
+            group.last_words()
             flush_all()
         finally:
             os._exit(1)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from . import comparison
 from .comparison import CONSTANTS, OPERATIONS, SHAPES, SHARES, Graph
 from .divergence import ENDING, Pending, extra_collectives, groups_of, minority, odd_ones
-from .places import is_users, place_named, user_frame, user_place
+from .places import at_place, is_users, place_named
 from .wording import names
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _of_groups(
     few = minority(groups)
     odd, other = _two(groups, few)
     mine, theirs = graphs[odd], graphs[other]
-    thread = group.cores[groups[odd][0]].thread
+    place = group.everyone[groups[odd][0]].place
     facts: dict[str, Any] = {
         "what": kind,
         "stopped": stops,
@@ -126,10 +126,10 @@ def _of_groups(
             for at, graph in enumerate(graphs)
         ],
         "texts": texts,
-        "place": user_frame(thread),
+        "place": place,
     }
     if kind == SHARES:
-        message = f"xladoctor: {_who(groups, few)} for the same launch{user_place(thread)}. "
+        message = f"xladoctor: {_who(groups, few)} for the same launch{at_place(place)}. "
         message = message + AFTER_A_COLLECTIVE if stops else ""
         return Mismatch("graphs-differ" if stops else "graphs-vary", message, facts, stops)
     lines = (place_named(*line) for line in comparison.lines(mine, theirs))
@@ -143,7 +143,7 @@ def _of_groups(
     )
     facts["difference"] = why
     message = (
-        f"xladoctor: {_who(groups, few)} for the same launch{user_place(thread)}"
+        f"xladoctor: {_who(groups, few)} for the same launch{at_place(place)}"
         + (f": {why}" if why else "")
         + ("" if stops else ". The simulation runs what differs by itself and goes on")
         + f". {ON_A_TPU}"
@@ -251,7 +251,8 @@ def of_collectives(group: CoreGroup) -> Mismatch | None:
         first = next(one for one, two in zip(mine, theirs, strict=True) if one != two)
         have, lack = odd
     verb = "come" if len(have) > 1 else "comes"
-    at_lack = user_place(group.cores[lack[0]].thread)
+    lacking = group.everyone[lack[0]].place
+    at_lack = at_place(lacking)
     instead = _instead(brought[lack[0]].collectives, brought[have[0]].collectives, first)
     if instead is None:
         goes = f"{names(lack)} {'launch' if len(lack) > 1 else 'launches'} a graph without it"
@@ -268,7 +269,7 @@ def of_collectives(group: CoreGroup) -> Mismatch | None:
         "cores": minority(groups),
         "groups": groups,
         "difference": f"{first.name} {first.detail}",
-        "place": user_frame(group.cores[lack[0]].thread),
+        "place": lacking,
         "cause_place": first.place,
     }
     return Mismatch("collectives-differ", message, facts)

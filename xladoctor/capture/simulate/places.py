@@ -98,8 +98,12 @@ def user_place(thread: int) -> str:
     Returns:
         " at train.py:40", or "" if there is none.
     """
-    found = user_frame(thread)
-    return "" if found is None else f" at {found[0]}:{found[1]}"
+    return at_place(user_frame(thread))
+
+
+def at_place(place: Place | None) -> str:
+    """A place as words; "" if there is none."""
+    return "" if place is None else f" at {place[0]}:{place[1]}"
 
 
 def is_users(path: str) -> bool:

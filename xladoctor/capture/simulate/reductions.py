@@ -30,6 +30,9 @@ COLLECTIVE_NODE = re.compile(
     r"xla::(cross_replica_sum|all_reduce|all_gather|all_to_all|collective_permute"
     r"|reduce_scatter|send|recv)"
 )
+#: The same between processes (see ``crossing``), where they are operations that call back.
+_CROSSING = "xla::custom_call("
+_crossings: list[bool] = []
 _NODE = re.compile(r"%\d+ = [^ ]+ (?P<operation>[\w:]+)\(")
 _LOCATION = re.compile(r"location=[^ ]*?@(?P<file>[^ :@]+):(?P<row>\d+)")
 #: Operations that only look at a tensor in another way.
@@ -76,6 +79,17 @@ class Reduction:
     kind: str = "unknown"
     words: str = ""
     place: Place | None = None
+
+
+def see_crossings() -> None:
+    """From now on operations that call back are collectives."""
+    _crossings.append(True)
+
+
+def count_collectives(text: str) -> int:
+    """How many collectives the text of a graph holds."""
+    crossings = text.count(_CROSSING) if _crossings else 0
+    return len(COLLECTIVE_NODE.findall(text)) + crossings
 
 
 def seen(core: Core, collective: str) -> None:
@@ -163,7 +177,7 @@ def computed(tensors: Sequence[Any]) -> bool:
     ends the process if it is to share one (2.9.0, ``toDLPack``).
     """
     wait = xla.binding("_xla_wait_device_ops")
-    wait(sorted({f"CPU:{xla.core_of_device(tensor.device)}" for tensor in tensors}))
+    wait(sorted({f"CPU:{tensor.device.index}" for tensor in tensors}))
     text = xla.binding("_get_xla_tensors_text")(list(tensors))
     return all(found["operation"] == "xla::device_data" for found in _NODE.finditer(text))
 
@@ -181,7 +195,7 @@ def before(core: Core, parameters: Sequence[Any]) -> Reduction:
     # An alias: a gradient that was changed in place is brought up to date when it is looked at,
     # which gives it another place in the step's graph.
     text = xla.binding("_get_xla_tensors_text")([parameters[0].grad.detach()])
-    if COLLECTIVE_NODE.search(text):
+    if count_collectives(text):
         if any(_sees_less(parameter.grad) for parameter in parameters[:_LOOKED_AT]):
             return Reduction("lost", _VIEWED, parallel.bucket_views())
         return Reduction("reduced")
@@ -207,8 +221,8 @@ def _sees_less(gradient: Any) -> bool:
     if not gradient._is_view():
         return False
     text = xla.binding("_get_xla_tensors_text")
-    alias = len(COLLECTIVE_NODE.findall(text([gradient.detach()])))
-    return len(COLLECTIVE_NODE.findall(text([gradient]))) < alias
+    alias = count_collectives(text([gradient.detach()]))
+    return count_collectives(text([gradient])) < alias
 
 
 def _changed_at(lines: Sequence[str]) -> Place | None:

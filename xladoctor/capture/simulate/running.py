@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .cores import Core, CoreGroup
+    from .crossing import Crossing
+    from .hosts import Share
+    from .pod import Pod
 
 
 class Running:
@@ -24,11 +27,26 @@ class Running:
         self.points = points
         #: None before the first launch; a group that has ended stays until the next one begins.
         self.group: CoreGroup | None = None
+        #: Where the cores are spread over several processes: which of them these are, and what
+        #: carries their collectives out.
+        self.share: Share | None = None
+        self.crossing: Crossing | None = None
+        #: Makes the process itself a core, where the program has no launch; None if it has.
+        self.begin_here: Callable[[], None] | None = None
 
     def core(self, number: int | None) -> Core | None:
         """The group's core of that number; None when no cores run."""
+        if self.begin_here is not None and number is not None:
+            begin, self.begin_here = self.begin_here, None
+            begin()
         group = self.group
         return None if group is None or number is None else group.cores.get(number)
+
+    @property
+    def pod(self) -> Pod | None:
+        """The group that runs now, if it is spread over several processes."""
+        group: Any = self.group
+        return group if self.share is not None else None
 
     @property
     def here(self) -> Core | None:

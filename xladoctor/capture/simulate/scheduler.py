@@ -28,7 +28,7 @@ from .calls import detail, exchanged, padded, summary, take_wait, waited, xla_te
 from .cores import BEFORE
 from .divergence import ENDING, Collective, Pending
 from .places import user_frame, user_frames
-from .reductions import COLLECTIVE_NODE
+from .reductions import COLLECTIVE_NODE, count_collectives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,7 +120,7 @@ class LaunchScheduler:
             result = self._launch(core, meeting, call, proceed)
         if waits:
             began = time.perf_counter()
-            self._wait_device([f"CPU:{core.number}"])
+            self._wait_device([core.device])
             call.facts["execute_seconds"] += time.perf_counter() - began
         return result
 
@@ -185,6 +185,7 @@ class LaunchScheduler:
         meeting = core.group.meet(core, f"launch {purpose}", words, pending)
         if call.what == "_xla_step_marker":
             core.collectives, core.pinned = [], None
+            core.crossed.clear()  # else they would be results of the graph
         return meeting
 
     def _meet_compiled(self, core: Core, call: Call) -> Meeting | None:
@@ -200,6 +201,12 @@ class LaunchScheduler:
         """A graph of ``torch.compile`` is compiled, to be run later: remember its collectives."""
         text = self._graph_text(list(tensors))
         found = COLLECTIVE_NODE.findall(text)
+        if found and self._running.crossing is not None:
+            raise RuntimeError(
+                "xladoctor: a function of torch.compile that holds a collective cannot run on the "
+                "simulated cores of several processes: call the collective outside of it, or "
+                "simulate all cores in one process"
+            )
         if found and self._graph_hash is not None:
             graph = bytes(self._graph_hash(list(tensors)))
             held = tuple(Collective(_NAMES.get(name, name), "") for name in found)
@@ -238,7 +245,7 @@ class LaunchScheduler:
 
     def _finish(self, core: Core) -> None:
         """Wait until the core's device has run what was launched before."""
-        self._wait_device([f"CPU:{core.number}"])
+        self._wait_device([core.device])
         core.tokens.clear()
 
     def _kept(self, core: Core) -> list[Any]:
@@ -252,7 +259,7 @@ class LaunchScheduler:
         return [tensor for tensor, waiting in zip(found, waits, strict=False) if waiting]
 
     def _holds_collective(self, tensors: Any) -> bool:
-        return COLLECTIVE_NODE.search(self._graph_text(list(tensors))) is not None
+        return count_collectives(self._graph_text(list(tensors))) > 0
 
     def read(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around READ and FALLBACK: the launch that the read needs passes through LAUNCH."""
@@ -281,7 +288,7 @@ class LaunchScheduler:
 
     def wait(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around WAIT: a core waits for its own device, as it would in a process of its own."""
-        call.args, call.kwargs = ([f"CPU:{core.number}"],), {}
+        call.args, call.kwargs = ([core.device],), {}
         return proceed()
 
     def collective(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
@@ -329,6 +336,12 @@ class LaunchScheduler:
 
     def _run_now(self, core: Core, call: Call, held: Collective, proceed: Callable[[], Any]) -> Any:
         """A collective in eager mode is a graph of its own, and launched here."""
+        if self._running.crossing is not None:
+            raise RuntimeError(
+                "xladoctor: a collective in eager mode cannot run on the simulated cores of "
+                "several processes: leave out torch_xla.experimental.eager_mode, or simulate all "
+                "cores in one process"
+            )
         self._finish(core)
         purpose = f"eager {held.name} {held.detail}"
         meeting = core.group.meet(core, purpose, held.name, Pending(None, str, collectives=(held,)))

@@ -18,6 +18,8 @@ from xladoctor.lint.model.values import (
     UNKNOWN,
     Kind,
     Value,
+    all_moved,
+    any_local,
     container,
     element_of,
     join,
@@ -48,6 +50,8 @@ _LOADERS = {
     Returns.DEVICE_LOADER: Kind.DEVICE_LOADER,
     Returns.PARALLEL_LOADER: Kind.PARALLEL_LOADER,
 }
+#: What is measured in a step.
+_MEASURED = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.UNKNOWN})
 #: A partial of a partial of a partial, in a loop, must come to an end.
 _MOST_BOUND = 8
 
@@ -94,8 +98,31 @@ class CallEvaluator:
         if called.kind is Kind.FUNCTION and called.function is not None:
             return self.enter(node, called.function, called, arguments)
         if isinstance(node.func, cst.Attribute):
+            self._kept(node.func.value, node.func.attr.value, receiver, arguments, frame)
             return self._methods.evaluate(node, node.func, receiver, arguments, frame)
+        self._kept(node.func, "__call__", called, arguments, frame)
         return self.object_called(node, called, arguments)
+
+    def _kept(
+        self,
+        holder: cst.BaseExpression,
+        method: str,
+        value: Value,
+        arguments: Arguments,
+        frame: Frame,
+    ) -> None:
+        """``meter.update(loss.item())``: an object of another package keeps what one core has.
+
+        What torchmetrics keeps is brought together over the cores when it is asked for.
+        """
+        if value.kind is not Kind.OBJECT or value.instance is not None or value.local:
+            return
+        if method not in know.KEEPS or (value.type_name or "").startswith(know.BROUGHT_TOGETHER):
+            return
+        if dotted_text(holder) is not None and any_local(
+            given for _, given in arguments if given.kind in _MEASURED
+        ):
+            self._flow.statements.assign(holder, value.but(local=True), frame)
 
     # Functions and classes of the file
 
@@ -148,8 +175,11 @@ class CallEvaluator:
             return self._model_output(node, called, values)
         if called.kind is Kind.OBJECT and called.instance is None:
             # Of another package: who takes what it gives back to the host believes it elsewhere.
-            local = any(value.local for value in values)
+            local = any_local(values)
             return Value(local=local, made_of_device=_any_on_device(values))
+        if called == UNKNOWN and result == UNKNOWN:
+            # From a module that is imported with a star, or handed on.
+            return Value(made_of_device=_any_on_device(values))
         return result
 
     def _model_output(self, node: cst.Call, model: Value, values: Sequence[Value]) -> Value:
@@ -198,7 +228,8 @@ class CallEvaluator:
         if what in _OF_CORES:
             return Value(_OF_CORES[what], certain=True, origin=node, local=True)
         if what in _LOADERS:
-            return Value(_LOADERS[what], certain=True, origin=node, element=first)
+            alike = first.alike if what is not Returns.LOADER else _same_batches(node, first)
+            return Value(_LOADERS[what], certain=True, origin=node, element=first, alike=alike)
         match what:
             case Returns.NEW_TENSOR:
                 return self._tensor_function(node, arguments, made_here=True)
@@ -333,6 +364,9 @@ class CallEvaluator:
         values = [value for _, value in arguments]
         local = any(value.local for value in values)
         device = next((value for key, value in arguments if key == "device"), None)
+        written = _written_device(node)
+        if written is not None:
+            return on_device(Value(written, certain=True), node, local=local)
         if device is not None:
             return on_device(device, node, local=local)
         known = [value for value in values if value.holds_device_tensor]
@@ -356,11 +390,13 @@ class CallEvaluator:
     def _library(self, node: cst.Call, name: str, values: Sequence[Value]) -> Value:
         last = name.rpartition(".")[2]
         parts = name.split(".")
-        if last == "from_pretrained":
+        if last in {"from_pretrained", "from_config"}:
             owner = parts[-2] if len(parts) > 1 else ""
             if know.NOT_MODELS.search(owner):
                 return UNKNOWN
             return Value(Kind.MODEL, origin=node, type_name=name)
+        if know.MOVER.search(last) and any(value.kind is Kind.DEVICE for value in values):
+            return all_moved(values[0], node)
         if last[:1].isupper() and _trains_parameters(node):
             return Value(Kind.OPTIMIZER, origin=node)
         if last[:1].isupper() and know.AVERAGE_NAME.search(last) and _is_model(values):
@@ -368,11 +404,34 @@ class CallEvaluator:
         if last[:1].isupper():
             kind = Kind.LOSS if last.endswith(("Loss", "Criterion")) else Kind.OBJECT
             return Value(kind, certain=True, origin=node, type_name=name)
-        local = any(value.local for value in values)
+        local = any_local(values)
         given = _any_on_device(values)
         if given and know.LOSS_FUNCTION.search(last):
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values), local=local)
         return Value(local=local, made_of_device=given)
+
+
+def _written_device(node: cst.Call) -> Kind | None:
+    """The device that ``device="cpu"`` or ``device="xla"`` says, None if it is no such text."""
+    for argument in node.args:
+        text = argument.value
+        named = argument.keyword is not None and argument.keyword.value == "device"
+        if named and isinstance(text, cst.SimpleString):
+            kind = str(string(text)).partition(":")[0]
+            return {"xla": Kind.DEVICE, "cpu": Kind.OTHER_DEVICE}.get(kind)
+    return None
+
+
+def _same_batches(node: cst.Call, dataset: Value) -> bool:
+    """``DataLoader(dataset, batch_size=8)``: every core goes over all of it, in the same order.
+
+    The dataset itself may be one core's part, where it was made with the core's number.
+    """
+    given = {x.keyword.value: x.value for x in node.args if x.keyword is not None}
+    shuffle = given.pop("shuffle", None)
+    ordered = shuffle is None or (isinstance(shuffle, cst.Name) and shuffle.value == "False")
+    few = sum(x.keyword is None for x in node.args) <= 2 and not any(x.star for x in node.args)
+    return ordered and few and not dataset.local and not {"sampler", "batch_sampler"} & given.keys()
 
 
 def _any_on_device(values: Sequence[Value]) -> bool:

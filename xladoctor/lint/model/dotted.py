@@ -48,6 +48,7 @@ _SAME = {
 KNOWN_AS = {
     "xm": "torch_xla.core.xla_model",
     "xmp": "torch_xla.distributed.xla_multiprocessing",
+    "xr": "torch_xla.runtime",
 }
 _LONGEST_FIRST = sorted(_SAME.items(), key=lambda item: -len(item[0]))
 
@@ -106,3 +107,11 @@ def from_names(node: cst.ImportFrom) -> Iterable[tuple[str, str]]:
         assert isinstance(bound, str)
         joined = f"{module}.{name}" if module else name
         yield bound, prefix + joined
+
+
+def imported(node: cst.Import | cst.ImportFrom) -> frozenset[str]:
+    """The dotted names that an import statement names: modules, and what it takes out of them."""
+    if isinstance(node, cst.Import):
+        return frozenset(dotted_text(alias.name) or "" for alias in node.names)
+    module = (dotted_text(node.module) or "") if node.module is not None else ""
+    return frozenset({module, *(dotted for _, dotted in from_names(node))})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.statements import Frame
 
+#: A device by its name: ``device = "xla"``.
+_XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
 _LITERALS = frozenset(
     [cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString, cst.ConcatenatedString]
 )
@@ -75,6 +78,8 @@ class Evaluator:
         # By type and not by isinstance, which LibCST's abstract classes make slow.
         kind = type(node)
         if kind in _LITERALS:
+            if kind is cst.SimpleString and _XLA.match(node.value):  # type: ignore[attr-defined]
+                return Value(Kind.DEVICE, certain=True, origin=node)
             return NUMBER
         handler = self._by_type.get(kind)
         value = handler(node, frame) if handler is not None else self.inside(node, frame)
@@ -163,9 +168,17 @@ class Evaluator:
                 return Value(Kind.FUNCTION, certain=True, function=definition)
             return imported
         holder = self.evaluate(node.value, frame)
-        text = dotted_text(node)
-        if text is not None and text in frame.env:
-            return frame.env[text]
+        held = frame.env.get(dotted_text(node) or "")
+        if held is None or held.kind is Kind.UNKNOWN:
+            said = self._said_by(node, holder, frame)
+            if held is None:
+                return said
+            if said.kind is not Kind.UNKNOWN:  # as for a plain name
+                return said.but(local=True) if held.local else said
+        return held
+
+    def _said_by(self, node: cst.Attribute, holder: Value, frame: Frame) -> Value:
+        """What an attribute is by its object, or by its name."""
         name = node.attr.value
         if holder.instance is not None:
             stored = self._stored(holder.instance, name, frame)
@@ -189,7 +202,10 @@ class Evaluator:
             return holder
         if holder.kind is Kind.MODEL and know.INNER_MODELS.search(name):
             return Value(Kind.MODEL, origin=holder.origin, on_device=holder.on_device)
-        return self.guess(name) if dotted_text(node) is not None else UNKNOWN
+        guessed = self.guess(name) if dotted_text(node) is not None else UNKNOWN
+        if holder.kind is Kind.OBJECT and holder.local and guessed == UNKNOWN:
+            return Value(local=True)  # ``meter.avg``
+        return guessed
 
     def _tensor_attribute(self, holder: Value, name: str) -> Value:
         if name in know.HOST_ATTRIBUTES:
@@ -256,6 +272,8 @@ class Evaluator:
         rest = [self.evaluate(item.comparator, frame) for item in node.comparisons]
         operator = node.comparisons[0].operator
         local = left.local or any(value.local for value in rest)
+        if isinstance(operator, cst.Is | cst.IsNot) and _is_none(node.comparisons[0].comparator):
+            return NUMBER  # whether there is a value at all, not which
         if isinstance(operator, cst.Is | cst.IsNot | cst.In | cst.NotIn):
             return NUMBER.but(local=local and left.kind is not Kind.DEVICE_TENSOR)
         for number, other in ((left, node.comparisons[0].comparator), (rest[0], node.left)):
@@ -279,8 +297,9 @@ class Evaluator:
         return self.flow.believes() and bool(know.CORE_NAME.search(text.rpartition(".")[2]))
 
     def _if_expression(self, node: cst.IfExp, frame: Frame) -> Value:
-        self.evaluate(node.test, frame)
-        return join(self.evaluate(node.body, frame), self.evaluate(node.orelse, frame))
+        test = self.evaluate(node.test, frame)
+        value = join(self.evaluate(node.body, frame), self.evaluate(node.orelse, frame))
+        return value.but(local=True) if test.local and value.kind is Kind.NUMBER else value
 
     def _subscript(self, node: cst.Subscript, frame: Frame) -> Value:
         holder = self.evaluate(node.value, frame)
@@ -378,6 +397,10 @@ def combine(left: Value, right: Value) -> Value:
     if Kind.UNKNOWN in {left.kind, right.kind}:
         return Value(local=local, made_of_device=left.made_of_device or right.made_of_device)
     return NUMBER.but(local=local)
+
+
+def _is_none(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def _asks_for_master(number: Value, operator: cst.BaseCompOp, literal: str) -> Value:

@@ -155,7 +155,7 @@ class Guards:
             operator = test.comparisons[0].operator
             equal = isinstance(operator, cst.Equal)
             if equal or isinstance(operator, cst.NotEqual):
-                return equal is when and self._counts(test)
+                return equal is when and self._counts(test) and not self._stands_still(test.left)
             return when and self._wraps(test)
         if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
             return not when
@@ -168,6 +168,19 @@ class Guards:
                 for item in bindings
             )
         return False
+
+    def _stands_still(self, node: cst.BaseExpression) -> bool:
+        """``step % 10`` of a step that nobody counts up, and ``step % 1``: always the same."""
+        if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Modulo):
+            return False
+        if isinstance(node.right, cst.Integer) and node.right.value == "1":
+            return True
+        if not isinstance(node.left, cst.Name):
+            return False
+        bindings = self._names.lookup(node.left.value, self._tree.scopes[node.left]) or []
+        return bool(bindings) and all(
+            item.kind == "assign" and isinstance(item.node, cst.Integer) for item in bindings
+        )
 
     def _wraps(self, test: cst.Comparison) -> bool:
         """Whether a count has come round: ``step * cores % 500 < cores``, ``a % n > b % n``."""

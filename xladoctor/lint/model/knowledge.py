@@ -82,6 +82,23 @@ REDUCE_METHODS = frozenset({"gather", "reduce", "gather_for_metrics", "all_gathe
 
 #: Functions that make a tensor of texts.
 TOKENIZERS = frozenset({"clip.tokenize", "open_clip.tokenize", "clip.clip.tokenize"})
+#: Methods of meters and the like, which keep what they are given; and packages whose metrics ask
+#: the other cores before they answer.
+KEEPS = frozenset({"__call__", "update", "add", "append", "step", "accumulate", "log", "record"})
+BROUGHT_TOGETHER = ("torchmetrics.", "ignite.", "evaluate.", "accelerate.", "torch.", "torch_xla.")
+#: Functions of other files that hand tensors to the host, by their names: ``to_numpy(logits)``.
+READER = re.compile(
+    r"^_?((tensors?|torch)?_?(to|2|as)_?(numpy|np|ndarray|list|cpu|python|scalar|pil|img|image)s?"
+    r"|detach_(and_|to_)*(cpu|numpy)|(to_)?cpu_(numpy|tensor))$",
+    re.IGNORECASE,
+)
+#: Functions that move all tensors of a batch, by their names: ``to_device(batch, device)``.
+MOVER = re.compile(
+    r"^_?(any|all|batch|data|dict|tensors?|x|inputs?|sample|recursive|recursively|nested|cast|convert|copy"
+    r"|map|move|place|put|send|transfer|upload)?_?(data|batch|dict|tensors?|inputs?|sample|all|recursive)?"
+    r"_?(to|2|on|onto)_?(the_)?(device|dev|xla|tpu|gpu|cuda)(_recursive|_recursively)?$",
+    re.IGNORECASE,
+)
 #: Functions that run a function on every core: (name, position of the function, its keyword).
 SPAWNERS = {
     f"{XMP}.spawn": "fn",

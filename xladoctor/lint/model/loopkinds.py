@@ -176,6 +176,12 @@ class Loops:
         if isinstance(node, cst.While):
             return LoopKind.OTHER
         named = self._over_batches(node)
+        if not named and any(
+            self._over_batches(inner)
+            for inner in self._inside[node]
+            if isinstance(inner, cst.For | cst.While | cst.CompFor)
+        ):
+            return LoopKind.OTHER  # of epochs: ``model.eval()`` before it says nothing of them
         calls = [inner for inner in self._inside[node] if isinstance(inner, cst.Call)]
         uses_model = any(self._asks_model(call, _DEPTH) for call in calls)
         if named and self._no_grad(node):

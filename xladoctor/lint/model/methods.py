@@ -14,6 +14,8 @@ from xladoctor.lint.model.values import (
     UNKNOWN,
     Kind,
     Value,
+    all_moved,
+    any_local,
     container,
     element_of,
     likely,
@@ -79,6 +81,8 @@ class MethodEvaluator:
             return _prepared(self._named(node, arguments) if self._flow.believes() else arguments)
         if arguments and name in know.FABRIC_METHODS and _is_fabric(node, receiver):
             return self._fabric(node, name, arguments)
+        if know.MOVER.search(name) and any(value.kind is Kind.DEVICE for _, value in arguments):
+            return all_moved(arguments[0][1], node)
         if name in know.GRADIENT_NORM_METHODS and self._flow.believes():
             return Value(Kind.DEVICE_TENSOR, origin=node)
         if name in {"__next__", "next"} and receiver.is_loader:
@@ -87,6 +91,10 @@ class MethodEvaluator:
             return _tensors_of(receiver, node, named=name.startswith("named"))
         if name in know.REDUCE_METHODS and arguments:
             return arguments[0][1].but(local=False)
+        if name == "step" and receiver.kind is Kind.OPTIMIZER and arguments:
+            closure = arguments[0][1]
+            if closure.function is not None:
+                return self._calls.enter(None, closure.function, closure, ())
         if name == "numpy" or receiver.kind is Kind.ARRAY:
             return Value(Kind.ARRAY, receiver.certain, local=receiver.local)
         if name in know.READS or receiver.kind is Kind.NUMBER:
@@ -112,7 +120,7 @@ class MethodEvaluator:
         guessed = self._evaluator.guess(name)
         if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
             return self._calls.object_called(node, guessed, arguments)
-        local = receiver.local or any(value.local for _, value in arguments)
+        local = receiver.local or any_local(value for _, value in arguments)
         return Value(local=local, made_of_device=given or receiver.made_of_device)
 
     def _named(self, node: cst.Call, arguments: Arguments) -> Arguments:
@@ -138,7 +146,7 @@ class MethodEvaluator:
             arguments = [(None, Value(Kind.MODEL, origin=node)), *arguments[1:]]
         if name != "to_device":
             return _prepared(arguments)
-        return _all_moved(arguments[0][1], node) if self._flow.believes() else UNKNOWN
+        return all_moved(arguments[0][1], node) if self._flow.believes() else UNKNOWN
 
     def _tensor_method(
         self, node: cst.Call, name: str, receiver: Value, arguments: Arguments
@@ -258,22 +266,11 @@ def _prepared(arguments: Arguments) -> Value:
     items = []
     for _, value in arguments:
         if value.kind is Kind.LOADER:
-            value = value.but(kind=Kind.DEVICE_LOADER)
+            value = value.but(kind=Kind.DEVICE_LOADER, alike=False)
         elif value.kind is Kind.MODEL:
             value = value.but(on_device=True)
         items.append(value)
     return items[0] if len(items) == 1 else container(None, tuple(items))
-
-
-def _all_moved(value: Value, node: cst.Call) -> Value:
-    """``fabric.to_device((x, y))``: whatever holds the tensors, they are on the device."""
-    if value.kind is Kind.CONTAINER:
-        element = _all_moved(value.element, node) if value.element is not None else None
-        items = tuple(_all_moved(item, node) for item in value.items) if value.items else None
-        return container(element, items)
-    if value.kind in {Kind.UNKNOWN, Kind.CPU_TENSOR, Kind.DEVICE_TENSOR}:
-        return Value(Kind.DEVICE_TENSOR, origin=node, local=value.local)
-    return value
 
 
 def _is_fabric(node: cst.Call, receiver: Value) -> bool:

@@ -13,6 +13,7 @@ from xladoctor.lint.model.dotted import (
     canonical,
     dotted_text,
     from_names,
+    imported,
     imports_module,
 )
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
@@ -207,11 +208,7 @@ class Names:
         """Dotted names of everything that the file imports, also inside functions."""
         found: set[str] = set()
         for node in self._tree.imports:
-            if isinstance(node, cst.Import):
-                found.update(dotted_text(alias.name) or "" for alias in node.names)
-            else:
-                found.update(dotted for _, dotted in from_names(node))
-                found.add((dotted_text(node.module) or "") if node.module else "")
+            found.update(imported(node))
         found.update(imports_module(call) or "" for call in self._tree.calls)
         return frozenset(found - {""})
 

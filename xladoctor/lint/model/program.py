@@ -20,7 +20,7 @@ from xladoctor.lint.model.frequency import Frequency
 from xladoctor.lint.model.names import LinkedNames, Names
 from xladoctor.lint.model.purpose import found_members, spmd_is_on, used_frameworks
 from xladoctor.lint.model.regions import Regions
-from xladoctor.lint.model.syntax import Forest, Tree
+from xladoctor.lint.model.syntax import Forest, Tree, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,14 +52,15 @@ class Part:
     Args:
         unit: The file.
         device: The member of the family of devices that it is for, if the user says so.
+        linked: Whether it is one of several, which are likely to be asked for again as they are.
 
     Raises:
         libcst.ParserSyntaxError: Its text is not Python.
     """
 
-    def __init__(self, unit: Unit, device: str = "") -> None:
+    def __init__(self, unit: Unit, device: str = "", *, linked: bool = False) -> None:
         self.unit = unit
-        self.tree = Tree(unit.text)
+        self.tree = Tree(unit.text, parsed(unit.filename, unit.text) if linked else None)
         self.names = Names(self.tree)
         self.members = found_members(self.tree, self.names, device)
         self.is_xla = bool(self.members)

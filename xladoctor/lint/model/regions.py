@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.devices import OnXla
-from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.dotted import imported, string
 from xladoctor.lint.model.guards import Guards
 from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import Entry, Loop, LoopKind
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import LoopNode, Tree
 
+#: Importing it is what makes the backend "xla" of torch.distributed known.
+_XLA_BACKEND = "torch_xla.distributed.xla_backend"
 _DEPTH = 3
 #: How many calls deep a node may stand in what a loop runs.
 _CHAIN = 6
@@ -64,11 +66,8 @@ class Regions:
                 function = self._flow.value(target).function if target is not None else None
                 if function is not None and not self._single(call):
                     found.append(Entry(function, call))
-            elif name == "torch.distributed.init_process_group":
-                backend = self._argument(call, 0, "backend")
-                text = string(backend) if isinstance(backend, cst.SimpleString) else ""
-                if family.of_backend(str(text)) is not None:
-                    found.append(Entry(self._home[call], call))
+            elif name == "torch.distributed.init_process_group" and self._joins_xla(call):
+                found.append(Entry(self._home[call], call))
         if not found:
             # What transformers' and the XRT examples' launchers call on each core.
             found.extend(
@@ -80,6 +79,23 @@ class Regions:
                 and self._flow.believes(function.node)
             )
         return found
+
+    def _joins_xla(self, call: cst.Call) -> bool:
+        """Whether a process group is one of XLA's: by its backend, or all that a file has.
+
+        ``backend=args.backend`` in a file that imports XLA's backend and nothing else of it.
+        """
+        backend = self._argument(call, 0, "backend")
+        if isinstance(backend, cst.SimpleString):
+            return family.of_backend(str(string(backend))) is not None
+        method = self._argument(call, 1, "init_method")
+        if isinstance(method, cst.SimpleString):
+            return str(string(method)).startswith("xla:")
+        module = self._tree.module_of(call)
+        return isinstance(backend, cst.Name | cst.Attribute) and any(
+            self._tree.module_of(node) is module and _XLA_BACKEND in imported(node)
+            for node in self._tree.imports
+        )
 
     def entry_modules(self) -> set[cst.CSTNode]:
         """The modules in which cores are started, and those of the functions they start in."""

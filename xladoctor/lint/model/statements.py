@@ -39,6 +39,8 @@ class Frame:
         result: What was returned so far.
         left: What the names held where the function was left early.
         leaps: The same where the body of the innermost loop was (``break``, ``continue``).
+        apart: How many conditions around the statement differ from core to core: a number that is
+            set under one does too.
     """
 
     def __init__(self, function: Function | None, instance: Instance | None) -> None:
@@ -49,6 +51,7 @@ class Frame:
         self.result: Value | None = None
         self.left: Env = {}
         self.leaps: Env = {}
+        self.apart = 0
 
 
 class Statements:
@@ -182,7 +185,8 @@ class Statements:
         frame.env = functools.reduce(join_env, ends) if ends else fallback
 
     def _if(self, node: cst.If, frame: Frame) -> None:
-        self._evaluator.evaluate(node.test, frame)
+        apart = int(self._evaluator.evaluate(node.test, frame).local)
+        frame.apart += apart
         start = frame.env
         ends: list[Env] = []
         self._branch(node.body.body, frame, start, ends)
@@ -193,6 +197,7 @@ class Statements:
         else:
             ends.append(start)
         self._merge(frame, ends, start)
+        frame.apart -= apart
 
     def _loop(self, node: cst.For | cst.While, frame: Frame, head: object) -> None:
         assert callable(head)
@@ -235,6 +240,8 @@ class Statements:
 
     def assign(self, target: cst.CSTNode, value: Value, frame: Frame) -> None:
         """Bind a target (name, attribute, subscript or tuple of them) to a value."""
+        if frame.apart and value.kind is Kind.NUMBER:
+            value = value.but(local=True)
         if isinstance(target, cst.Name):
             value = self._flow.believed(target.value, value, frame)
             self._bind(target.value, value, frame)

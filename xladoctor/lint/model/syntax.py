@@ -170,18 +170,29 @@ class Statement:
     index: int
 
 
+@functools.lru_cache(maxsize=40)
+def parsed(name: str, text: str) -> cst.Module:  # noqa: ARG001  (nodes belong to one file)
+    """A file's syntax; while an editor changes one file of many, the others are not parsed again.
+
+    Raises:
+        libcst.ParserSyntaxError: It is not Python.
+    """
+    return cst.parse_module(text)
+
+
 class Tree:
     """One file's syntax tree with the facts a single walk collects.
 
     Args:
         text: What the file holds.
+        module: Its syntax, if it is known.
 
     Raises:
         libcst.ParserSyntaxError: That is not Python.
     """
 
-    def __init__(self, text: str) -> None:
-        module = cst.parse_module(text)
+    def __init__(self, text: str, module: cst.Module | None = None) -> None:
+        module = cst.parse_module(text) if module is None else module
         self.module = module
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.scopes: dict[cst.CSTNode, Scope] = {}

@@ -15,7 +15,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import libcst as cst
 
@@ -74,6 +74,7 @@ class Value:
             loader, the constructor.
         local: Whether its content may differ from core to core: the core's number, a tensor or
             number computed from this core's batch. Cleared by ``all_reduce`` and ``mesh_reduce``.
+        alike: For a loader: all cores go over the same batches in the same order.
         on_device: For a model: it has been moved to the XLA device.
         element: For a container or loader: what iterating it or indexing it gives.
         items: For a tuple of known length: what each place holds.
@@ -93,6 +94,7 @@ class Value:
     certain: bool = False
     origin: cst.CSTNode | None = dataclasses.field(default=None, compare=False)
     local: bool = False
+    alike: bool = False
     on_device: bool = False
     element: Value | None = None
     items: tuple[Value, ...] | None = None
@@ -231,6 +233,7 @@ def _join_same(one: Value, other: Value) -> Value:
         certain=one.certain and other.certain,
         origin=one.origin or other.origin,
         local=one.local or other.local,
+        alike=one.alike and other.alike,
         on_device=one.on_device or other.on_device,
         element=functools.reduce(join, known) if known else None,
         items=items,
@@ -258,9 +261,9 @@ def element_of(value: Value) -> Value:
     if value.kind is Kind.CONTAINER:
         return _joined(value) or UNKNOWN
     if value.kind is Kind.DEVICE_LOADER:
-        return Value(Kind.DEVICE_TENSOR, value.certain, value.origin, local=True)
+        return Value(Kind.DEVICE_TENSOR, value.certain, value.origin, local=not value.alike)
     if value.kind is Kind.LOADER:
-        return Value(Kind.CPU_TENSOR, value.certain, value.origin, local=True)
+        return Value(Kind.CPU_TENSOR, value.certain, value.origin, local=not value.alike)
     if value.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
         return value
     return Value(made_of_device=True) if value.made_of_device else UNKNOWN
@@ -280,3 +283,32 @@ def on_device(device: Value, node: cst.CSTNode, *, local: bool = False) -> Value
     if device.kind in {Kind.OTHER_DEVICE, Kind.CPU_TENSOR}:
         return Value(Kind.CPU_TENSOR, device.certain, node, local)
     return Value(local=local)
+
+
+def all_moved(value: Value, node: cst.CSTNode) -> Value:
+    """``to_device((x, y))``: whatever holds the tensors, a node has put them on the device."""
+    if value.kind is Kind.CONTAINER:
+        element = all_moved(value.element, node) if value.element is not None else None
+        items = tuple(all_moved(item, node) for item in value.items) if value.items else None
+        return container(element, items)
+    if value.kind in {Kind.UNKNOWN, Kind.CPU_TENSOR, Kind.DEVICE_TENSOR}:
+        return Value(Kind.DEVICE_TENSOR, origin=node, local=value.local)
+    return value
+
+
+def origin(value: Value) -> cst.CSTNode | None:
+    """The node that made a tensor, or what a container holds."""
+    if value.kind is not Kind.CONTAINER:
+        return value.origin
+    inner = [*(value.items or ()), *([value.element] if value.element is not None else [])]
+    best = next((item for item in inner if item.holds_device_tensor), None)
+    return origin(best) if best is not None else None
+
+
+def any_local(values: Iterable[Value]) -> bool:
+    """Whether something that differs from core to core goes into a call whose code nobody has read.
+
+    Whether this is the master core is asked to print or not: ``build(cfg, verbose=is_master)``.
+    """
+    flags = {Kind.IS_MASTER, Kind.NOT_MASTER}
+    return any(value.local and value.kind not in flags for value in values)

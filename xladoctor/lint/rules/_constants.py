@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.rules._environment import key_of
+
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel
 
@@ -21,18 +23,11 @@ def constant(model: FileModel, node: cst.BaseExpression) -> object:
     if value is not NotImplemented:
         return value
     if isinstance(node, cst.Subscript) and isinstance(node.value, cst.Name):
-        key = _key(model, node)
+        key = key_of(model, node)
         return NotImplemented if key is None else _entry(model, node.value.value, key)
     if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
         return _argparse_default(model, node.attr.value)
     return NotImplemented
-
-
-def _key(model: FileModel, node: cst.Subscript) -> str | None:
-    if len(node.slice) != 1 or not isinstance(node.slice[0].slice, cst.Index):
-        return None
-    key = model.literal(node.slice[0].slice.value)
-    return key if isinstance(key, str) else None
 
 
 def _entry(model: FileModel, name: str, key: str) -> object:
@@ -53,7 +48,7 @@ def _entry(model: FileModel, name: str, key: str) -> object:
                 isinstance(target, cst.Subscript)
                 and isinstance(target.value, cst.Name)
                 and target.value.value == name
-                and _key(model, target) == key
+                and key_of(model, target) == key
             ):
                 found.append(node.value)
     return model.literal(found[0]) if len(found) == 1 else NotImplemented

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Entry, Kind, walk
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import FileModel
+    from xladoctor.lint.model import FileModel, Guard
     from xladoctor.lint.model.file import Place
 
 _NUMBER_CALLS = frozenset(
@@ -211,3 +211,8 @@ def _is_setting(node: cst.BaseExpression) -> bool:
     """Whether an expression is by its name the program's settings."""
     last = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", None)
     return isinstance(last, str) and last.lower() in _SETTINGS
+
+
+def is_main(model: FileModel, guard: Guard) -> bool:
+    """``if __name__ == "__main__":``, which only the process that was started gets past."""
+    return guard.when and "__name__" in model.tree.text(guard.test)

@@ -40,6 +40,18 @@ def settings(model: FileModel, node: cst.CSTNode) -> Iterator[tuple[str, cst.CST
             yield from _keys(model, call)
 
 
+#: Values with which a variable is off.
+_OFF = ("", "0", "false", "False", 0, False, None)
+
+
+def is_off(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a node that sets a variable turns off what the variable is for."""
+    value = node.value if isinstance(node, cst.Assign) else None
+    if isinstance(node, cst.Call):
+        value = model.call(node).argument(1, "value")
+    return value is not None and model.literal(value) in _OFF
+
+
 def _keys(model: FileModel, call: CallSite) -> Iterator[tuple[str, cst.CSTNode]]:
     """The keys of dictionaries that are given as they stand."""
     for argument in call.positional:

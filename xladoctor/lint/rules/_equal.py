@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 #: Words in the name of a function that cannot be read: it seeds, or gives a model its weights.
 _SEEDS = frozenset({"seed", "seeds", "deterministic", "determinism", "reproducibility"})
 _LOADS = frozenset({"load", "restore", "resume", "broadcast", "sync", "pretrained"})
+_NOT_WEIGHTS = frozenset({"save", "loader", "bn", "norm", "batchnorm", "batch"})
+_LOADS_FILE = frozenset({"load", "resume", "restore"})
+#: How many calls up a seed is looked for.
+_DEPTH = 3
 #: Libraries whose random numbers no weights are drawn from.
 _OTHER_NUMBERS = ("numpy.", "random.", "builtins.", "torch.cuda.", "tensorflow.", "jax.")
 
@@ -69,27 +73,34 @@ def _is_own(model: FileModel, node: cst.BaseExpression) -> bool:
     return differs(model, node) or model.value(node).local
 
 
-def drawn_alike(model: FileModel, made: CallSite, seeds: list[Seed]) -> bool:
-    """Whether the cores draw the same weights for a model: the last seed before it decides."""
+def last_seed(model: FileModel, made: CallSite, seeds: list[Seed]) -> Seed | None:
+    """The seed that decides which weights a call draws: the last one that runs before it."""
+    found = _seed_before(model, made, seeds, _DEPTH)
+    if found is not None:
+        return found
+    # At the top of the module, or where the cores are started (forked ones inherit).
+    entry = model.on_every_core(made.node)
+    starts = model.function_of(entry.call) if entry is not None and entry.call else None
+    around = [seed for seed in seeds if seed.call.function in {None, starts}]
+    alike = [seed for seed in around if seed.call.function is not made.function and not seed.apart]
+    return alike[-1] if alike else None
+
+
+def _seed_before(model: FileModel, call: CallSite, seeds: list[Seed], depth: int) -> Seed | None:
+    """The last seed in the function of a call before it, else before the calls of that function."""
     before = [
         seed
         for seed in seeds
-        if seed.call.function is made.function and in_order(model, seed.call.node, made.node)
+        if seed.call.function is call.function and in_order(model, seed.call.node, call.node)
     ]
     if before:
-        return not before[-1].apart
-    # At the top of the module, in a caller, or where the cores are started (forked ones inherit).
-    entry = model.on_every_core(made.node)
-    starts = model.function_of(entry.call) if entry is not None and entry.call else None
-    return any(
-        not seed.apart
-        for seed in seeds
-        if (function := seed.call.function) is not made.function
-        and (
-            function in {None, starts}
-            or any(call.node is made.node for call in model.reached(function.node))
-        )
+        return before[-1]
+    if call.function is None or depth == 0:
+        return None
+    found = (
+        _seed_before(model, caller, seeds, depth - 1) for caller in model.callers(call.function)
     )
+    return next((seed for seed in found if seed is not None), None)
 
 
 def equal_weights(model: FileModel) -> bool:
@@ -99,7 +110,8 @@ def equal_weights(model: FileModel) -> bool:
 
 def _brings_together(model: FileModel, call: CallSite) -> bool:
     if model.effects.equals(call, Equal.WEIGHTS):
-        return True
+        # A checkpoint that is loaded on request is none for a new run.
+        return not (words(_last(call)) & _LOADS_FILE and _sometimes(model, call))
     if call.method == "load_state_dict" and call.receiver is not None:
         kind = model.value(call.receiver).kind
         named = words(model.tree.text(call.receiver)) & {"optimizer", "scheduler", "scaler"}
@@ -108,7 +120,7 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
     if _sends_parameters(model, call):
         return True
     said = words(_last(call))
-    if not said & _LOADS or said & {"save", "loader"} or not _unread(model, call):
+    if not said & _LOADS or said & _NOT_WEIGHTS or not _unread(model, call):
         return False
     # What cannot be read is believed, if it is given a model and runs whatever happens.
     given = any(model.value(argument.value).kind is Kind.MODEL for argument in call.node.args)

@@ -102,3 +102,13 @@ def reads(model: FileModel, name: cst.Name) -> Iterator[cst.Name]:
             continue
         if model.bindings(use.value, use) is bindings:
             yield use
+
+
+def indices(node: cst.Subscript) -> Iterator[cst.BaseExpression]:
+    """What stands between the brackets: numbers, and the ends of slices."""
+    for element in node.slice:
+        if isinstance(element.slice, cst.Index):
+            yield element.slice.value
+        elif isinstance(element.slice, cst.Slice):
+            parts = (element.slice.lower, element.slice.upper)
+            yield from (part for part in parts if part is not None)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
 from xladoctor import catalogue
+from xladoctor.lint.rewrites import moving
 from xladoctor.lint.rules._api import tolerated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from xladoctor.lint.model import FileModel, Problem
 
@@ -25,6 +26,7 @@ class Tie:
     names: tuple[str, ...]
     tie: str
     instead: str
+    write: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @functools.cache
@@ -78,7 +80,8 @@ def problems(model: FileModel, code: str) -> Iterator[Problem]:
         tie = tie_of(dotted)
         if tie is not None and tie.code == code:
             written = model.tree.text(node).strip()
-            yield model.problem(node, f"{written} {tie.tie}", suggestion=tie.instead)
+            fix = moving.successor(model, node, dotted, tie.write)
+            yield model.problem(node, f"{written} {tie.tie}", suggestion=tie.instead, fix=fix)
 
 
 def _is_ours(dotted: str) -> bool:

@@ -73,7 +73,7 @@ class _Buffers:
         return result
 
     def _bring(self, core: Core) -> None:
-        self._wait_device([f"CPU:{core.number}"])
+        self._wait_device([core.device])
         mine: list[_Buffer] = []
         for module in self._ran.modules(core):
             for name in _WRITTEN:
@@ -84,7 +84,7 @@ class _Buffers:
         with self._lock:
             brought = self._brought.setdefault(core.group, {})
             brought[core.number] = mine
-            if len(brought) < core.group.size:
+            if len(brought) < len(core.group.numbers):
                 return
         self._compare(core, brought)
 

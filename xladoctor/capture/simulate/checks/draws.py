@@ -116,7 +116,7 @@ class _Look:
         if mind.steps in seeds or len(seeds) >= STEPS:
             return
         lines.new_at = mind.steps
-        seeds[mind.steps] = xla.binding("_xla_get_rng_seed")(f"xla:{core.number}")
+        seeds[mind.steps] = xla.binding("_xla_get_rng_seed")(f"xla:{core.local}")
         if len(seeds) == STEPS:
             told = [f"{step}:{seed}" for step, seed in seeds.items()]
             self._memory.tell(core, "draws", place, operation=self._name, seeds=told)

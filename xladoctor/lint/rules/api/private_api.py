@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.rewrites import moving
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def private_api(model: FileModel) -> Iterator[Problem]:
             if module is None and not private:
                 continue
             what = _LEFTOVERS[module] if module is not None else _why_private(dotted)
-            yield _problem(model, node, module or dotted, what, _unused(model, node))
+            yield _problem(model, node, module or dotted, what, moving.unused_import(model, node))
             break
     told = False
     for call in model.calls():
@@ -88,18 +89,3 @@ def _dotted(node: cst.BaseExpression) -> str:
     if isinstance(node, cst.Attribute):
         return f"{_dotted(node.value)}.{node.attr.value}"
     return node.value if isinstance(node, cst.Name) else ""
-
-
-def _unused(model: FileModel, node: cst.Import | cst.ImportFrom) -> Fix | None:
-    """Delete the import if its one name stands nowhere else in the file."""
-    if isinstance(node.names, cst.ImportStar) or len(node.names) != 1:
-        return None
-    alias = node.names[0]
-    named = alias.name if alias.asname is None else alias.asname.name
-    if not isinstance(named, cst.Name):
-        return None
-    bound = named
-    others = (n for n in model.nodes(cst.Name) if n.value == bound.value)
-    if any(other is not bound for other in others):
-        return None
-    return model.fix("Delete the import", model.remove_statement(node), safe=True)

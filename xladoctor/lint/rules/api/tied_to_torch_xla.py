@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import string
+from xladoctor.lint.rewrites import moving
 from xladoctor.lint.rules import _torch_tpu, rule
 from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._environment import SETTING, settings
@@ -32,6 +33,7 @@ def torch_xla_import(model: FileModel) -> Iterator[Problem]:
                 statement,
                 f"{', '.join(found)}: this file cannot be imported where torch_xla is missing",
                 suggestion="keep what is torch_xla's in one module, and import that where it runs",
+                fix=moving.unused_import(model, statement) if moving.is_moved(model) else None,
             )
 
 
@@ -43,8 +45,12 @@ def torch_xla_device(model: FileModel) -> Iterator[Problem]:
     for node in model.nodes():
         text = _device_string(model, node)
         if text is not None and not tolerated(model, node):
+            assert isinstance(node, cst.SimpleString)
             yield model.problem(
-                node, f'"{text}" is the device of torch_xla alone', suggestion=instead
+                node,
+                f'"{text}" is the device of torch_xla alone',
+                suggestion=instead,
+                fix=moving.device_string(model, node, text),
             )
 
 
@@ -71,6 +77,7 @@ def torch_xla_collective(model: FileModel) -> Iterator[Problem]:
                 backend,
                 'the backend "xla" of torch.distributed is part of torch_xla',
                 suggestion='"tpu_dist" on TorchTPU; take the backend from the settings',
+                fix=moving.backend_string(model, call.node, backend),
             )
 
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
+from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import entry_places, every_core
+from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
+from xladoctor.lint.rules._equal import last_seed, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.rules._equal import Seed
 
 #: Functions of torch that draw on ``device=``, or on the device of their first tensor.
 _ON_DEVICE = frozenset({"torch.rand", "torch.randn", "torch.randint"})
 _LIKE = frozenset({"torch.rand_like", "torch.randn_like", "torch.randint_like", "torch.bernoulli"})
+#: Functions that choose samples on the host, and kinds of value that they are chosen from.
+_PICKS = ("torch.randint", "torch.randperm")
+_HELD = frozenset({Kind.UNKNOWN, Kind.ARRAY, Kind.CPU_TENSOR, Kind.CONTAINER})
 _SEEDS = (
     "torch_xla.manual_seed",
     "torch_xla.core.xla_model.set_rng_state",
@@ -27,7 +35,10 @@ _SEEDS_ALL = re.compile(r"(^|\.)(seed_everything|set_seed|manual_seed|random_see
 @rule("XLA434")
 def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
     """Find draws on the device in the step loop, where no core has a seed of its own."""
-    if model.spmd or not model.multi_core or _own_seeds(model):
+    if model.spmd or not model.multi_core:
+        return
+    yield from _equal_samples(model)
+    if _own_seeds(model):
         return
     for call in model.calls(*_ON_DEVICE, *_LIKE):
         if not _on_device(model, call) or "generator" in call.keywords:
@@ -46,6 +57,63 @@ def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
         )
 
 
+def _equal_samples(model: FileModel) -> Iterator[Problem]:
+    """``ix = torch.randint(len(data) - 128, (16,))`` after one seed for all cores."""
+    seeds: list[Seed] | None = None
+    for call in model.calls(*_PICKS):
+        if "generator" in call.keywords or model.value(call.node).is_device_tensor:
+            continue
+        entry = every_core(model, call.node)
+        if entry is None or model.step_loop(call.node) is None or not _picks(model, call):
+            continue
+        seeds = list(seeded(model)) if seeds is None else seeds
+        seed = last_seed(model, call, seeds)
+        if seed is None or seed.apart:
+            continue
+        yield model.problem(
+            call.node,
+            "every core draws the same samples, for all are seeded alike: the cores compute one "
+            "batch again and again",
+            suggestion="draw with a generator of each core's own: "
+            "torch.Generator().manual_seed(seed + xr.global_ordinal())",
+            related=[model.place(seed.call.node, "the same seed"), *entry_places(model, entry)],
+        )
+
+
+def _picks(model: FileModel, call: CallSite) -> bool:
+    """Whether what is drawn chooses samples of data that all cores hold whole."""
+    assign = model.parent(call.node)
+    target = assign.targets[0].target if isinstance(assign, cst.Assign) else None
+    function = call.function
+    if not isinstance(target, cst.Name) or function is None:
+        return False
+    body = [*walk(function.node)]
+    if any(tells_core(model, node) and not _is_device(model, node) for node in body):
+        return False
+    names = {target.value}
+    for node in body:
+        if isinstance(node, cst.For | cst.CompFor) and _mentions(node.iter, names):
+            names |= {part.value for part in walk(node.target) if isinstance(part, cst.Name)}
+    return any(
+        isinstance(node, cst.Subscript)
+        and any(_mentions(element, names) for element in node.slice)
+        and model.value(node.value).kind in _HELD
+        and not model.value(node.value).local
+        for node in body
+    )
+
+
+def _mentions(node: cst.CSTNode, names: set[str]) -> bool:
+    return any(isinstance(part, cst.Name) and part.value in names for part in walk(node))
+
+
+def _is_device(model: FileModel, node: cst.CSTNode) -> bool:
+    """The device differs from core to core by its number alone."""
+    if isinstance(node, cst.Call):
+        return model.value(node).kind is Kind.DEVICE
+    return isinstance(node, cst.BaseExpression) and model.value(node).kind is Kind.DEVICE
+
+
 def _own_seeds(model: FileModel) -> bool:
     """Whether the device is seeded by something that may differ from core to core.
 
@@ -60,8 +128,6 @@ def _own_seeds(model: FileModel) -> bool:
 
 
 def _on_device(model: FileModel, call: CallSite) -> bool:
-    from xladoctor.lint.model.values import Kind
-
     if call.name in _LIKE and "device" not in call.keywords:
         tensor = call.argument(0, "input")
         return tensor is not None and model.value(tensor).is_device_tensor

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Class, Function, Kind, LoopKind
+from xladoctor.lint.model.devices import words
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core
-from xladoctor.lint.rules._equal import Seed, drawn_alike, equal_weights, seeded
+from xladoctor.lint.rules._equal import Seed, equal_weights, last_seed, seeded
 from xladoctor.lint.rules._exact import in_order
 
 if TYPE_CHECKING:
@@ -26,6 +28,12 @@ _ADVICE = "xm.broadcast_master_param(model) after the move to the device, on all
 _COMES_WITH = frozenset(
     {"pretrained", "weights", "checkpoint", "ckpt", "path", "load", "resume", "init", "state"}
 )
+#: Words in the names of functions that read a model with its weights.
+_GIVES_WEIGHTS = frozenset({"load", "loaded", "pretrained", "restore", "resume", "checkpoint"})
+#: What makes new models in libraries, unless it is asked for pretrained ones.
+_DRAWS = re.compile(r"^(torchvision\.models\.|timm\.(models\.|models\.factory\.)?create_model$)")
+#: Names of what computes a loss.
+_LOSS = re.compile(r"loss|criterion|objective", re.IGNORECASE)
 #: Methods that give the model itself.
 _SAME = frozenset({"to", "train", "eval", "float", "bfloat16", "half", "requires_grad_"})
 #: Calls that send what the master has to the others.
@@ -48,7 +56,8 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     for call in model.calls():
         made = _makes_model(model, call) or _made_elsewhere(model, call, seeds)
         entry = every_core(model, call.node) if made else None
-        if entry is None or drawn_alike(model, call, seeds) or _loaded_then(model, call):
+        seed = last_seed(model, call, seeds) if entry is not None else None
+        if entry is None or (seed is not None and not seed.apart) or _loaded_then(model, call):
             continue
         yield model.problem(
             call.node,
@@ -115,29 +124,15 @@ def _made_elsewhere(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool
     value = model.value(call.node)
     if call.method != "to" or value.kind is not Kind.MODEL or not value.on_device:
         return False
-    makers = list(_makers(model, call))
-    apart = any(
-        seed.apart
-        and seed.call.function is call.function
-        and in_order(model, seed.call.node, call.node)
-        for seed in seeds
-    )
-    if apart:
-        return any(_draws(model, maker) for maker in makers)
-    alike = not all(seed.apart for seed in seeds)
-    return (
-        not alike
-        and _is_trained(model, call)
-        and any(
-            (
-                _of_a_class(model, maker)
-                and _draws(model, maker)
-                and not _names_weights(model, maker)
-            )
-            or _puts_together(model, maker)
-            for maker in makers
-        )
-    )
+    makers = [made for made in _makers(model, call) if model.on_every_core(made) is not None]
+    if not _is_trained(model, call):
+        return False
+    seed = last_seed(model, call, seeds)
+    if seed is not None and seed.apart:
+        return any(_may_draw(model, maker) for maker in makers)
+    if seed is not None or not all(seed.apart for seed in seeds):
+        return False
+    return bool(makers) and all(_surely_draws(model, maker) for maker in makers)
 
 
 def _loaded_then(model: FileModel, made: CallSite) -> bool:
@@ -163,27 +158,74 @@ def _bound(model: FileModel, made: CallSite) -> str | None:
 
 
 def _is_trained(model: FileModel, moved: CallSite) -> bool:
-    """Whether the parameters of ``net = ....to(device)`` are asked for: an optimizer gets them."""
-    name = _bound(model, moved)
-    return name is not None and any(
-        call.method in {"parameters", "named_parameters"}
-        and call.receiver is not None
-        and model.tree.text(call.receiver) == name
-        for call in model.calls()
-    )
+    """Whether ``net.to(device)`` is trained: an optimizer, or a function of the program, gets it.
+
+    What computes a loss has no weights as a rule.
+    """
+    bound = _bound(model, moved)
+    names = set() if bound is None else {bound.strip()}
+    if moved.receiver is not None and not isinstance(moved.receiver, cst.Call):
+        names.add(model.tree.text(moved.receiver).strip())
+    if any(_LOSS.search(name) for name in names):
+        return False
+    return any(_trains(model, call, names) for call in model.calls())
+
+
+def _trains(model: FileModel, call: CallSite, names: set[str]) -> bool:
+    if call.method in {"parameters", "named_parameters"} and call.receiver is not None:
+        return model.tree.text(call.receiver).strip() in names
+    last = (call.name or "").rpartition(".")[2] or call.method or _plain(call.node)
+    if call.target is None and "optim" not in last.lower():
+        return False
+    return any(model.tree.text(argument.value).strip() in names for argument in call.node.args)
 
 
 def _makers(model: FileModel, moved: CallSite) -> Iterator[cst.Call]:
-    """The calls that make what ``....to(device)`` moves: its receiver, or what that is bound to."""
-    made = moved.receiver
-    while isinstance(made, cst.Call) and model.call(made).method in _SAME:
-        made = model.call(made).receiver
-    if isinstance(made, cst.Call):
-        yield made
-    if isinstance(made, cst.Name):
-        for item in model.bindings(made.value, made):
-            if isinstance(item.node, cst.Call):
-                yield item.node
+    """The calls that make what ``....to(device)`` moves, through names and what wraps a model."""
+    waiting: list[cst.BaseExpression | None] = [moved.receiver]
+    seen: set[cst.BaseExpression] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, cst.Name):
+            waiting.extend(
+                item.node
+                for item in model.bindings(node.value, node)
+                if isinstance(item.node, cst.BaseExpression) and item.kind == "assign"
+            )
+        elif isinstance(node, cst.Attribute):
+            waiting.extend(_kept(model, node))
+        elif isinstance(node, cst.Call):
+            inner = _within(model, node)
+            if inner is None:
+                yield node
+            else:
+                waiting.append(inner)
+
+
+def _kept(model: FileModel, node: cst.Attribute) -> Iterator[cst.BaseExpression]:
+    """What is assigned to ``self.net`` in the class around a node."""
+    text, home = model.tree.text(node).strip(), model.function_of(node)
+    for assign in model.nodes(cst.Assign):
+        function = model.function_of(assign)
+        same = function is not None and home is not None and function.owner is home.owner
+        if same and any(model.tree.text(item.target).strip() == text for item in assign.targets):
+            yield assign.value
+
+
+def _within(model: FileModel, node: cst.Call) -> cst.BaseExpression | None:
+    """The model that a call hands on: ``net.train()``, ``convert_sync_batchnorm(net)``."""
+    call = model.call(node)
+    if call.name is None and call.method in _SAME:
+        return call.receiver
+    last = (call.name or "").rpartition(".")[2] or call.method or _plain(node)
+    first = call.argument(0)
+    wraps = last.startswith("convert_") or (
+        call.name is not None and model.library.returns(call.name) is Returns.FIRST
+    )
+    return first if wraps else None
 
 
 def _puts_together(model: FileModel, node: cst.Call) -> bool:
@@ -215,11 +257,26 @@ def _names_weights(model: FileModel, node: cst.Call) -> bool:
     return any(isinstance(model.literal(argument.value), str) for argument in node.args)
 
 
-def _draws(model: FileModel, node: cst.Call) -> bool:
+def _may_draw(model: FileModel, node: cst.Call) -> bool:
     """Whether a call may make a model of another file with weights drawn at random."""
     made = model.call(node)
-    pretrained = made.method == "from_pretrained" or _given(model, made, "pretrained", "weights")
-    return not pretrained and not isinstance(made.target, Class)
+    last = (made.name or "").rpartition(".")[2] or made.method or _plain(node)
+    if made.method == "from_pretrained" or words(last) & _GIVES_WEIGHTS:
+        return False
+    return not _given(model, made, "pretrained", "weights", sure=True) and not isinstance(
+        made.target, Class
+    )
+
+
+def _surely_draws(model: FileModel, node: cst.Call) -> bool:
+    """Whether nothing but new weights can come of a call, whoever wrote what it calls."""
+    made = model.call(node)
+    if isinstance(made.target, Class) or _given(model, made, "pretrained", "weights"):
+        return False
+    if _DRAWS.search(made.name or "") or made.method == "from_config":
+        return not made.has_star
+    named = _of_a_class(model, node) and not _names_weights(model, node)
+    return (named and made.method != "from_pretrained") or _puts_together(model, node)
 
 
 def _plain(node: cst.Call) -> str:
@@ -239,6 +296,8 @@ def _makes_model(model: FileModel, call: CallSite) -> bool:
 
 
 def _is_model(model: FileModel, cls: Class) -> bool:
+    if _LOSS.search(cls.name):
+        return False
     bases = {(model.name(base) or "") for base in cls.bases}
     return "torch.nn.Module" in bases and bool(cls.methods) and not _only_pretrained(model, cls)
 
@@ -260,9 +319,11 @@ def _only_pretrained(model: FileModel, cls: Class) -> bool:
     )
 
 
-def _given(model: FileModel, call: CallSite, *keywords: str) -> bool:
+def _given(model: FileModel, call: CallSite, *keywords: str, sure: bool = False) -> bool:
+    """Whether an argument is given that is not None or False; ``sure``: that is something else."""
+    nothing = (None, False, NotImplemented) if sure else (None, False)
     values = (call.keywords.get(keyword) for keyword in keywords)
-    return any(value is not None and model.literal(value) not in (None, False) for value in values)
+    return any(value is not None and model.literal(value) not in nothing for value in values)
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _CORE_WORDS = re.compile(r"\b(core|device|ordinal|process|rank|replica|worker)s?\b")
 _BARS = ("tqdm.tqdm", "tqdm.trange")
+_QUIETENS = frozenset({"init_distributed_mode", "setup_for_distributed"})
 _MASTER_PRINT = "torch_xla.core.xla_model.master_print"
 
 
@@ -53,7 +54,15 @@ def output_on_every_core(model: FileModel) -> Iterator[Problem]:
 
 
 def _print_is_replaced(model: FileModel) -> bool:
-    """Whether the program puts a ``print`` of its own into ``builtins``, as a rule a quiet one."""
+    """Whether the program puts a ``print`` of its own into ``builtins``, as a rule a quiet one.
+
+    The function that does it goes by one name from DETR to MAE, and stands in another file.
+    """
+    if any(
+        call.target is None and ((call.name or "").rpartition(".")[2] or call.method) in _QUIETENS
+        for call in model.calls()
+    ):
+        return True
     return any(
         isinstance(item.target, cst.Attribute) and part.name(item.target) == "builtins.print"
         for part in (model, *model.linked)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Effect, Equal, builtin
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._loaders import SAMPLER
 from xladoctor.lint.rules._spmd import conditional, turned_on
@@ -19,11 +21,6 @@ _XM = "torch_xla.core.xla_model."
 _XR = "torch_xla.runtime."
 _WORLD = frozenset({f"{_XR}world_size", f"{_XM}xrt_world_size", f"{_XM}get_world_size"})
 _NUMBER = frozenset({f"{_XR}global_ordinal", f"{_XM}get_ordinal"})
-_EXCHANGES = (
-    *(f"{_XM}{name}" for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")),
-    f"{_XM}reduce_gradients",
-    f"{_XM}mesh_reduce",
-)
 _SPAWN = ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")
 
 
@@ -54,7 +51,7 @@ def spmd_process_api(model: FileModel) -> Iterator[Problem]:
                 "xr.global_runtime_device_count() for the mesh",
                 related=related,
             )
-    for call in model.calls(*_EXCHANGES):
+    for call in model.calls(*_exchanges()):
         if not conditional(model, call.node):
             yield model.problem(
                 call.node,
@@ -73,6 +70,20 @@ def spmd_process_api(model: FileModel) -> Iterator[Problem]:
                 "what the hosts exchange",
                 related=related,
             )
+
+
+@functools.cache
+def _exchanges() -> tuple[str, ...]:
+    """Collectives of torch_xla whose result is what they are called for."""
+    return tuple(
+        name.dotted
+        for name in builtin().names.values()
+        if name.dotted.startswith("torch_xla.")
+        and Effect.COLLECTIVE in name.effects
+        and Effect.OPTIMIZER_STEP not in name.effects
+        and (name.pending or Effect.READ in name.effects)
+        and name.equal is not Equal.WEIGHTS
+    )
 
 
 def _role(model: FileModel, call: CallSite) -> str | None:

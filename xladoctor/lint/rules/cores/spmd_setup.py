@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SETTING, settings
+from xladoctor.lint.rules._environment import SETTING, is_off, settings
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._spmd import USE_SPMD, conditional, turned_on
 
@@ -35,7 +35,7 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
         return
     for node in model.nodes(*SETTING):
         for name, spot in settings(model, node):
-            if name == _VARIABLE and not _is_off(model, node):
+            if name == _VARIABLE and not is_off(model, node):
                 yield model.problem(
                     spot,
                     "XLA_USE_SPMD is deprecated: torch_xla warns and asks for use_spmd()",
@@ -129,10 +129,6 @@ def _marks(model: FileModel) -> Iterator[CallSite]:
                 part.step_loop(call.node) is not None or call.function is not None
             ):
                 yield call
-
-
-def _is_off(model: FileModel, node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Assign) and model.literal(node.value) in ("0", "", "false")
 
 
 def _fix(model: FileModel, node: cst.CSTNode) -> Fix | None:

@@ -25,17 +25,23 @@ _FLAGS = frozenset({"isnan", "isinf", "isfinite", "any", "all"})
 
 @rule("XLA420")
 def uneven_iterations(model: FileModel) -> Iterator[Problem]:
-    """Find ``break``, ``continue`` and ``return`` in step loops on a condition of one core."""
+    """Find ``break``, ``continue`` and ``return`` on a condition of one core, in step loops.
+
+    And in loops over epochs, which a core leaves with all the steps that the others still take.
+    """
     if not model.is_xla or model.spmd or model.frameworks:
         return
-    by_loop: dict[Loop | None, list[CallSite]] = {}
-    for event in model.effects.of(Effect.COLLECTIVE):
-        if event.call is not None:
-            by_loop.setdefault(model.loop(event.node), []).append(event.call)
+    events = model.effects.of(Effect.COLLECTIVE)
+    collectives = {event.call.node: event.call for event in events if event.call is not None}
     for loop in model.loops:
-        if loop.kind is not LoopKind.STEP or loop.implicit:
+        if loop.kind not in {LoopKind.STEP, LoopKind.EPOCH} or loop.implicit:
             continue
-        meetings = by_loop.get(loop, [])
+        if loop.kind is LoopKind.STEP:
+            meetings = [call for node, call in collectives.items() if model.loop(node) is loop]
+        else:
+            reached = (call.node for call in model.reached(loop.node))
+            steps = (node for node in reached if model.step_loop(node) is not None)
+            meetings = [collectives[node] for node in steps if node in collectives]
         if not meetings or model.on_every_core(loop.node) is None:
             continue
         for node in walk(loop.node, into_functions=False):

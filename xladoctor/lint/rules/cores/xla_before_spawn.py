@@ -8,13 +8,14 @@ import libcst as cst
 
 from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import is_main
 from xladoctor.lint.rules._exact import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _XM = "torch_xla.core.xla_model."
 _XR = "torch_xla.runtime."
@@ -91,7 +92,7 @@ def _runs_before(model: FileModel, call: CallSite, spawn: CallSite) -> bool:
     if call.function is spawn.function:
         shared = {(guard.node, guard.when) for guard in model.guards(spawn.node)}
     for guard in model.guards(call.node):
-        if (guard.node, guard.when) in shared or _is_main(model, guard):
+        if (guard.node, guard.when) in shared or is_main(model, guard):
             continue
         if guard.runs is not OnXla.YES:
             return False
@@ -102,7 +103,3 @@ def _runs_before(model: FileModel, call: CallSite, spawn: CallSite) -> bool:
             return False
         inner = node
     return True
-
-
-def _is_main(model: FileModel, guard: Guard) -> bool:
-    return guard.when and "__name__" in model.tree.text(guard.test)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from xladoctor import catalogue
+from xladoctor.lint import family
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rewrites.formulas import equal_formula_fix
 from xladoctor.lint.rules import rule
@@ -16,14 +17,18 @@ from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+
+
+#: The tables of what was measured on torch_xla, and on TorchTPU.
+_XLA, _TPU = "ops", "ops_torch_tpu"
 
 
 @functools.cache
-def _by(what: str) -> dict[str, list[dict[str, Any]]]:
-    """Rows of ``ops.toml`` by the functions, methods or modules that they name."""
+def _by(what: str, table: str) -> dict[str, list[dict[str, Any]]]:
+    """Rows of a table by the functions, methods or modules that they name."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in catalogue.rows("ops", "call"):
+    for row in catalogue.rows(table, "call"):
         for name in row.get(what, ()):
             found.setdefault(name, []).append(row)
     return found
@@ -43,12 +48,20 @@ def cpu_fallback_operation(model: FileModel) -> Iterator[Problem]:
     """Find calls on device tensors of operations that were measured to run on the CPU."""
     if not model.is_xla:
         return
+    table = _XLA if family.TORCH_XLA in model.members else _TPU
     for call in model.calls():
-        row = _function(model, call) or _method(model, call) or _module(model, call)
+        row = (
+            _function(model, call, table)
+            or _method(model, call, table)
+            or _module(model, call, table)
+        )
         if row is None:
             continue
         loop = costly_loop(model, call.node)
         if loop is None:
+            continue
+        if table == _TPU:
+            yield _without_kernel(model, call, row, loop)
             continue
         operations = sorted({op for name in row["measured"] for op in _fallbacks(name)})
         yield model.problem(
@@ -63,30 +76,44 @@ def cpu_fallback_operation(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _function(model: FileModel, call: CallSite) -> dict[str, Any] | None:
-    for row in _by("functions").get(call.name or "", ()):
+def _without_kernel(model: FileModel, call: CallSite, row: dict[str, Any], loop: Loop) -> Problem:
+    """An operation that TorchTPU does not have: it runs on the CPU only where that is asked."""
+    missing = catalogue.table(_TPU)["missing"]
+    operations = sorted({missing[name] for name in row["measured"]})
+    return model.problem(
+        call.node,
+        f"TorchTPU has no kernel for this ({', '.join(operations)}): it raises RuntimeError, or, "
+        f"where CPU fallbacks are enabled, the tensor goes to the host and back {often(loop)}",
+        suggestion=row["instead"]
+        or "do it in the Dataset, on the host, or outside of the step loop",
+        related=[loop_place(model, loop)],
+    )
+
+
+def _function(model: FileModel, call: CallSite, table: str) -> dict[str, Any] | None:
+    for row in _by("functions", table).get(call.name or "", ()):
         if _holds(model, call, row) and _first_on_device(model, call) and not _sized(call):
             return row
     return None
 
 
-def _method(model: FileModel, call: CallSite) -> dict[str, Any] | None:
+def _method(model: FileModel, call: CallSite, table: str) -> dict[str, Any] | None:
     if call.name is not None or call.receiver is None:
         return None
-    for row in _by("methods").get(call.method or "", ()):
+    for row in _by("methods", table).get(call.method or "", ()):
         if model.value(call.receiver).is_device_tensor and not _sized(call):
             return row
     return None
 
 
-def _module(model: FileModel, call: CallSite) -> dict[str, Any] | None:
+def _module(model: FileModel, call: CallSite, table: str) -> dict[str, Any] | None:
     """The call of a layer or loss that was made from a class of ``torch.nn``."""
     maker = model.value(call.node.func).origin
     if call.name is not None or not isinstance(maker, cst.Call):
         return None
     if not _first_on_device(model, call):
         return None
-    rows = _by("modules").get(model.name(maker.func) or "", ())
+    rows = _by("modules", table).get(model.name(maker.func) or "", ())
     return next((row for row in rows if _holds(model, model.call(maker), row)), None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -23,6 +24,9 @@ _HOOKS = {
     "validation_epoch_end": ("on_validation_epoch_end", "validation_step"),
     "test_epoch_end": ("on_test_epoch_end", "test_step"),
 }
+#: Hooks whose result Lightning once took apart, and the keys that it logged.
+_GIVES_BACK = re.compile(r"^(training|validation|test)_(step|step_end|epoch_end|end)$")
+_MAGIC = ("log", "progress_bar")
 _CALLBACKS = frozenset({"lightning.pytorch.callbacks.XLAStatsMonitor"})
 
 
@@ -44,7 +48,46 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
                     suggestion=f"write {new}(self), and keep what {step} gives in a list",
                     fix=_hook_fix(model, owner, hook),
                 )
+        yield from _returned_keys(model, owner)
     yield from _callbacks(model)
+
+
+def _returned_keys(model: FileModel, owner: Class) -> Iterator[Problem]:
+    """``return {"loss": loss, "log": logs}``: nothing is logged any more."""
+    for name, hook in owner.methods.items():
+        if not _GIVES_BACK.search(name):
+            continue
+        for node in walk(hook.node.body):
+            if not isinstance(node, cst.Return) or model.function_of(node) is not hook:
+                continue
+            keys = [key for key in _keys(model, node.value) if key in _MAGIC]
+            if keys:
+                told = " and ".join(f'"{key}"' for key in keys)
+                yield model.problem(
+                    node,
+                    f"Lightning ignores {told} in what {name} returns (since 1.3): nothing of "
+                    "it is logged",
+                    suggestion="self.log(name, value) in the hook",
+                )
+
+
+def _keys(model: FileModel, node: cst.BaseExpression | None) -> Iterator[str]:
+    """The keys of the dictionary that an expression is, or that a name is bound to once."""
+    if isinstance(node, cst.Name):
+        bindings = model.bindings(node.value, node)
+        made = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
+        node = made if isinstance(made, cst.BaseExpression) else None
+    if isinstance(node, cst.Call):
+        name = model.name(node.func)
+        if name == "builtins.dict":
+            yield from (x.keyword.value for x in node.args if x.keyword is not None)
+        elif name == "collections.OrderedDict" and node.args:
+            yield from _keys(model, node.args[0].value)
+    elif isinstance(node, cst.Dict):
+        for element in node.elements:
+            key = model.literal(element.key) if isinstance(element, cst.DictElement) else None
+            if isinstance(key, str):
+                yield key
 
 
 def _hook_fix(model: FileModel, owner: Class, hook: Function) -> Fix | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import OnXla
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
+#: Arguments of Trainers that are built on it: ``trl.SFTConfig(logging_steps=1)``.
+_BUILT_ON = re.compile(
+    r"^trl\.(\w+\.)*[A-Z]\w*Config$|^(optimum\.tpu|sentence_transformers)\.(\w+\.)*\w*TrainingArguments$"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,11 +97,14 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     """Find ``TrainingArguments`` of programs for XLA devices with such settings."""
     if not model.is_xla:
         return
-    for call in model.calls(*_ARGUMENTS):
-        if model.on_xla(call.node) is not OnXla.YES:
+    for call in model.calls():
+        own = call.name in _ARGUMENTS
+        if not (own or _BUILT_ON.search(call.name or "")) or model.on_xla(call.node) is OnXla.NO:
+            continue
+        if own and model.on_xla(call.node) is not OnXla.YES:
             continue
         yield from _given(model, call)
-        if not call.has_star and _trains(call):
+        if own and not call.has_star and _trains(call):
             yield from _missing(model, call)
 
 

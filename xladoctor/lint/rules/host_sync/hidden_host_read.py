@@ -39,6 +39,8 @@ _DISTRIBUTIONS = frozenset(
         ),
     )
 )
+#: Read on the host for a flag of Accelerate's own (Accelerate 1.15, accelerator.py).
+_TRIGGER = "accelerate.Accelerator.check_trigger"
 
 
 @rule("XLA109")
@@ -47,9 +49,13 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
     for call in model.calls():
         name = _short(call.name or "")
         given = [*call.positional, *call.keywords.values()]
-        if not any(model.value(item).is_device_tensor for item in given):
+        known = model.effects.name(call)
+        if known is not None and known.dotted == _TRIGGER:
+            what = "check_trigger reduces a flag over all cores and"
+            instead = "check it once in a while, or at the end of the epoch"
+        elif not any(model.value(item).is_device_tensor for item in given):
             continue
-        if name in _READERS:
+        elif name in _READERS:
             what, instead = _READERS[name]
         elif name in _DISTRIBUTIONS and not call.has_star:
             checks = call.keywords.get("validate_args")

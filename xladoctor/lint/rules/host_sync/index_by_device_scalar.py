@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._exact import indices, made_by
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
     for node in model.nodes(cst.Subscript):
         if not model.value(node.value).is_device_tensor:
             continue
-        index = next((part for part in _indices(node) if _is_scalar(model, part)), None)
+        index = next((part for part in indices(node) if _is_scalar(model, part)), None)
         loop = costly_loop(model, node) if index is not None else None
         if index is None or loop is None:
             continue
@@ -36,15 +36,6 @@ def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
             suggestion="x.index_select(0, index.view(1)).squeeze(0) keeps the index on the device",
             related=[loop_place(model, loop), *why_on_device(model, model.value(node.value), loop)],
         )
-
-
-def _indices(node: cst.Subscript) -> Iterator[cst.BaseExpression]:
-    for element in node.slice:
-        if isinstance(element.slice, cst.Index):
-            yield element.slice.value
-        elif isinstance(element.slice, cst.Slice):
-            parts = (element.slice.lower, element.slice.upper)
-            yield from (part for part in parts if part is not None)
 
 
 def _is_scalar(model: FileModel, node: cst.BaseExpression) -> bool:

@@ -93,7 +93,7 @@ def _mixed(model: FileModel) -> Iterator[Problem]:
 
 def _factory(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     """The factory call that made what is moved: here, or in the function of the file it calls."""
-    call = made_by(model, node)
+    call = made_by(model, node) or _made_before(model, node)
     for _ in range(3):
         if call is None:
             return None
@@ -102,9 +102,25 @@ def _factory(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
             call = made_by(model, call.positional[0])
             continue
         if module == "torch" and name in _FACTORIES:
-            return None if "device" in call.keywords or call.has_star else call
+            place = call.keywords.get("device")
+            elsewhere = place is not None and model.literal(place) != "cpu"
+            return None if elsewhere or call.has_star else call
         call = _returned(model, call)
     return None
+
+
+def _made_before(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
+    """``noise = torch.randn(2)`` before ``noise = noise.to(device)``: the value knows who made it.
+
+    With anything done to it in between it is another tensor.
+    """
+    value = model.value(node)
+    made = value.origin if value.kind is Kind.CPU_TENSOR and isinstance(node, cst.Name) else None
+    if not isinstance(made, cst.Call) or not model.is_here(made):
+        return None
+    assert isinstance(node, cst.Name)
+    bound = any(binding.node is made for binding in model.bindings(node.value, node))
+    return model.call(made) if bound else None
 
 
 def _constant(model: FileModel, made: CallSite, name: str) -> bool:

@@ -6,23 +6,16 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
-from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.knowledge import LOADER_NAME
-from xladoctor.lint.model.values import UNKNOWN, element_of
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._reads import not_here
+from xladoctor.lint.rules._batches import moved_by_hand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
-
-#: What makes a tensor of data, unlike the other functions that make one.
-_OF_DATA = frozenset({"torch.from_numpy", "torch.as_tensor", "torch.tensor"})
 
 
 @rule("XLA603")
@@ -59,28 +52,16 @@ def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Proble
 
 def _over_anything(model: FileModel, loop: Loop) -> Iterator[Problem]:
     """A loop that fetches its batches itself, or from a loader that another file makes."""
-    unread = _is_unread_loader(model, loop)
-    for call in model.methods("to"):
-        receiver = model.value(call.receiver) if call.receiver is not None else UNKNOWN
-        moved = model.value(call.node)
-        if not moved.is_device_tensor or moved.origin is not call.node:
-            continue
-        from_loop = unread and _loop_around(model, call.node) is loop.node and receiver == UNKNOWN
-        if not from_loop and not _is_loaded(model, call.receiver):
-            continue
-        if model.hot_loop(call.node) is not loop or not_here(model, call.node):
-            continue
-        if model.throttled(call.node) or model.in_step_closure(call.node):
-            continue
+    move = moved_by_hand(model, loop)
+    if move is not None:
         yield _problem(
             model,
             loop,
-            call,
+            move,
             "make the batches in a Dataset, and go over pl.MpDeviceLoader(loader, device): it "
             "fetches and uploads the next ones in the background",
             None,
         )
-        return
 
 
 def _problem(
@@ -98,41 +79,6 @@ def _problem(
         related=[model.place(loop.node, note)],
         fix=fix,
     )
-
-
-def _is_unread_loader(model: FileModel, loop: Loop) -> bool:
-    """Whether a loop goes over a loader of another file, of a program without device loaders."""
-    if not isinstance(loop.node, cst.For):
-        return False
-    parts = [part for part in walk(loop.node.iter) if isinstance(part, cst.Name | cst.Attribute)]
-    named = any(
-        LOADER_NAME.search((dotted_text(part) or "").rpartition(".")[2])
-        and model.value(part).kind is Kind.UNKNOWN
-        for part in parts
-    )
-    return named and not any(_has_device_loader(other) for other in (model, *model.linked))
-
-
-def _has_device_loader(model: FileModel) -> bool:
-    known = model.library
-    loaders = known.returning(Returns.DEVICE_LOADER) | known.returning(Returns.PARALLEL_LOADER)
-    return any(model.calls(*loaders)) or any(model.methods("per_device_loader"))
-
-
-def _is_loaded(model: FileModel, node: cst.BaseExpression | None) -> bool:
-    """Whether a tensor of the host holds data: what a factory fills is XLA604's matter."""
-    if node is None:
-        return False
-    value = model.value(node)
-    if value.kind is Kind.CONTAINER:
-        value = element_of(value)
-    made = value.origin if value.kind is Kind.CPU_TENSOR else None
-    if not isinstance(made, cst.Call) or not model.is_here(made):
-        return False
-    name = model.name(made.func) or ""
-    returned = model.library.returns(name)
-    filled = returned is Returns.NEW_TENSOR and name not in _OF_DATA
-    return returned is Returns.LOADER or (not filled and model.hot_loop(made) is not None)
 
 
 def _moves(model: FileModel, loop: Loop, call: CallSite) -> bool:

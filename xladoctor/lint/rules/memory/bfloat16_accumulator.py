@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SETTING, SHELL, settings
+from xladoctor.lint.rules._environment import SETTING, SHELL, is_off, settings
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
 
 if TYPE_CHECKING:
@@ -52,17 +52,13 @@ def bfloat16_accumulator(model: FileModel) -> Iterator[Problem]:
 def _set_here(model: FileModel) -> Iterator[Place]:
     for node in model.nodes(*SETTING):
         for name, spot in settings(model, node):
-            if name == _VARIABLE and not model.guards(spot) and not _is_off(model, spot):
+            if name == _VARIABLE and not model.guards(spot) and not is_off(model, spot):
                 yield model.place(spot, "float32 becomes bfloat16")
     for number, line in model.shell:
         if line.strip().startswith("!"):
             continue  # a shell of its own, gone after the line
         if any(match["name"] == _VARIABLE for match in SHELL.finditer(line)):
             yield model.place_of_row(number, "float32 becomes bfloat16")
-
-
-def _is_off(model: FileModel, node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Assign) and model.literal(node.value) in ("0", "", "false")
 
 
 def _counts(model: FileModel, node: cst.BaseExpression) -> bool:

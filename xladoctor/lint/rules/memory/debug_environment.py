@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint import family
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SETTING, SHELL, settings
+from xladoctor.lint.rules._environment import SETTING, SHELL, is_off, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.file import Place
 
 _EAGER = "torch_xla.experimental.eager_mode"
-_OFF = ("", "0", "false", "False", 0, False, None)
 
 
 @functools.cache
@@ -46,7 +45,7 @@ def debug_environment(model: FileModel) -> Iterator[Problem]:
     known = _known(model)
     for node in model.nodes(*SETTING):
         for name, spot in settings(model, node):
-            if name in known and not _meant(model, spot) and not _is_off(model, spot):
+            if name in known and not _meant(model, spot) and not is_off(model, spot):
                 yield _problem(model, spot, name)
     for number, line in model.shell:
         for match in SHELL.finditer(line):
@@ -72,10 +71,12 @@ def _modes(model: FileModel, known: frozenset[str]) -> Iterator[Problem]:
     """Modes that are chosen in Python: ``torch.tpu.eager_mode = ...``, ``set_eager_mode(...)``."""
     for node in model.nodes(cst.Assign):
         assert isinstance(node, cst.Assign)
-        named = [model.name(item.target) for item in node.targets]
-        chosen = model.name(node.value)
-        turned = next((name for name in named if name in known), None)
-        name = chosen if chosen in known else turned if model.literal(node.value) is True else None
+        name = model.name(node.value)
+        if name not in known:
+            named = (model.name(item.target) for item in node.targets)
+            name = next((one for one in named if one in known), None)
+            if name is None or model.literal(node.value) is not True:
+                continue
         if name is not None and not _meant(model, node):
             yield _problem(model, node, name)
     for call in model.calls("torch.tpu.set_eager_mode"):
@@ -103,15 +104,6 @@ def _meant(model: FileModel, node: cst.CSTNode) -> bool:
     return bool(
         [guard for guard in model.guards(node) if "__name__" not in model.tree.text(guard.test)]
     )
-
-
-def _is_off(model: FileModel, node: cst.CSTNode) -> bool:
-    if isinstance(node, cst.Assign):
-        return model.literal(node.value) in _OFF
-    if isinstance(node, cst.Call):
-        value = model.call(node).argument(1, "value")
-        return value is not None and model.literal(value) in _OFF
-    return False
 
 
 def _compiled(model: FileModel) -> bool:

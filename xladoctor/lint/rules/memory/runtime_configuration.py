@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import is_main
 from xladoctor.lint.rules._environment import is_environ, key_of
 from xladoctor.lint.rules._exact import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _XM = "torch_xla.core.xla_model."
 _XR = "torch_xla.runtime."
@@ -104,14 +105,10 @@ def _before(model: FileModel, node: cst.CSTNode, calls: Iterable[CallSite]) -> C
         if call.function is not function or not in_order(model, call.node, node):
             continue
         if all(
-            (g.node, g.when) in conditions or _is_main(model, g) for g in model.guards(call.node)
+            (g.node, g.when) in conditions or is_main(model, g) for g in model.guards(call.node)
         ):
             return call
     return None
-
-
-def _is_main(model: FileModel, guard: Guard) -> bool:
-    return guard.when and "__name__" in model.tree.text(guard.test)
 
 
 def _too_late(model: FileModel, node: cst.CSTNode, start: CallSite, what: str) -> Problem:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._loaders import DATA_LOADER
@@ -49,7 +50,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         return
     collating = set(_collate_functions(model))
     for call in model.calls():
-        if call.has_star or _has_few_lengths(model, call):
+        if call.has_star or _has_few_lengths(model, call) or _for_float16(model, call):
             continue
         padding = call.keywords.get("padding")
         text = model.literal(padding) if padding is not None else None
@@ -83,6 +84,16 @@ def _has_few_lengths(model: FileModel, call: CallSite) -> bool:
     if values == [NotImplemented] and isinstance(multiple, cst.Name):
         values = [model.literal(node) for node in assigned(model, multiple)] or values
     return not all(value is None or (isinstance(value, int) and value <= _FINE) for value in values)
+
+
+def _for_float16(model: FileModel, call: CallSite) -> bool:
+    """``if training_args.fp16: DataCollatorWithPadding(...)``: a choice of GPUs, with scaling."""
+    return any(
+        guard.when
+        and isinstance(guard.test, cst.Name | cst.Attribute)
+        and "fp16" in words(model.tree.text(guard.test))
+        for guard in model.guards(call.node)
+    )
 
 
 def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:

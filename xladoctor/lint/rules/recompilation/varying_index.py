@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint import family
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._exact import around, indices
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
         counter = _counter(model, loop)
         if counter is None or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
             continue
-        if not loop.iterates.is_loader and not _ends_graph(model, loop):
+        together = model.members in (frozenset(), frozenset({family.TORCH_XLA}))
+        if together and not loop.iterates.is_loader and not _ends_graph(model, loop):
             continue  # all turns are one graph (accumulation of gradients): the same every time
         for node in walk(loop.node, into_functions=False):
             numbers = _constants(model, node)
@@ -61,9 +63,11 @@ def _constants(model: FileModel, node: cst.CSTNode) -> list[cst.BaseExpression]:
     Measured: indices, sizes and exponents. Factors and terms are inputs of the graph.
     """
     if isinstance(node, cst.Subscript) and _reads(model, node):
-        return list(_indices(node)) if _on_device(model, node.value) else []
+        return list(indices(node)) if _on_device(model, node.value) else []
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Power):
-        return [node.right] if _on_device(model, node.left) else []
+        # TorchTPU takes exponents as inputs (ops_torch_tpu.toml).
+        constant = not model.members or family.TORCH_XLA in model.members
+        return [node.right] if constant and _on_device(model, node.left) else []
     if not isinstance(node, cst.Call):
         return []
     call = model.call(node)
@@ -109,15 +113,6 @@ def _counter(model: FileModel, loop: Loop) -> str | None:
 def _reads(model: FileModel, node: cst.Subscript) -> bool:
     parent = model.parent(node)
     return not isinstance(parent, cst.AssignTarget | cst.AugAssign | cst.Del)
-
-
-def _indices(node: cst.Subscript) -> Iterator[cst.BaseExpression]:
-    for element in node.slice:
-        if isinstance(element.slice, cst.Index):
-            yield element.slice.value
-        elif isinstance(element.slice, cst.Slice):
-            parts = (element.slice.lower, element.slice.upper)
-            yield from (part for part in parts if part is not None)
 
 
 def _is_counter(model: FileModel, node: cst.BaseExpression, counter: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -11,6 +12,7 @@ from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._batches import moved_by_hand
 from xladoctor.lint.rules._protocol import (
     OPTIMIZER_STEP,
     compiles,
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 #: What a loop can go over without anything ending the graph between two iterations.
 _PASSIVE = frozenset({Kind.LOADER, Kind.CONTAINER, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER})
+#: Names of functions that may end the graph.
+_ENDS = re.compile(r"sync|mark|barrier|step|flush|callback", re.IGNORECASE)
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 
 
@@ -34,10 +38,20 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or model.frameworks or compiles(model):
         return
     for loop in model.loops:
-        if loop.implicit or loop.iterates.kind not in _PASSIVE:
+        by_hand = loop.iterates.kind is Kind.UNKNOWN and loop.kind is LoopKind.STEP
+        if loop.implicit or not (loop.iterates.kind in _PASSIVE or by_hand):
             continue
         calls = model.reached(loop.node)
         if any(model.effects.ends_graph(call) for call in calls) or not _uses_device(model, loop):
+            continue
+        if by_hand:
+            # What moves its batches itself does not get them from a device loader.
+            if (
+                moved_by_hand(model, loop)
+                and not _is_handed_in(model, loop)
+                and not _may_end_elsewhere(model, loop, calls)
+            ):
+                yield from _training(model, loop, calls)
             continue
         if _may_be_device_loader(model, loop) or not _known(loop.iterates):
             continue
@@ -154,6 +168,55 @@ def _ends(model: FileModel, loop: Loop) -> bool:
     if loop.iterates.kind not in _PASSIVE:
         return True
     return model.effects.ends(loop.node)
+
+
+def _may_end_elsewhere(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> bool:
+    """Whether something that nobody has read is given the optimizer, or ends steps by its name."""
+    for call in calls:
+        last = (
+            (call.name or "").rpartition(".")[2] or call.method or model.tree.text(call.node.func)
+        )
+        if call.target is None and _ENDS.search(last) and not _is_torchs(call):
+            return True
+        given = [argument.value for argument in call.node.args]
+        read = call.target is not None or (call.name or "").startswith(("torch.", "torch_xla."))
+        if not read and any(model.value(node).kind is Kind.OPTIMIZER for node in given):
+            return True
+    return _ended_outside(model, loop)
+
+
+def _is_handed_in(model: FileModel, loop: Loop) -> bool:
+    """Whether a caller that nobody has read gives what the loop goes over."""
+    if not isinstance(loop.node, cst.For):
+        return False
+    sources = {
+        model.tree.text(part).strip(): part for part in walk(loop.node.iter) if _is_name(part)
+    }
+    for node in model.nodes(cst.Assign):
+        if any(model.tree.text(target.target).strip() in sources for target in node.targets):
+            sources.update({f"={part}": part for part in walk(node.value) if _is_name(part)})
+    return any(
+        binding.kind == "param" and _is_uncalled(model, part)
+        for part in sources.values()
+        if isinstance(part, cst.Name)
+        for binding in model.bindings(part.value, part)
+    )
+
+
+def _is_name(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Name | cst.Attribute)
+
+
+def _is_uncalled(model: FileModel, node: cst.CSTNode) -> bool:
+    function = model.function_of(node)
+    return function is not None and not model.callers(function)
+
+
+def _is_torchs(call: CallSite) -> bool:
+    """``optimizer.step()``, ``scheduler.step()`` and torch's own functions end nothing."""
+    return call.method == "step" or (call.name or "").startswith(
+        ("torch.", "torch_xla.", "builtins.")
+    )
 
 
 def _known(value: Value) -> bool:

@@ -1,0 +1,238 @@
+"""Where what a loop works on comes from: its batch, or what it fetches itself in each round."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.library import Returns
+from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.knowledge import LOADER_NAME, MOVER
+from xladoctor.lint.model.values import element_of, origin
+from xladoctor.lint.rules._reads import not_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Loop
+
+#: Functions of other files that fetch a batch, by their names.
+_FETCHES = re.compile(
+    r"(^|_)(batch(es)?|fetch|minibatch|next_(data|item|sample))(_|$)", re.IGNORECASE
+)
+#: Kinds of value that may still be on the host.
+_ON_HOST = frozenset({Kind.UNKNOWN, Kind.CPU_TENSOR, Kind.ARRAY, Kind.CONTAINER})
+
+
+#: What makes a tensor of data, unlike the other functions that make one.
+_OF_DATA = frozenset({"torch.from_numpy", "torch.as_tensor", "torch.tensor"})
+
+
+def moved_by_hand(model: FileModel, loop: Loop) -> CallSite | None:
+    """The first call in a loop that moves what was fetched on the host to the device.
+
+    Args:
+        model: The file.
+        loop: A loop that does not go over a loader whose making is known.
+    """
+    batches = Batches(model, loop, fed=_is_fed(model, loop))
+    for call in _moves_anything(model):
+        moved, source = model.value(call.node), _source(call)
+        if source is None or not moved.holds_device_tensor or origin(moved) is not call.node:
+            continue
+        if model.hot_loop(call.node) is not loop or not_here(model, call.node):
+            continue
+        if model.throttled(call.node) or model.in_step_closure(call.node):
+            continue
+        if _is_loaded(model, source) or batches.holds(source):
+            return _in_loop(model, loop, call)
+    return None
+
+
+def _moves_anything(model: FileModel) -> Iterator[CallSite]:
+    """``x.to(device)`` and ``move_to_device(batch, device)``, in the order of the file."""
+    for call in model.calls():
+        named = (call.name or "").rpartition(".")[2] or call.method or ""
+        if call.target is None and (call.method == "to" or MOVER.search(named)):
+            yield call
+
+
+def _source(call: CallSite) -> cst.BaseExpression | None:
+    """What a call moves."""
+    return call.receiver if call.method == "to" and call.name is None else call.argument(0)
+
+
+def _in_loop(model: FileModel, loop: Loop, move: CallSite) -> CallSite:
+    """Where a person changes it: the loop's call of a helper that does nothing but move."""
+    function = move.function
+    if function is None or function is loop.function or not MOVER.search(function.name):
+        return move
+    calls = (
+        call
+        for call in model.callers(function)
+        if call.function is not function and model.hot_loop(call.node) is loop
+    )
+    return next(calls, move)
+
+
+def _is_fed(model: FileModel, loop: Loop) -> bool:
+    """Whether a loop may get its batches from the host: no device loader is anywhere near.
+
+    It goes over a loader of another file, or takes steps on what it fetches itself.
+    """
+    if any(_has_device_loader(other) for other in (model, *model.linked)):
+        return False
+    if not isinstance(loop.node, cst.For) or loop.kind is LoopKind.STEP:
+        return loop.iterates.kind not in {Kind.DEVICE_LOADER, Kind.DEVICE_TENSOR}
+    parts = [part for part in walk(loop.node.iter) if isinstance(part, cst.Name | cst.Attribute)]
+    return any(
+        LOADER_NAME.search((dotted_text(part) or "").rpartition(".")[2])
+        and model.value(part).kind is Kind.UNKNOWN
+        for part in parts
+    )
+
+
+def _has_device_loader(model: FileModel) -> bool:
+    known = model.library
+    loaders = known.returning(Returns.DEVICE_LOADER) | known.returning(Returns.PARALLEL_LOADER)
+    return any(model.calls(*loaders)) or any(model.methods("per_device_loader"))
+
+
+def _is_loaded(model: FileModel, node: cst.BaseExpression | None) -> bool:
+    """Whether a tensor of the host holds data: what a factory fills is XLA604's matter."""
+    if node is None:
+        return False
+    value = model.value(node)
+    if value.kind is Kind.CONTAINER:
+        value = element_of(value)
+    made = value.origin if value.kind is Kind.CPU_TENSOR else None
+    if not isinstance(made, cst.Call) or not model.is_here(made):
+        return False
+    name = model.name(made.func) or ""
+    returned = model.library.returns(name)
+    filled = returned is Returns.NEW_TENSOR and name not in _OF_DATA
+    return returned is Returns.LOADER or (not filled and model.hot_loop(made) is not None)
+
+
+class Batches:
+    """Answers for one loop.
+
+    Args:
+        model: The file.
+        loop: The loop; it goes over nothing that puts its batches on the device.
+        fed: Whether what the loop goes over is fetched on the host, as far as anybody can know.
+    """
+
+    def __init__(self, model: FileModel, loop: Loop, *, fed: bool) -> None:
+        self._model = model
+        self._loop = loop
+        self._fed = fed
+        self._asked: set[cst.CSTNode] = set()
+
+    def holds(self, node: cst.BaseExpression) -> bool:
+        """Whether an expression is the batch, a part of it, or made of one."""
+        self._asked = set()
+        value = self._model.value(node)
+        moved = value.made_of_device or any(road.is_device_tensor for road in value.roads)
+        return value.kind in _ON_HOST and not moved and self._is_of(node)
+
+    def _is_of(self, node: cst.BaseExpression) -> bool:
+        if node in self._asked:
+            return False
+        self._asked.add(node)
+        if isinstance(node, cst.Call):
+            return self._call(self._model.call(node))
+        if isinstance(node, cst.Subscript | cst.Attribute):
+            return self._is_of(node.value)
+        if isinstance(node, cst.Name):
+            if self._model.value(node).kind is Kind.NUMBER:
+                return False
+            return any(self._is_of(source) for source in self._sources(node)) or (
+                self._fed and self._is_target(node)
+            )
+        if isinstance(node, cst.Dict | cst.List | cst.Tuple):
+            return any(self._is_of(element.value) for element in node.elements)
+        if isinstance(node, cst.DictComp):
+            return self._is_of(node.value)
+        if isinstance(node, cst.ListComp | cst.GeneratorExp):
+            return self._is_of(node.elt)
+        return False
+
+    def _call(self, call: CallSite) -> bool:
+        if call.name == "builtins.next" or call.method in {"__next__", "next"}:
+            source = call.receiver if call.name is None else call.argument(0, "iterator")
+            kind = self._model.value(source).kind if source is not None else Kind.UNKNOWN
+            return self._fed and kind is not Kind.DEVICE_LOADER
+        if call.name is None and call.receiver is not None and self._is_of(call.receiver):
+            return True
+        if call.target is not None:
+            return False  # what it gives back says where it is from
+        last = (call.name or "").rpartition(".")[2] or call.method or _plain(call.node.func)
+        if _FETCHES.search(last) and not (call.name or "").startswith(("torch", "builtins.")):
+            return self._fed
+        handed = call.name is not None and call.name.startswith(("torch.", "builtins."))
+        return handed and any(self._is_of(argument.value) for argument in call.node.args)
+
+    def _is_target(self, node: cst.Name) -> bool:
+        return any(
+            self._loop.node in self._for_around(binding.node)
+            for binding in self._model.bindings(node.value, node)
+            if binding.kind == "other"
+        )
+
+    def _for_around(self, target: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """The loop whose target a name is a part of."""
+        child = target
+        for parent in self._model.tree.ancestors(target):
+            if isinstance(parent, cst.For | cst.CompFor):
+                if child is parent.target:
+                    yield parent
+                return
+            if not isinstance(parent, cst.Tuple | cst.List | cst.Element | cst.StarredElement):
+                return
+            child = parent
+
+    def _sources(self, node: cst.Name) -> Iterator[cst.BaseExpression]:
+        """What a name is bound to within the loop."""
+        for binding in self._model.bindings(node.value, node):
+            at = binding.node
+            if binding.kind == "assign" and isinstance(at, cst.BaseExpression):
+                if self._model.hot_loop(at) is self._loop:
+                    yield at
+            elif binding.kind == "other":
+                yield from self._unpacked(at)
+            elif binding.kind == "param":
+                yield from self._given(node)
+
+    def _unpacked(self, target: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+        """``x, y = batch``, ``for k, v in batch.items()``."""
+        for parent in self._model.tree.ancestors(target):
+            if isinstance(parent, cst.Assign):
+                if self._model.hot_loop(parent.value) is self._loop:
+                    yield parent.value
+                return
+            if isinstance(parent, cst.For | cst.CompFor):
+                if parent is not self._loop.node:
+                    yield parent.iter
+                return
+            if isinstance(parent, cst.BaseStatement):
+                return
+
+    def _given(self, node: cst.Name) -> Iterator[cst.BaseExpression]:
+        """What the callers give for a parameter."""
+        function = self._model.function_of(node)
+        if function is None or node.value not in function.parameters:
+            return
+        bound = function.owner is not None and not function.is_static
+        index = function.parameters.index(node.value) - int(bound)
+        for call in self._model.callers(function):
+            given = call.argument(index, node.value)
+            if given is not None:
+                yield given
+
+
+def _plain(func: cst.BaseExpression) -> str:
+    return func.value if isinstance(func, cst.Name) else ""

@@ -1,0 +1,151 @@
+"""XLA320: an evaluation loop that keeps what only a backward pass needs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
+from xladoctor.lint.model.devices import words
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+
+#: What turns gradients off, as a context, a decorator or a call.
+_OFF = (
+    *("torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled", "torch.enable_grad"),
+    *(f"torch.autograd.{name}" for name in ("no_grad", "inference_mode", "set_grad_enabled")),
+    *(f"torch.autograd.grad_mode.{name}" for name in ("no_grad", "inference_mode")),
+)
+#: Names of contexts of other files that may turn them off.
+_MAY_BE_OFF = re.compile(r"grad|infer|eval|ctx|context|freeze|test", re.IGNORECASE)
+_EVALUATES = frozenset({"eval", "evaluate", "evaluation", "val", "valid", "validate", "validation",
+                        "test", "predict", "inference", "infer"})  # fmt: skip
+_TRAINS = frozenset({"backward", "zero_grad", "manual_backward", "requires_grad_", "no_sync"})
+_DEPTH = 4
+
+
+@rule("XLA320")
+def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
+    """Find evaluation loops after ``model.eval()`` with nothing around that turns gradients off."""
+    if not model.is_xla or model.frameworks & {"lightning", "transformers"}:
+        return
+    if _are_off_everywhere(model):
+        return
+    for loop in model.loops:
+        if loop.kind is not LoopKind.EVAL or loop.implicit or isinstance(loop.node, cst.CompFor):
+            continue
+        ready, run = _made_ready(model, loop), _run(model, loop)
+        if ready is None or run is None or model.on_xla(loop.node) is OnXla.NO:
+            continue
+        if _trains(model, loop) or _is_off(model, loop):
+            continue
+        yield model.problem(
+            loop.node,
+            "evaluates with gradients on: while the result is alive, each activation that a "
+            "backward pass would need is an output of the graph, written to memory for nothing",
+            suggestion="with torch.no_grad(): around the loop, or @torch.no_grad() over the "
+            "function",
+            related=[
+                model.place(run.node, "the model, run with gradients"),
+                model.place(ready.node, "only turns dropout and the like off"),
+            ],
+        )
+
+
+def _are_off_everywhere(model: FileModel) -> bool:
+    """``torch.set_grad_enabled(False)`` at the top of a file."""
+    names = [name for name in _OFF if name.endswith("set_grad_enabled")]
+    return any(
+        _home(other, node) is None
+        for other in _files(model)
+        for name in names
+        for node in other.named.get(name, ())
+    )
+
+
+def _files(model: FileModel) -> Iterator[FileModel]:
+    yield model
+    yield from model.linked
+
+
+def _mentions(model: FileModel) -> Iterator[cst.BaseExpression]:
+    for name in _OFF:
+        yield from model.named.get(name, ())
+
+
+def _home(model: FileModel, node: cst.CSTNode) -> cst.FunctionDef | None:
+    """The function that a mention stands in, or that it decorates."""
+    parents = model.tree.ancestors(node)
+    return next((parent for parent in parents if isinstance(parent, cst.FunctionDef)), None)
+
+
+def _made_ready(model: FileModel, loop: Loop) -> CallSite | None:
+    """``model.eval()`` before the loop, in its function, with no ``train()`` in between.
+
+    Or in a caller of a function whose name says that it evaluates.
+    """
+    before = [
+        call
+        for call in model.methods("train", "eval")
+        if call.function is loop.function and in_order(model, call.node, loop.node)
+    ]
+    if before or loop.function is None or not words(loop.function.name) & _EVALUATES:
+        return before[-1] if before and before[-1].method == "eval" else None
+    homes = {call.function for call in model.callers(loop.function)}
+    return next((call for call in model.methods("eval") if call.function in homes), None)
+
+
+def _run(model: FileModel, loop: Loop) -> CallSite | None:
+    """The first call in the loop that surely runs a model on the device."""
+    for call in model.reached(loop.node):
+        on_device = model.value(call.node).holds_device_tensor
+        if on_device and model.value(call.node.func).kind is Kind.MODEL:
+            return call
+    return None
+
+
+def _trains(model: FileModel, loop: Loop) -> bool:
+    return any(
+        call.method in _TRAINS or call.name == OPTIMIZER_STEP for call in model.reached(loop.node)
+    )
+
+
+def _is_off(model: FileModel, loop: Loop) -> bool:
+    """Whether anything in reach turns gradients off, or may do so."""
+    homes = {_home(other, node) for other in _files(model) for node in _mentions(other)}
+    functions = [*_around(model, loop.function, _DEPTH)]
+    functions += [x.target for x in model.reached(loop.node) if isinstance(x.target, Function)]
+    if any((None if function is None else function.node) in homes for function in functions):
+        return True
+    around = [*model.tree.ancestors(loop.node), *walk(loop.node)]
+    contexts = (item for node in around if isinstance(node, cst.With) for item in node.items)
+    return _is_frozen(model) or any(
+        _MAY_BE_OFF.search(model.tree.text(item.item)) for item in contexts
+    )
+
+
+def _is_frozen(model: FileModel) -> bool:
+    """``model.requires_grad_(False)``: no parameter asks for a gradient."""
+    return any(
+        (given := call.argument(0, "requires_grad")) is not None and model.literal(given) is False
+        for call in model.methods("requires_grad_")
+    )
+
+
+def _around(model: FileModel, function: Function | None, depth: int) -> Iterator[Function | None]:
+    """A function, those around it, and those that call it; None is the module."""
+    yield function
+    if function is None or depth == 0:
+        return
+    if function.outer is not None:
+        yield from _around(model, function.outer, depth)
+    for call in model.callers(function):
+        yield from _around(model, call.function, depth - 1)
