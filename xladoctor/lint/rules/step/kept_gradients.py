@@ -1,4 +1,4 @@
-"""XLA320: gradients that no step sets back to zero."""
+"""XLA326: gradients that no step sets back to zero."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLEARS = re.compile(
 )
 
 
-@rule("XLA320")
+@rule("XLA326")
 def kept_gradients(model: FileModel) -> Iterator[Problem]:
     """Find step loops with a backward pass and an optimizer step, and nothing that clears."""
     if not model.is_xla or model.frameworks:
