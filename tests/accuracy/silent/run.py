@@ -48,7 +48,8 @@ def main() -> int:
             if given.again or by not in _known(read_measured(), name):
                 result = _ASK[by](path_of(name), case)
                 print(f"{name}: {by}: {document.in_short(result)}", flush=True)
-                _keep(name, by, result)
+                if "internal error" not in str(result):  # of ours: no result of the program
+                    _keep(name, by, result)
     measured = read_measured()
     if given.write:
         PAGE.write_text(document.page(table, measured, marked), encoding="utf-8")
