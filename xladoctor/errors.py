@@ -29,7 +29,15 @@ class SourceError(XladoctorError):
 
 
 class StorageError(SourceError):
-    """A storage (a bucket, a shared folder) refuses, throttles or does not answer."""
+    """A storage (a bucket, a shared folder) refuses, throttles or does not answer.
+
+    Attributes:
+        passing: Whether another try, later, may well succeed.
+    """
+
+    def __init__(self, message: str, *, passing: bool = False) -> None:
+        super().__init__(message)
+        self.passing = passing
 
 
 class CatalogueError(XladoctorError):

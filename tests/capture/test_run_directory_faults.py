@@ -52,7 +52,7 @@ def test_the_commands_own_exit_code_survives(capfd, harm, code):
 
 
 def test_whatever_breaks_after_the_command_has_ended(capfd, monkeypatch):
-    monkeypatch.setattr(command, "_show", lambda *_: 1 / 0)
+    monkeypatch.setattr(command, "_show", lambda *_, **__: 1 / 0)
     assert profiled("raise SystemExit(7)") == 7
     assert "internal error: ZeroDivisionError" in capfd.readouterr().err
     assert profiled("", "--force") == 2

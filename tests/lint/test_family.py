@@ -100,6 +100,8 @@ def members(text):
             'import torch\nimport torch_xla\nx = torch.ones(2).to("tpu")\n',
             {"torch_xla", "torch_tpu"},
         ),
+        ('import torch\nimport torch_xla\nfrom mine import f\nf(device="tpu")\n', {"torch_xla"}),
+        ('import torch\nfrom mine import f\nf(device="tpu")\n', {"torch_tpu"}),
         # A setting beside torch_xla chooses torch_xla's TPU.
         ('import torch\nimport torch_xla\ndevice = "tpu"\n', {"torch_xla"}),
     ],
@@ -264,3 +266,21 @@ def test_a_moved_sample_needs_nothing_of_torch_xla(path):
 
 def test_three_samples_were_moved():
     assert len(SAMPLES) == 3
+
+
+def test_switches_for_faults_are_those_of_the_device():
+    text = """
+        import os
+        import torch
+        import torch_tpu._internal.execution_mode as em
+
+        os.environ["TORCH_TPU_ENABLE_DEBUG_CHECKS"] = "1"
+        os.environ["XLA_IR_DEBUG"] = "1"
+        em.enable_cpu_fallback = True
+        torch.tpu.eager_mode = torch.tpu.EagerMode.DEFER_AND_FUSE
+        torch.tpu.eager_mode = torch.tpu.EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING
+        if os.environ.get("DEBUG"):
+            os.environ["TORCH_TPU_LAUNCH_BLOCKING"] = "1"
+    """
+    rows = [item.locations[0].row for item in linted(text) if item.code == "XLA714"]
+    assert rows == [6, 8, 10]

@@ -317,7 +317,7 @@ def test_packages_that_the_library_answers_are_not_modelled(lint):
 
 @pytest.mark.parametrize("shown", ["", "            self.board.show(loss)\n"])
 def test_a_time_is_taken_around_a_step_in_another_file(lint, shown):
-    """What may read comes after the work as they run: lines of other files say nothing of that."""
+    """Lines of other files say nothing of what comes first."""
     base = """
         import torch_xla
 

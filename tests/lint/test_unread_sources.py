@@ -8,6 +8,9 @@ from __future__ import annotations
 import pytest
 from rule_helpers import found, marks
 
+from xladoctor.lint import engine
+from xladoctor.lint.sources import Source
+
 HEAD = """\
 import torch
 import torch.nn as nn
@@ -150,6 +153,7 @@ def run(net, loader, opt):
         noise = noise.to(device)  # !XLA604
         times = torch.randint(0, 1000, (8,))
         times = times.to(device)  # !XLA604
+        zeros = torch.zeros(8, device="cpu").to(device)  # !XLA604
         net(batch + noise, times).mean().backward()
         opt.step()
 """,
@@ -443,3 +447,11 @@ def test_the_fault_is_found_where_a_person_changes_it(name):
 def test_what_looks_alike_is_not_told(name):
     code, program = HEALTHY[name]
     assert code not in {other for _, other in found(HEAD + program)}
+
+
+def test_a_factory_that_names_its_device_is_not_rewritten():
+    program = HEAD + BATCHES["noise that is moved in a line of its own"]
+    result = engine.lint(Source("train.py", program))
+    fixes = [item.fix for item in result.findings if item.code == "XLA604"]
+    assert len(fixes) == 3
+    assert not any(fixes)

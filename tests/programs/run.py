@@ -139,7 +139,9 @@ def _read_again(row: Program, folder: Path, results: dict[str, Any]) -> dict[str
     words = [sys.executable, "-m", "xladoctor", "report", str(folder / "run")]
     words += ["--output-format", "json", "--output-file", str(folder / "report.json")]
     _process(words, ROOT, dict(os.environ))
-    cores = {**results[row.name]["cores"], **_reported(folder)}
+    manifest = json.loads((folder / "run" / "manifest.json").read_text())
+    ended = {"code": manifest.get("exit_code", results[row.name]["cores"]["code"])}
+    cores = {**results[row.name]["cores"], **ended, **_reported(folder)}
     result = {**results[row.name], "cores": cores}
     RESULTS.write_text(json.dumps({**_read(RESULTS), row.name: result}, indent=1))
     return {row.name: result}

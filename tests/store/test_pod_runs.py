@@ -15,7 +15,9 @@ from xladoctor import diagnosis
 from xladoctor.cli.app import main
 from xladoctor.errors import MissingExtra, SourceError, StorageError, UsageError
 from xladoctor.store import runs
+from xladoctor.store.launchers import Identity
 from xladoctor.store.locations import located
+from xladoctor.store.upload import Uploader
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -284,6 +286,8 @@ def test_addresses():
         located("ftp://host/run")
     with pytest.raises(UsageError, match="name a folder in it"):
         located("s3://")
+    with pytest.raises(UsageError, match="file:///shared/run"):
+        located("file://shared/run")
     assert located("file:///shared/run").url == "/shared/run"
 
 
@@ -300,3 +304,36 @@ def test_no_secret_is_in_what_was_written(bucket, tmp_path):
         data = place.read(name)
         assert b"the-key-of-the-test" not in data
         assert b"the-secret-of-the-test" not in data
+
+
+def test_recording_does_not_wait_for_a_storage_that_does_not_answer(monkeypatch, tmp_path):
+    pytest.importorskip("fsspec")
+    written = []
+
+    class Comes(_Refusing):
+        def pipe_file(self, path, data):
+            if self.error is not None:
+                raise self.error
+            written.append(path)
+
+    storage = Comes(TimeoutError())
+    monkeypatch.setattr("xladoctor.store.locations._filesystem", lambda _: storage)
+    monkeypatch.setattr("xladoctor.store.locations._WAITS", ())
+    uploader = Uploader(
+        host_run().write(tmp_path / "run"), located("s3://bucket/run"),
+        Identity("job", "0", 1, None, None, None, "node"), started=START, pid=1, version="0",
+        every=60.0, clock=lambda: START,
+    )  # fmt: skip
+    uploader.start()
+    assert "did not answer in time" in uploader.problem
+    storage.error = None
+    assert uploader.finish() is None
+    assert any(path.endswith("events.00000.jsonl") for path in written)
+    storage.error = PermissionError()
+    refused = Uploader(
+        tmp_path / "run", located("s3://bucket/run"),
+        Identity("job", "0", 1, None, None, None, "node"),
+        started=START, pid=2, version="0", every=60.0, clock=lambda: START,
+    )  # fmt: skip
+    with pytest.raises(StorageError, match="access is refused"):
+        refused.start()

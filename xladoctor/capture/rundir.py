@@ -280,16 +280,17 @@ def is_running(pid: int) -> bool:
 
 def rows(folder: Path) -> Iterator[dict[str, Any]]:
     """The rows of one process, in order; what is cut or not an object is left out."""
-    try:
-        for line in files.lines(folder / "events.jsonl"):
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(row, dict):
-                yield row
-    except OSError:
-        return
+    for file in (folder / "events.jsonl", *sorted(folder.glob("events.*[0-9].jsonl"))):
+        try:
+            for line in files.lines(file):
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(row, dict):
+                    yield row
+        except OSError:
+            continue
 
 
 def not_started(path: Path) -> list[str]:

@@ -76,6 +76,12 @@ class Shared:
         name = rundir.default_directory(words, now).name
         self.local = rundir.RUNS / f"{name}-host-{self._who.label}-{os.getpid()}"
 
+    @property
+    def first(self) -> bool:
+        """Whether this is the first host, or nothing numbers them: one report is enough."""
+        numbers = self._who.label.replace("-", ".").split(".")
+        return self._who.launcher is None or not any(part.strip("0") for part in numbers)
+
     def begin(self, run_dir: Path) -> None:
         """Write the first of it, so that an address that refuses is known before the command runs.
 
@@ -98,6 +104,8 @@ class Shared:
             who += f" of {self._who.hosts}"
         by = f", as {self._who.launcher} says" if self._who.launcher else ""
         self._say(f"{who}{by}; its part goes to {self._location.url}")
+        if self._uploader.problem is not None:
+            self._say(f"{self._uploader.problem}; it is tried again while the command runs")
 
     def end(self) -> None:
         """Copy what is left, and compact this host's own part where that can be done."""

@@ -29,6 +29,7 @@ from xladoctor.cli.tpu import Tpu, ask, chosen, tpu_options
 from xladoctor.errors import UsageError, XladoctorError
 from xladoctor.page import with_page
 from xladoctor.report import FORMATS, render
+from xladoctor.store.bound import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -123,6 +124,11 @@ Examples:
     "--check", "every_check", is_flag=True,
     help="Also look for silent wrong results where it costs more: norms of clips, all indices.",
 )  # fmt: skip
+@click.option(
+    "--max-size", type=Size(), metavar="BYTES",
+    help="Keep the run directory below this size (500MiB, 2GB): rows of earlier steps are added "
+    "up. For runs of days that start many processes or compile without end.",
+)  # fmt: skip
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def profile(ctx: click.Context, /, **options: Any) -> None:
@@ -160,6 +166,7 @@ def _profile(
     hang_timeout: float | None,
     detail: str,
     every_check: bool,
+    max_size: int | None,
 ) -> int:
     limits = gating.read_budget(budget) if budget is not None else gating.Gates()
     limits = limits.override(
@@ -187,7 +194,7 @@ def _profile(
         output = shared.local
     run_dir, code = record(
         words, simulate_cores, output, force, hang_timeout, detail, console,
-        begun=shared.begin if shared is not None else None, check=every_check,
+        begun=shared.begin if shared is not None else None, max_size=max_size, check=every_check,
     )  # fmt: skip
     refused = rundir.refused(run_dir)
     if refused is not None:
@@ -203,8 +210,9 @@ def _profile(
         console.print(f"xladoctor: the command {how}", soft_wrap=True)
     try:
         verdict = _show(
-            run_dir, words, own, limits, wanted, output_format, output_file, html, trace, console
-        )
+            run_dir, words, own, limits, wanted, output_format, output_file, html, trace, console,
+            quiet=shared is not None and not shared.first,
+        )  # fmt: skip
     except Exception as error:  # noqa: BLE001  (whatever it is, the command has ended)
         # How the command ended is what its caller has to know first.
         failed = boundary.told(error)
@@ -291,6 +299,7 @@ def record(
     time_limit: float | None = None,
     while_running: Callable[[], None] | None = None,
     begun: Callable[[Path], None] | None = None,
+    max_size: int | None = None,
     *,
     check: bool = False,
 ) -> tuple[Path, int]:
@@ -298,8 +307,8 @@ def record(
 
     What the program prints passes through, or goes to the file ``printed``; then nothing is said of
     the run, and ``while_running`` is called now and then. ``begun`` is called with the run
-    directory before the command starts. ``time_limit``: see :func:`launch.run`; ``check``: see
-    :func:`launch.environment`.
+    directory before the command starts. ``max_size``: bytes of the run directory. ``time_limit``:
+    see :func:`launch.run`; ``check``: see :func:`launch.environment`.
     """
     now = time.time()
     shown = output if output is not None else rundir.default_directory(words, now)
@@ -319,6 +328,7 @@ def record(
     shared = while_running is not None if printed is not None else sys.stdout.isatty()
     progress = Progress(console, run_dir, shared=shared)
 
+    bound = Bound(run_dir, max_size) if max_size is not None else None
     endings = Endings(run_dir, lambda words: console.print(words, soft_wrap=True, markup=False))
 
     def now_and_then() -> None:
@@ -329,6 +339,9 @@ def record(
                 endings.look()
         if while_running is not None:
             while_running()
+        if bound is not None:
+            with contextlib.suppress(OSError):
+                bound.look(time.monotonic())
 
     def at_end() -> None:
         with contextlib.suppress(OSError):
@@ -344,6 +357,8 @@ def record(
             scratch=scratch,
             check=check,
         )
+        if bound is not None:
+            environ |= bound.environment
         try:
             code = launch.run(
                 words,
@@ -398,10 +413,12 @@ def _show(
     html: Path | None,
     trace: Path | None,
     console: Console,
+    *,
+    quiet: bool = False,
 ) -> int:
     """Report on the run; returns 1 if a limit was broken, else 0.
 
-    ``code`` is the command's own exit code.
+    ``code`` is the command's own exit code. ``quiet``: nothing is printed that was not asked for.
 
     Raises:
         XladoctorError: Nothing was recorded, or the report cannot be written.
@@ -426,7 +443,8 @@ def _show(
     if html is not None or output_format == "html":
         report = with_page(report, read)
     width, color = terminal_options(output_file)
-    write(render(report, output_format, width=width, color=color), output_file)
+    if output_file is not None or not quiet:
+        write(render(report, output_format, width=width, color=color), output_file)
     if output_file is not None:
         console.print(f"xladoctor: the report is in {output_file}", soft_wrap=True)
     if html is not None:
@@ -436,7 +454,8 @@ def _show(
         write_trace(report, trace)
         where = "open it in ui.perfetto.dev"
         console.print(f"xladoctor: the trace is {trace}: {where}", soft_wrap=True)
-    _say_next(run_dir, html, console)
+    if not quiet:
+        _say_next(run_dir, html, console)
     return _judge(limits, report)
 
 

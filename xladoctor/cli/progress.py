@@ -27,7 +27,7 @@ class Tail:
 
     def look(self) -> None:
         """Take in what has been written since the last look."""
-        for path in self._run_dir.glob("p*/events.jsonl"):
+        for path in self._run_dir.glob("p*/events*.jsonl"):
             if not path.is_file():
                 continue
             try:

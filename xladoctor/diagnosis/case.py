@@ -97,7 +97,7 @@ class RunFacts(JoinedRuns):
         """What lies where in a program that is one program for all devices; None in any other."""
         return sharding_of(self)
 
-    @property
+    @functools.cached_property
     def step_count(self) -> int:
         """The largest number of steps over the cores."""
         return max(self.steps_by_core.values(), default=0)

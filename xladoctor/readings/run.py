@@ -32,8 +32,10 @@ def is_run(path: Path) -> bool:
 
 
 def event_files(folder: Path) -> list[Path]:
-    """The record of a process: one file, or the segments in which it was copied elsewhere."""
-    return sorted(folder.glob("events.*[0-9].jsonl")) or [folder / "events.jsonl"]
+    """The record of a process: one file, or that and the segments in which it goes on."""
+    segments = sorted(folder.glob("events.*[0-9].jsonl"))
+    first = folder / "events.jsonl"
+    return [first, *segments] if first.is_file() or not segments else segments
 
 
 def read_run(path: Path) -> tables.Run:

@@ -51,6 +51,8 @@ _PART_MARKS = {
 }
 #: Rows of the compilation table; the rest is summed up in a line.
 _COMPILATIONS = 12
+#: The same in a report of so many cores that it is about how these differ.
+_FEW_COMPILATIONS = 4
 #: Cores up to which each has a row; of more there is one for those that did the same.
 _CORES = 16
 #: Rows of groups of cores.
@@ -219,7 +221,8 @@ def _compilations(report: Report, width: int) -> Group:
     table.add_column("ended by", overflow="fold", max_width=16)
     table.add_column("line", overflow="fold", max_width=max(18, width // 4))
     table.add_column("why it was new", overflow="fold", ratio=1)
-    shown, rest = _choose(report.compilations)
+    most = _COMPILATIONS if len(report.cores) <= _CORES else _FEW_COMPILATIONS
+    shown, rest = _choose(report.compilations, most)
     for item in shown:
         table.add_row(
             "-" if item.step is None else str(item.step),
@@ -236,13 +239,13 @@ def _compilations(report: Report, width: int) -> Group:
     return Group(*parts)
 
 
-def _choose(items: tuple[Compilation, ...]) -> tuple[list[Compilation], int]:
+def _choose(items: tuple[Compilation, ...], most: int) -> tuple[list[Compilation], int]:
     """The compilations worth a row: those after warm-up before the others, in their order."""
-    if len(items) <= _COMPILATIONS:
+    if len(items) <= most:
         return list(items), 0
-    ranked = sorted(items, key=lambda i: (not i.after_warmup, -(i.seconds or 0.0)))[:_COMPILATIONS]
+    ranked = sorted(items, key=lambda i: (not i.after_warmup, -(i.seconds or 0.0)))[:most]
     chosen = {id(item) for item in ranked}
-    return [item for item in items if id(item) in chosen], len(items) - _COMPILATIONS
+    return [item for item in items if id(item) in chosen], len(items) - most
 
 
 def _alike(report: Report) -> Group:

@@ -120,6 +120,8 @@ def located(address: str | Path) -> Location:
     if not rest.strip("/"):
         raise UsageError(f"{scheme}://{rest}: name a folder in it, as {scheme}://bucket/run")
     if scheme == "file":
+        if rest.partition("/")[0] not in ("", "localhost"):
+            raise UsageError(f"{address}: a folder is named from the top, as file:///shared/run")
         return Folder(Path("/" + rest.partition("/")[2]), wanted or None)
     if scheme not in _SCHEMES:
         known = ", ".join(f"{name}://" for name in ("file", *_SCHEMES))
@@ -233,9 +235,10 @@ class Stored:
             except Exception as error:  # noqa: BLE001, PERF203  (each storage has its own errors)
                 if isinstance(error, FileNotFoundError) and missing is not None:
                     return missing
-                if wait is None or any(word in _names(error) for word in _FINAL):
+                final = any(word in _names(error) for word in _FINAL)
+                if wait is None or final:
                     # Without the cause: what libraries write into errors may hold what is secret.
-                    raise StorageError(_said(self.url, what, error)) from None
+                    raise StorageError(_said(self.url, what, error), passing=not final) from None
                 time.sleep(wait)
         raise AssertionError
 

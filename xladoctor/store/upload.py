@@ -108,10 +108,18 @@ class Uploader:
     def start(self) -> None:
         """Begin: the first copy is written at once, so that a place that refuses is known.
 
+        One that only does not answer now (``problem`` says it) is tried again later: what is to be
+        recorded must not wait for it.
+
         Raises:
-            StorageError: It cannot be written.
+            StorageError: It refuses.
         """
-        self._copy()
+        try:
+            self._copy()
+        except StorageError as error:
+            if not error.passing:
+                raise
+            self.problem = str(error)
         self._thread.start()
 
     def finish(self) -> str | None:

@@ -33,6 +33,8 @@ SCRATCH = "XLADOCTOR_SCRATCH"
 
 #: How many graphs of one process are kept, and how many bytes of them (compressed).
 MOST_GRAPHS, MOST_BYTES = 500, 64_000_000
+#: Says how many bytes, if a run directory is to stay smaller than that.
+GRAPH_BYTES = "XLADOCTOR_GRAPH_BYTES"
 
 #: Launches of one core without a new graph after which lines are no longer noted.
 SETTLED_LAUNCHES = 16
@@ -70,6 +72,7 @@ class Dumps:
         self._before: str | None = None
         self._armed = False
         self._kept = self._bytes = self._quiet = 0
+        self._most_bytes = int(os.environ.get(GRAPH_BYTES) or MOST_BYTES)
         self._noting = False
         self._arm()
         if self._lines != "never":
@@ -173,7 +176,7 @@ class Dumps:
         return found
 
     def _keep(self, module: dict[str, bytes]) -> str | None:
-        if self._kept >= MOST_GRAPHS or self._bytes >= MOST_BYTES:
+        if self._kept >= MOST_GRAPHS or self._bytes >= self._most_bytes:
             return None
         name = f"graphs/{self._kept:04}"
         for kind, content in sorted(module.items()):

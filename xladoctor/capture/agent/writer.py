@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 VERSION = 1
 
+#: If the record is to stay small: bytes after which it goes on in another file. The launcher adds
+#: up the rows of those that are full.
+SEGMENT = "XLADOCTOR_SEGMENT_BYTES"
+
 #: Seconds for which rows of short steps are held back. Making a row between two steps of 1 ms finds
 #: cold caches each time, and takes four times as long as making many at once.
 HOLD_SECONDS = 0.05
@@ -46,6 +50,8 @@ class Writer:
         self._broken = False
         self._held: list[Callable[[], dict[str, Any]]] = []
         self._held_since = 0.0
+        self._segment = int(os.environ.get(SEGMENT) or 0)
+        self._number = self._written = 0
         self.folder: str | None = None
 
     @property
@@ -56,6 +62,7 @@ class Writer:
     def start_over(self) -> None:
         """Forget the parent's files after a fork; the descriptor stays the parent's."""
         fd, self._fd, self.folder = self._fd, None, None
+        self._number = self._written = 0
         self._held = []
         self._lock = threading.Lock()
         if fd is not None:
@@ -134,8 +141,20 @@ class Writer:
 
     def _write(self, data: bytes) -> None:
         assert self._fd is not None
+        if self._segment and self._written + len(data) > self._segment and self._written:
+            self._go_on()
+        self._written += len(data)
         while data:
             data = data[os.write(self._fd, data) :]
+
+    def _go_on(self) -> None:
+        """Write what follows into another file; the one so far is full."""
+        assert self._fd is not None
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        name = f"{self.folder}/events.{self._number + 1:05d}.jsonl"
+        before, self._fd = self._fd, os.open(name, flags, 0o644)
+        os.close(before)
+        self._number, self._written = self._number + 1, 0
 
     def _open(self) -> None:
         self.folder = f"{self._run_dir}/p{os.getpid()}-{time.time_ns() // 1_000_000}"

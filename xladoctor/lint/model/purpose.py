@@ -52,7 +52,7 @@ def found_members(tree: Tree, names: Names, target: str = "") -> frozenset[str]:
     if family.TORCH_XLA not in found and _frameworks_on_xla(tree, names, roots):
         found.add(family.TORCH_XLA)
     if "torch" in roots or roots & set(_FRAMEWORKS):
-        found |= _devices_named(tree, names)
+        found |= _devices_named(tree, names, strict=family.TORCH_XLA in found)
     if "torch" in roots and not found:
         found.update(filter(None, (_chosen(literal, tree) for literal in tree.strings)))
     return frozenset(found)
@@ -82,9 +82,12 @@ def _chosen(literal: cst.SimpleString, tree: Tree) -> str | None:
     return member if any(DEVICE_NAME.match(name.lower()) for name in names) else None
 
 
-def _devices_named(tree: Tree, names: Names) -> set[str]:
-    """The members whose devices, backends or own names a file that uses torch speaks of."""
-    found = {_named(call, names) for call in tree.calls if call.args}
+def _devices_named(tree: Tree, names: Names, *, strict: bool) -> set[str]:
+    """The members whose devices, backends or own names a file that uses torch speaks of.
+
+    Beside torch_xla (``strict``) a function of the project's own may mean torch_xla's TPU by "tpu".
+    """
+    found = {_named(call, names, strict=strict) for call in tree.calls if call.args}
     for node in tree.by_type.get(cst.Attribute, ()):
         assert isinstance(node, cst.Attribute)
         if isinstance(node.value, cst.Name) and node.attr.value in family.namespaces():
@@ -93,7 +96,7 @@ def _devices_named(tree: Tree, names: Names) -> set[str]:
     return {name for name in found if name is not None}
 
 
-def _named(call: cst.Call, names: Names) -> str | None:
+def _named(call: cst.Call, names: Names, *, strict: bool) -> str | None:
     """The member that a call is given as a device (``x.to("tpu")``) or as a backend."""
     method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
     called: str | None = None
@@ -106,7 +109,7 @@ def _named(call: cst.Call, names: Names) -> str | None:
         called = names.resolve(call.func) or "" if called is None else called
         first = keyword is None and argument is call.args[0]
         member = None
-        if keyword == "device" or (
+        if (keyword == "device" and (called.startswith("torch.") or not strict)) or (
             first and (called in _TAKES_DEVICE or (method == "to" and not called))
         ):
             member = family.of_device(text)

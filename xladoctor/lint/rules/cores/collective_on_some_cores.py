@@ -119,7 +119,10 @@ def _ends_of_graphs(model: FileModel, function: Function | None) -> Iterator[cst
 def _loops_to_the_end(model: FileModel, call: CallSite) -> bool:
     """Whether a call runs a function with a whole loop over a device loader: ``train(loader)``."""
     return isinstance(call.target, Function) and any(
-        loop.function is call.target and _is_whole(loop) for loop in model.loops
+        loop.function is not None
+        and call.target in {loop.function, loop.function.outer}
+        and _is_whole(loop)
+        for loop in model.loops
     )
 
 

@@ -171,13 +171,34 @@ def _is_trained(model: FileModel, moved: CallSite) -> bool:
     return any(_trains(model, call, names) for call in model.calls())
 
 
-def _trains(model: FileModel, call: CallSite, names: set[str]) -> bool:
+def _trains(model: FileModel, call: CallSite, names: set[str], depth: int = 3) -> bool:
+    """Whether a call asks for the parameters, or hands the model to what does."""
     if call.method in {"parameters", "named_parameters"} and call.receiver is not None:
         return model.tree.text(call.receiver).strip() in names
     last = (call.name or "").rpartition(".")[2] or call.method or _plain(call.node)
-    if call.target is None and "optim" not in last.lower():
+    given = [x.value for x in call.node.args if model.tree.text(x.value).strip() in names]
+    maker = call.target
+    if isinstance(maker, Class):
+        maker = maker.methods.get("__init__")
+    if maker is None or not given or depth == 0:
+        return bool(given) and "optim" in last.lower()
+    bound = maker.owner is not None and not maker.is_static
+    known = {
+        name
+        for index, name in enumerate(maker.parameters[int(bound) :])
+        if call.argument(index, name) in given
+    }
+    known |= {f"self.{name}" for name in known if bound}
+    inner = [other for other in model.calls() if _is_within(other.function, maker)]
+    return any(_trains(model, other, known, depth - 1) for other in inner)
+
+
+def _is_within(function: Function | None, maker: Function) -> bool:
+    """Whether a function is the maker, inside of it, or of the class that it makes objects of."""
+    if function is None:
         return False
-    return any(model.tree.text(argument.value).strip() in names for argument in call.node.args)
+    same_class = maker.name == "__init__" and function.owner is maker.owner
+    return function is maker or function.outer is maker or same_class
 
 
 def _makers(model: FileModel, moved: CallSite) -> Iterator[cst.Call]:

@@ -42,10 +42,10 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
         if end.node in reported:
             continue  # the same reading, used twice
         between = _between(model, start, end)
-        worked = next((place for place, call in enumerate(between) if _works(model, call)), None)
-        if worked is None or any(_waits(model, call) for call in between):
+        work = next((call for call in between if _works(model, call)), None)
+        if work is None or any(_waits(model, call) for call in between):
             continue
-        if any(_may_read(model, call, start) for call in between[worked:]):
+        if any(_may_read(model, call, start, work) for call in between):
             continue
         if _device_loader_between(model, start, end):
             continue  # the loader lets the host run ahead by a few batches only
@@ -59,7 +59,7 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
             suggestion="call torch_xla.sync(wait=True) before reading the clock",
             related=[
                 model.place(start.node, "the time is taken from here"),
-                model.place(between[worked].node, "this only queues work for the device"),
+                model.place(work.node, "this only queues work for the device"),
             ],
         )
 
@@ -97,7 +97,7 @@ def _before(model: FileModel, start: CallSite, end: CallSite) -> bool:
 
 
 def _between(model: FileModel, start: CallSite, end: CallSite) -> Sequence[CallSite]:
-    """The calls between two, as they run; those of reached functions may be of other files."""
+    """The calls between two; those of reached functions may be of other files."""
     order = model.tree.order
     found: list[CallSite] = []
     for call in model.calls():
@@ -126,7 +126,7 @@ def _waits(model: FileModel, call: CallSite) -> bool:
     return False
 
 
-def _may_read(model: FileModel, call: CallSite, start: CallSite) -> bool:
+def _may_read(model: FileModel, call: CallSite, start: CallSite, work: CallSite) -> bool:
     """``pictures = processor.postprocess(images)``: what cannot be read is given what was made.
 
     It may well read it, unless it gives a tensor of the device back, as a loss does.
@@ -134,6 +134,9 @@ def _may_read(model: FileModel, call: CallSite, start: CallSite) -> bool:
     order = model.tree.order
     if call.target is not None or call.name is not None:
         return False
+    here = model.is_here(call.node) and model.is_here(work.node)
+    if here and order[call.node] < order[work.node]:
+        return False  # in another file it may come later, wherever it stands
     if model.value(call.node.func).kind not in {Kind.UNKNOWN, Kind.OBJECT}:
         return False
     if model.value(call.node).is_device_tensor or call.method in _GIVE_NOTHING:

@@ -153,6 +153,8 @@ def _fix(
 ) -> Fix | None:
     if made.node is not move.receiver or len(move.node.args) != 1 or not made.node.args:
         return None
+    if "device" in made.keywords:
+        return None
     text = model.tree.text(made.node).strip().removesuffix(")").rstrip().removesuffix(",")
     written = f"{text}, device={model.tree.text(device).strip()})"
     return model.fix("Make it on the device", model.replace(move.node, written), safe=True)

@@ -29,6 +29,8 @@ _MAY_BE_OFF = re.compile(r"grad|infer|eval|ctx|context|freeze|test", re.IGNORECA
 _EVALUATES = frozenset({"eval", "evaluate", "evaluation", "val", "valid", "validate", "validation",
                         "test", "predict", "inference", "infer"})  # fmt: skip
 _TRAINS = frozenset({"backward", "zero_grad", "manual_backward", "requires_grad_", "no_sync"})
+#: Packages whose functions ask for gradients.
+_DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.func.")
 _DEPTH = 4
 
 
@@ -114,7 +116,10 @@ def _run(model: FileModel, loop: Loop) -> CallSite | None:
 
 def _trains(model: FileModel, loop: Loop) -> bool:
     return any(
-        call.method in _TRAINS or call.name == OPTIMIZER_STEP for call in model.reached(loop.node)
+        call.method in _TRAINS
+        or call.name == OPTIMIZER_STEP
+        or (call.name or "").startswith(_DIFFERENTIATES)
+        for call in model.reached(loop.node)
     )
 
 
