@@ -17,7 +17,8 @@ Training that is wrong without an error, as others have reported it: the faults 
 (parallel training that is another training, from Megatron-LM's issues), and the public issues of torch_xla, Accelerate, transformers and torchtune. Each is a small program of our own in
 `tests/accuracy/silent/programs`, on {cores} simulated cores; `make accuracy-silent` runs them and writes this page.
 
-**{found} of {all} are found** ({lint} by `lint`, {run} by a run on simulated cores, {verify} by `verify`), and {accused} of {healthy} healthy programs is accused.
+**{found} of {all} are found** ({lint} by `lint`, {run} by a run on simulated cores, {verify} by `verify`), and {accused} of {healthy} healthy programs is accused
+({healthy_lint} of them were linted, {healthy_run} run and {healthy_verify} verified so far).
 
 A fault counts as found where its own finding is made, or where `verify` says that the ways part. *Line* is the line of the program that it is told at: **bold** if it is the line of the fault or
 where it shows, as marked in the program. A dash: looked for and not found. *not run*: not measured.
@@ -56,7 +57,11 @@ def page(table: dict[str, Any], measured: dict[str, Any], marked: Callable[[str]
         found=len(found(table, measured)),
         all=len(faults),
         accused=len(accused(table, measured)) or "none",
-        healthy=sum(bool(measured.get(case["program"])) for case in healthy),
+        healthy=len(healthy),
+        **{
+            f"healthy_{by}": sum(by in measured.get(case["program"], {}) for case in healthy)
+            for by in _BY
+        },
         **counts,
     )
     text += "\n| fault | published | lint | run | verify |\n|---|---|---|---|---|\n"
