@@ -58,6 +58,7 @@ format: $(VENV)/.installed-dev  ## put the code into form
 bench: $(VENV)/.installed-dev  ## what watching and simulating cost, as ratios; how fast a large log is read
 	PYTHONPATH=. $(BIN)/python tests/benchmarks/cost_of_hooks.py
 	$(BIN)/python tests/benchmarks/cost_per_step.py
+	$(BIN)/python tests/benchmarks/cost_of_checks.py
 	$(BIN)/python tests/benchmarks/cost_of_watching.py
 	$(BIN)/python tests/benchmarks/read_reports.py
 	$(BIN)/python tests/benchmarks/simulated_cores.py
@@ -89,6 +90,14 @@ accuracy-tutorials: $(VENV)/.installed-dev  ## what the fixes make of public pro
 accuracy-reports: $(VENV)/.installed-dev  ## check report against labelled reports: REPORTS=folder
 	@test -n "$(REPORTS)" || { echo "say where the labelled reports are: make accuracy-reports REPORTS=folder" >&2; exit 2; }
 	$(BIN)/python tests/accuracy/reports.py $(REPORTS)
+
+# Some hours on a busy machine; what has been measured before, of a program that has not changed, is
+# kept. BY=lint,run leaves verify out.
+BY ?= lint,run,verify
+
+.PHONY: accuracy-silent
+accuracy-silent: $(VENV)/.installed-dev  ## published silent faults, and healthy programs: what finds them, at which line
+	$(BIN)/python -m tests.accuracy.silent.run --by $(BY) --write
 
 .PHONY: accuracy-tpu
 accuracy-tpu: $(VENV)/.installed-dev  ## the TPU compiler's estimates against published peaks and training speeds (hours)

@@ -179,7 +179,7 @@ def as_json(capsys, *args: str, code: int = 0):
             (
                 "--simulate-cores -o --output --force --output-format --output-file --html "
                 "--budget --max-compilations --max-compilations-after-step --forbid-fallbacks "
-                "--max-syncs-per-step --hang-timeout --trace"
+                "--max-syncs-per-step --hang-timeout --trace --check"
             ),
         ),
         ("report", "--output-format --last --trace"),

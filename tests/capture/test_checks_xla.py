@@ -21,6 +21,7 @@ import torch_xla.core.functions as xf
 import torch_xla.core.xla_model as xm
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.data.distributed import DistributedSampler
 from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
 from torch_xla.utils.checkpoint import checkpoint
 
@@ -53,6 +54,10 @@ class Net(nn.Module):
             h = self.drop(h)
         if case in ("noise", "seeded"):
             h = h + torch.randn_like(h)  # line noise
+        if case == "whole":
+            h = h - h.amax()  # line whole
+        if case == "by-row":
+            h = h - h.amax(dim=1, keepdim=True) + torch.amax(h, axis=0) + h.sum().amax()
         if case == "cut":
             h = xm.all_reduce("sum", h, scale=0.5)  # line cut
         if case == "plain-cut":
@@ -84,9 +89,16 @@ def main(index, case):
     torch.manual_seed(0)
     model = Net(case).to(device)
     model.embed.requires_grad_(case not in ("frozen", "required"))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if case in ("narrow", "moving"):
+        model.to(torch.bfloat16)
+    trained = Net(case).parameters() if case == "stale" else model.parameters()
+    optimizer = torch.optim.SGD(trained, lr={"narrow": 1e-6, "moving": 5.0}.get(case, 0.1))
     if case == "seeded":
         torch_xla.manual_seed(3 + index)
+    if case in ("one-rank", "shared-out"):
+        rank = 0 if case == "one-rank" else index
+        sampler = DistributedSampler(list(range(21)), 2, rank)  # line sampler
+        assert len(list(sampler)) == 11
     torch.manual_seed(100 + index)
     for step in range(5):
         ids = torch.randint(0, 10, (4,))
@@ -99,9 +111,17 @@ def main(index, case):
             labels[0] = -100
         optimizer.zero_grad()
         loss = F.cross_entropy(model(ids.to(device)), labels.to(device))
+        if case == "gathered":
+            far = torch.full((4, 1), 9).to(device)
+            loss = loss + model.head(model.embed.weight[:4]).gather(1, far).sum()  # line gathered
         logged = xm.all_reduce("sum", loss.detach(), scale=0.5)
         loss.backward()
-        xm.optimizer_step(optimizer)
+        if case == "clipped":
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # line own
+        if case == "stale":
+            optimizer.step()
+        else:
+            xm.optimizer_step(optimizer)
         torch_xla.sync()
 """
 
@@ -113,6 +133,9 @@ HEALTHY = (
     "ignored",
     "required",
     "own-rows",
+    "moving",
+    "by-row",
+    "shared-out",
     "sharded-right",
 )
 FAULTY = {
@@ -125,12 +148,15 @@ FAULTY = {
     "plain-cut": "gradient-cut",
     "rows": "embedding",
     "labels": "labels",
+    "narrow": "updates",
+    "whole": "difference",
+    "stale": "stale-optimizer",
 }
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    cases = [*HEALTHY, *FAULTY, "seeded", "sharded"]
+    cases = [*HEALTHY, *FAULTY, "seeded", "sharded", "one-rank"]
     return simulated.run_cases(tmp_path_factory.mktemp("checks"), 2, PROGRAM, cases)
 
 
@@ -158,6 +184,12 @@ def test_a_fault_is_told_of_each_core(runs: dict[str, Run], case: str) -> None:
         assert {core for check, core in _told(runs[case]) if check == FAULTY[case]} == {0, 1}
 
 
+def test_samplers_with_one_rank_are_told_at_their_line(runs: dict[str, Run]) -> None:
+    [facts] = [f for kind, f in runs["one-rank"].events if kind == "silent"]
+    assert (facts["check"], facts["place"][1]) == ("samples", _line("sampler"))
+    assert (facts["never"], facts["twice"], facts["length"]) == (10, 11, 21)
+
+
 def test_both_faults_of_a_sharded_model_are_told_at_their_lines(runs: dict[str, Run]) -> None:
     run = runs["sharded"]
     assert {check for check, _ in _told(run)} == {"sharded-clip", "sharded-save"}
@@ -181,7 +213,7 @@ def test_the_report_names_the_line_to_change(tmp_path: Path) -> None:
         + """
 
 def all_of_them(index):
-    for case in ("cut", "noise", "labels"):
+    for case in ("cut", "noise", "labels", "clipped", "gathered"):
         main(index, case)
 
 
@@ -191,12 +223,17 @@ if __name__ == "__main__":
     )
     done = profile(
         tmp_path, "--simulate-cores", "2", "-o", "run", "--output-format", "json", "--output-file",
-        "report.json", "--", sys.executable, "train.py",
+        "report.json", "--check", "--", sys.executable, "train.py",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     found = {finding["code"]: finding for finding in report["findings"]}
-    assert {"XLA317", "XLA433", "XLA434"} <= set(found)
+    assert {"XLA303", "XLA317", "XLA433", "XLA434"} <= set(found)
+    rows = {f["locations"][0]["row"] for f in report["findings"] if f["code"] == "XLA317"}
+    assert _line("gathered") in rows
+    clips = [f for f in report["findings"] if f["code"] == "XLA303"]
+    assert any("clip_grad_norm_ returned" in clip["message"] for clip in clips)
+    assert {clip["locations"][0]["row"] for clip in clips} == {_line("own")}
     cut = found["XLA433"]
     assert [place["row"] for place in cut["locations"]] == [_line("cut")]
     assert cut["cores"] == [0, 1]

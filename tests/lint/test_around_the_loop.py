@@ -367,6 +367,7 @@ def test_an_epoch_that_ends_with_a_step_of_its_own_is_no_step_loop():
                 if i % 4 == 3:
                     xm.optimizer_step(optimizer)
             xm.optimizer_step(optimizer)
+            optimizer.zero_grad()
             torch_xla.sync()
             print(loss.item())
             xm.rendezvous("epoch")

@@ -247,12 +247,13 @@ def test_cores_that_start_in_another_file(lint):
             model = torch.nn.Linear(4, 4).to(device)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             for x, y in pl.MpDeviceLoader([], device):
+                optimizer.zero_grad()
                 loss = model(x).sum()
                 loss.backward()
                 optimizer.step()
     """
     assert lint(worker=worker) == []
-    found = [("worker.py", 8, "XLA426"), ("worker.py", 13, "XLA302")]
+    found = [("worker.py", 8, "XLA426"), ("worker.py", 14, "XLA302")]
     assert lint(main=main, worker=worker) == found
 
 
@@ -344,6 +345,41 @@ def test_a_time_is_taken_around_a_step_in_another_file(lint, shown):
     assert [place for place in found if place[2] == "XLA112"] == (
         [] if shown else [("train.py", 11, "XLA112")]
     )
+
+
+def test_a_sharded_loader_of_another_file_makes_a_metric_that_of_one_shard(lint):
+    loaders = """
+        import torch_xla.runtime as xr
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+
+        def shares(data):
+            sampler = DistributedSampler(data, xr.world_size(), xr.global_ordinal())
+            return DataLoader(data, 8, sampler=sampler, drop_last=True)
+    """
+    evaluate = """
+        import torch
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+        from pkg.loaders import shares
+
+        def main(index, model, data):
+            device = torch_xla.device()
+            model.to(device).eval()
+            right, seen = 0, 0
+            with torch.no_grad():
+                for x, y in pl.MpDeviceLoader(shares(data), device):
+                    right += (model(x).argmax(1) == y).sum()
+                    seen += len(y)
+            accuracy = right.item() / seen
+            xm.master_print(accuracy)
+
+        if __name__ == "__main__":
+            torch_xla.launch(main, args=(torch.nn.Linear(4, 4), []))
+    """
+    found = lint(pkg__loaders=loaders, evaluate=evaluate)
+    assert ("evaluate.py", 17, "XLA427") in found
 
 
 def test_only_the_file_that_changed_is_parsed_again(tmp_path, monkeypatch):

@@ -55,6 +55,7 @@ def environment(
     detail: str = "normal",
     scratch: Path | None = None,
     dry_run: bool = False,
+    check: bool = False,
 ) -> dict[str, str]:
     """The environment in which the command runs.
 
@@ -66,6 +67,7 @@ def environment(
         detail: How much is measured: "low", "normal" or "high".
         scratch: Folder in which XLA may leave the graphs it compiles; None to keep none.
         dry_run: Only trace the steps, as for ``cores`` cores (1 if None), and execute nothing.
+        check: Also make the checks for silent wrong results that cost more.
     """
     result = dict(base)
     if cores is not None and not dry_run:
@@ -86,6 +88,9 @@ def environment(
     if hang_timeout is not None:
         result["XLADOCTOR_HANG_TIMEOUT"] = f"{hang_timeout:g}"
     result["XLADOCTOR_DETAIL"] = detail
+    result.pop("XLADOCTOR_CHECK", None)
+    if check:
+        result["XLADOCTOR_CHECK"] = "1"
     result.pop("XLADOCTOR_SCRATCH", None)
     if scratch is not None:
         result["XLADOCTOR_SCRATCH"] = str(scratch)

@@ -16,6 +16,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from xladoctor.probe.differences import Difference
     from xladoctor.probe.idioms import Idiom
 
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 )
 @click.option("--only", metavar="TEXT", help="Only idioms whose code or group contains TEXT.")
 @click.option("--list", "list_only", is_flag=True, help="List the idioms and measure nothing.")
+@click.option(
+    "--values", is_flag=True, help="Measure results that differ from PyTorch's on the CPU instead."
+)
 @click.option("--diff", is_flag=True, help="Show what differs from the table.")
 @click.option("--against", type=click.Path(), help="The table for --diff.  [default: ours]")
 @click.option("-o", "--output-file", type=click.Path(dir_okay=False), help="Write the table there.")
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
 def probe(
     only: str | None,
     list_only: bool,
+    values: bool,
     diff: bool,
     against: str | None,
     output_file: str | None,
@@ -58,6 +63,11 @@ def probe(
     from xladoctor.probe import table
     from xladoctor.probe.idioms import idioms
 
+    name = device or os.environ.get("PJRT_DEVICE") or "CPU"
+    python = python or sys.executable
+    if values:
+        _refuse(list_only or against or output_file or output_format == "toml")
+        return _values(only or "", name, python, diff=diff, as_json=output_format == "json")
     chosen = [item for item in idioms() if only is None or only in item.name or only == item.group]
     if not chosen:
         raise UsageError(
@@ -70,8 +80,7 @@ def probe(
     if against and not diff:
         raise UsageError("--against says what --diff compares with: give --diff too")
     base = table.read(Path(against)) if against else catalogue.table("ops")
-    name = device or os.environ.get("PJRT_DEVICE") or "CPU"
-    versions, rows = _measured(chosen, name, python or sys.executable)
+    versions, rows = _measured(chosen, name, python)
     versions["device"] = name
     if output_file:
         _write(Path(output_file), versions, rows)
@@ -85,6 +94,16 @@ def probe(
         for row in rows:
             click.echo(f"{row['name']:60} {_words(row)}")
     return 0
+
+
+def _refuse(other_options: object) -> None:
+    """Options that mean nothing for ``--values``."""
+    from xladoctor.errors import UsageError
+
+    if other_options:
+        raise UsageError(
+            "--values goes with --only, --diff, --device, --python and --output-format json"
+        )
 
 
 def _measured(
@@ -109,11 +128,53 @@ def _measured(
     return versions, rows
 
 
+def _values(only: str, device: str, python: str, *, diff: bool, as_json: bool) -> int:
+    """Measure the expressions of the table of differences on the CPU and on the device."""
+    from xladoctor.errors import UsageError
+    from xladoctor.probe.differences import differences
+
+    known = {item.code: item for item in differences() if only in item.code}
+    if not known:
+        raise UsageError(f"--only {only}: no expression of the table of differences contains this")
+    rows = [row for row in _rows("values.py", list(known), device, python) if "name" in row]
+    changed = [row for row in rows if _shows(row) != _shows(_told(known[row["name"]]))]
+    shown = changed if diff else rows
+    if as_json:
+        click.echo(json.dumps(shown, indent=2))
+    else:
+        for row in shown:
+            told = known[row["name"]]
+            before = f" (the table: {told.cpu} and {told.xla})" if row in changed else ""
+            click.echo(f"{row['name']}\n    CPU {row['cpu']}, XLA {row['xla']}{before}")
+    differ = sum(row["cpu"] != row["xla"] for row in rows)
+    click.echo(
+        f"{differ} of {len(rows)} expressions give something else on {device} than PyTorch on the "
+        f"CPU; {len(changed)} are not as the table says.",
+        err=True,
+    )
+    return 1 if diff and changed else 0
+
+
+def _told(item: Difference) -> dict[str, str]:
+    """What the table says of an expression, in the form of a measured row."""
+    return dataclasses.asdict(item)
+
+
+def _shows(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["cpu"], row["xla"]
+
+
 def _worker(idioms: Sequence[Idiom], device: str, python: str) -> Iterator[dict[str, Any]]:
+    """What the worker measures of idioms."""
+    asked = [{"name": item.name, **dataclasses.asdict(item)} for item in idioms]
+    return _rows("worker.py", asked, device, python)
+
+
+def _rows(script_name: str, asked: object, device: str, python: str) -> Iterator[dict[str, Any]]:
+    """The rows that a script of ``probe`` writes in the Python that has torch_xla."""
     from xladoctor.errors import UsageError
 
-    script = Path(__file__).resolve().parents[1] / "probe" / "worker.py"
-    asked = [{"name": item.name, **dataclasses.asdict(item)} for item in idioms]
+    script = Path(__file__).resolve().parents[1] / "probe" / script_name
     environment = {**os.environ, "PJRT_DEVICE": device}
     # Files, not pipes: who ends without having read all, or says much, keeps nobody waiting.
     with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile() as said:

@@ -121,6 +121,10 @@ Examples:
     help="How much to measure: low leaves out why graphs are new, high notes all lines always.",
 )  # fmt: skip
 @click.option(
+    "--check", "every_check", is_flag=True,
+    help="Also look for silent wrong results where it costs more: norms of clips, all indices.",
+)  # fmt: skip
+@click.option(
     "--max-size", type=Size(), metavar="BYTES",
     help="Keep the run directory below this size (500MiB, 2GB): rows of earlier steps are added "
     "up. For runs of days that start many processes or compile without end.",
@@ -161,6 +165,7 @@ def _profile(
     max_hbm: int | None,
     hang_timeout: float | None,
     detail: str,
+    every_check: bool,
     max_size: int | None,
 ) -> int:
     limits = gating.read_budget(budget) if budget is not None else gating.Gates()
@@ -181,13 +186,15 @@ def _profile(
     check(words, simulate_cores, processes=True)
     _check_writable(html, trace, output_file)
     console = Console(stderr=True, highlight=False)
+    if every_check and simulate_cores is None:
+        raise UsageError("--check looks at simulated cores: give --simulate-cores N too")
     shared = None
     if isinstance(output, str):
         shared = pod.Shared(output, upload_every, time.time(), words, console)
         output = shared.local
     run_dir, code = record(
         words, simulate_cores, output, force, hang_timeout, detail, console,
-        begun=shared.begin if shared is not None else None, max_size=max_size,
+        begun=shared.begin if shared is not None else None, max_size=max_size, check=every_check,
     )  # fmt: skip
     refused = rundir.refused(run_dir)
     if refused is not None:
@@ -293,13 +300,15 @@ def record(
     while_running: Callable[[], None] | None = None,
     begun: Callable[[Path], None] | None = None,
     max_size: int | None = None,
+    *,
+    check: bool = False,
 ) -> tuple[Path, int]:
     """Run the command with the agent; returns the run directory and how the command ended.
 
     What the program prints passes through, or goes to the file ``printed``; then nothing is said of
     the run, and ``while_running`` is called now and then. ``begun`` is called with the run
     directory before the command starts. ``max_size``: bytes of the run directory. ``time_limit``:
-    see :func:`launch.run`.
+    see :func:`launch.run`; ``check``: see :func:`launch.environment`.
     """
     now = time.time()
     shown = output if output is not None else rundir.default_directory(words, now)
@@ -346,6 +355,7 @@ def record(
             hang_timeout=hang_timeout,
             detail=detail,
             scratch=scratch,
+            check=check,
         )
         if bound is not None:
             environ |= bound.environment

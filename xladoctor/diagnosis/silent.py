@@ -1,19 +1,23 @@
 """Training that is wrong without an error, as the checks of a simulated run have seen it.
 
-XLA316 a parameter without gradient, XLA317 labels or indices out of range, XLA402 loaders that give
-every core the same samples, XLA433 a collective that cuts the gradient off, XLA434 equal random
-numbers, XLA435 statistics that differ from core to core, XLA436 and XLA437 a sharded model that is
-clipped or saved as if each core had all of it.
+XLA303 norms that differ from core to core, XLA305 an optimizer of weights that the model no longer
+has, XLA316 a parameter without gradient,
+XLA317 labels or indices out of range, XLA322 results that are not PyTorch's, XLA402 loaders that
+give every core the same samples, XLA433 a collective that cuts the gradient off, XLA434 equal
+random numbers, XLA435 statistics that differ from core to core, XLA436 and XLA437 a sharded model
+that is clipped or saved as if each core had all of it, XLA448 samples that are shared out wrongly,
+XLA732 weights that updates are too small to move.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor import catalogue
 from xladoctor.diagnosis.words import cores_text, finding, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from xladoctor.diagnosis.case import Case, RunFacts
     from xladoctor.findings import Finding, Location
@@ -44,10 +48,19 @@ _REDUCE_BUFFERS = (
     "evaluating and saving"
 )
 _OWN_CLIP = "call the wrapper's own method, which reduces the norm: model.clip_grad_norm_(max_norm)"
+_MOVE_FIRST = (
+    "move the model to the device (and wrap it) first, then make the optimizer of its parameters"
+)
+_FLOAT32_WEIGHTS = (
+    'keep the weights in float32 and compute in bfloat16: torch.autocast("xla", '
+    "dtype=torch.bfloat16), without model.to(torch.bfloat16)"
+)
 _SHARE_OUT = (
     "give it sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
     "rank=xr.global_ordinal())"
 )
+_REDUCE_FIRST = "xm.reduce_gradients(optimizer), then clip, then the plain optimizer.step()"
+_OF_THE_CORES = "num_replicas=xr.world_size(), rank=xr.global_ordinal()"
 _EVERY_SHARD = (
     "save on every core, with master_only=False, the core's number in the path and "
     "model.get_shard_metadata() beside the state dict"
@@ -69,32 +82,12 @@ def find(case: Case) -> Iterator[Finding]:
             yield _cut(run, place, rows, without)
         elif check == "no-gradient" and not cut:
             yield _without(place, rows)
-        elif check in ("embedding", "labels"):
-            yield _out_of_range(run, place, rows)
         elif check == "draws":
             yield from _equal_draws(run, place, rows)
         elif check == "buffers" and not run.weight_divergences:
             yield _statistics(rows)
-        elif check == "batches":
-            yield _same_samples(run, place, rows[0])
-        elif check == "sharded-clip":
-            yield finding(
-                "XLA436",
-                "clip_grad_norm_ sees one core's shard of the gradients, so every core clips by "
-                "another norm",
-                _OWN_CLIP,
-                at=place,
-                cores=_cores(rows),
-            )
-        elif check == "sharded-save":
-            yield finding(
-                "XLA437",
-                "xm.save writes the shard of the master core alone: "
-                f"{cores_text(run.cores, run.cores)} hold the model",
-                _EVERY_SHARD,
-                at=place,
-                cores=_cores(rows),
-            )
+        elif check in _PLAIN:
+            yield _PLAIN[check](run, place, rows)
 
 
 def _cores(rows: list[SilentRow]) -> list[int]:
@@ -160,6 +153,33 @@ def _without(place: Location | None, rows: list[SilentRow]) -> Finding:
     )
 
 
+def _stale(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    names, count = _names(rows)
+    return finding(
+        "XLA305",
+        f"this optimizer holds weights that get no gradient, and {names} "
+        f"{'gets one' if count == 1 else 'get one'} and {'is' if count == 1 else 'are'} in no "
+        "optimizer: nothing is trained",
+        _MOVE_FIRST,
+        at=place,
+        cores=_cores(rows),
+    )
+
+
+def _lost_updates(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    names, _ = _names(rows)
+    share = max(float(str(row.facts.get("share", 0.0))) for row in rows)
+    return finding(
+        "XLA732",
+        f"{share:.0%} of the {rows[0].facts.get('dtype')} weights did not move in "
+        f"{plural(_number(rows[0], 'over'), 'step')} ({names}): the updates are smaller than half "
+        "the distance to the next number",
+        _FLOAT32_WEIGHTS,
+        at=place,
+        cores=_cores(rows),
+    )
+
+
 def _out_of_range(run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
     least = min(_number(row, "least") for row in rows)
     most = max(_number(row, "most") for row in rows)
@@ -194,8 +214,9 @@ def _equal_draws(run: RunFacts, place: Location | None, rows: list[SilentRow]) -
     )
 
 
-def _same_samples(run: RunFacts, place: Location | None, row: SilentRow) -> Finding:
+def _same_samples(run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
     """Work that all cores do alike: an error where they train, information where they evaluate."""
+    row = rows[0]
     trains = bool(row.facts.get("stepped"))
     cores = cores_text(run.cores, run.cores)
     how = (
@@ -230,3 +251,81 @@ def _statistics(rows: list[SilentRow]) -> Finding:
         "an evaluation gives each core another result, and a checkpoint holds those of one",
         _REDUCE_BUFFERS,
     )
+
+
+def _other_norms(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    facts = rows[0].facts
+    least, most = (float(str(facts.get(name, 0.0))) for name in ("least", "most"))
+    return finding(
+        "XLA303",
+        f"clip_grad_norm_ returned {least:.4g} on one core and {most:.4g} on another (step "
+        f"{_number(rows[0], 'at')}): each core clips its own gradients, before they are reduced",
+        _REDUCE_FIRST,
+        at=place,
+    )
+
+
+def _shared_out_wrongly(run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    row = rows[0]
+    twice, never, length = (_number(row, name) for name in ("twice", "never", "length"))
+    said = [f"{plural(never, 'sample')} of {length} to nobody"] if never else []
+    said += [f"{plural(twice, 'sample')} more than once"] if twice else []
+    return finding(
+        "XLA448",
+        f"the samplers of {cores_text(run.cores, run.cores)} give {' and '.join(said)} in an epoch",
+        _OF_THE_CORES,
+        at=place,
+        cores=run.cores,
+    )
+
+
+def _different(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    """The words are those of the table of differences, as the linter's."""
+    table = catalogue.table("differences")
+    name = rows[0].facts.get("operation")
+    known = next(row for row in table["difference"] if name in row.get("calls", ()))
+    version = str(table["torch_xla"]).rpartition(".")[0]
+    return finding(
+        "XLA322",
+        f"{known['why']} (measured on torch_xla {version})",
+        str(known["write"]),
+        at=place,
+        cores=_cores(rows),
+    )
+
+
+def _sharded_clip(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    return finding(
+        "XLA436",
+        "clip_grad_norm_ sees one core's shard of the gradients, so every core clips by another "
+        "norm",
+        _OWN_CLIP,
+        at=place,
+        cores=_cores(rows),
+    )
+
+
+def _sharded_save(run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    return finding(
+        "XLA437",
+        "xm.save writes the shard of the master core alone: "
+        f"{cores_text(run.cores, run.cores)} hold the model",
+        _EVERY_SHARD,
+        at=place,
+        cores=_cores(rows),
+    )
+
+
+#: The checks whose rows are one finding, whatever the others have seen.
+_PLAIN: dict[str, Callable[[RunFacts, Location | None, list[SilentRow]], Finding]] = {
+    "embedding": _out_of_range,
+    "labels": _out_of_range,
+    "batches": _same_samples,
+    "stale-optimizer": _stale,
+    "updates": _lost_updates,
+    "difference": _different,
+    "samples": _shared_out_wrongly,
+    "norms": _other_norms,
+    "sharded-clip": _sharded_clip,
+    "sharded-save": _sharded_save,
+}

@@ -26,9 +26,12 @@ _CODES = {
     "XLA214": ("compilation-cache-ineffective", Severity.WARNING),
     "XLA215": ("graph-captured-again", Severity.WARNING),
     "XLA301": ("no-step-boundary", Severity.ERROR),
+    "XLA303": ("clip-before-reduce", Severity.ERROR),
+    "XLA305": ("optimizer-before-device", Severity.ERROR),
     "XLA310": ("step-end-without-work", Severity.INFO),
     "XLA316": ("parameter-without-gradient", Severity.WARNING),
     "XLA317": ("index-out-of-range", Severity.ERROR),
+    "XLA322": ("different-result", Severity.ERROR),
     "XLA402": ("unsharded-loader", Severity.ERROR),
     "XLA405": ("collective-on-some-cores", Severity.ERROR),
     "XLA410": ("cores-build-different-graphs", Severity.ERROR),
@@ -47,6 +50,7 @@ _CODES = {
     "XLA440": ("replicated-tensor", Severity.WARNING),
     "XLA441": ("sharding-changes", Severity.WARNING),
     "XLA442": ("uneven-sharding", Severity.INFO),
+    "XLA448": ("sampler-coverage", Severity.ERROR),
     "XLA501": ("cpu-fallback-operation", Severity.WARNING),
     "XLA601": ("input-bound", Severity.WARNING),
     "XLA602": ("tracing-bound", Severity.WARNING),
@@ -63,6 +67,7 @@ _CODES = {
     "XLA728": ("small-collectives", Severity.WARNING),
     "XLA729": ("refused-by-tpu-compiler", Severity.ERROR),
     "XLA730": ("device-memory-exceeded", Severity.ERROR),
+    "XLA732": ("lost-updates", Severity.WARNING),
     "XLA863": ("torchtpu-warning", Severity.WARNING),
 }
 

@@ -384,7 +384,8 @@ class SilentRow:
 
     Attributes:
         check: Its name: "gradient-cut", "no-gradient", "draws", "embedding", "labels", "buffers",
-            "batches", "sharded-clip" or "sharded-save".
+            "batches", "stale-optimizer", "updates", "difference", "samples", "norms",
+            "sharded-clip" or "sharded-save".
         facts: What it knows besides; see the module of that check in ``capture/simulate/checks``.
     """
 

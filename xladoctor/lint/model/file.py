@@ -303,6 +303,10 @@ class FileModel:
         """All classes."""
         return tuple(self.tree.classes.values())
 
+    def is_module(self, owner: Class) -> bool:
+        """Whether the objects of a class are models, by its bases here and in linked files."""
+        return self._flow.hooks.is_module(owner)
+
     def function_of(self, node: cst.CSTNode) -> Function | None:
         """The innermost function around a node."""
         return self._program.tree.function_of(node)

@@ -9,6 +9,10 @@ value of the device through the program's own counters, or raises into the progr
 ``indices``    labels and indices out of range, which XLA accepts
 ``buffers``    statistics of BatchNorm that differ from core to core
 ``batches``    loaders that give every core the same samples
+``samples``    samples that the cores' samplers give twice, or to nobody
+``differences``  operations that give something else than PyTorch does
+``updates``    weights of few bits that no update moves
+``clipping``   norms by which the cores clip that differ (only if ``every`` check is asked for)
 ``shards``     a sharded model that is clipped or saved as if each core had all of it
 """
 
@@ -17,7 +21,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...agent.points import STEP
-from . import batches, buffers, draws, gradients, indices, shards
+from . import (
+    batches,
+    buffers,
+    clipping,
+    differences,
+    draws,
+    gradients,
+    indices,
+    samples,
+    shards,
+    updates,
+)
 from .memory import Memory
 from .modules import Ran
 
@@ -30,12 +45,13 @@ if TYPE_CHECKING:
     from ..running import Running
 
 
-def install(running: Running, *, several: bool) -> None:
+def install(running: Running, *, several: bool, every: bool = False) -> None:
     """Put the checks around their points.
 
     Args:
         running: The cores that run.
         several: Whether there is more than one core.
+        every: Whether to make the checks that cost more, too.
     """
     memory = Memory(running)
 
@@ -48,10 +64,15 @@ def install(running: Running, *, several: bool) -> None:
         gradients.install(memory, ran, several=several)
         if several:
             buffers.install(memory, ran)
-    indices.install(memory)
+    indices.install(memory, always=every)
+    updates.install(memory)
+    differences.install(memory)
     if several:
         batches.install(memory)
+        samples.install(memory)
         draws.install(memory)
         shards.install(memory)
+        if every:
+            clipping.install(memory)
     # After those that look at the step before it is counted.
     running.around(STEP, step, "checks")

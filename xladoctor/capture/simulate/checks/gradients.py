@@ -54,12 +54,16 @@ class Seen:
         missing: Optimizer (its id) to the identities that had no gradient at any step so far.
         steps: Optimizer (its id) to its steps.
         checkpoint: Where a checkpointed block was cut off.
+        held: The parameters of all optimizers that have stepped (their ids).
+        idle: Optimizer (its id) to its steps so far at which nothing that it holds had a gradient.
     """
 
     crossings: list[Crossing] = dataclasses.field(default_factory=list)
     missing: dict[int, set[int]] = dataclasses.field(default_factory=dict)
     steps: dict[int, int] = dataclasses.field(default_factory=dict)
     checkpoint: Place | None = None
+    held: set[int] = dataclasses.field(default_factory=set)
+    idle: dict[int, int] = dataclasses.field(default_factory=dict)
 
 
 #: Crossings that are kept between two optimizer steps.
@@ -168,6 +172,7 @@ class _Steps:
             seen = _seen(self._memory.of(core))
             self._crossings(core, seen)
             self._missing(core, seen, optimizer)
+            self._stale(core, seen, optimizer)
             self._ran.over(core)
 
     def _crossings(self, core: Core, seen: Seen) -> None:
@@ -175,6 +180,30 @@ class _Steps:
             if crossing.arrived and not crossing.passed:
                 self._memory.tell(core, "gradient-cut", crossing.place, operation=crossing.name)
         seen.crossings.clear()
+
+    def _stale(self, core: Core, seen: Seen, optimizer: Any) -> None:
+        """An optimizer of weights without gradients, beside weights with gradients without one."""
+        steps = seen.steps[id(optimizer)]
+        if steps > STEPS:
+            return
+        own = [one for group in optimizer.param_groups for one in group["params"]]
+        seen.held.update(map(id, own))
+        if any(one.grad is not None for one in own):
+            return
+        seen.idle[id(optimizer)] = seen.idle.get(id(optimizer), 0) + 1
+        if seen.idle[id(optimizer)] < STEPS:
+            return
+        loose = [
+            one
+            for module in self._ran.modules(core)
+            for one in module._parameters.values()
+            if one is not None and one.grad is not None and id(one) not in seen.held
+        ]
+        if own and loose:
+            names = names_of(loose[:3])
+            self._memory.tell(
+                core, "stale-optimizer", place_of(core), parameters=names, count=len(loose)
+            )
 
     def _missing(self, core: Core, seen: Seen, optimizer: Any) -> None:
         """Which parameters had no gradient at any of the first steps although others had."""

@@ -20,11 +20,21 @@ if TYPE_CHECKING:
 ALWAYS, SHARE = 4, 0.01
 
 
-def install(memory: Memory) -> None:
-    """Watch what takes indices."""
+def install(memory: Memory, *, always: bool = False) -> None:
+    """Watch what takes indices.
+
+    Args:
+        memory: Of the cores.
+        always: Whether to look at every call, at whatever cost, also of ``gather`` and its kin.
+    """
+    import torch
     from torch.nn import functional
 
-    look = _Look(memory)
+    look = _Look(memory, always=always)
+    if always:
+        for name in ("gather", "index_select", "scatter", "scatter_add", "index_add"):
+            for owner in (torch, torch.Tensor):
+                watch(owner, name, memory, look.along)
     watch(functional, "embedding", memory, look.embedding)
     watch(functional, "cross_entropy", memory, look.loss)
     watch(functional, "nll_loss", memory, look.loss)
@@ -33,8 +43,9 @@ def install(memory: Memory) -> None:
 class _Look:
     """Compares indices with the size that they index."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, *, always: bool) -> None:
         self._memory = memory
+        self._always = always
 
     def embedding(self, core: Core, input: Any, weight: Any, *args: Any, **kwargs: Any) -> None:  # noqa: A002, ARG002
         """``F.embedding``: the rows of the table."""
@@ -56,13 +67,26 @@ class _Look:
         classes = int(input.shape[1] if input.dim() > 1 else input.shape[0])
         self._check(core, "labels", target, classes, ignore_index)
 
+    def along(
+        self,
+        core: Core,
+        input: Any,  # noqa: A002
+        dim: Any,
+        index: Any,
+        *args: Any,  # noqa: ARG002
+        **kwargs: Any,  # noqa: ARG002
+    ) -> None:
+        """``x.gather(dim, index)`` and its kin: the size of that dimension."""
+        if isinstance(dim, int) and input.dim():
+            self._check(core, "embedding", index, int(input.shape[dim]), None)
+
     def _check(self, core: Core, what: str, indices: Any, size: int, ignored: int | None) -> None:
         if not indices.is_xla:
             return
         spent = self._memory.of(core).note("indices", lambda: [0, 0.0, time.monotonic()])
         calls, seconds, began = spent
         now = time.monotonic()
-        if calls >= ALWAYS and seconds > SHARE * (now - began):
+        if not self._always and calls >= ALWAYS and seconds > SHARE * (now - began):
             return
         spent[0] += 1
         try:

@@ -54,7 +54,8 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
 
 def _sharded_evaluations(model: FileModel) -> Iterator[Loop]:
     """Evaluation loops over a loader with a sampler: each core sees a part of the data."""
-    for maker in model.calls(DATA_LOADER):
+    makers = [call for one in (model, *model.linked) for call in one.calls(DATA_LOADER)]
+    for maker in makers:
         sampler = maker.keywords.get("sampler")
         if sampler is None or model.value(sampler).kind is not Kind.SAMPLER:
             continue

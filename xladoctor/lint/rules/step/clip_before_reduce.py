@@ -32,6 +32,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or model.spmd or model.frameworks:
         return
     reduces = list(model.calls(REDUCE))
+    yield from _accumulated(model, reduces)
     for clip in model.calls(*_CLIPS):
         step = None if not_here(model, clip.node) else _step_after(model, clip)
         if step is None or not _several_cores(model, step):
@@ -48,6 +49,47 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
             related=[model.place(step.node, "its all-reduce is lost")],
             fix=_fix(model, clip, step),
         )
+
+
+def _accumulated(model: FileModel, reduces: list[CallSite]) -> Iterator[Problem]:
+    """Reduce, clip, step, behind several backward passes: the reduction is lost too.
+
+    Measured on torch_xla 2.9 with two cores (``rules/XLA303-clip-before-reduce.md``).
+    """
+    for clip in model.calls(*_CLIPS):
+        if not model.throttled(clip.node) or model.on_every_core(clip.node) is None:
+            continue
+        reduce = next((one for one in reduces if _just_before(model, one, clip)), None)
+        if reduce is None or clip.name == _UNPATCHED:
+            continue
+        loop = model.step_loop(clip.node)
+        backward = [
+            event.node
+            for event in model.effects.of(Effect.BACKWARD)
+            if model.step_loop(event.node) is loop and not model.throttled(event.node)
+        ]
+        if loop is not None and backward:
+            yield model.problem(
+                reduce.node,
+                "with gradients of several backward passes, what is reduced here is lost when "
+                "clip_grad_norm_ follows (measured on 2.9): each core applies its own gradients",
+                suggestion="for p in model.parameters(): p.grad = xm.all_reduce(xm.REDUCE_SUM, "
+                "p.grad, scale=1.0 / xr.world_size()), then clip, then the plain step",
+                related=[
+                    model.place(backward[0], "gradients are added up here"),
+                    model.place(clip.node, "the reduced gradients are clipped here"),
+                ],
+            )
+
+
+def _just_before(model: FileModel, reduce: CallSite, clip: CallSite) -> bool:
+    """Whether a reduction stands before a clip in one block."""
+    return (
+        reduce.function is clip.function
+        and model.row(reduce.node) < model.row(clip.node)
+        and [guard.test for guard in model.guards(reduce.node)]
+        == [guard.test for guard in model.guards(clip.node)]
+    )
 
 
 def _message(model: FileModel, clip: CallSite) -> str:

@@ -1,0 +1,26 @@
+"""Reduce, clip, step."""
+
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from common import Net, shares
+from torch.nn import functional as F
+
+
+def main(index):
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    model = Net().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in pl.MpDeviceLoader(shares(), device):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        xm.reduce_gradients(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main)

@@ -1,0 +1,28 @@
+"""Each core clips the averaged gradient by the norm of its own."""
+
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from common import Net, shares
+from torch.nn import functional as F
+
+
+def main(index):
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    model = Net().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in pl.MpDeviceLoader(shares(), device):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()  # fault
+        xm.reduce_gradients(optimizer)
+        for p in model.parameters():
+            p.grad.mul_((0.1 / norm).clamp(max=1.0))
+        optimizer.step()  # here
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main)

@@ -1,0 +1,24 @@
+"""Each core draws its own initial weights."""
+
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from common import Net, shares
+from torch.nn import functional as F
+
+
+def main(index):
+    device = torch_xla.device()
+    torch.manual_seed(index)
+    model = Net().to(device)  # fault
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in pl.MpDeviceLoader(shares(), device):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        xm.optimizer_step(optimizer)  # here
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main)

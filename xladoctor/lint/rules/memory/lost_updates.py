@@ -1,0 +1,79 @@
+"""XLA732: a model in bfloat16 whose updates are too small to move its weights."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.rules import rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_BFLOAT16 = frozenset({"torch.bfloat16"})
+#: torch's optimizers that write the update to the weight itself, whose size is about the rate.
+_RATES = frozenset(
+    f"torch.optim.{name}" for name in ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Lion")
+)
+#: An update of this size moves no weight above 0.05: half the distance between bfloat16 numbers.
+MOST = 1e-4
+#: What keeps other weights than these, or trains few of them.
+_ELSEWHERE = re.compile(r"master_?(weights|params)|kahan|stochastic_?round|\blora\b|\bpeft\b|Lora")
+
+
+@rule("XLA732")
+def lost_updates(model: FileModel) -> Iterator[Problem]:
+    """Find optimizers with small rates over the parameters of a model that was made bfloat16."""
+    if not model.is_xla or model.frameworks or _ELSEWHERE.search(model.text):
+        return
+    narrow = {name: cast for cast, name in _casts(model)}
+    for call in model.calls(*_RATES):
+        rate = call.argument(1, "lr")
+        given = call.argument(0, "params")
+        value = model.literal(rate) if rate is not None else None
+        if given is None or not isinstance(value, float) or not 0 < value <= MOST:
+            continue
+        cast = next((narrow[name] for name in _models(model, given) if name in narrow), None)
+        if cast is None or model.row(cast.node) > model.row(call.node):
+            continue
+        yield model.problem(
+            cast.node,
+            f"weights in bfloat16 have 8 significant bits: an update of lr={value:g} moves none "
+            f"that is larger than {value * 512:.2g}",
+            suggestion='leave the weights in float32 and compute in bfloat16: torch.autocast("xla",'
+            " dtype=torch.bfloat16)",
+            related=[model.place(call.node, "the optimizer writes to these weights")],
+        )
+
+
+def _casts(model: FileModel) -> Iterator[tuple[CallSite, str]]:
+    """Calls that make a model bfloat16, with the name of the model afterwards."""
+    for call in model.calls():
+        if call.method not in ("to", "bfloat16") or call.receiver is None:
+            continue
+        given = [*call.positional, *call.keywords.values()]
+        if call.method == "to" and not any(model.name(one) in _BFLOAT16 for one in given):
+            continue
+        if model.value(call.node).kind is not Kind.MODEL:
+            continue
+        parent = model.parent(call.node)
+        if isinstance(parent, cst.Assign) and len(parent.targets) == 1:
+            target = parent.targets[0].target
+            if isinstance(target, cst.Name):
+                yield call, target.value
+        elif isinstance(call.receiver, cst.Name):
+            yield call, call.receiver.value
+
+
+def _models(model: FileModel, given: cst.BaseExpression) -> Iterator[str]:
+    """The names whose ``parameters()`` an optimizer is given."""
+    for node in walk(given):
+        if isinstance(node, cst.Call):
+            call = model.call(node)
+            if call.method == "parameters" and isinstance(call.receiver, cst.Name):
+                yield call.receiver.value
