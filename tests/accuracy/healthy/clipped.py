@@ -49,7 +49,8 @@ def train(rank, flags):
                 loss = criterion(model(spectra), target) / flags["accumulate"]
             loss.backward()
             if (step + 1) % flags["accumulate"] == 0:
-                xm.reduce_gradients(optimizer)
+                for p in model.parameters():
+                    p.grad = xm.all_reduce(xm.REDUCE_SUM, p.grad, scale=1.0 / xr.world_size())
                 torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
                 optimizer.step()
                 optimizer.zero_grad()

@@ -14,7 +14,7 @@ from xladoctor.lint.rules._cores import differs
 from xladoctor.lint.rules._exact import in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Guard
 
@@ -142,13 +142,18 @@ def _sends_parameters(model: FileModel, call: CallSite) -> bool:
             for binding in model.bindings(part.value, part)
             if isinstance(binding.node, cst.BaseExpression)
         )
+    if "grad" in _attributes(sent):
+        return False  # ``xm.all_reduce("sum", p.grad)``: gradients are no weights
     sent.extend(node.iter for node in model.tree.ancestors(call.node) if isinstance(node, cst.For))
-    return any(
-        isinstance(part, cst.Attribute)
-        and part.attr.value in {"parameters", "named_parameters", "buffers", "state_dict"}
-        for node in sent
-        for part in walk(node)
+    return not _attributes(sent).isdisjoint(
+        {"parameters", "named_parameters", "buffers", "state_dict"}
     )
+
+
+def _attributes(nodes: Iterable[cst.CSTNode]) -> set[str]:
+    """The names of all attributes that expressions ask for."""
+    parts = (part for node in nodes for part in walk(node))
+    return {part.attr.value for part in parts if isinstance(part, cst.Attribute)}
 
 
 def _unread(model: FileModel, call: CallSite) -> bool:
