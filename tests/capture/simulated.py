@@ -178,9 +178,11 @@ def _events(folder: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _results(folder: Path) -> dict[int, Any]:
+    # A core that was ended while it wrote leaves an empty file.
     return {
         int(path.stem.removeprefix("result")): json.loads(path.read_text())
         for path in folder.glob("result*.json")
+        if path.stat().st_size
     }
 
 

@@ -85,6 +85,7 @@ def test_report_says_the_same_for_each_core_and_in_sum(done):
     totals = [
         {
             "core": core,
+            "host": None,
             "compilations": sum(one.compiled for one in counts),
             "executions": sum(one.ran for one in counts),
             "host_syncs": sum(one.reads for one in counts),

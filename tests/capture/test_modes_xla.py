@@ -167,8 +167,8 @@ def test_compiled_steps_and_dynamo(tmp_path):
 def test_eager_mode_is_not_taken_for_a_loop_without_step_end(tmp_path):
     _, report = _run(tmp_path, EAGER)
     assert report["summary"]["steps"] == 7
-    # Only that it is on, which the code shows.
-    assert [found["code"] for found in report["findings"]] == ["XLA714"]
+    # That it is on, which the code shows, is not held against a step of a few operations.
+    assert report["findings"] == []
 
 
 def test_eager_mode_on_several_cores(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -29,7 +30,8 @@ import torch_xla.core.functions as xf
 import torch_xla.distributed.xla_backend
 
 HALVES = [[0, 1], [2, 3]]
-TOGETHER = threading.Barrier(4)
+HERE = 2 if "SIMULATED_HOST" in os.environ else 4  # cores of this process
+TOGETHER = threading.Barrier(HERE)
 
 
 def main(index, case):
@@ -204,7 +206,8 @@ def buffers(index, device, keep):
         TOGETHER.wait()  # what torch_xla counts is of all cores
         executed.append(met.metric_data("ExecuteTime")[0])
         TOGETHER.wait()
-    keep("executed", torch.tensor([b - a for a, b in zip(executed, executed[1:])]))
+    grown = [b - a for a, b in zip(executed, executed[1:])]
+    keep("executed", torch.tensor(grown) / HERE)
 """
 
 
@@ -423,7 +426,7 @@ def test_distributed_data_parallel_trains_one_model(distributed):
 def test_buffers_that_a_forward_pass_broadcasts_are_part_of_the_step(distributed):
     """Nothing reads them: as on a device, one graph is a step, once the buckets are made anew."""
     for found in distributed.values():
-        assert found["executed"][-2:] == [CORES, CORES]
+        assert found["executed"][-2:] == [1, 1]
 
 
 def test_gradients_that_are_views_of_a_bucket_lose_their_reduction_and_that_is_said(runs):

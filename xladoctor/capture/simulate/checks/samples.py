@@ -51,9 +51,9 @@ class _Look:
         """In the place of a sampler's constructor: notes the line."""
 
         @functools.wraps(original)
-        def init(sampler: Any, *args: Any, **kwargs: Any) -> None:
-            original(sampler, *args, **kwargs)
-            sampler.__dict__[_PLACE] = user_frame(threading.get_ident())
+        def init(*args: Any, **kwargs: Any) -> None:
+            original(*args, **kwargs)
+            args[0].__dict__[_PLACE] = user_frame(threading.get_ident())
 
         return init
 
@@ -61,7 +61,8 @@ class _Look:
         """In the place of a sampler's ``__iter__``: notes what it gives."""
 
         @functools.wraps(original)
-        def indices(sampler: Any) -> Iterator[int]:
+        def indices(*args: Any) -> Iterator[int]:
+            (sampler,) = args
             given = original(sampler)
             number = getattr(self._thread, "core", None)
             core = self._memory.here() or self._memory.running.core(number)
