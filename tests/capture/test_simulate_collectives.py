@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -22,6 +21,7 @@ HALVES = [[0, 1], [2, 3]]
 
 PROGRAM = """
 import json
+import os
 import threading
 import torch, torch_xla
 import torch.distributed as dist

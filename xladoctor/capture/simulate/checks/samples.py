@@ -61,9 +61,8 @@ class _Look:
         """In the place of a sampler's ``__iter__``: notes what it gives."""
 
         @functools.wraps(original)
-        def indices(*args: Any) -> Iterator[int]:
-            (sampler,) = args
-            given = original(sampler)
+        def indices(*args: Any, **kwargs: Any) -> Iterator[int]:
+            sampler, given = args[0], original(*args, **kwargs)
             number = getattr(self._thread, "core", None)
             core = self._memory.here() or self._memory.running.core(number)
             place = sampler.__dict__.pop(_PLACE, None)  # so that only its first pass counts
