@@ -168,3 +168,8 @@ def test_a_reader_that_goes_early_is_no_failure_and_costs_no_file(here: Path) ->
     assert "Traceback" not in said
     assert (here / "r.html").read_text().rstrip().endswith("</html>")
     assert (here / "own" / "lint.json").exists()
+
+
+def test_a_reader_that_goes_in_the_middle_of_a_list_is_no_failure(here: Path) -> None:
+    (here / "a.py").write_text("import torch_xla.core.xla_model as xm\nprint(xm.get_ordinal())\n")
+    assert _read_by_nobody(here, "lint", "a.py") == (141, "")

@@ -79,13 +79,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        # The reader of our output went away (``xladoctor ... | head``); nothing is wrong.
-        boundary.leave_stdout()
-        return 141
     except (Exception, SystemExit) as error:  # noqa: BLE001  (this is the boundary)
+        if _is_broken_pipe(error):
+            # The reader of our output went away (``xladoctor ... | head``); nothing is wrong.
+            boundary.leave_stdout()
+            return 141
         return _failed(error, argv)
     return code if isinstance(code, int) else 0
+
+
+def _is_broken_pipe(error: BaseException) -> bool:
+    """Rich makes a SystemExit of it."""
+    at_exit = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
+    return at_exit or isinstance(error, BrokenPipeError)
 
 
 def _failed(error: BaseException, argv: Sequence[str] | None) -> int:
