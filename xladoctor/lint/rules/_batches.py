@@ -32,12 +32,20 @@ _OF_DATA = frozenset({"torch.from_numpy", "torch.as_tensor", "torch.tensor"})
 
 
 def moved_by_hand(model: FileModel, loop: Loop) -> CallSite | None:
-    """The first call in a loop that moves what was fetched on the host to the device.
+    """The first call in a loop that moves what was fetched on the host to the device."""
+    return next(moves_by_hand(model, loop), None)
+
+
+def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
+    """The calls in a loop that move what was fetched on the host to the device.
+
+    One for each way through the loop: the first, and the first of each other branch.
 
     Args:
         model: The file.
         loop: A loop that does not go over a loader whose making is known.
     """
+    told: list[CallSite] = []
     batches = Batches(model, loop, fed=_is_fed(model, loop))
     for call in _moves_anything(model):
         moved, source = model.value(call.node), _source(call)
@@ -47,9 +55,22 @@ def moved_by_hand(model: FileModel, loop: Loop) -> CallSite | None:
             continue
         if model.throttled(call.node) or model.in_step_closure(call.node):
             continue
-        if _is_loaded(model, source) or batches.holds(source):
-            return _in_loop(model, loop, call)
-    return None
+        apart = all(_in_other_branch(model, call.node, one.node) for one in told)
+        if apart and (_is_loaded(model, source) or batches.holds(source)):
+            told.append(call)
+            yield _in_loop(model, loop, call)
+
+
+def _in_other_branch(model: FileModel, node: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Whether two nodes stand in the two branches of one condition."""
+    around, child = set(model.tree.ancestors(other)), node
+    for parent in model.tree.ancestors(node):
+        if parent in around:
+            return isinstance(parent, cst.If) and child is not parent.test and (
+                parent.test not in around
+            )
+        child = parent
+    return False
 
 
 def _moves_anything(model: FileModel) -> Iterator[CallSite]:

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._batches import moved_by_hand
+from xladoctor.lint.rules._batches import moves_by_hand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @rule("XLA603")
 def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
-    """Find loops whose body moves what was loaded on the host; one problem a loop."""
-    if not model.is_xla or model.frameworks:
+    """Find loops whose body moves what was loaded on the host; one problem a way through it."""
+    if not model.is_xla or (model.frameworks and not _by_fabric_alone(model)):
         return
     for loop in model.loops:
         if loop.kind not in {LoopKind.STEP, LoopKind.EVAL} or loop.implicit:
@@ -32,6 +32,15 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
             yield from _over_loader(model, loop, loop.node)
         else:
             yield from _over_anything(model, loop)
+
+
+def _by_fabric_alone(model: FileModel) -> bool:
+    """Whether a program of Fabric's moves its batches itself: none of its loaders is set up."""
+    return (
+        model.frameworks == {"lightning"}
+        and any((call.name or "").endswith(".Fabric") for call in model.calls())
+        and not any(model.methods("setup_dataloaders", "fit"))
+    )
 
 
 def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Problem]:
@@ -52,8 +61,7 @@ def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Proble
 
 def _over_anything(model: FileModel, loop: Loop) -> Iterator[Problem]:
     """A loop that fetches its batches itself, or from a loader that another file makes."""
-    move = moved_by_hand(model, loop)
-    if move is not None:
+    for move in moves_by_hand(model, loop):
         yield _problem(
             model,
             loop,
