@@ -113,7 +113,7 @@ def never_reached(model: FileModel, node: cst.CSTNode, entry: Entry) -> bool:
         if isinstance(parent, cst.If) and child is parent.body:
             test = parent.test
             asks = isinstance(test, cst.Call) and model.name(test.func) == "builtins.hasattr"
-            if asks and isinstance(test, cst.Call) and len(test.args) == 2:  # noqa: PLR2004
+            if asks and isinstance(test, cst.Call) and len(test.args) == 2:
                 of, what = (argument.value for argument in test.args)
                 return model.name(of) == module and model.literal(what) == name
         child, parent = parent, model.parent(parent)

@@ -66,8 +66,10 @@ def _in_other_branch(model: FileModel, node: cst.CSTNode, other: cst.CSTNode) ->
     around, child = set(model.tree.ancestors(other)), node
     for parent in model.tree.ancestors(node):
         if parent in around:
-            return isinstance(parent, cst.If) and child is not parent.test and (
-                parent.test not in around
+            return (
+                isinstance(parent, cst.If)
+                and child is not parent.test
+                and (parent.test not in around)
             )
         child = parent
     return False

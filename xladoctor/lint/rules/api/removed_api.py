@@ -50,7 +50,9 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
         fix = replacement_fix(model, node, entry) if known else None
         message = _message(dotted, entry)
         if dead:
-            message = f"{entry.old} does not exist, and never did: hasattr is false, this never runs"
+            message = (
+                f"{entry.old} does not exist, and never did: hasattr is false, this never runs"
+            )
         yield model.problem(node, message, suggestion=_advice(dotted, entry), fix=fix)
 
 

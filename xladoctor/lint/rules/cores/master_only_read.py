@@ -30,9 +30,7 @@ _ASKED = frozenset({"state_dict", "eval", "train", "parameters", "named_paramete
 
 @rule("XLA425")
 def master_only_read(model: FileModel) -> Iterator[Problem]:
-    """Find reads in the step loop behind ``if xm.is_master_ordinal()``, and work there that runs
-    the reduction which is still pending.
-    """
+    """Find reads and runs of the pending step behind ``if xm.is_master_ordinal()``."""
     if not model.is_xla or model.spmd or not reduces_gradients(model):
         return
     told = set()
@@ -111,9 +109,7 @@ def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:
         )
 
 
-def _runs_graph(
-    model: FileModel, guard: Guard, inside: Sequence[CallSite]
-) -> cst.CSTNode | None:
+def _runs_graph(model: FileModel, guard: Guard, inside: Sequence[CallSite]) -> cst.CSTNode | None:
     """What runs a graph within the master's branch that the pending collective is part of."""
     for call in inside:
         for inner in model.reached(call.node):
