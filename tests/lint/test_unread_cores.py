@@ -257,6 +257,88 @@ trainer = SFTTrainer(
 )
 trainer.train()
 """,
+    "each core stops by its own clock": """\
+HEAD
+import time
+def _mp_fn(index, flags):
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    model = nn.Linear(8, 8).to(device)
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    begun = time.time()
+    for epoch in range(flags.epochs):
+        minutes = (time.time() - begun) / 60
+        if minutes + 5 > flags.budget:
+            break  # !XLA420
+        for x in pl.MpDeviceLoader(flags.loader, device):
+            loss = model(x).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            xm.optimizer_step(opt)
+            if time.perf_counter() > flags.deadline:
+                break  # !XLA420
+xmp.spawn(_mp_fn, args=(flags,))
+""",
+    "a device loader begun anew on each step": """\
+HEAD
+class Trainer:
+    def __init__(self, model, optimizer, loader):
+        self.device = torch_xla.device()
+        self.model = model.to(self.device)
+        self.optimizer = optimizer
+        self.batches = pl.MpDeviceLoader(loader, self.device)
+    def train(self, steps):
+        for self.step in range(steps):
+            self.one()
+    def one(self):
+        x, y = next(iter(self.batches))  # !XLA608
+        loss = F.mse_loss(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+""",
+    "hundreds of denoising steps in one graph": """\
+HEAD
+from diffusers import UNet2DModel, DDPMScheduler
+device = torch_xla.device()
+unet = UNet2DModel(sample_size=64).to(device)
+scheduler = DDPMScheduler(num_train_timesteps=1000)
+sample = torch.randn(4, 3, 64, 64, device=device)
+for i, t in enumerate(scheduler.timesteps):  # !XLA301
+    with torch.no_grad():
+        noise = unet(sample, t).sample
+    sample = scheduler.step(noise, t, sample).prev_sample
+""",
+    "the model of an object that nobody has read": """\
+HEAD
+from mine import Thing
+def predict(loader):
+    device = xm.xla_device()  # !XLA802
+    thing = Thing("resnet")
+    thing.model = thing.model.to(device)
+    found = []
+    with torch.no_grad():
+        for names, images in loader:
+            answer = F.softmax(thing.model(images.to(device)), dim=1)
+            found.extend(answer.data.cpu().numpy()[:, 0])  # !XLA101
+    return found
+""",
+    "noise that is no part of the batch": """\
+HEAD
+from einops import rearrange
+from torch.utils.data import DataLoader
+def fit(model, optimizer, dataset):
+    device = torch_xla.device()
+    model = model.to(device)
+    loader = DataLoader(dataset, batch_size=8, drop_last=True)
+    for image in loader:
+        image = rearrange(image, "b h w c -> b c h w")
+        noise = torch.randn(image.shape).to(device)
+        image = image.to(device)  # !XLA603
+        loss = F.mse_loss(model(image + noise), noise)
+        loss.backward()
+        optimizer.step()
+        torch_xla.sync()
+""",
 }
 
 #: The same, and right: no rule of these has anything to say.
@@ -385,9 +467,81 @@ def train(fabric, model, optimizer, loader):
 fabric = L.Fabric(accelerator="tpu", devices=4)
 fabric.launch(train)
 """,
+    "cores that agree before they stop": """\
+HEAD
+import time
+def _mp_fn(index, flags):
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    model = nn.Linear(8, 8).to(device)
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    begun = time.time()
+    for epoch in range(flags.epochs):
+        late = xm.mesh_reduce("late", float(time.time() - begun > 3600), max)
+        if late > 0:
+            break
+        for x in pl.MpDeviceLoader(flags.loader, device):
+            loss = model(x).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            xm.optimizer_step(opt)
+        xm.master_print(time.time() - begun)
+xmp.spawn(_mp_fn, args=(flags,))
+""",
+    "an iterator that is made once, and a look at the first batch": """\
+HEAD
+def fit(model, optimizer, loader, steps):
+    device = torch_xla.device()
+    model = model.to(device)
+    loader = pl.MpDeviceLoader(loader, device)
+    first = next(iter(loader))
+    batches = iter(loader)
+    for step in range(steps):
+        x, y = next(batches)
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+""",
+    "denoising with an end in each turn, and on the host": """\
+HEAD
+from diffusers import UNet2DModel, DDPMScheduler
+device = torch_xla.device()
+unet = UNet2DModel(sample_size=64).to(device)
+scheduler = DDPMScheduler(num_train_timesteps=1000)
+sample = torch.randn(4, 3, 64, 64, device=device)
+for i, t in enumerate(scheduler.timesteps):
+    noise = unet(sample, t).sample
+    sample = scheduler.step(noise, t, sample).prev_sample
+    torch_xla.sync()
+names = [str(t) for t in scheduler.timesteps]
+""",
+    "an evaluation that looks at one batch": """\
+HEAD
+def look(model, embed, writer, batches, device):
+    model.eval()
+    with torch.no_grad():
+        for i, batch in enumerate(batches):
+            x, y = batch[0]
+            x = x.to(device)
+            loss = F.mse_loss(model(embed(x)), y.to(device)).item()
+            print(loss)
+            break
+""",
+    "steps over a loader that the caller has put on the device": """\
+HEAD
+def train(model, optimizer, trainloader, device):
+    model.train()
+    for x, y in trainloader:
+        x, y = x.to(device), y.to(device)
+        loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+""",
 }
 _ASKED = {
     *("XLA425", "XLA405", "XLA801", "XLA202", "XLA204", "XLA303", "XLA603", "XLA905"),
+    *("XLA101", "XLA301", "XLA420", "XLA608"),
 }
 
 

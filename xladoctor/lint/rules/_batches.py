@@ -124,6 +124,43 @@ def _has_device_loader(model: FileModel) -> bool:
     return any(model.calls(*loaders)) or any(model.methods("per_device_loader"))
 
 
+def is_handed_in(model: FileModel, loop: Loop) -> bool:
+    """Whether a caller that nobody has read gives what the loop goes over."""
+    if not isinstance(loop.node, cst.For):
+        return False
+    sources = {
+        model.tree.text(part).strip(): part for part in walk(loop.node.iter) if _is_name(part)
+    }
+    for node in model.nodes(cst.Assign):
+        if any(model.tree.text(target.target).strip() in sources for target in node.targets):
+            sources.update({f"={part}": part for part in walk(node.value) if _is_name(part)})
+    return any(
+        binding.kind == "param" and _is_uncalled(model, part)
+        for part in sources.values()
+        if isinstance(part, cst.Name)
+        for binding in model.bindings(part.value, part)
+    )
+
+
+def _is_name(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Name | cst.Attribute)
+
+
+def _is_uncalled(model: FileModel, node: cst.CSTNode) -> bool:
+    function = model.function_of(node)
+    return function is not None and not model.callers(function)
+
+
+def filled_here(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a factory has filled a tensor of the host (``torch.randn``): no data is in it."""
+    value = model.value(node)
+    made = value.origin if value.kind is Kind.CPU_TENSOR else None
+    if not isinstance(made, cst.Call) or not model.is_here(made):
+        return False
+    name = model.name(made.func) or ""
+    return model.library.returns(name) is Returns.NEW_TENSOR and name not in _OF_DATA
+
+
 def _is_loaded(model: FileModel, node: cst.BaseExpression | None) -> bool:
     """Whether a tensor of the host holds data: what a factory fills is XLA604's matter."""
     if node is None:

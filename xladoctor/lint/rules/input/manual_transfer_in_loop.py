@@ -9,7 +9,8 @@ import libcst as cst
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._batches import moves_by_hand
+from xladoctor.lint.rules._batches import filled_here, is_handed_in, moved_by_hand, moves_by_hand
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,8 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
         if loop.kind not in {LoopKind.STEP, LoopKind.EVAL} or loop.implicit:
             continue
         if loop.iterates.kind in {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER}:
+            continue
+        if _by_device_loader(model, loop):
             continue
         if isinstance(loop.node, cst.For) and loop.iterates.kind is Kind.LOADER:
             yield from _over_loader(model, loop, loop.node)
@@ -46,6 +49,8 @@ def _by_fabric_alone(model: FileModel) -> bool:
 def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Problem]:
     """A loop over a plain loader: the device loader takes its place."""
     move = next((call for call in model.methods("to") if _moves(model, loop, call)), None)
+    if move is None:
+        move = moved_by_hand(model, loop)
     if move is None:
         return
     sharded = ", input_sharding=xs.ShardingSpec(mesh, axes)" if model.spmd else ""
@@ -89,11 +94,26 @@ def _problem(
     )
 
 
+def _by_device_loader(model: FileModel, loop: Loop) -> bool:
+    """A loader that a caller nobody has read gives, whose steps nothing else can end.
+
+    A loop that reduces and steps needs something that ends its graph: it is a device loader.
+    """
+    if loop.kind is not LoopKind.STEP or not is_handed_in(model, loop):
+        return False
+    calls = model.reached(loop.node)
+    return any(call.name == OPTIMIZER_STEP for call in calls) and not any(
+        model.effects.ends_graph(call) for call in calls
+    )
+
+
 def _moves(model: FileModel, loop: Loop, call: CallSite) -> bool:
     """``images.to(device)`` of a part of the loop's batch, directly in the loop."""
     if call.receiver is None or _loop_around(model, call.node) is not loop.node:
         return False
     moved = model.value(call.node)
+    if filled_here(model, call.receiver):
+        return False
     return (
         moved.is_device_tensor
         and moved.origin is call.node
