@@ -324,7 +324,7 @@ def chosen_codes(
         plus = _longest(code, wanted)
         if code in pages and plus < len(pages[code].select):
             plus = 0
-        usual = code not in pages or pages[code].default or device in pages[code].default_for
+        usual = code not in pages or pages[code].usual(device)
         if select is None and usual:
             plus = max(plus, len("XLA"))
         if not code.startswith("XLA") and "XLA" in wanted:  # ALL: the user's own rules too
