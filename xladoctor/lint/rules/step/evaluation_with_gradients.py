@@ -39,8 +39,6 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
     """Find evaluation loops after ``model.eval()`` with nothing around that turns gradients off."""
     if not model.is_xla or model.frameworks & {"lightning", "transformers"}:
         return
-    if _are_off_everywhere(model):
-        return
     for loop in model.loops:
         if loop.kind is not LoopKind.EVAL or loop.implicit or isinstance(loop.node, cst.CompFor):
             continue
@@ -49,6 +47,8 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
             continue
         if _trains(model, loop) or _is_off(model, loop):
             continue
+        if _are_off_everywhere(model):
+            return
         yield model.problem(
             loop.node,
             "evaluates with gradients on: while the result is alive, each activation that a "
