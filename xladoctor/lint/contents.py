@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -120,16 +121,21 @@ class Files:
         known = self._cache.facts(digest) if self._cache is not None and digest else None
         if known is not None:
             return known
-        text = self.source(name).text
-        root = _ROOT.search(text) is not None
-        modules = imported_modules(text)
-        known_ones = library.answered() if modules else frozenset()
-        asked = tuple(item for item in modules if item.partition(".")[0] not in known_ones)
-        sound = sources.syntax_error(text) is None and sources.too_much(text) is None
-        found = Facts(root, text.count("\n") + 1, asked, sound)
+        found = _facts_of(self.source(name).text)
         if self._cache is not None and digest:
             self._cache.keep_facts(digest, found)
         return found
+
+
+@functools.lru_cache(maxsize=256)
+def _facts_of(text: str) -> Facts:
+    """The facts of a text; an editor asks for those of many files again after each key."""
+    root = _ROOT.search(text) is not None
+    modules = imported_modules(text)
+    known_ones = library.answered() if modules else frozenset()
+    asked = tuple(item for item in modules if item.partition(".")[0] not in known_ones)
+    sound = sources.syntax_error(text) is None and sources.too_much(text) is None
+    return Facts(root, text.count("\n") + 1, asked, sound)
 
 
 def imported_modules(text: str) -> list[str]:
