@@ -20,12 +20,13 @@ from xladoctor.store.locations import located
 from xladoctor.store.upload import Uploader
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", "s3", "gs"])
 def place(request, tmp_path):
     """An address of each kind."""
     if request.param == "folder":
         return str(tmp_path / "shared" / "run")
-    return f"{request.getfixturevalue('bucket')}/team/run"
+    bucket = "bucket" if request.param == "s3" else "gs_bucket"
+    return f"{request.getfixturevalue(bucket)}/team/run"
 
 
 def write(place, tmp_path, hosts=4, **facts):
