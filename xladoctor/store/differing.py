@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: Seconds by which the clocks of hosts may differ without a word.
 _CLOCKS_APART = 60.0
 
+#: Versions and clocks that are named one by one.
+_FEW = 4
+
 
 def versions(runs: Sequence[tables.Run]) -> list[str]:
     """A sentence for each package of which the hosts have different versions."""
@@ -37,6 +40,7 @@ def versions(runs: Sequence[tables.Run]) -> list[str]:
                 for version, hosts in sorted(by_version.items())
                 if version != usual
             ]
+            others[_FEW:] = [f"{len(others) - _FEW} more have yet others"] * (len(others) > _FEW)
             notes.append(f"versions of {name} are mixed: {', '.join(others)}, the others {usual}")
     return notes
 
@@ -60,9 +64,9 @@ def clocks(runs: Sequence[tables.Run]) -> list[str]:
         return []
     named = ", ".join(
         f"that of host {label} by {_apart(abs(seconds))} {'ahead' if seconds > 0 else 'behind'}"
-        for label, seconds in off[:4]
+        for label, seconds in off[:_FEW]
     )
-    more = f" and {len(off) - 4} more" if len(off) > 4 else ""
+    more = f" and {len(off) - _FEW} more" if len(off) > _FEW else ""
     return [f"clocks differ: {named}{more}; times are aligned by steps, not by clocks"]
 
 
