@@ -138,7 +138,7 @@ def test_many_that_differ_in_many_ways_are_about_one_screen(tmp_path):
     found = diagnosis.diagnose(runs.load([tmp_path / "run"]))
     text = render(found, "full", width=100, color=False)
     lines = text.splitlines()
-    assert len(lines) <= 56
+    assert len(lines) <= 58  # some are its long address
     assert "hosts 40-49 of 50 left nothing here" in text
     assert "XLA414 core-lags-behind" in text
     assert "and 10 more XLA210 that cost less" in text
