@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,3 +83,28 @@ def test_every_column_is_there_and_every_row(run):
         for line in file.read_text().splitlines()
     ]
     assert rows == events.count("step")
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        (["report"], set()),
+        (["graph"], set()),
+        (["watch", "--once"], set()),
+        (["query", "SELECT 1"], {"duckdb"}),
+    ],
+)
+def test_commands_import_no_engine_that_they_do_not_need(run, words, needed):
+    command, *rest = words
+    program = (
+        "import sys\n"
+        "from xladoctor.cli.app import main\n"
+        f"main({[command, str(run), *rest]!r})\n"
+        "heavy = {'duckdb', 'pyarrow', 'fsspec', 'pandas', 'numpy', 'torch', 'multiprocessing'}\n"
+        "print('imported:', sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    environ = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environ, check=False
+    )
+    assert done.stderr.splitlines()[-1] == f"imported: {sorted(needed)}"
