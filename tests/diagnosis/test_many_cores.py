@@ -143,7 +143,7 @@ def test_many_that_differ_in_many_ways_are_about_one_screen(tmp_path):
     assert "XLA414 core-lags-behind" in text
     assert "and 10 more XLA210 that cost less" in text
     cores = text[text.index("\nCores\n") : text.index("\nCompilations")].splitlines()
-    assert any(line.split()[0] == "14" and "in each step" in line for line in cores[4:])
+    assert {"14", "15"} <= {line.split()[0] for line in cores[4:]}  # those that lag have rows
     assert max(map(len, lines)) <= 100
     narrow = render(found, "full", width=80, color=False).splitlines()
     assert max(map(len, narrow)) <= 80

@@ -1,4 +1,4 @@
-"""The columns of a run, asked by DuckDB and by a local Dask cluster: docs/queries.md."""
+"""The columns of a run, asked by DuckDB and by local clusters of Dask and Ray: docs/queries.md."""
 
 from __future__ import annotations
 
@@ -62,10 +62,28 @@ def test_dask_says_the_same(run, by_duckdb):
         distributed.Client(cluster),
     ):
         exec("\n".join(lines), names)
-    found = [(host, core, own) for (host, core), own in names["found"].items()]
-    assert [one[:2] for one in found] == [(host, core) for host, core, _, _ in by_duckdb]
-    for (*_, mine), (*_, theirs) in zip(found, by_duckdb, strict=True):
-        assert mine == pytest.approx(theirs)
+    same(names["found"], by_duckdb)
+
+
+def same(found, by_duckdb):
+    """Whether another engine says what DuckDB does."""
+    assert list(found.index) == [(host, core) for host, core, _, _ in by_duckdb]
+    assert list(found) == pytest.approx([own for *_, own in by_duckdb])
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_ray_says_the_same(run, by_duckdb, monkeypatch):
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("ray.data")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    *lines, last = example("Ray Data", run).strip().splitlines()
+    names: dict[str, object] = {}
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        exec("\n".join([*lines, f"found = {last}"]), names)
+    finally:
+        ray.shutdown()
+    same(names["found"], by_duckdb)
 
 
 def test_every_column_is_there_and_every_row(run):

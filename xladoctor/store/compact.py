@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from xladoctor.store.parts import Part
 
 #: Of the digests: those of another form are made anew.
-VERSION = 1
+VERSION = 2
 
 #: Files of a part, besides its rows, that a report reads.
 _KEPT = ("manifest.json", "lint.json", "part.json")
