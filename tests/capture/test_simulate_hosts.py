@@ -119,7 +119,9 @@ REFUSED = {
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hosts")
-    return simulated.run_cases_on_hosts(folder, HOSTS, CORES, PROGRAM, dict.fromkeys([*FAULTS, *REFUSED]))
+    return simulated.run_cases_on_hosts(
+        folder, HOSTS, CORES, PROGRAM, dict.fromkeys([*FAULTS, *REFUSED])
+    )
 
 
 def line(mark: str) -> int:
