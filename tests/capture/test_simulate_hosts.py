@@ -43,7 +43,7 @@ def refused(what, device):
         xm.all_reduce("sum", x)
     elif what == "sharded":
         import torch_xla.distributed.spmd as xs
-        xs.mark_sharding(x, xs.Mesh(range(xr.world_size()), (xr.world_size(),), ("x",)), ("x",))
+        xs.mark_sharding(x, xs.Mesh(list(range(xr.world_size())), (xr.world_size(),), ("x",)), ("x",))
     raise AssertionError("it was not refused")
 
 
