@@ -43,7 +43,8 @@ def refused(what, device):
         xm.all_reduce("sum", x)
     elif what == "sharded":
         import torch_xla.distributed.spmd as xs
-        xs.mark_sharding(x, xs.Mesh(list(range(xr.world_size())), (xr.world_size(),), ("x",)), ("x",))
+        cores = list(range(xr.world_size()))
+        xs.mark_sharding(x, xs.Mesh(cores, (len(cores),), ("x",)), ("x",))
     raise AssertionError("it was not refused")
 
 
