@@ -128,15 +128,14 @@ def is_handed_in(model: FileModel, loop: Loop) -> bool:
     """Whether a caller that nobody has read gives what the loop goes over."""
     if not isinstance(loop.node, cst.For):
         return False
-    sources = {
-        model.tree.text(part).strip(): part for part in walk(loop.node.iter) if _is_name(part)
-    }
+    sources = [part for part in walk(loop.node.iter) if _is_name(part)]
+    names = {model.tree.text(part).strip() for part in sources}
     for node in model.nodes(cst.Assign):
-        if any(model.tree.text(target.target).strip() in sources for target in node.targets):
-            sources.update({f"={part}": part for part in walk(node.value) if _is_name(part)})
+        if any(model.tree.text(target.target).strip() in names for target in node.targets):
+            sources += [part for part in walk(node.value) if _is_name(part)]
     return any(
         binding.kind == "param" and _is_uncalled(model, part)
-        for part in sources.values()
+        for part in sources
         if isinstance(part, cst.Name)
         for binding in model.bindings(part.value, part)
     )
@@ -230,8 +229,7 @@ class Batches:
             return True
         if call.target is not None:
             return False  # what it gives back says where it is from
-        last = (call.name or "").rpartition(".")[2] or call.method or _plain(call.node.func)
-        if _FETCHES.search(last) and not (call.name or "").startswith(("torch", "builtins.")):
+        if _FETCHES.search(call.last) and not (call.name or "").startswith(("torch", "builtins.")):
             return self._fed
         handed = call.name is not None and call.name.startswith(("torch.", "builtins."))
         return handed and any(self._is_of(argument.value) for argument in call.node.args)
@@ -292,7 +290,3 @@ class Batches:
             given = call.argument(index, node.value)
             if given is not None:
                 yield given
-
-
-def _plain(func: cst.BaseExpression) -> str:
-    return func.value if isinstance(func, cst.Name) else ""
