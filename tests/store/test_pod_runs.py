@@ -281,6 +281,31 @@ def test_what_passes_is_tried_again(monkeypatch):
     assert located("s3://bucket/run").sizes() == {"a": 3}
 
 
+@pytest.mark.parametrize("hosts", [3, runs.WHOLE_HOSTS + 1])
+@pytest.mark.parametrize("what", ["part.json", ".jsonl", ".zip"])
+def test_one_host_that_is_refused_costs_no_other(monkeypatch, tmp_path, hosts, what):
+    memory = pytest.importorskip("fsspec.implementations.memory")
+    place = f"memory://refused/{hosts}{what}"
+    write(place, tmp_path, hosts=hosts)
+    if what == ".zip":
+        assert main(["compact", place, "--jobs", "1"]) == 0
+    for name in ("cat_file", "get_file"):
+        read = getattr(memory.MemoryFileSystem, name)
+
+        def refusing(self, path, *rest, read=read, **more):
+            if path.endswith(what) and ("hosts/1/" in path or "digests/1@" in path):
+                raise PermissionError("Access Denied for key AKIAABCDEFGHIJKLMNOP")
+            return read(self, path, *rest, **more)
+
+        monkeypatch.setattr(memory.MemoryFileSystem, name, refusing)
+    found = report(place)
+    needed = what != ".zip" or hosts > runs.WHOLE_HOSTS
+    assert found.summary.cores == 2 * (hosts - needed)
+    said = [note for note in found.notes if note.startswith("host 1 was")]
+    assert len(said) == needed
+    assert not any("AKIA" in note for note in found.notes)
+
+
 def test_addresses():
     with pytest.raises(UsageError, match="credentials do not belong"):
         located("s3://key:secret@bucket/run")

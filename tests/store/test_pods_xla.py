@@ -78,6 +78,28 @@ def test_hosts_on_a_storage_and_one_that_is_preempted(bucket, tmp_path):
         os.killpg(second.pid, signal.SIGKILL)  # preempted: nobody says goodbye
         kill_children(folders[1])
         second.communicate()
+    check_one_that_is_cut(bucket, place)
+    again = profile(bucket, folders[1], 1, 6)  # its launcher has started it anew
+    out, _ = again.communicate(timeout=240)
+    assert again.returncode == 0, out
+    check_one_that_came_back(bucket, place)
+
+
+def check_one_that_came_back(bucket, place):
+    before = {name for name in place.sizes("hosts/1") if name.endswith("part.json")}
+    assert len(before) == 2
+    found = diagnosis.diagnose(runs.load([f"{bucket}/77"]))
+    assert found.summary.cores == 4
+    assert "host 1: it was started 2 times: its steps are counted on" in found.notes
+    (steps,) = {core.steps for core in found.cores if core.host == "1"}
+    rows = [row for row in found.timeline.stretches if row.core == 2]
+    assert steps == max(row.last for row in rows if row.last)
+    assert [row.first for row in rows if row.last and row.last > steps - 6] == list(
+        range(steps - 5, steps + 1)
+    )
+
+
+def check_one_that_is_cut(bucket, place):
     found = diagnosis.diagnose(runs.load([f"{bucket}/77"]))
     assert found.summary.cores == 4
     assert {core.host for core in found.cores} == {"0", "1"}

@@ -101,14 +101,19 @@ def _parts(location: Location, notes: list[str]) -> list[Part]:
         match = _PLACE.fullmatch(name)
         if match:
             found.setdefault((match[1], match[2]), {})[match[3]] = size
+    small = [
+        f"hosts/{label}/{incarnation}/{name}"
+        for (label, incarnation), files in sorted(found.items())
+        for name in ("part.json", "manifest.json")
+        if name in files
+    ]
+    read = location.read_many(small)
     parts = []
     for (label, incarnation), files in sorted(found.items()):
         name = f"hosts/{label}/{incarnation}"
-        facts = _json(location, f"{name}/part.json", label, notes) if "part.json" in files else {}
+        facts = _json(read.get(f"{name}/part.json", b"{}"), label, notes)
         manifest = (
-            _json(location, f"{name}/manifest.json", label, notes)
-            if "manifest.json" in files
-            else {}
+            {} if facts is None else _json(read.get(f"{name}/manifest.json", b"{}"), label, notes)
         )
         if facts is None or manifest is None:
             continue
@@ -135,16 +140,16 @@ def _begun(incarnation: str) -> float | None:
     return int(head) / 1000 if head.isdecimal() and len(head) < 16 else None
 
 
-def _json(location: Location, name: str, label: str, notes: list[str]) -> dict[str, Any] | None:
+def _json(text: bytes | StorageError, label: str, notes: list[str]) -> dict[str, Any] | None:
     """A small file of a part; None (and a note) if the part cannot be read by us."""
-    try:
-        data = json.loads(location.read(name))
-    except StorageError as error:
-        notes.append(f"host {label} was left out: {error}")
+    if isinstance(text, StorageError):
+        notes.append(f"host {label} was left out: {text}")
         return None
+    try:
+        data = json.loads(text)
     except (ValueError, RecursionError):
         return {}  # cut: what else is there is still read
-    if not isinstance(data, dict):
+    if not isinstance(data, dict) or not data:
         return {}
     if data.get("schema_version") != VERSION:
         notes.append(
