@@ -117,9 +117,9 @@ def test_two_runs_in_one_folder(place, tmp_path):
     told = [note for note in found.notes if "2 runs are in one folder" in note]
     assert len(told) == 1
     assert "job-42" in told[0]
-    if "://" in place:
-        assert f"{place}#job-41" in told[0]
-        assert report(f"{place}#job-41").summary.cores == 8
+    address = place if "://" in place else f"file://{place}"
+    assert f"{address}#job-41" in told[0]
+    assert report(f"{address}#job-41").summary.cores == 8
 
 
 def test_two_runs_without_a_name(place, tmp_path):

@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xladoctor.errors import SourceError, StorageError
@@ -179,7 +180,9 @@ def _of_one_run(location: Location, parts: Sequence[Part], notes: list[str]) -> 
     }
     newest = max(runs, key=lambda name: (begun[name], name or ""))
     others = [name for name in sorted(runs, key=lambda name: begun[name]) if name != newest]
-    named = [f"{location.url}#{name}" for name in others if name]
+    # A path may hold a "#" of its own: only addresses name a run of several.
+    address = location.url if "://" in location.url else f"file://{Path(location.url).absolute()}"
+    named = [f"{address}#{name}" for name in others if name]
     notes.append(
         f"{len(runs)} runs are in one folder: this is the newest, {newest or 'which has no name'} "
         f"({_moment(begun[newest])})"
