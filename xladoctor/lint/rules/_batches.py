@@ -129,16 +129,27 @@ def is_handed_in(model: FileModel, loop: Loop) -> bool:
     if not isinstance(loop.node, cst.For):
         return False
     sources = [part for part in walk(loop.node.iter) if _is_name(part)]
-    names = {model.tree.text(part).strip() for part in sources}
-    for node in model.nodes(cst.Assign):
-        if any(model.tree.text(target.target).strip() in names for target in node.targets):
-            sources += [part for part in walk(node.value) if _is_name(part)]
+    sources += [part for made in _made_of(model, sources) for part in walk(made) if _is_name(part)]
     return any(
         binding.kind == "param" and _is_uncalled(model, part)
         for part in sources
         if isinstance(part, cst.Name)
         for binding in model.bindings(part.value, part)
     )
+
+
+def _made_of(model: FileModel, sources: list[cst.CSTNode]) -> Iterator[cst.CSTNode]:
+    """What is assigned to names, and to attributes that are spelled alike."""
+    spelled = set()
+    for part in sources:
+        if isinstance(part, cst.Name):
+            bindings = model.bindings(part.value, part)
+            yield from (binding.node for binding in bindings if binding.kind == "assign")
+        else:
+            spelled.add(model.tree.text(part).strip())
+    for node in model.nodes(cst.Assign) if spelled else ():
+        if any(model.tree.text(target.target).strip() in spelled for target in node.targets):
+            yield node.value
 
 
 def _is_name(node: cst.CSTNode) -> bool:
