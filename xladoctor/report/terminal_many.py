@@ -72,7 +72,7 @@ def parts(report: Report, width: int) -> Iterable[RenderableType]:
         yield from _rest(report.notes[_NOTES:], "notes")
     codes = sorted({finding.code for finding in report.findings})
     more = f"xladoctor explain {codes[0]}; " if codes else ""
-    yield Text(f"\nRead more: {more}all of it: --output-format html or json", style="dim")
+    yield Text(f"\nRead more: {more}all of it: --html FILE, --output-format json", style="dim")
 
 
 def _joined(texts: Iterable[str]) -> Padding:
