@@ -110,9 +110,23 @@ def _findings(report: Report) -> Iterable[RenderableType]:
             body = Text(first.message, no_wrap=True, overflow="ellipsis")
             yield Padding(Group(line, Padding(body, (0, 0, 0, 3))), _INSIDE)
         if others:
-            more = f"and {len(others)} more {first.code} that cost less"
-            yield Padding(Text(more, style="dim"), (0, 0, 0, 5))
+            yield Padding(_like(first, others, report), (0, 0, 0, 5))
     yield from _rest(list(by_code.values())[_FINDINGS:], "kinds of findings")
+
+
+def _like(first: Finding, others: Sequence[Finding], report: Report) -> Text:
+    """The other findings of a code in one line: how many, on which cores and lines."""
+    where = []
+    for finding in others:
+        numbers = words.cores(finding.cores, report.summary.cores) if finding.cores else ""
+        cores = f"core{'s' * (len(finding.cores) > 1)} {numbers}" if numbers else ""
+        if len(numbers) > _CORES_WIDE or numbers.startswith("all"):
+            cores = f"{len(finding.cores):,} cores"
+        place = words.place(finding.locations[0]) if finding.locations else ""
+        where.append(" at ".join(filter(None, (cores, place))))
+    named = "; ".join(filter(None, dict.fromkeys(where)))
+    text = f"and {len(others)} more {first.code}" + (f": {named}" if named else "")
+    return Text(text, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _is_told(finding: Finding, report: Report) -> bool:
