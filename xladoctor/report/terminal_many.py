@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Rows of the tables, and findings that are named; the rest is summed up in a line each.
 _COMPILATIONS, _GROUPS, _FINDINGS, _NOTES = 4, 6, 6, 8
+#: Kinds of findings up to which a message may take more lines than one.
+_FEW = 3
 #: Columns of the numbers of cores and hosts before they are counted instead.
 _CORES_WIDE, _HOSTS_WIDE = 24, 16
 _INSIDE = (0, 0, 0, 2)
@@ -107,7 +109,7 @@ def _findings(report: Report) -> Iterable[RenderableType]:
             line = head(number, first, report)
             if first.locations:
                 line.append(f" · {words.place(first.locations[0])}", style="dim")
-            body = Text(first.message, no_wrap=True, overflow="ellipsis")
+            body = Text(first.message, no_wrap=len(by_code) > _FEW, overflow="ellipsis")
             yield Padding(Group(line, Padding(body, (0, 0, 0, 3))), _INSIDE)
         if others:
             yield Padding(_like(first, others, report), (0, 0, 0, 5))
