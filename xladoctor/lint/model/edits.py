@@ -126,10 +126,7 @@ def remove_statement(tree: Tree, text: str, node: cst.CSTNode) -> Edit | None:
 
 
 def insert_before(tree: Tree, text: str, node: cst.CSTNode, statement: str) -> Edit | None:
-    """Insert a statement on lines of its own before the statement that holds ``node``.
-
-    Its further lines are written as deep as its first one stands.
-    """
+    """Insert a statement on a line of its own before the statement that holds ``node``."""
     found = tree.statement(node)
     if found is None:
         return None
@@ -138,8 +135,7 @@ def insert_before(tree: Tree, text: str, node: cst.CSTNode, statement: str) -> E
     if indent.strip():
         return None
     place = Position(start.line, 1)
-    lines = "".join(f"{indent}{line}\n" for line in statement.split("\n"))
-    return Edit(lines, place, place)
+    return Edit(f"{indent}{statement}\n", place, place)
 
 
 def add_import(tree: Tree, text: str, statement: str) -> Edit | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rewrites.imports import spell
+from xladoctor.lint.rewrites.moves import indent_of
 
 if TYPE_CHECKING:
     from xladoctor.findings import Edit
@@ -46,7 +47,11 @@ def given_reduced(model: FileModel, node: cst.CSTNode, optimizer: str) -> list[E
         f"            {free}.grad = {call}",
     )
     imports = {edit.content: edit for edit in (*reduce[1], *total[1], *cores[1])}
-    return [*imports.values(), model.insert_before(node, "\n".join(lines))]
+    line = model.tree.statement(node)
+    if line is None:
+        return None
+    text = f"\n{indent_of(model, line.node)}".join(lines)
+    return [*imports.values(), model.insert_before(node, text)]
 
 
 def _is_free(model: FileModel, name: str, node: cst.CSTNode) -> bool:
