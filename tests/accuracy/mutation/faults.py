@@ -220,7 +220,7 @@ def _by_hand(program: Program) -> Iterator[Mutation]:
 
 
 #: What makes the weights equal, or shares them out: a seed decides nothing.
-_EQUAL = ("FSDP(", "from_pretrained(", "broadcast_master_param(")
+_EQUAL = ("FSDP(", "DDP(", "from_pretrained(", "broadcast_master_param(")
 _DIVERGED = 'raise ValueError("diverged")'
 _SPAWN = "import torch_xla.distributed.xla_multiprocessing as xmp"
 
@@ -267,7 +267,8 @@ _TRAINING: Sequence[Fault] = (
     Fault("every core writes", ("XLA406", "XLA721"), calls(_plain_save, TORCH)),
     Fault("device before the start", ("XLA407",), lines(_before_start, "import torch_xla")),
     Fault("shuffle beside a sampler", ("XLA409",), calls(_shuffled_twice)),
-    Fault("sampler of one", ("XLA409",), calls(_sampler_of_one)),
+    # A process group answers for the sampler.
+    Fault("sampler of one", ("XLA409",), calls(_sampler_of_one), unless=("init_process_group(",)),
     Fault("master-only evaluation", ("XLA418", "XLA405"),
           lines(master_only("evaluate", "accuracy"), XM)),
     Fault("metric of one core", ("XLA405", "XLA419", "XLA427"), calls(_local_metric)),

@@ -80,6 +80,15 @@ def _by_parallel_loader(call: cst.Call) -> object:
     return expression(f"pl.ParallelLoader({loader}, [{device}]).per_device_loader({device})")
 
 
+def _before_epochs(line: cst.CSTNode) -> object:
+    """``loader = pl.MpDeviceLoader(...)``; in the head of a loop it is made anew."""
+    call = only_call(line)
+    made = None if call is None else _by_parallel_loader(call)
+    if made is None or " = " not in code(line):
+        return None
+    return statements(f"{code(line).partition(' = ')[0]} = {code(made)}")[0]  # type: ignore[arg-type]
+
+
 def _attribute(program: Program) -> Iterator[Mutation]:
     """The device loader is asked for the sampler of the loader in it."""
     found = _DEVICE_LOADER.search(program.text)
@@ -188,8 +197,7 @@ FAULTS: Sequence[Fault] = (
     Fault("gradients aliased", ("XLA307",), lines(_aliased)),
     Fault("arguments left out", ("XLA408",), calls(_no_arguments)),
     Fault("ParallelLoader by hand", ("XLA810",), calls(_by_parallel_loader, PL)),
-    Fault("one loader for all epochs", ("XLA415",), calls(_by_parallel_loader, PL),
-          ("for epoch in",)),
+    Fault("one loader for all epochs", ("XLA415",), lines(_before_epochs, PL), ("for epoch in",)),
     Fault("loader left early", ("XLA608",), _abandoned, ("for epoch in",)),
     Fault("second device", ("XLA416",), calls(_second_device)),
     Fault("NumPy in mesh_reduce", ("XLA417",), calls(_numpy_payload, NP)),

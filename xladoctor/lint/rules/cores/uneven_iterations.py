@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
+#: Their backward pass is a collective.
+_WRAPPERS = ("XlaFullyShardedDataParallel", "torch.nn.parallel.DistributedDataParallel")
 _XM = "torch_xla.core.xla_model"
 #: Questions whose answer is one truth value, if what is asked is a scalar.
 _FLAGS = frozenset({"isnan", "isinf", "isfinite", "any", "all"})
@@ -31,13 +33,19 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
     """
     if not model.is_xla or model.spmd or model.frameworks:
         return
-    events = model.effects.of(Effect.COLLECTIVE)
+    events = list(model.effects.of(Effect.COLLECTIVE))
+    if _reduced_by_wrapper(model):
+        events += model.effects.of(Effect.BACKWARD)
     collectives = {event.call.node: event.call for event in events if event.call is not None}
     for loop in model.loops:
         if loop.kind not in {LoopKind.STEP, LoopKind.EPOCH} or loop.implicit:
             continue
         if loop.kind is LoopKind.STEP:
-            meetings = [call for node, call in collectives.items() if model.loop(node) is loop]
+            meetings = [
+                call
+                for node, call in collectives.items()
+                if loop in (model.loop(node), model.step_loop(node))
+            ]
         else:
             reached = (call.node for call in model.reached(loop.node))
             steps = (node for node in reached if model.step_loop(node) is not None)
@@ -52,6 +60,12 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
             yield from _leaves(model, loop, node, meetings)
 
 
+def _reduced_by_wrapper(model: FileModel) -> bool:
+    """Whether the model is wrapped in what reduces its gradients in the backward pass."""
+    names = (call.name or "" for part in (model, *model.linked) for call in part.calls())
+    return any(name.endswith(_WRAPPERS) for name in names)
+
+
 def _leaves(
     model: FileModel, loop: Loop, node: cst.CSTNode, meetings: list[CallSite]
 ) -> Iterator[Problem]:
@@ -64,11 +78,11 @@ def _leaves(
         if guard.node in inside or not (value.local or guard.master is not None):
             continue
         what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"
-        meeting = (meetings[-1].name or "").rpartition(".")[2]
+        meeting = snippet(model, meetings[-1].node.func)
         yield model.problem(
             node,
             f"a core for which {snippet(model, guard.test)} holds {what} alone: the others wait "
-            f"for it at xm.{meeting}, so the run hangs or aborts",
+            f"for it at {meeting}, so the run hangs or aborts",
             suggestion="decide on a value that is equal on all cores: "
             "xm.all_reduce(xm.REDUCE_MAX, flag)",
             related=[

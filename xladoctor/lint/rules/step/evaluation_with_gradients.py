@@ -42,7 +42,7 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
     if _are_off_everywhere(model):
         return
     for loop in model.loops:
-        if loop.kind is not LoopKind.EVAL or loop.implicit or isinstance(loop.node, cst.CompFor):
+        if loop.kind is not LoopKind.EVAL or loop.implicit:
             continue
         ready, run = _made_ready(model, loop), _run(model, loop)
         if ready is None or run is None or model.on_xla(loop.node) is OnXla.NO:
