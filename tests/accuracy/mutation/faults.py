@@ -51,7 +51,10 @@ if TYPE_CHECKING:
 
 
 def _drop_last(call: cst.Call) -> object:
-    fits = called(call) == "DataLoader" and keyword(call, "drop_last")
+    """Of what is trained on: shuffled, or shared out."""
+    shuffled = keyword(call, "shuffle")
+    trained = keyword(call, "sampler") or (shuffled and code(shuffled.value) == "True")
+    fits = called(call) == "DataLoader" and keyword(call, "drop_last") and trained
     return without(call, "drop_last") if fits else None
 
 
@@ -245,7 +248,7 @@ _TRAINING: Sequence[Fault] = (
           in_step("values = LOSS.detach().reshape(-1)\nkept = values[values > 0]")),
     Fault("boolean mask written", ("XLA204",),
           in_step("values = LOSS.detach().reshape(-1)\nvalues[values > 1] = 1")),
-    Fault("drop_last removed", ("XLA203",), calls(_drop_last)),
+    Fault("drop_last removed", ("XLA203",), calls(_drop_last), unless=("Accelerator(",)),
     Fault("random branch", ("XLA207",),
           before_backward("if random.random() < 0.5:\n    LOSS = LOSS * 2", "import random")),
     Fault("plain step", ("XLA302",), calls(_plain_step)),
