@@ -58,6 +58,16 @@ def _no_arguments(call: cst.Call) -> object:
     return without(call, "args") if called(call) in STARTS and keyword(call, "args") else None
 
 
+def _called_here(call: cst.Call) -> object:
+    """``torch_xla.launch(f, args=(x,))`` becomes ``f(0, x)``."""
+    given = keyword(call, "args")
+    if called(call) not in STARTS or not (given is None or isinstance(given.value, cst.Tuple)):
+        return None
+    values = given.value.elements if given is not None else ()  # type: ignore[attr-defined]
+    parts = ", ".join(["0", *(code(item.value) for item in values)])
+    return expression(f"{code(call.args[0].value)}({parts})")
+
+
 def _second_device(call: cst.Call) -> object:
     return expression("torch_xla.device(1)") if code(call) == "torch_xla.device()" else None
 
@@ -195,6 +205,10 @@ def _spmd_by_variable(program: Program) -> Iterator[Mutation]:
 
 FAULTS: Sequence[Fault] = (
     Fault("gradients aliased", ("XLA307",), lines(_aliased)),
+    # A process group is joined by whoever else is started.
+    Fault("never spawned", ("XLA449",), calls(_called_here),
+          ("__main__",),
+          ("init_process_group(", "use_spmd", "Accelerator(", "transformers", "_mp_fn(0")),
     Fault("arguments left out", ("XLA408",), calls(_no_arguments)),
     Fault("ParallelLoader by hand", ("XLA810",), calls(_by_parallel_loader, PL)),
     Fault("one loader for all epochs", ("XLA415",), lines(_before_epochs, PL), ("for epoch in",)),

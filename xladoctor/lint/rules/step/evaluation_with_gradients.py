@@ -50,7 +50,7 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
         if _trains(model, loop) or _is_off(model, loop):
             continue
         yield model.problem(
-            loop.node,
+            _whole(model, loop),
             "evaluates with gradients on: while the result is alive, each activation that a "
             "backward pass would need is an output of the graph, written to memory for nothing",
             suggestion="with torch.no_grad(): around the loop, or @torch.no_grad() over the "
