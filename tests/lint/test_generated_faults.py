@@ -345,7 +345,85 @@ FOUND = {
                 loss.to_sparse()  # here
     """,
 }
+FOUND |= {
+    "XLA302": """
+        def _mp_fn(index, first, second, batches):
+            device = torch_xla.device()
+            one = torch.optim.SGD(first.parameters(), lr=0.1)
+            other = torch.optim.SGD(second.parameters(), lr=0.1)
+            seen = torch.zeros((), device=device)
+            for images in pl.MpDeviceLoader(batches, device):
+                one.zero_grad()
+                other.zero_grad()
+                second(first(images)).sum().backward()
+                xm.optimizer_step(one)
+                other.step()  # here
+                seen += 1
+            seen = xm.all_reduce(xm.REDUCE_SUM, seen)
+
+        torch_xla.launch(_mp_fn, args=(None, None, None))
+    """,
+    "XLA401": """
+        def accuracy(model, device):
+            return model.hits
+
+        def _mp_fn(index, model):
+            device = torch_xla.device()
+            print(f"hits {accuracy(model, device)}")  # here
+
+        torch_xla.launch(_mp_fn, args=(None,))
+    """,
+    "XLA209": """
+        from transformers import AutoTokenizer
+
+        words = AutoTokenizer.from_pretrained("gpt2")
+
+        def join(rows):
+            return words(rows, padding=True, return_tensors="pt")  # here
+
+        def main(model, optimizer, data):
+            loader = DataLoader(data, batch_size=8, collate_fn=join, drop_last=True)
+            for batch in pl.MpDeviceLoader(loader, torch_xla.device()):
+                model(**batch).loss.backward()
+                optimizer.step()
+    """,
+    "XLA718": """
+        import lightning.pytorch
+
+        class Net(lightning.pytorch.LightningModule):
+            def train_dataloader(self):
+                return DataLoader(
+                    self.data,
+                    batch_size=8,
+                    shuffle=True,
+                    drop_last=True,
+                    pin_memory=True,  # here
+                )
+
+        lightning.pytorch.Trainer(accelerator="tpu").fit(Net())
+    """,
+}
 SILENT = {
+    "XLA302": """
+        def _mp_fn(index, model, batches):
+            device = torch_xla.device()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for images in pl.MpDeviceLoader(batches, device):
+                optimizer.zero_grad()
+                model(images).sum().backward()
+                gradients = [p.grad for p in model.parameters()]
+                xm.all_reduce(xm.REDUCE_SUM, gradients, scale=1.0 / xr.world_size())
+                optimizer.step()
+
+        torch_xla.launch(_mp_fn, args=(None, None))
+    """,
+    "XLA401": """
+        def _mp_fn(index, model):
+            device = torch_xla.device()
+            print(f"{device}: begins")
+
+        torch_xla.launch(_mp_fn, args=(None,))
+    """,
     "XLA318": """
         def pairs(x):
             table = x.to(torch_xla.device()).expand(2, -1).clone()
