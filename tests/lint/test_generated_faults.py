@@ -28,7 +28,9 @@ HEAD = """
 
 
 def program(text):
-    return textwrap.dedent(HEAD) + textwrap.dedent(text)
+    lines = textwrap.dedent(HEAD).splitlines(keepends=True)
+    head = (line for line in lines if "FSDP" not in line or "FSDP(" in text)
+    return "".join(head) + textwrap.dedent(text)
 
 
 FOUND = {
