@@ -11,6 +11,7 @@ from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rewrites.moves import out_of_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._pending import now_and_then
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def _nothing_pending(
             continue
         if any(other.node is guard.node for other in model.guards(end)):
             continue  # the other cores do not come there either
+        if now_and_then(model, end, node):
+            continue
         return not _started_between(model, function, end, node)
     if function is None or depth == 0 or around is not None:
         return False
