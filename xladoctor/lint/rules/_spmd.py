@@ -18,10 +18,10 @@ USE_SPMD = ("torch_xla.runtime.use_spmd", "torch_xla.experimental.xla_sharding.u
 def turned_on(model: FileModel) -> CallSite | None:
     """The call of ``use_spmd()`` that no condition decides about, or None.
 
-    A program that asks (``if args.spmd: xr.use_spmd()``) has both modes, and each line its own.
+    A program that asks (``if args.spmd: xr.use_spmd()``) has both modes, and each line its own; so
+    has a file that one script imports with SPMD and another without.
     """
-    calls = ((part, call) for part in (model, *model.linked) for call in part.calls(*USE_SPMD))
-    return next((call for part, call in calls if not conditional(part, call.node)), None)
+    return next((c for c in model.calls(*USE_SPMD) if not conditional(model, c.node)), None)
 
 
 def conditional(model: FileModel, node: cst.CSTNode) -> bool:
