@@ -259,14 +259,15 @@ def said(results: Results, texts: Mapping[str, str], options: argparse.Namespace
         counts += [sum(map(bool, differences)), len(differences)]
     alarms, made, moved, moved_of = counts
     planted_for = {code for fault in FAULTS for code in fault.codes}
-    rest = [f"{code} ({why})" for code, why in NOT_PLANTED.items()]
+    whys = sorted(set(NOT_PLANTED.values()))
+    rest = [f"{', '.join(c for c, w in NOT_PLANTED.items() if w == why)} ({why})" for why in whys]
     first = (
         f"Seed {options.seed}, {len(texts)} healthy programs, {len(FAULTS)} kinds of faults for "
         f"{len(planted_for)} codes. Changes without a meaning: {alarms} of {made} changed healthy "
         f"programs have a finding; {moved} of {moved_of} changed mutants have other findings than "
         "before."
     )
-    return [first, "", f"Not planted: {', '.join(rest)}."]
+    return [first, "", f"Not planted: {'; '.join(rest)}."]
 
 
 def table(results: Results) -> list[str]:
