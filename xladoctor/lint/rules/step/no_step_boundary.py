@@ -18,7 +18,7 @@ from xladoctor.lint.rules._protocol import (
     compiles,
     steps_optimizer,
 )
-from xladoctor.lint.rules._reads import not_here
+from xladoctor.lint.rules._reads import loop_place, not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -146,12 +146,15 @@ def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterat
             "pl.MpDeviceLoader(loader, device)"
         )
         why = "a plain loader does not end the graph"
+    # The end of the graph belongs behind the optimizer's step, where the run sees it missing too.
+    around, at_step = loop_place(model, loop), model.place(step.node, "the optimizer step")
+    here = model.is_here(step.node)
     yield model.problem(
-        loop.node,
+        step.node if here else loop.node,
         f"nothing in this step loop ends the graph ({why}): it grows with every step, and so do "
         "tracing, compilation and memory",
         suggestion=advice,
-        related=[model.place(step.node, "the optimizer step")],
+        related=[around if here else at_step],
         fix=fix,
     )
 
