@@ -163,10 +163,10 @@ FOUND = {
     """,
     "XLA301": """
         def epoch_of(model, optimizer, images):
-            for _ in range(200):  # here
+            for _ in range(200):
                 optimizer.zero_grad()
                 model(images).sum().backward()
-                optimizer.step()
+                optimizer.step()  # here
 
         def main(model):
             device = torch_xla.device()
