@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _PASSIVE = frozenset({Kind.LOADER, Kind.CONTAINER, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER})
 #: Names of functions that may end the graph.
 _ENDS = re.compile(r"sync|mark|barrier|step|flush|callback", re.IGNORECASE)
+#: Steps that programs take on one batch before they end the graph.
+_FEW = 32
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 
 
@@ -211,7 +213,7 @@ def _may_be_device_loader(model: FileModel, loop: Loop) -> bool:
 def _ended_outside(model: FileModel, loop: Loop) -> bool:
     """A few steps on one batch: the loop that calls this may end the graph, or nobody knows it."""
     function = loop.function
-    if function is None:
+    if function is None or _turns(model, loop) > _FEW:
         return False
     callers = model.callers(function)
     if not callers:
@@ -223,6 +225,19 @@ def _ended_outside(model: FileModel, loop: Loop) -> bool:
         return bool(function.parameters) and model.on_every_core(loop.node) is None and not asks
     around = (model.loop(call.node) for call in callers)
     return any(outer is not None and _ends(model, outer) for outer in around)
+
+
+def _turns(model: FileModel, loop: Loop) -> int:
+    """How often a loop over a ``range`` runs, 0 if that is not written down."""
+    node = loop.node.iter if isinstance(loop.node, cst.For) else None
+    if not isinstance(node, cst.Call) or model.name(node.func) != "builtins.range":
+        return 0
+    given = [model.literal(arg.value) for arg in node.args]
+    turns = [number for number in given if isinstance(number, int)]
+    if not turns or len(turns) != len(given) or 0 in turns[2:]:
+        return 0
+    start, end = (0, *turns)[-2:] if len(turns) == 1 else turns[:2]
+    return max(0, (end - start) // (turns[2] if turns[2:] else 1))
 
 
 def _ends(model: FileModel, loop: Loop) -> bool:
