@@ -129,9 +129,7 @@ def is_handed_in(model: FileModel, loop: Loop) -> bool:
     if not isinstance(loop.node, cst.For):
         return False
     sources = list(_names_in(loop.node.iter))
-    for name in {dotted_text(part) or "" for part in sources}:
-        for value in model.assigned.get(name, ()):
-            sources += _names_in(value)
+    sources += [part for made in _made_of(model, sources) for part in _names_in(made)]
     return any(
         binding.kind == "param" and _is_uncalled(model, part)
         for part in sources
@@ -142,6 +140,16 @@ def is_handed_in(model: FileModel, loop: Loop) -> bool:
 
 def _names_in(node: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
     return (part for part in walk(node) if isinstance(part, cst.Name | cst.Attribute))
+
+
+def _made_of(model: FileModel, sources: list[cst.Name | cst.Attribute]) -> Iterator[cst.CSTNode]:
+    """What is assigned to names, and to attributes that are spelled alike."""
+    for part in sources:
+        if isinstance(part, cst.Name):
+            bindings = model.bindings(part.value, part)
+            yield from (binding.node for binding in bindings if binding.kind == "assign")
+        else:
+            yield from model.assigned.get(dotted_text(part) or "", ())
 
 
 def _is_uncalled(model: FileModel, node: cst.CSTNode) -> bool:

@@ -15,7 +15,7 @@ from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
@@ -38,8 +38,10 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
         return
     reduces = list(model.calls(REDUCE))
     yield from _accumulated(model, reduces)
-    for clip in model.calls(*_CLIPS):
-        step = None if not_here(model, clip.node) else _step_after(model, clip)
+    clips = list(model.calls(*_CLIPS))
+    steps = list(_steps(model)) if clips else []
+    for clip in clips:
+        step = None if not_here(model, clip.node) else _step_after(model, clip, steps)
         if step is None or not _several_cores(model, step):
             continue
         if any(
@@ -137,7 +139,7 @@ def _imported_after_torch_xla(model: FileModel) -> bool:
     return rows["clip"] > rows["torch_xla"] > 0
 
 
-def _step_after(model: FileModel, clip: CallSite) -> CallSite | None:
+def _step_after(model: FileModel, clip: CallSite, steps: Sequence[CallSite]) -> CallSite | None:
     """The first reducing step after the clip in the same function and step loop.
 
     There or in what it calls.
@@ -145,13 +147,19 @@ def _step_after(model: FileModel, clip: CallSite) -> CallSite | None:
     loop = model.step_loop(clip.node)
     following = (
         call
-        for call in model.calls()
+        for call in steps
         if call.function is clip.function
         and model.row(call.node) >= model.row(clip.node)
         and model.step_loop(call.node) is loop
-        and (call.name == OPTIMIZER_STEP or _runs_step(model, call) or _is_named_step(model, call))
     )
     return next(following, None)
+
+
+def _steps(model: FileModel) -> Iterator[CallSite]:
+    """The calls that reduce gradients and step, in source order."""
+    for call in model.calls():
+        if call.name == OPTIMIZER_STEP or _runs_step(model, call) or _is_named_step(model, call):
+            yield call
 
 
 def _runs_step(model: FileModel, call: CallSite) -> bool:
