@@ -46,11 +46,11 @@ class Manifest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """A process that used torch_xla.
+    """A process that used torch_xla, or TorchTPU.
 
     Attributes:
         ended: Whether its record has its last row.
-        since: When it imported torch_xla, or was forked from one that had; seconds of a clock that
+        since: When it imported either, or was forked from one that had; seconds of a clock that
             the processes of a host share.
         until: The time of the last row, on the same clock.
         parent: The process that has started it.
@@ -63,6 +63,7 @@ class ProcessRow:
     python: str | None = None
     torch: str | None = None
     torch_xla: str | None = None
+    torch_tpu: str | None = None
     device: str | None = None
     simulated_cores: int | None = None
     ended: bool = False
@@ -71,6 +72,16 @@ class ProcessRow:
     parent: int | None = None
     t: float | None = None
     time: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceCacheRow:
+    """What the compilation cache of a process has counted that ran operations one by one."""
+
+    process: str
+    requests: int | None
+    hits: int | None
+    compilations: int | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -454,6 +465,7 @@ class Run:
     silent: tuple[SilentRow, ...] = ()
     shardings: tuple[ShardingRow, ...] = ()
     spmd_calls: tuple[CallRow, ...] = ()
+    device_caches: tuple[DeviceCacheRow, ...] = ()
     deaths: tuple[DeathRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()

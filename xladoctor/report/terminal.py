@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import itertools
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -18,7 +20,7 @@ from xladoctor.findings import Severity
 from xladoctor.report import device, device_terminal, sharding_terminal, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
 
@@ -223,10 +225,11 @@ def _compilations(report: Report, width: int) -> Group:
     table.add_column("why it was new", overflow="fold", ratio=1)
     most = _COMPILATIONS if len(report.cores) <= _CORES else _FEW_COMPILATIONS
     shown, rest = _choose(report.compilations, most)
-    for item in shown:
+    for item, count in shown:
+        many = f" in {count}" if count > 1 else ""
         table.add_row(
             "-" if item.step is None else str(item.step),
-            words.seconds(item.seconds),
+            words.seconds(item.seconds) + many,
             words.cores(item.cores, report.summary.cores),
             words.ended_by(item),
             words.tail(words.place(item.location), max(18, width // 4)),
@@ -239,13 +242,34 @@ def _compilations(report: Report, width: int) -> Group:
     return Group(*parts)
 
 
-def _choose(items: tuple[Compilation, ...], most: int) -> tuple[list[Compilation], int]:
-    """The compilations worth a row: those after warm-up before the others, in their order."""
-    if len(items) <= most:
-        return list(items), 0
-    ranked = sorted(items, key=lambda i: (not i.after_warmup, -(i.seconds or 0.0)))[:most]
-    chosen = {id(item) for item in ranked}
-    return [item for item in items if id(item) in chosen], len(items) - most
+def _choose(items: tuple[Compilation, ...], most: int) -> tuple[list[tuple[Compilation, int]], int]:
+    """The compilations worth a row: those after warm-up before the others, in their order.
+
+    Returns:
+        Each with the number of operations that it stands for, and how many are left out.
+    """
+    together = list(_together(items))
+    if len(together) <= most:
+        return together, 0
+    ranked = sorted(together, key=lambda i: (not i[0].after_warmup, -(i[0].seconds or 0.0)))[:most]
+    chosen = {id(item) for item, _ in ranked}
+    shown = [one for one in together if id(one[0]) in chosen]
+    return shown, len(items) - sum(count for _, count in shown)
+
+
+def _together(items: tuple[Compilation, ...]) -> Iterator[tuple[Compilation, int]]:
+    """Operations that were compiled one by one for the same step and reason as one."""
+
+    def alike(item: Compilation) -> object:
+        if item.trigger != "eager":
+            return id(item)
+        return item.step, item.cores, item.location, item.via, item.cause, item.after_warmup
+
+    for _, group in itertools.groupby(items, alike):
+        ones = list(group)
+        known = [one.seconds for one in ones if one.seconds is not None]
+        seconds = sum(known) if len(known) == len(ones) else None
+        yield dataclasses.replace(ones[0], seconds=seconds), len(ones)
 
 
 def _alike(report: Report) -> Group:
