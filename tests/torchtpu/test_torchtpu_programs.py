@@ -67,6 +67,13 @@ def test_a_healthy_program_compiles_nothing_again(tmp_path):
     assert not {"XLA203", "XLA210", "XLA501"} & set(found(report))
 
 
+def test_an_evaluation_that_is_new_is_no_recompilation(tmp_path):
+    done, report = profile(tmp_path, "evaluated.py")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert report["summary"]["compilations_after_warmup"] == 0
+    assert "XLA210" not in found(report)
+
+
 def test_an_error_of_the_program_stays_its_own(tmp_path):
     done, report = profile(tmp_path, "raising.py")
     assert done.returncode == 1

@@ -117,7 +117,7 @@ class Graphs:
         seconds: float | None,
         site: int,
         step: int | None,
-        since: int,
+        ran: tuple[int, int],
     ) -> None:
         """Write what a device has compiled that runs operations by themselves.
 
@@ -127,9 +127,10 @@ class Graphs:
             seconds: That each took; None if that is not known.
             site: Where steps end.
             step: Of the optimizer; None for the one that runs.
-            since: Steps that have ended since the device was waited for: it is of one of them.
+            ran: How often the same had run before, and how many steps have ended since the device
+                was waited for: it is of one of them.
         """
-        before = max(0, account.runs.get(site, 0) - since)
+        before, since = ran
         of_step = step or account.current_step
         told, cause = self._device_cause.get(account.core, (None, None))
         if told != of_step:

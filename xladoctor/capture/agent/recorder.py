@@ -84,6 +84,7 @@ class Recorder:
         self._steps = Steps(self.process)
         self._shardings.begin(self._sites)
         self._fallbacks_counted: dict[str, int] = {}
+        self._waits_at: dict[int, int] = {}  # site -> its reads and fallbacks
         self._stepped_at: dict[int, int] = {}  # core -> where its optimizer steps, in eager mode
 
     def start_over(self) -> None:
@@ -275,6 +276,7 @@ class Recorder:
                 spent = account.spent(part) if fallback is None else fallback.fetched
                 seconds = max(0.0, spent - before)
             crossed = crossing_tensors(call)
+            self._waits_at[site] = self._waits_at.get(site, 0) + 1
             if trigger == "read":
                 account.add_sync(site, call.what, seconds, compiled, ran, crossed)
             else:
@@ -424,9 +426,15 @@ class Recorder:
         if found is not None:
             account = found[0]
             here = self._site(account, sys._getframe(1))
-            site = self._stepped_at.get(account.core, here)
+            # Without a step since the last wait it is something else: an evaluation, as a rule.
+            site = self._stepped_at.get(account.core, here) if steps else here
             step = account.steps if in_last_step and account.steps else None
-            self._graphs.compiled(account, count, seconds, site, step, steps)
+            before = account.runs.get(site, 0) - steps
+            if call.point != WAIT:
+                # What a line waits for that never waited before is new, however late it comes.
+                waited = self._waits_at.get(here, 0)
+                before = min(before, waited) if steps else waited
+            self._graphs.compiled(account, count, seconds, site, step, (max(0, before), steps))
 
     def step_over(self) -> None:
         """The program itself says that a step is over: its optimizers' steps count no longer."""
