@@ -24,7 +24,7 @@ def train():
 @torch.no_grad()
 def evaluate():
     scores = model(inputs).softmax(-1).amax(-1)
-    return scores.cumsum(0).tolist()
+    return (scores * 3).tolist()
 
 
 for _ in range(2):

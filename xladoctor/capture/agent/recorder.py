@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from .account import OpenFallback
     from .writer import Writer
 
+#: What the last look of a device at what it has compiled is called.
+AT_END = "end"
+
 #: What a read or a fallback books its time to, by what it triggers.
 _PARTS = {"read": "host_sync", "fallback": "fallback"}
 
@@ -430,7 +433,9 @@ class Recorder:
             site = self._stepped_at.get(account.core, here) if steps else here
             step = account.steps if in_last_step and account.steps else None
             before = account.runs.get(site, 0) - steps
-            if call.point != WAIT:
+            if call.what == AT_END:
+                before = 0  # whose they are is not known: no line has waited for them
+            elif call.point != WAIT:
                 # What a line waits for that never waited before is new, however late it comes.
                 waited = self._waits_at.get(here, 0)
                 before = min(before, waited) if steps else waited

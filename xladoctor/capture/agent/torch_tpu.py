@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import tensors
 from .points import FALLBACK, LOADER, READ, RECORD, STEP, WAIT, Call, Points
+from .recorder import AT_END
 from .wrapping import Wrapper, device_of, install_data_loader, install_steps
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class Compilations:
         """The runtime is about to be shut down, which is no part of the program's work."""
         with contextlib.suppress(Exception):
             if self._may_ask():
-                self._tell(Call(WAIT, "end", core()))
+                self._tell(Call(WAIT, AT_END, core()))
                 self._recorder.process.write(self._counters.row())
         self._over = True
         self._recorder.close()
