@@ -4,7 +4,7 @@
     eval "$(python -m torch.tpu.distributed)"  # what the processes have to agree on, then:
     torchrun --nproc-per-node=8 on_torchtpu.py
 
-Lightning's TPU accelerator is torch_xla's, and none for TorchTPU is published. What stands where,
+Lightning has no accelerator for TorchTPU that is published. What stands where,
 and how much of it was run: docs/guides/torchtpu.md.
 """
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,13 @@ from xladoctor.store.locations import located
 from xladoctor.store.upload import Uploader
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", "s3", "gs"])
 def place(request, tmp_path):
     """An address of each kind."""
     if request.param == "folder":
         return str(tmp_path / "shared" / "run")
-    return f"{request.getfixturevalue('bucket')}/team/run"
+    bucket = "bucket" if request.param == "s3" else "gs_bucket"
+    return f"{request.getfixturevalue(bucket)}/team/run"
 
 
 def write(place, tmp_path, hosts=4, **facts):
@@ -337,3 +339,25 @@ def test_recording_does_not_wait_for_a_storage_that_does_not_answer(monkeypatch,
     )  # fmt: skip
     with pytest.raises(StorageError, match="access is refused"):
         refused.start()
+
+
+def test_a_command_does_not_wait_for_a_storage_that_is_silent(monkeypatch, tmp_path):
+    pytest.importorskip("fsspec")
+    answers = threading.Event()
+
+    class Silent(_Refusing):
+        def pipe_file(self, *_):
+            answers.wait(60)
+
+    monkeypatch.setattr("xladoctor.store.locations._filesystem", lambda _: Silent(None))
+    monkeypatch.setattr("xladoctor.store.upload.FIRST", 0.05)
+    uploader = Uploader(
+        host_run().write(tmp_path / "run"), located("s3://bucket/run"),
+        Identity("job", "0", 1, None, None, None, "node"), started=START, pid=1, version="0",
+        every=60.0, clock=lambda: START,
+    )  # fmt: skip
+    uploader.start()
+    assert not answers.is_set()
+    assert uploader.problem == "s3://bucket/run: this has not answered in 0 s"
+    answers.set()
+    assert uploader.finish() is None

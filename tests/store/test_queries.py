@@ -1,8 +1,11 @@
-"""The columns of a run, asked by DuckDB and by a local Dask cluster: docs/queries.md."""
+"""The columns of a run, asked by DuckDB and by local clusters of Dask and Ray: docs/queries.md."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,10 +62,28 @@ def test_dask_says_the_same(run, by_duckdb):
         distributed.Client(cluster),
     ):
         exec("\n".join(lines), names)
-    found = [(host, core, own) for (host, core), own in names["found"].items()]
-    assert [one[:2] for one in found] == [(host, core) for host, core, _, _ in by_duckdb]
-    for (*_, mine), (*_, theirs) in zip(found, by_duckdb, strict=True):
-        assert mine == pytest.approx(theirs)
+    same(names["found"], by_duckdb)
+
+
+def same(found, by_duckdb):
+    """Whether another engine says what DuckDB does."""
+    assert list(found.index) == [(host, core) for host, core, _, _ in by_duckdb]
+    assert list(found) == pytest.approx([own for *_, own in by_duckdb])
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_ray_says_the_same(run, by_duckdb, monkeypatch):
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("ray.data")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    *lines, last = example("Ray Data", run).strip().splitlines()
+    names: dict[str, object] = {}
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        exec("\n".join([*lines, f"found = {last}"]), names)
+    finally:
+        ray.shutdown()
+    same(names["found"], by_duckdb)
 
 
 def test_every_column_is_there_and_every_row(run):
@@ -80,3 +101,28 @@ def test_every_column_is_there_and_every_row(run):
         for line in file.read_text().splitlines()
     ]
     assert rows == events.count("step")
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        (["report"], set()),
+        (["graph"], set()),
+        (["watch", "--once"], set()),
+        (["query", "SELECT 1"], {"duckdb"}),
+    ],
+)
+def test_commands_import_no_engine_that_they_do_not_need(run, words, needed):
+    command, *rest = words
+    program = (
+        "import sys\n"
+        "from xladoctor.cli.app import main\n"
+        f"main({[command, str(run), *rest]!r})\n"
+        "heavy = {'duckdb', 'pyarrow', 'fsspec', 'pandas', 'numpy', 'torch', 'multiprocessing'}\n"
+        "print('imported:', sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    environ = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environ, check=False
+    )
+    assert done.stderr.splitlines()[-1] == f"imported: {sorted(needed)}"

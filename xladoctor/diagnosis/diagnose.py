@@ -125,7 +125,7 @@ def diagnose(
     if case.run is not None:
         findings = [device_words.of_member(one, case.run.member) for one in findings]
     metrics = [report for run in readings.runs for report in run.metrics]
-    return Report(
+    report = Report(
         summary=_summary(case, findings),
         cores=case.run.core_summaries if case.run else (),
         compilations=case.run.compilations if case.run else (),
@@ -133,7 +133,6 @@ def diagnose(
         findings=tuple(findings),
         about=_about(case, readings),
         notes=(*_notes(case, readings), *notes),
-        steps=dict(case.run.step_seconds) if case.run else {},
         reads=site_counts.reads(case.run) if case.run else (),
         fallbacks=site_counts.fallbacks(case.run) if case.run else (),
         simulated=_simulated(case),
@@ -142,6 +141,8 @@ def diagnose(
         timeline=timeline(case.run) if case.run else None,
         alike=alike(case.run) if case.run else (),
     )
+    shown = case.run.steps_to_show(frozenset(report.drawn)) if case.run else {}
+    return dataclasses.replace(report, steps=shown)
 
 
 def _summary(case: Case, findings: list[Finding]) -> Summary:

@@ -8,8 +8,6 @@ import json
 import shutil
 import tempfile
 import zipfile
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +19,13 @@ from xladoctor.store.digest import Digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import ProcessPoolExecutor
 
     from xladoctor.store.locations import Location
     from xladoctor.store.parts import Part
 
 #: Of the digests: those of another form are made anew.
-VERSION = 1
+VERSION = 2
 
 #: Files of a part, besides its rows, that a report reads.
 _KEPT = ("manifest.json", "lint.json", "part.json")
@@ -209,6 +208,10 @@ def compact(
     with contextlib.ExitStack() as stack:
         pool = None
         if min(jobs, len(due)) > 1:
+            # Late: a report whose digests are there needs neither.
+            from concurrent.futures import ProcessPoolExecutor
+            from multiprocessing import get_context
+
             # Not forked: who calls may have threads (those of a storage).
             fresh = get_context("spawn")
             pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=fresh))

@@ -35,6 +35,15 @@ _SCHEMES: dict[str, tuple[str, str]] = {
 #: Seconds before each further try of what a storage did not do at once.
 _WAITS = (0.5, 1.0, 2.0, 4.0)
 
+#: Seconds after which nothing is tried again: the libraries of storages have tried by then too.
+_PATIENCE = 20.0
+
+#: Seconds in which a storage has to take a connection, and to let something arrive from it.
+_CONNECT, _READ = 10.0, 15.0
+
+#: How often s3fs tries what its own library has tried five times.
+_S3_TRIES = 2
+
 #: Bytes of a file of a run that are read as a whole.
 _LARGEST = 256 * 2**20
 
@@ -54,16 +63,26 @@ _REASONS = (
     ),
     (("SlowDown", "Throttl", "TooManyRequests", "RateLimit"), "it asks for fewer requests"),
     (("Timeout", "TimedOut"), "it did not answer in time"),
+    (("InternalError", "Unavailable", "InternalServer"), "it is out of order for now"),
     (
         ("Endpoint", "Connect", "Connection", "DNS", "gaierror"),
         "it cannot be reached: check the network and the endpoint",
     ),
 )
 #: Of these, what another try cannot change.
-_FINAL = ("Permission", "AccessDenied", "NoCredentials", "FileNotFound", "NoSuch")
+_FINAL = (
+    "Permission", "AccessDenied", "Forbidden", "Unauthorized", "NoCredentials", "FileNotFound",
+    "NoSuch",
+)  # fmt: skip
+
+#: What numbers of HTTP mean, as gcsfs gives them (``HttpError.code``).
+_CODES = {
+    401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 408: "Timeout", 429: "TooManyRequests",
+    500: "InternalServer", 503: "Unavailable", 504: "Timeout",
+}  # fmt: skip
 
 #: Those who log what fails; it is said in our own words, without addresses and headers.
-_LOGGERS = ("fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore")
+_LOGGERS = ("fsspec", "s3fs", "gcsfs", "google", "aiobotocore", "botocore")
 
 
 class Location(Protocol):
@@ -229,6 +248,7 @@ class Stored:
     def _asked(
         self, what: str, ask: Callable[[], _Result], missing: _Result | None = None
     ) -> _Result:
+        begun = time.monotonic()
         for wait in (*_WAITS, None):
             try:
                 return ask()
@@ -236,7 +256,7 @@ class Stored:
                 if isinstance(error, FileNotFoundError) and missing is not None:
                     return missing
                 final = any(word in _names(error) for word in _FINAL)
-                if wait is None or final:
+                if wait is None or final or time.monotonic() - begun > _PATIENCE:
                     # Without the cause: what libraries write into errors may hold what is secret.
                     raise StorageError(_said(self.url, what, error), passing=not final) from None
                 time.sleep(wait)
@@ -252,7 +272,7 @@ def _said(url: str, what: str, error: Exception) -> str:
 
 
 def _names(error: BaseException) -> str:
-    """The names of an error and of those behind it, and the codes that storages give."""
+    """The names of an error and of those behind it, and what the codes of storages mean."""
     found: list[str] = []
     at: BaseException | None = error
     while at is not None and len(found) < 20:
@@ -260,6 +280,10 @@ def _names(error: BaseException) -> str:
         response = getattr(at, "response", None)
         if isinstance(response, dict):
             found.append(str(response.get("Error", {}).get("Code", "")))
+        code = str(getattr(at, "code", None))  # gcsfs has some as numbers, some as text
+        found.append(_CODES.get(int(code), "") if code.isdecimal() else "")
+        if type(at) is OSError and str(at).startswith("Forbidden: "):
+            found.append("Forbidden")  # gcsfs makes no more of 403
         at = at.__cause__ or at.__context__
     return " ".join(found)
 
@@ -274,11 +298,32 @@ def _filesystem(scheme: str) -> Any:
     try:
         import fsspec
 
-        return fsspec.filesystem(scheme)
+        return _OPENED.get(scheme, fsspec.filesystem)(scheme)
     except ImportError:
         raise MissingExtra(f"addresses with {scheme}://", package, extra) from None
     except Exception as error:  # noqa: BLE001  (each storage has errors of its own)
         raise StorageError(f"{scheme}://: this cannot be opened ({type(error).__name__})") from None
+
+
+def _s3(scheme: str) -> Any:
+    import fsspec
+
+    limits = {"connect_timeout": _CONNECT, "read_timeout": _READ}
+    opened = fsspec.filesystem(scheme, config_kwargs=limits)
+    opened.retries = _S3_TRIES
+    return opened
+
+
+def _gs(scheme: str) -> Any:
+    import aiohttp  # what gcsfs speaks with; by itself it waits for an answer for ever
+    import fsspec
+
+    limits = aiohttp.ClientTimeout(sock_connect=_CONNECT, sock_read=_READ)
+    return fsspec.filesystem(scheme, requests_timeout=limits)
+
+
+#: Those that need more than their name.
+_OPENED = {"s3": _s3, "gs": _gs}
 
 
 def emptied(folder: Path) -> None:
