@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Finding
     from xladoctor.readings.sharding import CallRow, ShardingRow
+    from xladoctor.readings.spmd_text import Regathered
     from xladoctor.readings.torchtpu_text import DeviceLog
     from xladoctor.results import Cause, MetricsReport
 
@@ -550,6 +551,7 @@ class Readings:
         profiler: Lines of torch_xla's own analyzer.
         unlowered: Its summary of the lines whose operations ran on the CPU.
         devices: What TorchTPU wrote to the logs of programs for it.
+        regathered: XLA's complaints that two shardings do not fit, and how often each came.
         notes: What is cut or could not be read, in sentences.
         sources: The sources' names as given.
         shown: Names for the report in place of the run directories' own; () for these.
@@ -561,6 +563,7 @@ class Readings:
     profiler: tuple[ProfilerLine, ...] = ()
     unlowered: tuple[UnloweredSite, ...] = ()
     devices: tuple[DeviceLog, ...] = ()
+    regathered: tuple[tuple[Regathered, int], ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
