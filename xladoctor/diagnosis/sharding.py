@@ -279,18 +279,22 @@ def _uneven(sharding: Sharding) -> Iterator[Finding]:
 def _gathered_to_be_cut(sharding: Sharding) -> Iterator[Finding]:
     """Tensors that are gathered whole on every device only to be divided otherwise."""
     exchanged = sum(one.bytes for one in sharding.collectives or ())
+    # The backward pass goes the same way back, and has no line of its own.
+    groups: dict[str, list[DeviceCollective]] = {}
     for one in sharding.collectives or ():
-        if not one.cut_again or one.bytes < limits.REPLICATED_SHARE * exchanged:
-            continue
-        what = f" of {one.operation}" if one.operation else ""
+        if one.cut_again and one.bytes >= limits.REPLICATED_SHARE * exchanged:
+            groups.setdefault(one.shape, []).append(one)
+    for shape_of, ones in groups.items():
+        operations = sorted({one.operation for one in ones if one.operation})
+        what = f" of {' and '.join(operations)}" if operations else ""
         yield finding(
             "XLA449",
-            f"{one.shape}{what} is gathered whole on each of the {sharding.devices} devices and "
-            f"cut up again at once, {size(one.bytes)} in each step: XLA finds no way between the "
-            "two shardings that it is given",
+            f"{shape_of}{what} is gathered whole on each of the {sharding.devices} devices and cut "
+            f"up again at once, {size(sum(one.bytes for one in ones))} in each step: XLA finds no "
+            "way between the two shardings that it is given",
             _FIT,
-            at=one.location,
-            count=one.count,
+            at=[one.location for one in ones if one.location is not None],
+            count=sum(one.count for one in ones),
         )
 
 
