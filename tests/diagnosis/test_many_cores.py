@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.merge_hosts import linked
 from tests.invented import InventedRun
+from tests.store.generate import Large, write
 from tests.store.pods import host_run, write_host
 from xladoctor import diagnosis, readings
 from xladoctor.diagnosis.joined import _next_free
 from xladoctor.report import render
 from xladoctor.store import runs
+from xladoctor.store.compact import compact
+from xladoctor.store.locations import located
+from xladoctor.store.parts import find
 
 RECORDED = sorted(Path("sample_runs").glob("*/recorded/*"))
 
@@ -147,3 +152,16 @@ def test_many_that_differ_in_many_ways_are_about_one_screen(tmp_path):
     assert max(map(len, lines)) <= 100
     narrow = render(found, "full", width=80, color=False).splitlines()
     assert max(map(len, narrow)) <= 80
+
+
+def test_a_page_and_a_screen_of_2048_cores(tmp_path):
+    """256 hosts, of which four are written: the others are links to them."""
+    run = write(Large(4, 20, {1: 0.2}, (2,)), tmp_path / "run")
+    compact(located(run), [part for line in find(located(run)).hosts.values() for part in line],
+            columns=False)  # fmt: skip
+    linked(run, 4, 256)
+    found = diagnosis.diagnose(runs.load([run]))
+    assert found.summary.cores == 2048
+    assert [group.cores for group in found.alike[1:]] == [(8,), (17,)]
+    assert len(render(found, "html").encode()) < 5_000_000
+    assert len(render(found, "full", width=100).splitlines()) < 50

@@ -117,9 +117,9 @@ def test_two_runs_in_one_folder(place, tmp_path):
     told = [note for note in found.notes if "2 runs are in one folder" in note]
     assert len(told) == 1
     assert "job-42" in told[0]
-    if "://" in place:
-        assert f"{place}#job-41" in told[0]
-        assert report(f"{place}#job-41").summary.cores == 8
+    address = place if "://" in place else f"file://{place}"
+    assert f"{address}#job-41" in told[0]
+    assert report(f"{address}#job-41").summary.cores == 8
 
 
 def test_two_runs_without_a_name(place, tmp_path):
@@ -279,6 +279,31 @@ def test_what_passes_is_tried_again(monkeypatch):
     monkeypatch.setattr("xladoctor.store.locations._filesystem", lambda _: Busy(None))
     monkeypatch.setattr("xladoctor.store.locations._WAITS", (0.0, 0.0))
     assert located("s3://bucket/run").sizes() == {"a": 3}
+
+
+@pytest.mark.parametrize("hosts", [3, runs.WHOLE_HOSTS + 1])
+@pytest.mark.parametrize("what", ["part.json", ".jsonl", ".zip"])
+def test_one_host_that_is_refused_costs_no_other(monkeypatch, tmp_path, hosts, what):
+    memory = pytest.importorskip("fsspec.implementations.memory")
+    place = f"memory://refused/{hosts}{what}"
+    write(place, tmp_path, hosts=hosts)
+    if what == ".zip":
+        assert main(["compact", place, "--jobs", "1"]) == 0
+    for name in ("cat_file", "get_file"):
+        read = getattr(memory.MemoryFileSystem, name)
+
+        def refusing(self, path, *rest, read=read, **more):
+            if path.endswith(what) and ("hosts/1/" in path or "digests/1@" in path):
+                raise PermissionError("Access Denied for key AKIAABCDEFGHIJKLMNOP")
+            return read(self, path, *rest, **more)
+
+        monkeypatch.setattr(memory.MemoryFileSystem, name, refusing)
+    found = report(place)
+    needed = what != ".zip" or hosts > runs.WHOLE_HOSTS
+    assert found.summary.cores == 2 * (hosts - needed)
+    said = [note for note in found.notes if note.startswith("host 1 was")]
+    assert len(said) == needed
+    assert not any("AKIA" in note for note in found.notes)
 
 
 def test_addresses():

@@ -104,6 +104,10 @@ class Location(Protocol):
         """The whole of a file; raises :class:`StorageError`."""
         ...
 
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes | StorageError]:
+        """The whole of small files, or why one cannot be read; raises if none can be asked for."""
+        ...
+
     def write(self, name: str, data: bytes) -> None:
         """Put a file in place as a whole; raises :class:`StorageError`."""
         ...
@@ -183,6 +187,16 @@ class Folder:
                 f"{self.path / name}: this cannot be read ({error.strerror})"
             ) from None
 
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes | StorageError]:
+        """The whole of small files, or why one cannot be read."""
+        found: dict[str, bytes | StorageError] = {}
+        for name in names:
+            try:
+                found[name] = self.read(name)
+            except StorageError as error:  # noqa: PERF203  (one that fails is not all of them)
+                found[name] = error
+        return found
+
     def write(self, name: str, data: bytes) -> None:
         """Put a file in place as a whole."""
         file = self.path / name
@@ -229,6 +243,31 @@ class Stored:
         data: bytes = self._asked("read", lambda: self._fs.cat_file(path))
         return data
 
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes | StorageError]:
+        """The whole of small files, many at a time, or why one cannot be read.
+
+        Raises:
+            StorageError: None can be read now.
+        """
+        if not names:
+            return {}
+        paths = [posixpath.join(self._root, name) for name in names]
+
+        def ask() -> dict[str, Any]:
+            found: dict[str, Any] = self._fs.cat(paths, on_error="return")
+            errors = [one for one in found.values() if isinstance(one, Exception)]
+            if len(errors) == len(paths) > 1 and not _is_final(errors[0]):
+                raise errors[0]  # the storage, not one of the files
+            return found
+
+        found = self._asked("read", ask)
+        return {
+            name: StorageError(_said(f"{self.url}/{name}", "read", data))
+            if isinstance(data := found[path], Exception)
+            else data
+            for name, path in zip(names, paths, strict=True)
+        }
+
     def write(self, name: str, data: bytes) -> None:
         """Put a file in place as a whole: that is how objects appear."""
         path = posixpath.join(self._root, name)
@@ -255,12 +294,18 @@ class Stored:
             except Exception as error:  # noqa: BLE001, PERF203  (each storage has its own errors)
                 if isinstance(error, FileNotFoundError) and missing is not None:
                     return missing
-                final = any(word in _names(error) for word in _FINAL)
+                final = _is_final(error)
                 if wait is None or final or time.monotonic() - begun > _PATIENCE:
                     # Without the cause: what libraries write into errors may hold what is secret.
                     raise StorageError(_said(self.url, what, error), passing=not final) from None
                 time.sleep(wait)
         raise AssertionError
+
+
+def _is_final(error: BaseException) -> bool:
+    """Whether another try cannot change it."""
+    known = _names(error)
+    return any(word in known for word in _FINAL)
 
 
 def _said(url: str, what: str, error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import dataclasses
 import tempfile
 from pathlib import Path
@@ -172,13 +173,17 @@ def _digests(
                 f"'xladoctor compact {location.url}' does it once for all reports"
             )
         _, said = compact.compact(_Here(location, made), due, jobs=jobs, columns=False, there={})
-        notes += said
+        notes += [note.replace("was not compacted", "was left out") for note in said]
     names = [compact.digest_name(part) for part in every]
-    top = location.local([name for name in names if name in there], folder)
+    top = _copied(location, [name for name in names if name in there], folder)
     places = {}
     for part, name in zip(every, names, strict=True):
         file = (top if name in there else made) / name
         target = folder / part.name
+        if not file.is_file():
+            if name in there:  # else it is said already why it could not be made
+                notes.append(f"host {part.label} was left out: its digest {name} cannot be read")
+            continue
         try:
             compact.unpack(file, target)
         except SourceError as error:
@@ -186,6 +191,19 @@ def _digests(
             continue
         places[part.name] = target
     return places
+
+
+def _copied(location: Location, names: Sequence[str], folder: Path) -> Path:
+    """Files on this machine; if some are refused, the others."""
+    try:
+        return location.local(names, folder)
+    except StorageError as error:
+        if error.passing:
+            raise
+    for name in names:
+        with contextlib.suppress(StorageError):
+            location.local([name], folder)
+    return folder
 
 
 class _Here:
@@ -202,6 +220,9 @@ class _Here:
 
     def read(self, name: str) -> bytes:
         return self._location.read(name)
+
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes | StorageError]:
+        return self._location.read_many(names)
 
     def write(self, name: str, data: bytes) -> None:
         file = self._folder / name
