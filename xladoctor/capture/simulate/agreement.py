@@ -20,7 +20,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ..agent import xla
+from ..agent import optimizers, xla
 from ..agent.points import COLLECTIVE, LAUNCH, STEP, Call
 from . import reductions
 from .divergence import odd_ones
@@ -157,9 +157,7 @@ class Agreement:
         self._running.around(COLLECTIVE, self.collective, "agreement")
         reductions.watch_clipping(lambda: self._running.here)
         try:
-            from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-            register_optimizer_step_pre_hook(self.before_step)
+            optimizers.before_step(self.before_step)
         except Exception:
             return  # an older torch: only the cause is not known then
 

@@ -17,7 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..agent import xla
+from ..agent import optimizers, xla
 from ..agent.alive import instances
 from ..agent.points import CORE, LAUNCH, SIMULATE
 from ..simulate.places import user_frame
@@ -64,13 +64,9 @@ class Steps:
             register_module_forward_hook,
             register_module_forward_pre_hook,
         )
-        from torch.optim.optimizer import (
-            register_optimizer_step_post_hook,
-            register_optimizer_step_pre_hook,
-        )
 
-        register_optimizer_step_pre_hook(self._before)
-        register_optimizer_step_post_hook(self._after)
+        optimizers.before_step(self._before)
+        optimizers.after_step(self._after)
         register_module_forward_pre_hook(self._enter_module)
         register_module_forward_hook(self._leave_module, always_call=True)
         # After the program's own work, before torch_xla takes its runtime down.

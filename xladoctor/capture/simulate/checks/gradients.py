@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from ...agent import optimizers
 from ...agent.points import COLLECTIVE, Call
 from ..owners import names_of
 from .memory import Memory, Mind, place_of, watch
@@ -82,10 +83,9 @@ def install(memory: Memory, ran: Ran, *, several: bool) -> None:
         memory.running.around(COLLECTIVE, _Collectives(memory).around, "gradients")
     _watch_checkpoints(memory, ran)
     try:
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
+        optimizers.before_step(_Steps(memory, ran).before)
     except ImportError:
         return  # an older torch
-    register_optimizer_step_pre_hook(_Steps(memory, ran).before)
 
 
 def _seen(mind: Mind) -> Seen:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from ...agent import xla
+from ...agent import optimizers, xla
 from ...agent.points import LAUNCH, Call
 from ..owners import names_of
 from .memory import Memory, place_of, values_of
@@ -36,12 +36,11 @@ def install(memory: Memory) -> None:
     Args:
         memory: Of the cores.
     """
+    updates = _Updates(memory)
     try:
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
+        optimizers.before_step(updates.before)
     except ImportError:
         return  # an older torch
-    updates = _Updates(memory)
-    register_optimizer_step_pre_hook(updates.before)
     memory.running.around(LAUNCH, updates.launch, "updates")
 
 
