@@ -31,7 +31,7 @@ THEN = (
 
 
 def told(text):
-    return [item for item in diagnose(load(["-"], text)).findings if item.code == "XLA449"]
+    return [item for item in diagnose(load(["-"], text)).findings if item.code == "XLA450"]
 
 
 def test_a_complaint_stands_at_its_line_and_counts():

@@ -3,7 +3,7 @@
 XLA428 collectives between cores that there are not, XLA429 a batch that every device computes
 whole, XLA440 parameters or optimizer state that are copied to every device while others are
 divided, XLA441 a graph that is compiled again because its inputs have come back divided otherwise,
-XLA442 sizes that the devices do not divide, XLA449 tensors
+XLA442 sizes that the devices do not divide, XLA450 tensors
 that are gathered whole between two shardings.
 """
 
@@ -288,7 +288,7 @@ def _gathered_to_be_cut(sharding: Sharding) -> Iterator[Finding]:
         operations = sorted({one.operation for one in ones if one.operation})
         what = f" of {' and '.join(operations)}" if operations else ""
         yield finding(
-            "XLA449",
+            "XLA450",
             f"{shape_of}{what} is gathered whole on each of the {sharding.devices} devices and cut "
             f"up again at once, {size(sum(one.bytes for one in ones))} in each step: XLA finds no "
             "way between the two shardings that it is given",
@@ -303,7 +303,7 @@ def _complaints(text: Pasted) -> Iterator[Finding]:
     for told, count in text.regathered:
         known = told.file is not None and told.row is not None
         yield finding(
-            "XLA449",
+            "XLA450",
             f"the {told.shape} of {told.operation} on each device is gathered whole on all of them "
             f"and cut up again: XLA finds no way from {told.had} to {told.wanted}",
             _FIT,
