@@ -20,7 +20,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ..agent import xla
+from ..agent import updates, xla
 from ..agent.points import COLLECTIVE, LAUNCH, STEP, Call
 from . import reductions
 from .divergence import odd_ones
@@ -156,12 +156,7 @@ class Agreement:
         self._running.around(LAUNCH, self.launch, "agreement")
         self._running.around(COLLECTIVE, self.collective, "agreement")
         reductions.watch_clipping(lambda: self._running.here)
-        try:
-            from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-            register_optimizer_step_pre_hook(self.before_step)
-        except Exception:
-            return  # an older torch: only the cause is not known then
+        updates.watch(self.before_step)  # in an older torch only the cause is not known
 
     # -- points -------------------------------------------------------------------------------
     def collective(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
@@ -169,7 +164,7 @@ class Agreement:
         reductions.seen(core, call.what)
         return proceed()
 
-    def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+    def before_step(self, optimizer: Any) -> None:
         """Before the first step of an optimizer: are the weights equal, were gradients reduced."""
         core = self._running.here
         if core is None:

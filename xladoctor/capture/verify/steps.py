@@ -17,7 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..agent import xla
+from ..agent import updates, xla
 from ..agent.alive import instances
 from ..agent.points import CORE, LAUNCH, SIMULATE
 from ..simulate.places import user_frame
@@ -66,10 +66,9 @@ class Steps:
         )
         from torch.optim.optimizer import (
             register_optimizer_step_post_hook,
-            register_optimizer_step_pre_hook,
         )
 
-        register_optimizer_step_pre_hook(self._before)
+        updates.watch(self._before)
         register_optimizer_step_post_hook(self._after)
         register_module_forward_pre_hook(self._enter_module)
         register_module_forward_hook(self._leave_module, always_call=True)
@@ -132,6 +131,8 @@ class Steps:
         core.depth += 1
         again = core.notes.get("in backward")  # a checkpointed block
         if core.depth == 1 and torch.is_grad_enabled() and not again:
+            # Where a framework makes the backward pass and the step, this is the user's line.
+            core.notes["forward"] = user_frame(threading.get_ident())
             roots = core.notes.setdefault("roots", {})
             if id(module) not in roots:
                 roots[id(module)] = module
@@ -145,18 +146,19 @@ class Steps:
         if dtype is not None and dtype.is_floating_point and dtype.itemsize < 4:
             core.notes["narrow"] = str(dtype).removeprefix("torch.")
 
-    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+    def _before(self, optimizer: Any) -> None:
         core = state.current()
         parameters = _parameters(optimizer)
         if not core.trains or not any(group["params"] for group in optimizer.param_groups):
             return
         with _never_raising(core):
             number = core.notes.setdefault("steps", 0) + 1
+            forward = core.notes.get("forward")
             pending = {
                 "optimizer": optimizer,
                 "number": number,
-                "place": user_frame(threading.get_ident()),
-                "backward": core.notes.get("backward"),
+                "place": user_frame(threading.get_ident()) or forward,
+                "backward": core.notes.get("backward") or forward,
                 "losses": core.notes.pop("losses", []),
                 "gradients": [_copy(one.grad) for one in parameters],
             }
@@ -170,6 +172,7 @@ class Steps:
             return
         core.notes["steps"] = core.steps = core.notes["pending"][-1]["number"]
         core.drawn = 0
+        core.notes.pop("losses", None)  # of a closure that ran more than once
         if self._settings.on_host:
             self._read(core)
         if self._settings.rounding:

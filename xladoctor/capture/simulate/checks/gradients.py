@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from ...agent import updates
 from ...agent.points import COLLECTIVE, Call
 from ..owners import names_of
 from .memory import Memory, Mind, place_of, watch
@@ -81,11 +82,7 @@ def install(memory: Memory, ran: Ran, *, several: bool) -> None:
     if several:
         memory.running.around(COLLECTIVE, _Collectives(memory).around, "gradients")
     _watch_checkpoints(memory, ran)
-    try:
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
-    except ImportError:
-        return  # an older torch
-    register_optimizer_step_pre_hook(_Steps(memory, ran).before)
+    updates.watch(_Steps(memory, ran).before)
 
 
 def _seen(mind: Mind) -> Seen:
@@ -164,7 +161,7 @@ class _Steps:
         self._memory = memory
         self._ran = ran
 
-    def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+    def before(self, optimizer: Any) -> None:
         core = self._memory.running.here
         if core is None:
             return

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from ...agent import xla
+from ...agent import updates, xla
 from ...agent.points import LAUNCH, Call
 from ..owners import names_of
 from .memory import Memory, place_of, values_of
@@ -36,13 +36,9 @@ def install(memory: Memory) -> None:
     Args:
         memory: Of the cores.
     """
-    try:
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
-    except ImportError:
-        return  # an older torch
-    updates = _Updates(memory)
-    register_optimizer_step_pre_hook(updates.before)
-    memory.running.around(LAUNCH, updates.launch, "updates")
+    weights = _Updates(memory)
+    if updates.watch(weights.before):
+        memory.running.around(LAUNCH, weights.launch, "updates")
 
 
 class _Updates:
@@ -52,7 +48,7 @@ class _Updates:
         self._memory = memory
         self._wait_device = xla.binding("_xla_wait_device_ops")
 
-    def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+    def before(self, optimizer: Any) -> None:
         """Before a step: note which weights with few bits it is about to change."""
         core = self._memory.running.here
         if core is None:
