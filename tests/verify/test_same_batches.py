@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 
 import pytest
 
@@ -92,8 +93,8 @@ def test_a_loader_that_only_one_way_has_gives_its_own_batches(ways):
 
 @pytest.mark.parametrize("how", ["plain", "positional", "named", "twice"])
 def test_gradients_are_looked_at_when_they_are_there(how, monkeypatch):
-    hooks = collections.OrderedDict()
-    monkeypatch.setattr("torch.optim.optimizer._global_optimizer_pre_hooks", hooks)
+    module = sys.modules["torch.optim.optimizer"]
+    monkeypatch.setattr(module, "_global_optimizer_pre_hooks", collections.OrderedDict())
     weight = torch.nn.Parameter(torch.ones(1))
     kind = torch.optim.LBFGS if how == "twice" else torch.optim.SGD
     optimizer = kind([weight], lr=0.1)
