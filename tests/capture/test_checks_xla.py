@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from simulated import Run
 
 PROGRAM = """
+import numpy as np
 import torch, torch_xla
 import torch_xla.core.functions as xf
 import torch_xla.core.xla_model as xm
 import torch.nn.functional as F
+import torch_xla.distributed.parallel_loader as pl
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
 from torch_xla.utils.checkpoint import checkpoint
@@ -71,6 +74,14 @@ class Net(nn.Module):
         return self.head(h)
 
 
+class Noisy(Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, at):
+        return at + np.random.randn(4)
+
+
 def sharded(case, device):
     model = FSDP(nn.Linear(16, 16).to(device))
     model(torch.ones(2, 16, device=device)).sum().backward()
@@ -86,6 +97,10 @@ def main(index, case):
     device = torch_xla.device()
     if case.startswith("sharded"):
         return sharded(case, device)
+    if case.startswith("augmented"):
+        np.random.seed(0 if case == "augmented" else index)  # line seed
+        loader = DataLoader(Noisy(), 2, sampler=range(index, 16, 2))
+        return list(pl.MpDeviceLoader(loader, device))
     torch.manual_seed(0)
     model = Net(case).to(device)
     model.embed.requires_grad_(case not in ("frozen", "required"))
@@ -151,12 +166,13 @@ FAULTY = {
     "narrow": "updates",
     "whole": "difference",
     "stale": "stale-optimizer",
+    "augmented": "sample-draws",
 }
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    cases = [*HEALTHY, *FAULTY, "seeded", "sharded", "one-rank"]
+    cases = [*HEALTHY, *FAULTY, "seeded", "sharded", "one-rank", "augmented-apart"]
     return simulated.run_cases(tmp_path_factory.mktemp("checks"), 2, PROGRAM, cases)
 
 
@@ -204,6 +220,18 @@ def test_cores_with_seeds_of_their_own_draw_other_numbers(runs: dict[str, Run]) 
             seeds[facts["core"]] = facts["seeds"]
     assert set(seeds) == {0, 1}
     assert seeds[0] != seeds[1]
+
+
+def test_samples_are_augmented_alike_only_if_the_cores_are_seeded_alike(
+    runs: dict[str, Run],
+) -> None:
+    for case, alike in (("augmented", True), ("augmented-apart", False)):
+        told = [f for kind, f in runs[case].events if kind == "silent"]
+        assert {(f["check"], f["core"], f["operation"], f["dataset"]) for f in told} == {
+            ("sample-draws", core, "numpy.random", "Noisy") for core in range(2)
+        }
+        assert {f["place"][1] for f in told} == {_line("seed")}
+        assert (told[0]["seeds"] == told[1]["seeds"]) is alike
 
 
 def test_the_report_names_the_line_to_change(tmp_path: Path) -> None:

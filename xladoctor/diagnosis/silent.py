@@ -43,6 +43,10 @@ _OWN_SEED = (
     "seed the device of each core differently once the weights are equal: "
     "torch_xla.manual_seed(seed + xr.global_ordinal())"
 )
+_OWN_SEED_ON_HOST = (
+    "once the weights are made, seed what the samples are drawn with by the core's number: "
+    "{seed}(seed + xr.global_ordinal())"
+)
 _REDUCE_BUFFERS = (
     "use torch_xla.core.functions.SyncBatchNorm, or average the buffers over the cores before "
     "evaluating and saving"
@@ -67,6 +71,10 @@ _EVERY_SHARD = (
 )
 
 
+#: What seeds a generator of the host.
+_SEEDS = {"numpy.random": "numpy.random.seed", "random": "random.seed"}
+
+
 def find(case: Case) -> Iterator[Finding]:
     """One finding for each check and line, with the cores that saw it."""
     if case.run is None or not case.run.silent:
@@ -84,6 +92,8 @@ def find(case: Case) -> Iterator[Finding]:
             yield _without(place, rows)
         elif check == "draws":
             yield from _equal_draws(run, place, rows)
+        elif check == "sample-draws":
+            yield from _equal_augmentation(run, place, rows)
         elif check == "buffers" and not run.weight_divergences:
             yield _statistics(rows)
         elif check in _PLAIN:
@@ -212,6 +222,29 @@ def _equal_draws(run: RunFacts, place: Location | None, rows: list[SilentRow]) -
         cores=_cores(rows),
         certain=not masks,
     )
+
+
+def _equal_augmentation(
+    run: RunFacts, place: Location | None, rows: list[SilentRow]
+) -> Iterator[Finding]:
+    """Only if the generator stood alike on every core before its first batches that drew."""
+    by_name: dict[tuple[str, str], list[SilentRow]] = {}
+    for row in rows:
+        key = str(row.facts.get("operation")), str(row.facts.get("dataset"))
+        by_name.setdefault(key, []).append(row)
+    for (name, dataset), alike in by_name.items():
+        seeds = [row.facts.get("seeds") for row in alike]
+        if len(set(_cores(alike))) < max(2, len(run.cores)) or any(x != seeds[0] for x in seeds):
+            continue
+        yield finding(
+            "XLA434",
+            f"{cores_text(_cores(alike), run.cores)} draw the same random numbers ({name}) for the "
+            f"samples of {dataset}: each does the same to its own",
+            _OWN_SEED_ON_HOST.format(seed=_SEEDS.get(name, "torch.manual_seed")),
+            at=place,
+            cores=_cores(alike),
+            certain=False,
+        )
 
 
 def _same_samples(run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:

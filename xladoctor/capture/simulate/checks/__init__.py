@@ -9,6 +9,7 @@ value of the device through the program's own counters, or raises into the progr
 ``indices``    labels and indices out of range, which XLA accepts
 ``buffers``    statistics of BatchNorm that differ from core to core
 ``batches``    loaders that give every core the same samples
+``augmentation``  samples that every core augments with the same random numbers
 ``samples``    samples that the cores' samplers give twice, or to nobody
 ``differences``  operations that give something else than PyTorch does
 ``updates``    weights of few bits that no update moves
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from ...agent.points import STEP
 from . import (
+    augmentation,
     batches,
     buffers,
     clipping,
@@ -68,6 +70,7 @@ def install(running: Running, *, several: bool, every: bool = False) -> None:
     updates.install(memory)
     differences.install(memory)
     if several:
+        augmentation.install(memory)
         batches.install(memory)
         samples.install(memory)
         draws.install(memory)
