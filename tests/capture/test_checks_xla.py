@@ -59,6 +59,14 @@ class Net(nn.Module):
             h = h + torch.randn_like(h)  # line noise
         if case == "whole":
             h = h - h.amax()  # line whole
+        if case == "expanded":
+            far = torch.arange(8.0, device=h.device).expand(4, -1)
+            far[:, 4:] += 1  # line expanded
+            h = h + far
+        if case == "copied":
+            far = torch.arange(8.0, device=h.device).expand(4, -1).clone()
+            far[:, 4:] += 1
+            h = h + far
         if case == "by-row":
             h = h - h.amax(dim=1, keepdim=True) + torch.amax(h, axis=0) + h.sum().amax()
         if case == "cut":
@@ -149,6 +157,7 @@ HEALTHY = (
     "required",
     "own-rows",
     "moving",
+    "copied",
     "by-row",
     "shared-out",
     "sharded-right",
@@ -167,6 +176,7 @@ FAULTY = {
     "whole": "difference",
     "stale": "stale-optimizer",
     "augmented": "sample-draws",
+    "expanded": "expanded-write",
 }
 
 

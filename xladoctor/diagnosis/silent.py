@@ -1,12 +1,12 @@
 """Training that is wrong without an error, as the checks of a simulated run have seen it.
 
 XLA303 norms that differ from core to core, XLA305 an optimizer of weights that the model no longer
-has, XLA316 a parameter without gradient,
-XLA317 labels or indices out of range, XLA322 results that are not PyTorch's, XLA402 loaders that
-give every core the same samples, XLA433 a collective that cuts the gradient off, XLA434 equal
-random numbers, XLA435 statistics that differ from core to core, XLA436 and XLA437 a sharded model
-that is clipped or saved as if each core had all of it, XLA448 samples that are shared out wrongly,
-XLA732 weights that updates are too small to move.
+has, XLA316 a parameter without gradient, XLA317 labels or indices out of range, XLA318 writes to
+expanded memory, XLA322 results that are not PyTorch's, XLA402 loaders that give every core the same
+samples, XLA433 a collective that cuts the gradient off, XLA434 equal random numbers, XLA435
+statistics that differ from core to core, XLA436 and XLA437 a sharded model that is clipped or saved
+as if each core had all of it, XLA448 samples that are shared out wrongly, XLA732 weights that
+updates are too small to move.
 """
 
 from __future__ import annotations
@@ -327,6 +327,18 @@ def _different(_run: RunFacts, place: Location | None, rows: list[SilentRow]) ->
     )
 
 
+def _expanded_write(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    times = _number(rows[0], "times")
+    return finding(
+        "XLA318",
+        f"{rows[0].facts.get('operation')} writes to one piece of memory seen {times} times: torch "
+        "refuses this write, XLA applies it once for each repetition",
+        ".clone() behind expand, before writing",
+        at=place,
+        cores=_cores(rows),
+    )
+
+
 def _sharded_clip(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
     return finding(
         "XLA436",
@@ -357,6 +369,7 @@ _PLAIN: dict[str, Callable[[RunFacts, Location | None, list[SilentRow]], Finding
     "stale-optimizer": _stale,
     "updates": _lost_updates,
     "difference": _different,
+    "expanded-write": _expanded_write,
     "samples": _shared_out_wrongly,
     "norms": _other_norms,
     "sharded-clip": _sharded_clip,

@@ -7,6 +7,7 @@ value of the device through the program's own counters, or raises into the progr
 ``gradients``  a gradient that stops at a collective or a checkpoint, a layer that gets none
 ``draws``      random numbers of the device that are the same on all cores
 ``indices``    labels and indices out of range, which XLA accepts
+``expanded``   in-place writes to memory that is seen several times
 ``buffers``    statistics of BatchNorm that differ from core to core
 ``batches``    loaders that give every core the same samples
 ``augmentation``  samples that every core augments with the same random numbers
@@ -29,6 +30,7 @@ from . import (
     clipping,
     differences,
     draws,
+    expanded,
     gradients,
     indices,
     samples,
@@ -68,6 +70,7 @@ def install(running: Running, *, several: bool, every: bool = False) -> None:
             buffers.install(memory, ran)
     indices.install(memory, always=every)
     updates.install(memory)
+    expanded.install(memory)
     differences.install(memory)
     if several:
         augmentation.install(memory)
