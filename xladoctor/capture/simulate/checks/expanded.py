@@ -1,8 +1,8 @@
 """In-place writes to memory that is seen several times.
 
 torch refuses to write to an expanded tensor, or writes once; XLA applies the write once for each
-repetition, and only a write that meets each piece of memory once is right. Its tensors have strides
-as if each had memory of its own (torch_xla 2.9.0, both seen by running), so what ``expand`` gives is
+repetition, and only a write that meets each piece of memory once is right. XLA tensors have strides
+as if each had memory of its own (torch_xla 2.9.0, both seen by running): so what is expanded is
 marked, and what is written is laid out again without a device.
 """
 
