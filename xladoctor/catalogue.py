@@ -102,6 +102,10 @@ class Page:
     same_problem_as: tuple[str, ...] = ()
     default_for: tuple[str, ...] = ()
 
+    def usual(self, device: str) -> bool:
+        """Whether it is on without being selected, for a member of the family of devices."""
+        return self.default or device in self.default_for
+
     @property
     def examples(self) -> tuple[Example, ...]:
         """Its executable blocks, in order."""

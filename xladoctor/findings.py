@@ -341,7 +341,7 @@ def _join(static: Finding, measured: Finding) -> Finding:
         count=measured.count,
         seconds=measured.seconds,
         cores=measured.cores,
-        # Of one problem the run knows how grave it was; of kin, each has seen a part.
+        # Of one problem the run knows how grave it was; of equivalent codes, each has seen a part.
         severity=measured.severity
         if static.code == measured.code
         else min((static.severity, measured.severity), key=lambda severity: severity.rank),

@@ -48,7 +48,7 @@ class LintOptions:
         if self.codes is not None:
             return code in self.codes
         page = catalogue.pages().get(code)
-        return page is None or page.default or self.device in page.default_for
+        return page is None or page.usual(self.device)
 
 
 #: Characters of what an exception says that are shown: a node of LibCST writes itself out whole.

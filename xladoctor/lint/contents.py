@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from xladoctor.lint import library, sources
 from xladoctor.lint.asked import in_short
-from xladoctor.lint.looked import digest_of, load
+from xladoctor.lint.looked import Looked, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from xladoctor.lint.looked import Looked
     from xladoctor.lint.sources import Source
 
 _ROOT = re.compile(
@@ -72,7 +72,7 @@ class Files:
     ) -> None:
         self._data: dict[str, bytes | None] = dict(contents or {})
         self._cache = cache
-        self.looked = looked
+        self.looked = Looked(0) if looked is None else looked
         self._digests: dict[str, str] = {}
         self._sources: dict[str, Source] = {}
         self._facts: dict[str, Facts] = {}
@@ -82,7 +82,7 @@ class Files:
         """The bytes of a file; None if it cannot be read."""
         if name not in self._data:
             try:
-                self._data[name] = load(name) if self.looked is None else self.looked.read(name)
+                self._data[name] = self.looked.read(name)
             except OSError:
                 self._data[name] = None
         return self._data[name]
@@ -90,13 +90,11 @@ class Files:
     def digest(self, name: str) -> str | None:
         """A digest of the bytes, which also tells notebooks from Python; None as for ``data``."""
         if name not in self._digests:
-            known = self.looked.digest(name) if self.looked is not None else None
+            known = self.looked.digest(name)
+            if known is None and (data := self.data(name)) is not None:
+                known = self.looked.digest(name) or digest_of(name, data)
             if known is None:
-                data = self.data(name)
-                if data is None:
-                    return None
-                known = self.looked.digest(name) if self.looked is not None else None
-                known = known or digest_of(name, data)
+                return None
             self._digests[name] = known
         return self._digests[name]
 
@@ -123,16 +121,21 @@ class Files:
         known = self._cache.facts(digest) if self._cache is not None and digest else None
         if known is not None:
             return known
-        text = self.source(name).text
-        root = _ROOT.search(text) is not None
-        modules = imported_modules(text)
-        known_ones = library.answered() if modules else frozenset()
-        asked = tuple(item for item in modules if item.partition(".")[0] not in known_ones)
-        sound = sources.syntax_error(text) is None and sources.too_much(text) is None
-        found = Facts(root, text.count("\n") + 1, asked, sound)
+        found = _facts_of(self.source(name).text)
         if self._cache is not None and digest:
             self._cache.keep_facts(digest, found)
         return found
+
+
+@functools.lru_cache(maxsize=256)
+def _facts_of(text: str) -> Facts:
+    """The facts of a text; an editor asks for those of many files again after each key."""
+    root = _ROOT.search(text) is not None
+    modules = imported_modules(text)
+    known_ones = library.answered() if modules else frozenset()
+    asked = tuple(item for item in modules if item.partition(".")[0] not in known_ones)
+    sound = sources.syntax_error(text) is None and sources.too_much(text) is None
+    return Facts(root, text.count("\n") + 1, asked, sound)
 
 
 def imported_modules(text: str) -> list[str]:

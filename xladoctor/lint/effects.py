@@ -179,9 +179,8 @@ class Effects:
             return Effect.READ in name.effects
         if call.name is None and self._is_writer(call):
             return True
-        called = call.name.rpartition(".")[2] if call.name else call.method or _plain(call.node)
         torchs = call.name is not None and call.name.startswith(("torch.", "torch_xla."))
-        return call.target is None and not torchs and bool(know.READER.search(called))
+        return call.target is None and not torchs and bool(know.READER.search(call.last))
 
     def _is_writer(self, call: CallSite) -> bool:
         """A method of a logger, by its name: TensorBoard's writer goes by many names."""
@@ -353,10 +352,6 @@ class Effects:
 
 def _is_cast(name: str) -> bool:
     return name in _CASTS or name.startswith("math.")
-
-
-def _plain(node: cst.Call) -> str:
-    return node.func.value if isinstance(node.func, cst.Name) else ""
 
 
 def _literal_parts(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

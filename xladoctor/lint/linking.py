@@ -166,7 +166,7 @@ def _spelled(path: Path, base: Path, written: Path) -> str:
 class _Folders:
     """What stands in folders, each read once."""
 
-    def __init__(self, looked: Looked | None) -> None:
+    def __init__(self, looked: Looked) -> None:
         self._looked = looked
         self._listed: dict[str, frozenset[str]] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
@@ -175,12 +175,8 @@ class _Folders:
     def names(self, folder: str) -> frozenset[str]:
         if folder not in self._listed:
             try:
-                names = (
-                    os.listdir(folder)  # noqa: PTH208
-                    if self._looked is None
-                    else [item.name for item in self._looked.entries(folder)]
-                )
-                self._listed[folder] = frozenset(names)
+                entries = self._looked.entries(folder)
+                self._listed[folder] = frozenset(item.name for item in entries)
             except (OSError, ValueError):  # none, or a name that none can have
                 self._listed[folder] = frozenset()
         return self._listed[folder]

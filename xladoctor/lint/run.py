@@ -99,6 +99,10 @@ def _contents(group: Group, files: Files) -> dict[str, bytes]:
     return {name: data for name in group.names if (data := files.data(name)) is not None}
 
 
+def _sound(group: Group, files: Files) -> frozenset[str]:
+    return frozenset(name for name in group.names if files.facts(name).sound)
+
+
 def lint_group(work: _Work) -> list[FileResult]:
     """Lint files that belong together; a file that cannot be read is a finding."""
     from xladoctor.lint import engine  # with LibCST and the rules: only where it is needed
@@ -172,7 +176,8 @@ def lint_text(
     files = Files({**(others or {}), filename: data})
     groups = linking.groups([filename, *(others or {})], files)
     group = next(group for group in groups if filename in group.given)
-    results = lint_group(_Work(group, _contents(group, files), {filename: plan}))
+    work = _Work(group, _contents(group, files), {filename: plan}, _sound(group, files))
+    results = lint_group(work)
     return next(result for result in results if result.filename == filename)
 
 
@@ -204,8 +209,8 @@ def lint_files(
         key = _key(cache, group, wanted, files) if cache is not None else None
         known = _known(cache, key, wanted) if cache is not None and key is not None else None
         if known is None:
-            sound = frozenset(name for name in group.names if files.facts(name).sound)
-            fresh.append((_Work(group, _contents(group, files), wanted, sound), key))
+            work = _Work(group, _contents(group, files), wanted, _sound(group, files))
+            fresh.append((work, key))
         else:
             done.update((item.filename, item) for item in known)
     waiting = sum(len(work.group.names) for work, _ in fresh)
@@ -324,7 +329,7 @@ def chosen_codes(
         plus = _longest(code, wanted)
         if code in pages and plus < len(pages[code].select):
             plus = 0
-        usual = code not in pages or pages[code].default or device in pages[code].default_for
+        usual = code not in pages or pages[code].usual(device)
         if select is None and usual:
             plus = max(plus, len("XLA"))
         if not code.startswith("XLA") and "XLA" in wanted:  # ALL: the user's own rules too

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import libcst as cst
+import libcst as cst
 
+if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Class, Function
 
 
@@ -31,6 +31,16 @@ class CallSite:
     receiver: cst.BaseExpression | None
     function: Function | None
     target: Function | Class | None
+
+    @property
+    def written(self) -> str:
+        """The last part of what is called, as it is written; "" for ``functions[0]()``."""
+        return self.method or (self.node.func.value if isinstance(self.node.func, cst.Name) else "")
+
+    @property
+    def last(self) -> str:
+        """The last part of the name of what is called; of what is written, if that is unknown."""
+        return self.name.rpartition(".")[2] if self.name else self.written
 
     @property
     def positional(self) -> tuple[cst.BaseExpression, ...]:

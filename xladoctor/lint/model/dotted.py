@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -53,6 +54,7 @@ KNOWN_AS = {
 _LONGEST_FIRST = sorted(_SAME.items(), key=lambda item: -len(item[0]))
 
 
+@functools.lru_cache(maxsize=10_000)
 def canonical(dotted: str) -> str:
     """One address for things that have several (see ``_SAME``)."""
     for old, new in _LONGEST_FIRST:

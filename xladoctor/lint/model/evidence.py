@@ -18,7 +18,7 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.syntax import Function
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Class, Tree
@@ -122,17 +122,15 @@ class Evidence:
             if text is None:
                 continue
             # A tensor is not moved in place, and nobody calls one.
-            moved = method == "to" and (self._alone(call) or text in self._called(self._home(call)))
+            home = self._home(call)
+            moved = method == "to" and (self._alone(call) or text in self._calls.get(home, ()))
             if moved or method in _OF_MODULES or method in _OF_MOVED:
-                found.setdefault(self._home(call), {}).setdefault(text, set()).add(method)
+                found.setdefault(home, {}).setdefault(text, set()).add(method)
         return found
 
     def _alone(self, call: cst.Call) -> bool:
         """Whether a call is a statement of its own: what it gives back is dropped."""
         return isinstance(next(self._tree.ancestors(call), None), cst.Expr)
-
-    def _called(self, home: Home) -> Collection[str]:
-        return self._calls.get(home, ())
 
     @functools.cached_property
     def _calls(self) -> dict[Home, set[str]]:

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 _LEAVE = cst.Return | cst.Raise | cst.Continue | cst.Break
 _FUNCTIONS = cst.FunctionDef | cst.Lambda | cst.ClassDef
+#: By type and not by isinstance, which LibCST's abstract classes make slow.
+_FUNCTION_TYPES = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
+#: Parents under which a node may run only sometimes.
+_GUARDING = frozenset(
+    [cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.IndentedBlock, cst.Module]
+)
 
 
 class Guards:
@@ -40,8 +46,13 @@ class Guards:
 
     def around(self, node: cst.CSTNode) -> Sequence[Guard]:
         """All conditions around a node within its function, innermost first."""
-        if node not in self._known:
-            self._known[node] = tuple(self._find(node))
+        waiting: list[cst.CSTNode] = []
+        current: cst.CSTNode | None = node
+        while current is not None and current not in self._known:
+            waiting.append(current)
+            current = self._tree.parents.get(current)
+        for child in reversed(waiting):
+            self._known[child] = self._find(child)
         return self._known[node]
 
     def master(self, node: cst.CSTNode) -> Guard | None:
@@ -112,27 +123,31 @@ class Guards:
                 return parent in self._tree.ancestors(guard.node)
         return True
 
-    def _find(self, node: cst.CSTNode) -> Iterator[Guard]:
-        child = node
-        for parent in self._tree.ancestors(node):
-            if isinstance(parent, _FUNCTIONS):
-                return
-            if isinstance(parent, cst.If | cst.IfExp) and child is not parent.test:
-                yield self._guard(parent, parent.test, when=child is parent.body)
-            elif isinstance(parent, cst.While) and child is parent.body:
-                yield self._guard(parent, parent.test, when=True)
-            elif isinstance(parent, cst.BooleanOperation) and child is parent.right:
-                yield self._guard(parent, parent.left, when=isinstance(parent.operator, cst.And))
-            elif isinstance(parent, cst.IndentedBlock | cst.Module):
-                yield from self._left_before(parent.body, child)
-            child = parent
-        # A statement of a function stands in its block, whose guards were collected on the way.
+    def _find(self, node: cst.CSTNode) -> tuple[Guard, ...]:
+        """The guards of a node: those that its parent adds, and the parent's own."""
+        parent = self._tree.parents.get(node)
+        if parent is None or type(parent) in _FUNCTION_TYPES:
+            return ()
+        outer = self._known[parent]
+        if type(parent) not in _GUARDING:
+            return outer
+        return (*self._added(parent, node), *outer)
+
+    def _added(self, parent: cst.CSTNode, child: cst.CSTNode) -> Iterator[Guard]:
+        if isinstance(parent, cst.If | cst.IfExp) and child is not parent.test:
+            yield self._guard(parent, parent.test, when=child is parent.body)
+        elif isinstance(parent, cst.While) and child is parent.body:
+            yield self._guard(parent, parent.test, when=True)
+        elif isinstance(parent, cst.BooleanOperation) and child is parent.right:
+            yield self._guard(parent, parent.left, when=isinstance(parent.operator, cst.And))
+        elif isinstance(parent, cst.IndentedBlock | cst.Module):
+            yield from self._left_before(parent.body, child)
 
     def _left_before(self, body: Sequence[cst.CSTNode], child: cst.CSTNode) -> Iterator[Guard]:
         for statement in body:
             if statement is child:
                 return
-            if isinstance(statement, cst.If) and _leaves(statement.body):
+            if type(statement) is cst.If and _leaves(statement.body):
                 yield self._guard(statement, statement.test, when=False)
 
     def _guard(self, node: cst.CSTNode, test: cst.BaseExpression, *, when: bool) -> Guard:

@@ -365,7 +365,7 @@ class Forest(Tree):
         self._nodes = {}
 
 
-_NO_NODES = frozenset([str, bool, int, cst.MaybeSentinel])
+_NO_NODES = frozenset([type(None), str, bool, int, cst.MaybeSentinel])
 
 
 @functools.cache
@@ -373,21 +373,24 @@ def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     return tuple(
         field.name
         for field in dataclasses.fields(kind)
-        if field.name not in _TRIVIA and not field.name.startswith("whitespace")
+        if field.name not in _TRIVIA
+        and not field.name.startswith("whitespace")
+        and field.type not in {str, "str"}
     )
 
 
-def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def children(node: cst.CSTNode) -> list[cst.CSTNode]:
     """The parts of a node that carry meaning, about in source order."""
+    found: list[cst.CSTNode] = []
     for name in _fields(type(node)):
         value = getattr(node, name)
         # Fields hold nodes, sequences of nodes, texts, None, or LibCST's mark for what is missing.
-        if value is None or type(value) in _NO_NODES:
-            continue
-        if type(value) in {list, tuple}:
-            yield from value
-        else:
-            yield value
+        kind = type(value)
+        if kind is list or kind is tuple:
+            found.extend(value)
+        elif kind not in _NO_NODES:
+            found.append(value)
+    return found
 
 
 def walk(node: cst.CSTNode, *, into_functions: bool = True) -> Iterator[cst.CSTNode]:
@@ -396,7 +399,8 @@ def walk(node: cst.CSTNode, *, into_functions: bool = True) -> Iterator[cst.CSTN
     while waiting:
         current = waiting.pop()
         yield current
-        inner = list(children(current))
+        inner = children(current)
         if not into_functions:
             inner = [item for item in inner if not isinstance(item, _DEFINITIONS)]
-        waiting.extend(reversed(inner))
+        inner.reverse()
+        waiting.extend(inner)

@@ -170,8 +170,7 @@ class Batches:
             return True
         if call.target is not None:
             return False  # what it gives back says where it is from
-        last = (call.name or "").rpartition(".")[2] or call.method or _plain(call.node.func)
-        if _FETCHES.search(last) and not (call.name or "").startswith(("torch", "builtins.")):
+        if _FETCHES.search(call.last) and not (call.name or "").startswith(("torch", "builtins.")):
             return self._fed
         handed = call.name is not None and call.name.startswith(("torch.", "builtins."))
         return handed and any(self._is_of(argument.value) for argument in call.node.args)
@@ -232,7 +231,3 @@ class Batches:
             given = call.argument(index, node.value)
             if given is not None:
                 yield given
-
-
-def _plain(func: cst.BaseExpression) -> str:
-    return func.value if isinstance(func, cst.Name) else ""

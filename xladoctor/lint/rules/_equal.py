@@ -56,7 +56,7 @@ def seeded(model: FileModel) -> Iterator[Seed]:
             if inner:
                 own = any(_is_own(model, argument.value) for argument in call.node.args)
                 yield Seed(call, own or any(_apart(model, other) for other in inner))
-        elif _unread(model, call) and words(_last(call)) & _SEEDS:
+        elif _unread(model, call) and words(call.last) & _SEEDS:
             yield Seed(call, any(_is_own(model, argument.value) for argument in call.node.args))
 
 
@@ -111,7 +111,7 @@ def equal_weights(model: FileModel) -> bool:
 def _brings_together(model: FileModel, call: CallSite) -> bool:
     if model.effects.equals(call, Equal.WEIGHTS):
         # A checkpoint that is loaded on request is none for a new run.
-        return not (words(_last(call)) & _LOADS_FILE and _sometimes(model, call))
+        return not (words(call.last) & _LOADS_FILE and _sometimes(model, call))
     if call.method == "load_state_dict" and call.receiver is not None:
         kind = model.value(call.receiver).kind
         named = words(model.tree.text(call.receiver)) & {"optimizer", "scheduler", "scaler"}
@@ -119,7 +119,7 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
         return loads and not _sometimes(model, call)
     if _sends_parameters(model, call):
         return True
-    said = words(_last(call))
+    said = words(call.last)
     if not said & _LOADS or said & _NOT_WEIGHTS or not _unread(model, call):
         return False
     # What cannot be read is believed, if it is given a model and runs whatever happens.
@@ -177,11 +177,3 @@ def _is_choice(guard: Guard) -> bool:
     """Not ``if __name__ == "__main__":``, not ``if use_tpu:``."""
     main = any(isinstance(part, cst.Name) and part.value == "__name__" for part in walk(guard.test))
     return not main and guard.runs is not OnXla.YES
-
-
-def _last(call: CallSite) -> str:
-    return (call.name or "").rpartition(".")[2] or call.method or _plain(call.node.func)
-
-
-def _plain(func: cst.BaseExpression) -> str:
-    return func.value if isinstance(func, cst.Name) else ""

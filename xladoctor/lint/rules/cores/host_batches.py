@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._loaders import DATA_LOADER
@@ -11,8 +13,6 @@ from xladoctor.lint.rules._spmd import SPEC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import libcst as cst
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
@@ -59,8 +59,6 @@ def _by_hosts(model: FileModel, loader: cst.BaseExpression | None) -> CallSite |
 
 def _specs(model: FileModel, given: cst.BaseExpression | None) -> Iterator[CallSite]:
     """The specs in what is given as ``input_sharding``, as far as they stand in the file."""
-    import libcst as cst
-
     if given is None:
         return
     if isinstance(given, cst.Dict | cst.List | cst.Tuple):

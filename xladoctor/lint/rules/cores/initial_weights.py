@@ -175,13 +175,12 @@ def _trains(model: FileModel, call: CallSite, names: set[str], depth: int = 3) -
     """Whether a call asks for the parameters, or hands the model to what does."""
     if call.method in {"parameters", "named_parameters"} and call.receiver is not None:
         return model.tree.text(call.receiver).strip() in names
-    last = (call.name or "").rpartition(".")[2] or call.method or _plain(call.node)
     given = [x.value for x in call.node.args if model.tree.text(x.value).strip() in names]
     maker = call.target
     if isinstance(maker, Class):
         maker = maker.methods.get("__init__")
     if maker is None or not given or depth == 0:
-        return bool(given) and "optim" in last.lower()
+        return bool(given) and "optim" in call.last.lower()
     bound = maker.owner is not None and not maker.is_static
     known = {
         name
@@ -241,9 +240,8 @@ def _within(model: FileModel, node: cst.Call) -> cst.BaseExpression | None:
     call = model.call(node)
     if call.name is None and call.method in _SAME:
         return call.receiver
-    last = (call.name or "").rpartition(".")[2] or call.method or _plain(node)
     first = call.argument(0)
-    wraps = last.startswith("convert_") or (
+    wraps = call.last.startswith("convert_") or (
         call.name is not None and model.library.returns(call.name) is Returns.FIRST
     )
     return first if wraps else None
@@ -267,7 +265,7 @@ def _puts_together(model: FileModel, node: cst.Call) -> bool:
 
 def _of_a_class(model: FileModel, node: cst.Call) -> bool:
     """Whether a call makes an object, by how its name is written."""
-    return (model.call(node).method or _plain(node))[:1].isupper()
+    return model.call(node).written[:1].isupper()
 
 
 def _names_weights(model: FileModel, node: cst.Call) -> bool:
@@ -281,8 +279,7 @@ def _names_weights(model: FileModel, node: cst.Call) -> bool:
 def _may_draw(model: FileModel, node: cst.Call) -> bool:
     """Whether a call may make a model of another file with weights drawn at random."""
     made = model.call(node)
-    last = (made.name or "").rpartition(".")[2] or made.method or _plain(node)
-    if made.method == "from_pretrained" or words(last) & _GIVES_WEIGHTS:
+    if made.method == "from_pretrained" or words(made.last) & _GIVES_WEIGHTS:
         return False
     return not _given(model, made, "pretrained", "weights", sure=True) and not isinstance(
         made.target, Class
@@ -298,10 +295,6 @@ def _surely_draws(model: FileModel, node: cst.Call) -> bool:
         return not made.has_star
     named = _of_a_class(model, node) and not _names_weights(model, node)
     return (named and made.method != "from_pretrained") or _puts_together(model, node)
-
-
-def _plain(node: cst.Call) -> str:
-    return node.func.value if isinstance(node.func, cst.Name) else ""
 
 
 def _makes_model(model: FileModel, call: CallSite) -> bool:

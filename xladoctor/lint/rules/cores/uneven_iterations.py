@@ -33,11 +33,15 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
         return
     events = model.effects.of(Effect.COLLECTIVE)
     collectives = {event.call.node: event.call for event in events if event.call is not None}
+    met_in: dict[Loop, list[CallSite]] = {}
+    for call in collectives.values():
+        if (inner := model.loop(call.node)) is not None:
+            met_in.setdefault(inner, []).append(call)
     for loop in model.loops:
         if loop.kind not in {LoopKind.STEP, LoopKind.EPOCH} or loop.implicit:
             continue
         if loop.kind is LoopKind.STEP:
-            meetings = [call for node, call in collectives.items() if model.loop(node) is loop]
+            meetings = met_in.get(loop, [])
         else:
             reached = (call.node for call in model.reached(loop.node))
             steps = (node for node in reached if model.step_loop(node) is not None)

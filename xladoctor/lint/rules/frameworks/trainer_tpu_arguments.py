@@ -99,9 +99,10 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls():
         own = call.name in _ARGUMENTS
-        if not (own or _BUILT_ON.search(call.name or "")) or model.on_xla(call.node) is OnXla.NO:
+        if not (own or _BUILT_ON.search(call.name or "")):
             continue
-        if own and model.on_xla(call.node) is not OnXla.YES:
+        runs = model.on_xla(call.node)
+        if runs is OnXla.NO or (own and runs is OnXla.MAYBE):
             continue
         yield from _given(model, call)
         if own and not call.has_star and _trains(call):

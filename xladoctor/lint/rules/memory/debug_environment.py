@@ -22,19 +22,17 @@ _EAGER = "torch_xla.experimental.eager_mode"
 
 
 @functools.cache
-def _switches() -> dict[str, str]:
-    """What each switch does, of all members of the family of devices."""
-    rows = [*catalogue.table("environment")["debugging"], *catalogue.table("devices")["debugging"]]
-    return {row["name"]: row["effect"] for row in rows}
+def _switches() -> tuple[tuple[str, str, str], ...]:
+    """The member of the family of devices, name and effect of each switch."""
+    own = catalogue.table("environment")["debugging"]
+    rows = [{"member": family.TORCH_XLA, **row} for row in own]
+    rows += catalogue.table("devices")["debugging"]
+    return tuple((row["member"], row["name"], row["effect"]) for row in rows)
 
 
-def _known(model: FileModel) -> frozenset[str]:
-    """The switches of the devices that a file is for."""
-    own = catalogue.table("environment")["debugging"] if family.TORCH_XLA in model.members else []
-    others = (
-        row for row in catalogue.table("devices")["debugging"] if row["member"] in model.members
-    )
-    return frozenset(row["name"] for row in (*own, *others))
+def _known(model: FileModel) -> dict[str, str]:
+    """What each switch of the devices that a file is for does."""
+    return {name: effect for member, name, effect in _switches() if member in model.members}
 
 
 @rule("XLA714")
@@ -46,18 +44,19 @@ def debug_environment(model: FileModel) -> Iterator[Problem]:
     for node in model.nodes(*SETTING):
         for name, spot in settings(model, node):
             if name in known and not _meant(model, spot) and not is_off(model, spot):
-                yield _problem(model, spot, name)
+                yield _problem(model, spot, name, known[name])
     for number, line in model.shell:
         for match in SHELL.finditer(line):
-            if match["name"] in known and not line[match.end() - 1 :].startswith("=0"):
-                yield _problem(model, model.place_of_row(number), match["name"])
+            name = match["name"]
+            if name in known and not line[match.end() - 1 :].startswith("=0"):
+                yield _problem(model, model.place_of_row(number), name, known[name])
     yield from _modes(model, known)
     for call in model.calls(_EAGER):
         mode = call.argument(0, "enable")
         if mode is None or model.literal(mode) is not True or _meant(model, call.node):
             continue
-        compiles = any(True for _ in model.calls("torch_xla.compile", "torch_xla.step"))
-        if compiles or _compiled(model) or _inherits(model):
+        compiles = next(iter(model.calls("torch_xla.compile", "torch_xla.step")), None)
+        if compiles is not None or _compiled(model) or _inherits(model):
             continue  # eager outside, compiled steps: what eager mode is for
         yield model.problem(
             call.node,
@@ -67,7 +66,7 @@ def debug_environment(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _modes(model: FileModel, known: frozenset[str]) -> Iterator[Problem]:
+def _modes(model: FileModel, known: dict[str, str]) -> Iterator[Problem]:
     """Modes that are chosen in Python: ``torch.tpu.eager_mode = ...``, ``set_eager_mode(...)``."""
     for node in model.nodes(cst.Assign):
         assert isinstance(node, cst.Assign)
@@ -78,18 +77,18 @@ def _modes(model: FileModel, known: frozenset[str]) -> Iterator[Problem]:
             if name is None or model.literal(node.value) is not True:
                 continue
         if name is not None and not _meant(model, node):
-            yield _problem(model, node, name)
+            yield _problem(model, node, name, known[name])
     for call in model.calls("torch.tpu.set_eager_mode"):
         mode = call.argument(0, "mode")
         name = model.name(mode) if mode is not None else None
         if name in known and name is not None and not _meant(model, call.node):
-            yield _problem(model, call.node, name)
+            yield _problem(model, call.node, name, known[name])
 
 
-def _problem(model: FileModel, spot: cst.CSTNode | Place, name: str) -> Problem:
+def _problem(model: FileModel, spot: cst.CSTNode | Place, name: str, effect: str) -> Problem:
     return model.problem(
         spot,
-        f"{name} is for looking for faults and is left on: it {_switches()[name]}",
+        f"{name} is for looking for faults and is left on: it {effect}",
         suggestion="set it where you need it, in the shell or under `if args.debug:`",
     )
 

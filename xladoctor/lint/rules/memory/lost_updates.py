@@ -29,9 +29,11 @@ _ELSEWHERE = re.compile(r"master_?(weights|params)|kahan|stochastic_?round|\blor
 @rule("XLA732")
 def lost_updates(model: FileModel) -> Iterator[Problem]:
     """Find optimizers with small rates over the parameters of a model that was made bfloat16."""
-    if not model.is_xla or model.frameworks or _ELSEWHERE.search(model.text):
+    if not model.is_xla or model.frameworks:
         return
     narrow = {name: cast for cast, name in _casts(model)}
+    if not narrow or _ELSEWHERE.search(model.text):
+        return
     for call in model.calls(*_RATES):
         rate = call.argument(1, "lr")
         given = call.argument(0, "params")

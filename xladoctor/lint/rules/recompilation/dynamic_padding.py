@@ -50,7 +50,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         return
     collating = set(_collate_functions(model))
     for call in model.calls():
-        if call.has_star or _has_few_lengths(model, call) or _for_float16(model, call):
+        if call.has_star or _has_few_lengths(model, call):
             continue
         padding = call.keywords.get("padding")
         text = model.literal(padding) if padding is not None else None
@@ -62,7 +62,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
                 and _tokenizes(call)
                 and (call.function in collating or costly_loop(model, call.node) is not None)
             )
-        if found:
+        if found and not _for_float16(model, call):
             yield model.problem(
                 call.node,
                 "padded to the longest sample, every batch may have another shape: each new length "

@@ -39,8 +39,6 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
     """Find evaluation loops after ``model.eval()`` with nothing around that turns gradients off."""
     if not model.is_xla or model.frameworks & {"lightning", "transformers"}:
         return
-    if _are_off_everywhere(model):
-        return
     for loop in model.loops:
         if loop.kind is not LoopKind.EVAL or loop.implicit or isinstance(loop.node, cst.CompFor):
             continue
@@ -49,6 +47,8 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
             continue
         if _trains(model, loop) or _is_off(model, loop):
             continue
+        if _are_off_everywhere(model):
+            return
         yield model.problem(
             loop.node,
             "evaluates with gradients on: while the result is alive, each activation that a "
@@ -67,15 +67,10 @@ def _are_off_everywhere(model: FileModel) -> bool:
     names = [name for name in _OFF if name.endswith("set_grad_enabled")]
     return any(
         _home(other, node) is None
-        for other in _files(model)
+        for other in (model, *model.linked)
         for name in names
         for node in other.named.get(name, ())
     )
-
-
-def _files(model: FileModel) -> Iterator[FileModel]:
-    yield model
-    yield from model.linked
 
 
 def _mentions(model: FileModel) -> Iterator[cst.BaseExpression]:
@@ -125,7 +120,7 @@ def _trains(model: FileModel, loop: Loop) -> bool:
 
 def _is_off(model: FileModel, loop: Loop) -> bool:
     """Whether anything in reach turns gradients off, or may do so."""
-    homes = {_home(other, node) for other in _files(model) for node in _mentions(other)}
+    homes = {_home(other, node) for other in (model, *model.linked) for node in _mentions(other)}
     functions = [*_around(model, loop.function, _DEPTH)]
     functions += [x.target for x in model.reached(loop.node) if isinstance(x.target, Function)]
     if any((None if function is None else function.node) in homes for function in functions):

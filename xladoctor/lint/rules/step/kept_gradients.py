@@ -27,8 +27,6 @@ def kept_gradients(model: FileModel) -> Iterator[Problem]:
     """Find step loops with a backward pass and an optimizer step, and nothing that clears."""
     if not model.is_xla or model.frameworks:
         return
-    if any(_CLEARS.search(one.text) for one in (model, *model.linked)):
-        return
     backward = [event.node for event in model.effects.of(Effect.BACKWARD)]
     for event in model.effects.of(Effect.OPTIMIZER_STEP):
         loop = model.step_loop(event.node)
@@ -36,6 +34,8 @@ def kept_gradients(model: FileModel) -> Iterator[Problem]:
             continue
         if not any(model.step_loop(node) is loop for node in backward):
             continue
+        if any(_CLEARS.search(one.text) for one in (model, *model.linked)):
+            return
         yield model.problem(
             event.node,
             "no gradient is ever set to zero: each step adds the gradients of all steps before it",

@@ -189,15 +189,14 @@ def _is_handed_in(model: FileModel, loop: Loop) -> bool:
     """Whether a caller that nobody has read gives what the loop goes over."""
     if not isinstance(loop.node, cst.For):
         return False
-    sources = {
-        model.tree.text(part).strip(): part for part in walk(loop.node.iter) if _is_name(part)
-    }
+    sources = [part for part in walk(loop.node.iter) if _is_name(part)]
+    names = {model.tree.text(part).strip() for part in sources}
     for node in model.nodes(cst.Assign):
-        if any(model.tree.text(target.target).strip() in sources for target in node.targets):
-            sources.update({f"={part}": part for part in walk(node.value) if _is_name(part)})
+        if any(model.tree.text(target.target).strip() in names for target in node.targets):
+            sources += [part for part in walk(node.value) if _is_name(part)]
     return any(
         binding.kind == "param" and _is_uncalled(model, part)
-        for part in sources.values()
+        for part in sources
         if isinstance(part, cst.Name)
         for binding in model.bindings(part.value, part)
     )

@@ -29,11 +29,11 @@ def refused_compile_option(model: FileModel) -> Iterator[Problem]:
     if member is None or family.TORCH_XLA in model.members:
         return  # of two kinds of device, which one a call is for is not said
     for call in model.calls("torch.compile"):
-        if call.has_star or model.on_xla(call.node) is not OnXla.YES:
+        if call.has_star or _chosen_options(model, call):
+            continue
+        if model.on_xla(call.node) is not OnXla.YES:
             continue
         for argument, message, advice in _refused(model, call, member):
-            if _chosen_options(model, call):
-                continue
             yield model.problem(
                 argument,
                 message,
