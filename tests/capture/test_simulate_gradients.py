@@ -88,6 +88,6 @@ def test_gradients_pass_through_the_exchange_that_takes_each_core_its_own(runs):
         optimizer.step()
     wanted = [one.detach() for one in model.parameters()]
     assert len(done.results) == CORES
-    for found in done.results:
+    for found in done.results.values():
         for one, other in zip(found, wanted, strict=True):
             torch.testing.assert_close(torch.tensor(one), other, rtol=1e-4, atol=1e-6)
