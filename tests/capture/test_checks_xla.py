@@ -105,6 +105,9 @@ def main(index, case):
     device = torch_xla.device()
     if case.startswith("sharded"):
         return sharded(case, device)
+    if case == "evaluated":
+        sampler = DistributedSampler(list(range(21)), 2, index, shuffle=False)  # line evaluation
+        return list(sampler)
     if case.startswith("augmented"):
         np.random.seed(0 if case == "augmented" else index)  # line seed
         loader = DataLoader(Noisy(), 2, sampler=range(index, 16, 2))
@@ -182,7 +185,7 @@ FAULTY = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    cases = [*HEALTHY, *FAULTY, "seeded", "sharded", "one-rank", "augmented-apart"]
+    cases = [*HEALTHY, *FAULTY, "seeded", "sharded", "one-rank", "augmented-apart", "evaluated"]
     return simulated.run_cases(tmp_path_factory.mktemp("checks"), 2, PROGRAM, cases)
 
 
@@ -214,6 +217,12 @@ def test_samplers_with_one_rank_are_told_at_their_line(runs: dict[str, Run]) -> 
     [facts] = [f for kind, f in runs["one-rank"].events if kind == "silent"]
     assert (facts["check"], facts["place"][1]) == ("samples", _line("sampler"))
     assert (facts["never"], facts["twice"], facts["length"]) == (10, 11, 21)
+
+
+def test_what_is_repeated_in_an_evaluation_is_told(runs: dict[str, Run]) -> None:
+    [facts] = [f for kind, f in runs["evaluated"].events if kind == "silent"]
+    assert (facts["check"], facts["place"][1]) == ("padded", _line("evaluation"))
+    assert (facts["twice"], facts["length"]) == (1, 21)
 
 
 def test_both_faults_of_a_sharded_model_are_told_at_their_lines(runs: dict[str, Run]) -> None:

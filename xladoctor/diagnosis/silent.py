@@ -65,6 +65,10 @@ _SHARE_OUT = (
 )
 _REDUCE_FIRST = "xm.reduce_gradients(optimizer), then clip, then the plain optimizer.step()"
 _OF_THE_CORES = "num_replicas=xr.world_size(), rank=xr.global_ordinal()"
+_WEIGHT_OUT = (
+    "leave the last samples of the last cores out of the sums (Accelerate's gather_for_metrics "
+    "does), or take a number of samples that the cores divide"
+)
 _EVERY_SHARD = (
     "save on every core, with master_only=False, the core's number in the path and "
     "model.get_shard_metadata() beside the state dict"
@@ -312,6 +316,20 @@ def _shared_out_wrongly(run: RunFacts, place: Location | None, rows: list[Silent
     )
 
 
+def _counted_twice(run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    twice, length = (_number(rows[0], name) for name in ("twice", "length"))
+    return finding(
+        "XLA448",
+        f"to give {cores_text(run.cores, run.cores)} as many samples each, the sampler repeats "
+        f"{twice} of {length} in an evaluation: a metric over the cores counts "
+        f"{'it' if twice == 1 else 'them'} twice",
+        _WEIGHT_OUT,
+        at=place,
+        cores=run.cores,
+        certain=False,
+    )
+
+
 def _different(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
     """The words are those of the table of differences, as the linter's."""
     table = catalogue.table("differences")
@@ -371,6 +389,7 @@ _PLAIN: dict[str, Callable[[RunFacts, Location | None, list[SilentRow]], Finding
     "difference": _different,
     "expanded-write": _expanded_write,
     "samples": _shared_out_wrongly,
+    "padded": _counted_twice,
     "norms": _other_norms,
     "sharded-clip": _sharded_clip,
     "sharded-save": _sharded_save,
