@@ -240,15 +240,18 @@ class Steps:
                 # This core's device alone: another may wait for what this core launches next.
                 devices = [] if xla.spmd() else [f"CPU:{core.number}"]
                 xla.binding("_xla_wait_device_ops")(devices)
-            for one in pending:
-                self._write(core, self._row(core, one, last=one is pending[-1]))
+            for at, one in enumerate(pending):
+                self._write(core, self._row(core, one, later=pending[at + 1 :]))
         if core.steps >= self._settings.steps:
             self._end(core)
 
-    def _row(self, core: state.Core, one: dict[str, Any], *, last: bool) -> dict[str, Any]:
+    def _row(
+        self, core: state.Core, one: dict[str, Any], *, later: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
         """One step.
 
-        ``last``: whether no later step is in the same graph, whose results these would be.
+        ``later``: the steps behind it in the same graph, whose results buffers would be, and what
+        the optimizer trains if one of them is its own.
         """
         optimizer = one["optimizer"]
         parameters = parts.compared(core, optimizer)
@@ -267,13 +270,15 @@ class Steps:
             "narrow": core.notes.get("narrow"),
             "gradient": packed([_host(part) for part in one["gradients"]]),
         }
-        if last:
-            buffers = parts.buffers(core)
+        if all(other["optimizer"] is not optimizer for other in later):
             states = parts.states(optimizer, parameters, names)
             row["parameter"] = packed([_host(part) for part in parameters])
-            row["buffer"] = packed([_host(part) for part in buffers.values()])
             row["state"] = packed([_host(part) for part in states.values()])
-            row["names"] |= {"buffer": list(buffers), "state": list(states)}
+            row["names"]["state"] = list(states)
+        if not later:
+            buffers = parts.buffers(core)
+            row["buffer"] = packed([_host(part) for part in buffers.values()])
+            row["names"]["buffer"] = list(buffers)
         return row
 
     def _index(self, core: state.Core, optimizer: Any) -> int:
