@@ -6,8 +6,8 @@ weights, and a coin tossed in the training loop would fall differently. So in a 
 in the threads that it starts (the device loaders), the functions that use the process's generator
 use the core's. It begins where the process's stood when the cores began, again as with processes.
 
-jax draws from the generator of numpy while it is imported (0.7.1); torch_xla imports it when it first
-names a stretch of time (2.9.0: ``debug/profiler.py``, for the first batch of a device loader): a
+jax draws from numpy's generator while it is imported (0.7.1); torch_xla imports it when it first
+names a stretch of time (2.9.0: ``debug/profiler.py``, for the first batch of a device loader). A
 process for each core would do so on each. Here it happens once, in whatever core comes first, and
 from no core's generator.
 
