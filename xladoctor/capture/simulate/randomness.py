@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import random
 import sys
 import threading
@@ -110,10 +109,9 @@ def install() -> None:
 
 def _import_aside() -> None:
     """Let torch_xla import jax outside of the cores' random numbers."""
-    try:
-        workarounds: Any = importlib.import_module("torch_xla._internal.jax_workarounds")
-        original = workarounds.maybe_get_jax
-    except (ImportError, AttributeError):
+    workarounds = sys.modules.get("torch_xla._internal.jax_workarounds")
+    original: Any = getattr(workarounds, "maybe_get_jax", None)
+    if original is None:
         return
 
     @functools.wraps(original)
