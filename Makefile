@@ -112,13 +112,15 @@ programs: $(VENV)/.installed-dev  ## real programs on plain CPU and on simulated
 	@test -d "$(PROGRAMS)" || { echo "say where the programs are: make programs PROGRAMS=folder (see tests/programs/programs.toml)" >&2; exit 2; }
 	$(BIN)/python -m tests.programs.run --files $(PROGRAMS) --write
 
-# Some hours: 6 faults, 50 times each, twice. RUNS=5 for a first look.
+# Some hours: 6 faults and 2 healthy programs, 50 times each, twice. RUNS=5 for a first look. A run that
+# was cut off goes on where it was; remove .xladoctor/determinism.jsonl to begin again.
 RUNS ?= 50
 
 .PHONY: determinism
 determinism: $(VENV)/.installed-dev  ## the same faulty programs give the same reports, with load and without
-	$(BIN)/python -m tests.determinism.repeat --runs $(RUNS)
-	$(BIN)/python -m tests.determinism.repeat --runs $(RUNS) --load 4
+	@mkdir -p .xladoctor
+	$(BIN)/python -m tests.determinism.repeat --runs $(RUNS) --json .xladoctor/determinism.jsonl
+	$(BIN)/python -m tests.determinism.repeat --runs $(RUNS) --json .xladoctor/determinism.jsonl --jobs 3
 
 .PHONY: site
 site: $(VENV)/.installed-dev  ## the documentation as a site, in build/site

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import pathlib
@@ -360,3 +361,14 @@ def test_rows_of_the_framework_table_name_functions_that_the_frameworks_have():
         files = pathlib.Path(folder.origin).parent.rglob("*.py")
         text = f"def {row['function']}("
         assert any(text in file.read_text(encoding="utf-8") for file in files), row
+
+
+@pytest.mark.xla
+@pytest.mark.filterwarnings("ignore")
+def test_all_names_of_the_installed_modules_are_known(monkeypatch):
+    monkeypatch.setenv("PJRT_DEVICE", "CPU")
+    pytest.importorskip("torch_xla")
+    for row in catalogue.table("names")["module"]:
+        module = importlib.import_module(row["name"])
+        public = {name for name in vars(module) if not name.startswith("_")}
+        assert public - set(row["names"]) == set(), row["name"]

@@ -96,6 +96,10 @@ CODES = {
     "torch-checkpoint": ("XLA312",),
     "nccl": ("XLA708",),
     "data-parallel": ("XLA709",),
+    "gradient-scaler": ("XLA704",),
+    "abandoned-loader": ("XLA608", "XLA415"),
+    "random-geometry": ("XLA208",),
+    "load-onto-device": ("XLA720",),
 }
 
 

@@ -4,7 +4,8 @@
 
 Each host has 8 cores. Runs are generated from a recorded one (tests/store/generate.py); one host in
 them lags and one builds a graph of its own. Compaction and report are processes of their own, as a
-user starts them; memory is the most that the process and its workers had resident, each.
+user starts them; memory is the most that the process and its workers had resident, each. On a
+machine that does other work the CPU's seconds tell more than those of the clock.
 
 With --distinct N only N hosts are generated and compacted, and the others are links to them: for
 runs whose generation would take longer than what is measured.
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.store.generate import Large, write
 
@@ -29,22 +31,34 @@ QUERY = """SELECT host, core, sum(seconds - execute_seconds - host_sync_seconds 
 ORDER BY own_seconds DESC LIMIT 3"""
 
 
-def measured(arguments: list[str]) -> tuple[float, float]:
-    """Seconds and MiB of one command of xladoctor."""
+class Cost(NamedTuple):
+    """What one command took: seconds, seconds of the CPU, MiB."""
+
+    seconds: float
+    cpu: float
+    memory: float
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.1f} / {self.cpu:.1f} ({self.memory:.0f})"
+
+
+def measured(arguments: list[str]) -> Cost:
+    """What one command of xladoctor takes."""
     program = (
         "import resource, subprocess, sys, time\n"
         "began = time.perf_counter()\n"
         "code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
-        "most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024\n"
-        "print(code, time.perf_counter() - began, most)\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "cpu = used.ru_utime + used.ru_stime\n"
+        "print(code, time.perf_counter() - began, cpu, used.ru_maxrss / 1024)\n"
     )
     command = [sys.executable, "-m", "xladoctor", *arguments]
     out = subprocess.run(
         [sys.executable, "-c", program, *command], capture_output=True, text=True, check=True
     )
-    code, seconds, most = out.stdout.split()
+    code, *cost = out.stdout.split()
     assert code == "0", out.stderr
-    return float(seconds), float(most)
+    return Cost(*map(float, cost))
 
 
 def size(folder: Path, pattern: str = "*") -> float:
@@ -75,24 +89,23 @@ def main() -> None:
     parser.add_argument("--distinct", type=int, default=None)
     chosen = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    print("cores | steps | record, MB | compaction, s (MiB) | report, s (MiB) | ", end="")
-    print("page, s (MB) | query, s (MiB)")
+    print("cores | steps | record, MB | compaction | report | page, MB | query", end="")
+    print("  (seconds / of the CPU (MiB))")
     for hosts in chosen.hosts:
         with tempfile.TemporaryDirectory(prefix="merge-hosts-") as name:
             run = Path(name) / "run"
             distinct = min(hosts, chosen.distinct or hosts)
             odd = {1: 0.2} if hosts > 1 else {}
             write(Large(distinct, chosen.steps, odd, (2,) if hosts > 2 else ()), run)
-            compaction, its_most = measured(["compact", str(run)])
+            compaction = measured(["compact", str(run)])
             linked(run, distinct, hosts)
-            report, its_memory = measured(["report", str(run)])
+            report = measured(["report", str(run)])
             page = Path(name) / "page.html"
-            drawn, _ = measured(["report", str(run), "--output-format", "html", "-o", str(page)])
-            query, query_most = measured(["query", str(run), QUERY])
+            measured(["report", str(run), "--output-format", "html", "-o", str(page)])
+            query = measured(["query", str(run), QUERY])
             print(
                 f"{hosts * 8:,} | {chosen.steps:,} | {size(run / 'hosts'):,.0f} | "
-                f"{compaction:.1f} ({its_most:.0f}) | {report:.1f} ({its_memory:.0f}) | "
-                f"{drawn:.1f} ({page.stat().st_size / 1e6:.1f}) | {query:.1f} ({query_most:.0f})",
+                f"{compaction} | {report} | {page.stat().st_size / 1e6:.1f} | {query}",
                 flush=True,
             )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import cause_programs
 import programs
 import pytest
-from test_profile_xla import profile
+from test_profile_xla import ROOT, profile
 
 from xladoctor import diagnosis, readings
 from xladoctor.findings import Severity
@@ -169,3 +170,54 @@ def test_cores_that_differ(tmp_path):
     ]
     # That they part is XLA412, or XLA302 where the linter has seen the line that steps alone.
     assert [code for code in errors if code not in ("XLA302", "XLA412")] == ["XLA410"]
+
+
+#: Calls back with one, two and three rows; ``step`` is a variable of whoever holds this file.
+LOOP = """
+def run(call):
+    for step in (1, 1, 3):
+        call([0.5] * step)
+"""
+CALLED = """
+import mine
+import theirs
+import torch
+import torch_xla
+
+device = torch_xla.device()
+x = torch.ones(4, 4).to(device)
+
+
+def short(rows):
+    loss = (x[: len(rows)] * 2).sum()
+    torch_xla.sync()  # line MINE
+
+
+def shorter(rows):
+    loss = (x[: len(rows)] * 3).exp().sum()
+    torch_xla.sync()  # line THEIRS
+
+
+mine.run(short)
+theirs.run(shorter)
+"""
+
+
+def test_a_variable_of_an_installed_package_is_never_named(tmp_path):
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "theirs.py").write_text(LOOP)
+    (tmp_path / "mine.py").write_text(LOOP)
+    paths = os.pathsep.join([str(ROOT), str(tmp_path), str(installed)])
+    report = _report(tmp_path, CALLED, PJRT_DEVICE="CPU", PYTHONPATH=paths)
+    said = {
+        mark: [
+            one.cause.detail
+            for one in report.compilations
+            if one.location.row == programs.line(CALLED, mark) and one.cause.kind != "first-graph"
+        ]
+        for mark in ("MINE", "THEIRS")
+    }
+    assert "(run.step: 1 -> 3)" in " ".join(said["MINE"])
+    assert said["THEIRS"]
+    assert "step" not in " ".join(said["THEIRS"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -14,6 +15,9 @@ from test_profile_xla import profile
 from xladoctor.cli.app import main
 from xladoctor.diagnosis import diagnose
 from xladoctor.readings import load
+from xladoctor.store.launchers import Identity
+from xladoctor.store.locations import located
+from xladoctor.store.upload import Uploader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,3 +163,40 @@ def test_a_graph_that_was_cut_or_lost_is_one_sentence(run, numbers, tmp_path, ca
     said = shown(capsys, broken, numbers["first"], code=2)
     assert "is missing or cut" in said
     assert len(said.splitlines()) == 1
+
+
+# -- the same run, as hosts of a pod have it -------------------------------------------------------
+def as_hosts(run: Path, folder: Path, address: str, hosts: int) -> None:
+    """Write the run as what each of some hosts left; the last one names its graphs otherwise."""
+    for host in range(hosts):
+        copied = folder / f"host-{host}"
+        shutil.copytree(run, copied)
+        if host == hosts - 1:
+            for events in copied.glob("p*/events.jsonl"):
+                text = re.sub(r'"graph":"(\w+)"', r'"graph":"odd-\1"', events.read_text())
+                events.write_text(text)
+        uploader = Uploader(
+            copied, located(address), Identity("job", str(host), hosts, None, None, None, "node"),
+            started=1_763_670_000.0, pid=5, version="0", every=60.0, clock=lambda: 1_763_670_060.0,
+        )  # fmt: skip
+        uploader.start()
+        assert uploader.finish() is None
+
+
+@pytest.mark.parametrize("hosts", [2, 12])
+@pytest.mark.parametrize("kind", ["folder", "memory"])
+def test_the_graphs_of_a_pod(run, numbers, hosts, kind, tmp_path, capsys):
+    if kind == "memory":
+        pytest.importorskip("fsspec")
+    address = str(tmp_path / "pod") if kind == "folder" else f"memory://graphs/{hosts}"
+    as_hosts(run, tmp_path, address, hosts)
+    listed = shown(capsys, address)
+    assert "(not kept)" not in listed
+    assert [line.split()[0] for line in listed.splitlines() if line.split()[0].isdigit()] == [
+        str(number) for number in range(1, 7)
+    ]
+    assert shown(capsys, address, numbers["first"]) == shown(capsys, run, numbers["first"])
+    # Those of the last host are others by name, and are there too, whatever their number.
+    odd = shown(capsys, address, 6, "--output-format", "hlo")
+    assert odd in {shown(capsys, run, number, "--output-format", "hlo") for number in (1, 2, 3)}
+    assert "this run has 1-6" in shown(capsys, address, 7, code=2)

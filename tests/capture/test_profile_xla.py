@@ -71,6 +71,12 @@ def cores(tmp_path_factory) -> Run:
 def test_program_prints_what_it_prints_without_xladoctor(cores):
     assert cores.done.stdout.startswith("mean loss ")
     assert cores.done.stdout.count("\n") == 1
+    assert _foreign(cores.done) == []
+
+
+def _foreign(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What stands in the program's stderr beside what the launcher says before and behind it."""
+    return [line for line in done.stderr.splitlines() if not line.startswith("xladoctor: ")]
 
 
 def test_every_core_is_there_with_its_steps(cores):
@@ -337,5 +343,6 @@ sites.here = account.enter = account.add_upload = measure._compilations = broken
     assert broken.returncode == 0, broken.stderr
     # All cores see the same data, so the loss does not depend on how many there are.
     assert broken.stdout == cores.done.stdout
+    assert _foreign(broken) == []
     off = {row["hook"] for row in Run(broken, tmp_path / "broken").of("hook-off")}
     assert {"launch:_launch", "launch:around", "read:_read", "upload:_upload"} <= off

@@ -12,12 +12,13 @@ import re
 import socket
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 import simulated
 import torch
 
-from xladoctor.capture.simulate import callbacks, hosts, transport
+from xladoctor.capture.simulate import callbacks, hosts, spread, transport
 from xladoctor.capture.simulate.sketches import Sketch
 
 HOSTS, CORES = 2, 2
@@ -26,12 +27,41 @@ LAST = HOSTS * CORES - 1
 PROGRAM = """
 import json, os, signal, time
 import torch, torch_xla
+import torch.distributed._functional_collectives as functional
 import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
 
 
+def refused(what, device):
+    x = torch.ones(4).to(device)
+    if what == "compiled":
+        torch.compile(lambda x: xm.all_reduce("sum", x) * 2, backend="openxla")(x)
+    elif what == "functional":
+        functional.all_reduce(x, "sum", list(range(xr.world_size())))
+    elif what == "eager":
+        torch_xla.experimental.eager_mode(True)
+        xm.all_reduce("sum", x)
+    elif what == "sharded":
+        import torch_xla.distributed.spmd as xs
+        cores = list(range(xr.world_size()))
+        xs.mark_sharding(x, xs.Mesh(cores, (len(cores),), ("x",)), ("x",))
+    raise AssertionError("it was not refused")
+
+
+def start(fault):
+    import torch_xla.distributed.xla_multiprocessing as xmp
+    if fault == "spmd-variable":
+        os.environ["XLA_USE_SPMD"] = "1"
+    try:
+        xmp.spawn(main, args=(fault,), start_method="fork")
+    finally:
+        os.environ.pop("XLA_USE_SPMD", None)
+
+
 def main(index, fault):
     device = torch_xla.device()
+    if fault in ("compiled", "functional", "eager", "sharded", "spmd-variable"):
+        refused(fault, device)
     last = index == xr.world_size() - 1
     torch.manual_seed(int(last and fault == "seeds"))
     model = torch.nn.Linear(4, 4).to(device)
@@ -74,12 +104,25 @@ def main(index, fault):
 """
 
 FAULTS = ("none", "seeds", "weights", "operation", "shape", "end", "raise", "spmd")
+#: What is not possible between processes, and how the refusal begins.
+REFUSED = {
+    "compiled": "a function of torch.compile that holds a collective cannot run on the simulated "
+    "cores of several processes: ",
+    "functional": "torch.distributed._functional_collectives.all_reduce cannot run on the "
+    "simulated cores of several processes: ",
+    "eager": "a collective in eager mode cannot run on the simulated cores of several processes: ",
+    "spmd": "SPMD does not run on the simulated cores of several processes, ",
+    "sharded": "SPMD does not run on the simulated cores of several processes, ",
+    "spmd-variable": "SPMD does not run on the simulated cores of several processes, ",
+}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hosts")
-    return simulated.run_cases_on_hosts(folder, HOSTS, CORES, PROGRAM, FAULTS)
+    return simulated.run_cases_on_hosts(
+        folder, HOSTS, CORES, PROGRAM, dict.fromkeys([*FAULTS, *REFUSED])
+    )
 
 
 def line(mark: str) -> int:
@@ -168,10 +211,19 @@ def test_a_core_that_stands_still_and_a_process_that_died_are_named(tmp_path, mo
 
 
 @pytest.mark.xla
-def test_spmd_is_refused(runs):
-    done = runs["spmd"]
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_not_possible_between_processes_is_refused_in_a_sentence(runs, what):
+    done = runs[what]
     assert done.code == 1
-    assert "SPMD does not run on the simulated cores of several processes" in done.stderr
+    assert f"xladoctor: {REFUSED[what]}" in f"{done.error}\n{done.stderr}"
+    assert "not refused" not in done.stderr
+
+
+def test_spmd_by_its_variable_is_refused_before_anything_is_started(monkeypatch):
+    monkeypatch.setenv("XLA_USE_SPMD", "True")  # torch_xla takes it for yes
+    said = spread.refusal(mock.Mock(), mock.Mock())
+    assert said is not None
+    assert said.startswith("XLA_USE_SPMD=True: SPMD does not run on the simulated cores of several")
 
 
 THIRTY_TWO = """

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.invented import InventedRun
+from tests.store.generate import Large, write
 from xladoctor.cli.app import main
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_runs" / "ct_slices" / "recorded"
@@ -165,3 +167,17 @@ def test_bad_input_is_one_sentence(here, capsys, args, sentence):
     err = capsys.readouterr().err
     assert sentence in err
     assert "Traceback" not in err
+
+
+def test_two_runs_of_many_hosts(tmp_path, capsys):
+    """The straggler of the first is gone, and with it what the others have waited for it."""
+    for name, late in (("monday", {1: 0.3}), ("tuesday", {})):
+        write(Large(10, 60, late), tmp_path / name)
+    assert main(["compare", str(tmp_path / "monday"), f"file://{tmp_path}/tuesday"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Better: typical step, XLA414 gone."
+    assert len(lines) < 40
+    (waiting,) = [line for line in lines if "waiting for other cores" in line]
+    before, after = re.findall(r"(\d+) ms", waiting)
+    assert int(before) > int(after) + 250
+    assert main(["compare", str(tmp_path / "monday"), str(tmp_path / "no-such-run")]) == 2

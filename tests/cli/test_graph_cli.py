@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.invented import InventedRun
+from tests.store.pods import host_run, write_host
 from xladoctor.cli.app import main
 
 RECORDED = Path(__file__).resolve().parents[2] / "sample_runs/ct_slices/recorded/runnable"
@@ -47,3 +48,15 @@ def test_an_invented_run_without_graphs(tmp_path: Path, capsys: pytest.CaptureFi
         run.write(Path(path))
         assert main(["graph", path, *arguments]) == 2
         assert "this run has no graphs" in capsys.readouterr().err
+
+
+def test_a_pod_is_named_by_its_address(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    address = str(tmp_path / "pod")
+    assert main(["graph", f"file://{address}"]) == 2
+    assert "no host has left anything here" in capsys.readouterr().err
+    for host in range(2):
+        write_host(address, tmp_path / f"host-{host}", host_run(), host)
+    assert main(["graph", f"file://{address}"]) == 0
+    assert "(not kept)" in capsys.readouterr().out
+    assert main(["graph", f"file://{address}", "1"]) == 2
+    assert f"{address}: none of the 1 graphs of this run was kept" in capsys.readouterr().err

@@ -67,6 +67,15 @@ def test_output_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "<!DOCTYPE html>" in (here / "out" / "r.html").read_text()
 
 
+def test_the_page_comes_beside_the_report(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir(here / "run")
+    assert main(["report", "run", "--html", "pages/run.html"]) == 0
+    page = Path("pages/run.html").read_text(encoding="utf-8")
+    assert "XLA101" in page
+    assert "<script" in page
+    assert "XLA101 host-sync-in-step" in capsys.readouterr().out
+
+
 def test_a_broken_output_file_is_one_sentence(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

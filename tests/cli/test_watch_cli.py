@@ -10,6 +10,8 @@ import pytest
 
 from tests.store.pods import host_run, write_host
 from xladoctor.cli.app import main
+from xladoctor.errors import StorageError
+from xladoctor.store import parts
 
 WATCH = ["watch", "--every", "1"]
 
@@ -140,6 +142,35 @@ def test_a_core_that_lags(place, tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.startswith("lag: core 1 works 300 ms longer in each step")
     assert "(host 1)" in out
+
+
+def test_a_storage_that_fails_now_and_then(place, tmp_path, clock, capsys, monkeypatch):
+    write_host(place, tmp_path / "a", host_run(), 0, hosts=1, ended=False)
+    looks = []
+    find = parts.find
+
+    def fails(location):
+        looks.append(1)
+        if len(looks) in (2, 3):
+            raise StorageError("s3://bucket/run: this cannot be read: it did not answer in time",
+                               passing=len(looks) == 2)  # fmt: skip
+        return find(location)
+
+    monkeypatch.setattr("xladoctor.cli.watch.parts.find", fails)
+    assert main([*WATCH, str(place), "--stopped-after", "30"]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("stopped: host 0")
+    assert err.count("it did not answer in time; trying again") == 1
+
+
+def test_a_storage_that_refuses_from_the_first(place, tmp_path, capsys, monkeypatch):
+    def refuses(_):
+        raise StorageError("s3://bucket/run: this cannot be read: access is refused")
+
+    write_host(place, tmp_path / "a", host_run(), 0, hosts=1)
+    monkeypatch.setattr("xladoctor.cli.watch.parts.find", refuses)
+    assert main([*WATCH, str(place)]) == 2
+    assert "access is refused" in capsys.readouterr().err
 
 
 def test_bad_input(place, tmp_path, capsys):

@@ -1,10 +1,14 @@
 """The same program gives the same report: each one many times, with and without load.
 
-``python -m tests.determinism.repeat [--runs 50] [--jobs 1] [--load N] [NAME ...]`` profiles every
-program of ``faults.py`` and ``healthy.py`` on four simulated cores and prints, for each, how many
-different reports it gave, with a mark of each, so that runs can be made in several goes. Exit code
-1 if any program gave more than one, if a fault's report missed the line to change, or if a healthy
-program failed, was told an error or printed other losses.
+``python -m tests.determinism.repeat [--runs 50] [--jobs 1] [--load N] [--json FILE] [--seconds S]
+[NAME ...]`` profiles every program of ``faults.py`` and ``healthy.py`` on four simulated cores and
+prints, for each, how many different reports it gave. Exit code 1 if any program gave more than one,
+if a fault's report missed the line to change, or if a healthy program failed, was told an error or
+printed other losses.
+
+``--jobs`` runs several at the same time, which is load too. With ``--json`` each run is kept as
+soon as it ends, and the next call makes only those that are still missing at this load;
+``--seconds`` begins no run after that long.
 """
 
 from __future__ import annotations
@@ -12,12 +16,14 @@ from __future__ import annotations
 import argparse
 import collections
 import concurrent.futures
-import hashlib
 import json
 import multiprocessing
+import re
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,25 +31,39 @@ from tests.determinism.faults import FAULTS, line
 from tests.determinism.healthy import HEALTHY
 
 CORES = 4
+#: What of a message is time, and differs from run to run: how long reads took, how many waited.
+_WAITED = re.compile(r"; the host waited [^\"]*")
+#: What a process says that ends by itself in the middle of C++.
+CRASHES = ("terminate called", "Fatal Python error", "double free", "corrupted", "Check failed")
 
 
 def main() -> int:
     """Run, compare, tell."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--runs", type=int, default=50, help="of each program")
-    options.add_argument("--jobs", type=int, default=1, help="at the same time")
-    options.add_argument("--load", type=int, default=0, help="processes that keep CPUs busy")
-    options.add_argument("names", nargs="*", metavar="NAME", default=[*FAULTS, *HEALTHY])
-    given = options.parse_args()
+    given = _options()
+    kept = _Kept(given.json, f"jobs {given.jobs}, load {given.load}")
+    end = time.monotonic() + given.seconds
     busy = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(given.load)]
     for process in busy:
         process.start()
     try:
-        failed = [name for name in given.names if not _same(name, given.runs, given.jobs)]
+        for name in given.names:
+            _repeat(name, given.runs, given.jobs, kept, end)
     finally:
         for process in busy:
             process.terminate()
-    return 1 if failed else 0
+    same = [_same(name, kept.of(name), given.runs) for name in given.names]
+    return 0 if all(same) else 1
+
+
+def _options() -> argparse.Namespace:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--runs", type=int, default=50, help="of each program")
+    options.add_argument("--jobs", type=int, default=1, help="at the same time")
+    options.add_argument("--load", type=int, default=0, help="processes that keep CPUs busy")
+    options.add_argument("--json", type=Path, metavar="FILE", help="runs, read and written")
+    options.add_argument("--seconds", type=float, default=float("inf"), help="begin none later")
+    options.add_argument("names", nargs="*", metavar="NAME", default=[*FAULTS, *HEALTHY])
+    return options.parse_args()
 
 
 def _spin() -> None:
@@ -51,46 +71,65 @@ def _spin() -> None:
         sum(range(1000))
 
 
-def _same(name: str, runs: int, jobs: int) -> bool:
+class _Kept:
+    """Runs in a file of JSON lines, so that the next call goes on where this one was cut off."""
+
+    def __init__(self, path: Path | None, load: str) -> None:
+        self._path, self._load = path, load
+        self._lock = threading.Lock()
+        text = path.read_text() if path is not None and path.exists() else ""
+        self._rows = [json.loads(row) for row in text.splitlines()]
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        """What the runs of a program told, at this load."""
+        return [
+            row["told"] for row in self._rows if (row["name"], row["load"]) == (name, self._load)
+        ]
+
+    def put(self, name: str, told: dict[str, Any]) -> None:
+        """Keep one run."""
+        row = {"name": name, "load": self._load, "told": told}
+        with self._lock:
+            self._rows.append(row)
+            if self._path is not None:
+                with self._path.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+
+
+def _repeat(name: str, runs: int, jobs: int, kept: _Kept, end: float) -> None:
+    """Make the runs that are missing, until it is time to end."""
+
+    def once(at: int) -> None:
+        if time.monotonic() < end:
+            kept.put(name, what(_report(Path(folder), f"run{at}")))
+
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "train.py").write_text({**FAULTS, **HEALTHY}[name])
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            reports = list(pool.map(lambda at: _report(Path(folder), f"run{at}"), range(runs)))
-    seen = collections.Counter(json.dumps(what(report), sort_keys=True) for report in reports)
+            list(pool.map(once, range(len(kept.of(name)), runs)))
+
+
+def _same(name: str, told: list[dict[str, Any]], wanted: int) -> bool:
+    """Print what the runs of a program told; whether nothing is wrong with those that were made."""
+    seen = collections.Counter(_WAITED.sub("", json.dumps(one, sort_keys=True)) for one in told)
     if name in HEALTHY:
-        return _healthy(name, seen, runs)
-    places = [
-        place["row"]
-        for report in reports
-        for found in report["findings"]
-        if "runtime" in found["confirmed_by"] and found["severity"] == "error"
-        for place in found["locations"][:1]
-    ]
-    at_line = sum(row == line(name) for row in places)
-    print(
-        f"{name}: {len(seen)} different of {runs} ({_marks(seen)}); the line to change "
-        f"{at_line} times",
-        flush=True,
-    )
-    for text, count in seen.most_common() if len(seen) > 1 else ():
-        print(f"  {count} x {text}", flush=True)
-    return len(seen) == 1 and at_line >= runs
-
-
-def _healthy(name: str, seen: collections.Counter[str], runs: int) -> bool:
-    """Whether all runs ended, told no error and printed the same losses."""
-    wrong = [text for text in seen if not _is_healthy(json.loads(text))]
-    print(
-        f"{name}: {len(seen)} different of {runs} ({_marks(seen)}); {len(wrong)} with an error",
-        flush=True,
-    )
+        right, words = sum(_is_healthy(one) for one in told), "healthy in"
+    else:
+        right, words = sum(_at_line(name, one) for one in told), "the line to change in"
+    ran = f"{len(told)} of {wanted} runs" if len(told) < wanted else f"{wanted} runs"
+    print(f"{name}: {len(seen)} different in {ran}; {words} {right}", flush=True)
+    wrong = right < len(told)
     for text, count in seen.most_common() if len(seen) > 1 or wrong else ():
         print(f"  {count} x {text}", flush=True)
-    return len(seen) == 1 and not wrong
+    return len(seen) < 2 and not wrong
 
 
-def _marks(seen: collections.Counter[str]) -> str:
-    return ", ".join(hashlib.sha1(text.encode()).hexdigest()[:8] for text in seen)
+def _at_line(name: str, told: dict[str, Any]) -> bool:
+    """Whether an error of the run stands at the line that is to change."""
+    return any(
+        found["severity"] == "error" and found["places"] and found["places"][0][1] == line(name)
+        for found in told["findings"]
+    )
 
 
 def _is_healthy(told: dict[str, Any]) -> bool:
@@ -116,6 +155,8 @@ def what(report: dict[str, Any]) -> dict[str, Any]:
             if "runtime" in found["confirmed_by"] and found["severity"] != "info"
         ],
         "printed": report["printed"],
+        "exit_code": report["exit_code"],
+        "crashed": report["crashed"],
     }
 
 
@@ -131,6 +172,10 @@ def _report(folder: Path, name: str) -> dict[str, Any]:
         raise SystemExit(f"{name}: no report\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     report: dict[str, Any] = json.loads(file.read_text())
     report["printed"] = sorted(one for one in done.stdout.splitlines() if one.startswith("core "))
+    report["exit_code"] = done.returncode
+    report["crashed"] = [
+        text for text in done.stderr.splitlines() if any(sign in text for sign in CRASHES)
+    ]
     return report
 
 

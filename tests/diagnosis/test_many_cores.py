@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.merge_hosts import linked
 from tests.invented import InventedRun
+from tests.store.generate import Large, write
 from tests.store.pods import host_run, write_host
 from xladoctor import diagnosis, readings
 from xladoctor.diagnosis.joined import _next_free
 from xladoctor.report import render
 from xladoctor.store import runs
+from xladoctor.store.compact import compact
+from xladoctor.store.locations import located
+from xladoctor.store.parts import find
 
 RECORDED = sorted(Path("sample_runs").glob("*/recorded/*"))
 
@@ -95,10 +100,10 @@ def test_of_many_cores_those_that_differ_are_shown(tmp_path):
     found = diagnosis.diagnose(runs.load([tmp_path / "run"]))
     assert found.drawn == (0, 14, 15)
     text = render(found, "full", width=100, color=False)
-    table = text[text.index("\nCores\n") : text.index("\nAbout")]
+    table = text[text.index("\nCores\n") : text.index("\nCompilations")]
     assert len(table.splitlines()) <= 7
     assert "these agree" in table
-    assert len(text.splitlines()) < 60  # one screen
+    assert len(text.splitlines()) <= 42  # one screen
     page = render(found, "html")
     assert "core 14" in page
     assert "core 16" not in page
@@ -124,3 +129,39 @@ def test_what_every_host_has_written_down_is_one_finding(tmp_path):
         write_host(tmp_path / "run", tmp_path / f"of-{host}", run, host, hosts=2)
     found = diagnosis.diagnose(runs.load([tmp_path / "run"]))
     assert [one.code for one in found.findings].count("XLA410") == 1
+
+
+def test_many_that_differ_in_many_ways_are_about_one_screen(tmp_path):
+    """The worst that a screen has to hold: many findings, groups of cores and notes."""
+    for host in range(40):
+        run = host_run(2, 30, late=0.3 if host == 7 else 0.0)
+        for core in range(host % 12):  # lines of their own, in graphs that nobody else builds
+            run.compilation(0, 12, graph=f"own-{host}-{core}", line=60 + core)
+        if host % 2:
+            run.rows[0]["torch_xla"] = f"2.{host}"
+        write_host(tmp_path / "run", tmp_path / f"of-{host}", run, host, hosts=50)
+    found = diagnosis.diagnose(runs.load([tmp_path / "run"]))
+    text = render(found, "full", width=100, color=False)
+    lines = text.splitlines()
+    assert len(lines) <= 58  # some are its long address
+    assert "hosts 40-49 of 50 left nothing here" in text
+    assert "XLA414 core-lags-behind" in text
+    assert "and 10 more XLA210 that cost less" in text
+    cores = text[text.index("\nCores\n") : text.index("\nCompilations")].splitlines()
+    assert {"14", "15"} <= {line.split()[0] for line in cores[4:]}  # those that lag have rows
+    assert max(map(len, lines)) <= 100
+    narrow = render(found, "full", width=80, color=False).splitlines()
+    assert max(map(len, narrow)) <= 80
+
+
+def test_a_page_and_a_screen_of_2048_cores(tmp_path):
+    """256 hosts, of which four are written: the others are links to them."""
+    run = write(Large(4, 20, {1: 0.2}, (2,)), tmp_path / "run")
+    compact(located(run), [part for line in find(located(run)).hosts.values() for part in line],
+            columns=False)  # fmt: skip
+    linked(run, 4, 256)
+    found = diagnosis.diagnose(runs.load([run]))
+    assert found.summary.cores == 2048
+    assert [group.cores for group in found.alike[1:]] == [(8,), (17,)]
+    assert len(render(found, "html").encode()) < 5_000_000
+    assert len(render(found, "full", width=100).splitlines()) < 50

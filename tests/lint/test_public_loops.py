@@ -678,3 +678,38 @@ def test_a_dictionary_that_takes_in_another_holds_its_tensors():
         """
     )
     assert rows(text, "XLA101") == marked(text)
+
+
+SEARCH = """
+import pickle
+import torch
+import torch_xla
+import torch.distributed as dist
+import torch_xla.runtime as xr
+
+def search(trainer, trials):
+    dist.init_process_group("xla")
+    if xr.global_ordinal() == 0:
+        for trial in trials.offline():
+            dist.broadcast_object_list([pickle.dumps(trial)], src=0)
+            trainer.train()
+        while trials.left():
+            dist.broadcast_object_list([pickle.dumps(trials.ask())], src=0)
+            trainer.train()
+    else:
+        for _ in range(len(trials)):
+            chosen = [None]
+            OTHERS
+            trainer.train()
+
+def _mp_fn(index):
+    search(Trainer(), Trials())
+
+torch_xla.launch(_mp_fn)
+"""
+
+
+def test_a_search_that_sends_each_trial_to_the_others_meets_them() -> None:
+    together = SEARCH.replace("OTHERS", "dist.broadcast_object_list(chosen, src=0)")
+    assert "XLA405" not in codes(together)
+    assert "XLA405" in codes(SEARCH.replace("OTHERS", "print(chosen)"))

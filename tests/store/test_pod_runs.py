@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,13 @@ from xladoctor.store.locations import located
 from xladoctor.store.upload import Uploader
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", "s3", "gs"])
 def place(request, tmp_path):
     """An address of each kind."""
     if request.param == "folder":
         return str(tmp_path / "shared" / "run")
-    return f"{request.getfixturevalue('bucket')}/team/run"
+    bucket = "bucket" if request.param == "s3" else "gs_bucket"
+    return f"{request.getfixturevalue(bucket)}/team/run"
 
 
 def write(place, tmp_path, hosts=4, **facts):
@@ -115,9 +117,9 @@ def test_two_runs_in_one_folder(place, tmp_path):
     told = [note for note in found.notes if "2 runs are in one folder" in note]
     assert len(told) == 1
     assert "job-42" in told[0]
-    if "://" in place:
-        assert f"{place}#job-41" in told[0]
-        assert report(f"{place}#job-41").summary.cores == 8
+    address = place if "://" in place else f"file://{place}"
+    assert f"{address}#job-41" in told[0]
+    assert report(f"{address}#job-41").summary.cores == 8
 
 
 def test_two_runs_without_a_name(place, tmp_path):
@@ -279,6 +281,31 @@ def test_what_passes_is_tried_again(monkeypatch):
     assert located("s3://bucket/run").sizes() == {"a": 3}
 
 
+@pytest.mark.parametrize("hosts", [3, runs.WHOLE_HOSTS + 1])
+@pytest.mark.parametrize("what", ["part.json", ".jsonl", ".zip"])
+def test_one_host_that_is_refused_costs_no_other(monkeypatch, tmp_path, hosts, what):
+    memory = pytest.importorskip("fsspec.implementations.memory")
+    place = f"memory://refused/{hosts}{what}"
+    write(place, tmp_path, hosts=hosts)
+    if what == ".zip":
+        assert main(["compact", place, "--jobs", "1"]) == 0
+    for name in ("cat_file", "get_file"):
+        read = getattr(memory.MemoryFileSystem, name)
+
+        def refusing(self, path, *rest, read=read, **more):
+            if path.endswith(what) and ("hosts/1/" in path or "digests/1@" in path):
+                raise PermissionError("Access Denied for key AKIAABCDEFGHIJKLMNOP")
+            return read(self, path, *rest, **more)
+
+        monkeypatch.setattr(memory.MemoryFileSystem, name, refusing)
+    found = report(place)
+    needed = what != ".zip" or hosts > runs.WHOLE_HOSTS
+    assert found.summary.cores == 2 * (hosts - needed)
+    said = [note for note in found.notes if note.startswith("host 1 was")]
+    assert len(said) == needed
+    assert not any("AKIA" in note for note in found.notes)
+
+
 def test_addresses():
     with pytest.raises(UsageError, match="credentials do not belong"):
         located("s3://key:secret@bucket/run")
@@ -337,3 +364,25 @@ def test_recording_does_not_wait_for_a_storage_that_does_not_answer(monkeypatch,
     )  # fmt: skip
     with pytest.raises(StorageError, match="access is refused"):
         refused.start()
+
+
+def test_a_command_does_not_wait_for_a_storage_that_is_silent(monkeypatch, tmp_path):
+    pytest.importorskip("fsspec")
+    answers = threading.Event()
+
+    class Silent(_Refusing):
+        def pipe_file(self, *_):
+            answers.wait(60)
+
+    monkeypatch.setattr("xladoctor.store.locations._filesystem", lambda _: Silent(None))
+    monkeypatch.setattr("xladoctor.store.upload.FIRST", 0.05)
+    uploader = Uploader(
+        host_run().write(tmp_path / "run"), located("s3://bucket/run"),
+        Identity("job", "0", 1, None, None, None, "node"), started=START, pid=1, version="0",
+        every=60.0, clock=lambda: START,
+    )  # fmt: skip
+    uploader.start()
+    assert not answers.is_set()
+    assert uploader.problem == "s3://bucket/run: this has not answered in 0 s"
+    answers.set()
+    assert uploader.finish() is None

@@ -78,6 +78,27 @@ def test_hosts_on_a_storage_and_one_that_is_preempted(bucket, tmp_path):
         os.killpg(second.pid, signal.SIGKILL)  # preempted: nobody says goodbye
         kill_children(folders[1])
         second.communicate()
+    check_one_that_is_cut(bucket, place)
+    again = profile(bucket, folders[1], 1, 6)  # its launcher has started it anew
+    out, _ = again.communicate(timeout=240)
+    assert again.returncode == 0, out
+    check_one_that_came_back(bucket, place)
+
+
+def check_one_that_came_back(bucket, place):
+    before = {name for name in place.sizes("hosts/1") if name.endswith("part.json")}
+    assert len(before) == 2
+    found = diagnosis.diagnose(runs.load([f"{bucket}/77"]))
+    assert found.summary.cores == 4
+    assert "host 1: it was started 2 times: its steps are counted on" in found.notes
+    for core in (one for one in found.cores if one.host == "1"):
+        assert core.steps > 6
+        rows = [row for row in found.timeline.stretches if row.core == core.core]
+        firsts = [row.first for row in rows if row.first is not None]
+        assert firsts[-6:] == list(range(core.steps - 5, core.steps + 1))
+
+
+def check_one_that_is_cut(bucket, place):
     found = diagnosis.diagnose(runs.load([f"{bucket}/77"]))
     assert found.summary.cores == 4
     assert {core.host for core in found.cores} == {"0", "1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     short_help="Show a recorded graph, or what differs from another.",
     epilog="Without NUMBER all graphs of the run are listed; the numbers are those of the report.",
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN")
 @click.argument("number", type=int, required=False)
 @click.option(
     "--diff", "other", type=int, metavar="OTHER",
@@ -33,19 +34,19 @@ if TYPE_CHECKING:
     help="Write to this file instead of standard output.",
 )  # fmt: skip
 def graph(
-    run: Path, number: int | None, other: int | None, output_format: str, output_file: Path | None
+    run: str, number: int | None, other: int | None, output_format: str, output_file: Path | None
 ) -> int:
     """Show graph NUMBER of RUN: what XLA was given, in torch's operations under their source lines.
 
-    RUN is a run directory of 'xladoctor profile'.
+    RUN is a run directory of 'xladoctor profile', or the address of a run of several hosts.
     """
-    from xladoctor import readings
     from xladoctor.diagnosis.graph_view import Graphs
     from xladoctor.report import graph as shown
+    from xladoctor.store import runs
 
-    if not run.is_dir():
+    if not runs.is_shared(run) and not Path(run).is_dir():
         raise UsageError(f"{run}: this is no run directory: graphs are kept in those only")
-    graphs = Graphs(readings.load([run]))
+    graphs = Graphs(runs.load([run], jobs=os.cpu_count() or 1))
     if number is None:
         if other is not None or output_format != "text":
             raise UsageError("say which graph: xladoctor graph RUN NUMBER [--diff OTHER]")

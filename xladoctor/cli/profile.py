@@ -23,7 +23,7 @@ from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
 from xladoctor.cli.pod import Output
 from xladoctor.cli.progress import Progress
-from xladoctor.cli.report import terminal_options, trace_option, write, write_trace
+from xladoctor.cli.report import html_option, terminal_options, trace_option, write, write_trace
 from xladoctor.cli.sizes import Size
 from xladoctor.cli.tpu import Tpu, ask, chosen, tpu_options
 from xladoctor.errors import UsageError, XladoctorError
@@ -80,11 +80,7 @@ Examples:
     "--output-file", type=click.Path(path_type=Path), metavar="FILE",
     help="Write the report there instead of printing it.",
 )  # fmt: skip
-@click.option(
-    "--html", type=click.Path(path_type=Path), metavar="FILE",
-    help="Also write the report as one self-contained HTML page, with the lines of the source that "
-    "cost time.",
-)  # fmt: skip
+@html_option
 @trace_option
 @click.option(
     "--budget", type=click.Path(path_type=Path), metavar="FILE",
@@ -463,8 +459,7 @@ def _say_next(run_dir: Path, html: Path | None, console: Console) -> None:
     """The report itself says what to do about the program; this says what to do with the run."""
     if html is None:
         console.print(
-            f"xladoctor: see it as a page: xladoctor report {_shown(run_dir)} "
-            "--output-format html --output-file report.html",
+            f"xladoctor: see it as a page: xladoctor report {_shown(run_dir)} --html report.html",
             soft_wrap=True,
         )
 

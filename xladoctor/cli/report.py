@@ -46,6 +46,17 @@ def output_options(formats: Sequence[str]) -> Callable[[_Command], _Command]:
     return lambda command: in_form(into_file(command))
 
 
+def html_option(command: _Command) -> _Command:
+    """The option "--html", for commands that have a run."""
+    return click.option(
+        "--html",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Also write the report as one self-contained HTML page, with the lines of the source "
+        "that cost time.",
+    )(command)
+
+
 def trace_option(command: _Command) -> _Command:
     """The option "--trace", for commands that have a run."""
     return click.option(
@@ -72,6 +83,7 @@ def write_trace(result: Report, trace: Path | None) -> None:
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.option("--last", is_flag=True, help=f"Take the newest run directory under {rundir.RUNS}.")
 @tpu_options
+@html_option
 @trace_option
 @output_options(FORMATS)
 def report(
@@ -82,6 +94,7 @@ def report(
     tpu_graphs: int,
     tpu_engine: str | None,
     jobs: int,
+    html: Path | None,
     trace: Path | None,
     output_format: str,
     output_file: Path | None,
@@ -112,8 +125,10 @@ def report(
     costs, notes = ask(wanted, read, console)
     result = diagnosis.diagnose(read, tpu=costs, notes=notes)
     write_trace(result, trace)
-    if output_format == "html":
+    if html is not None or output_format == "html":
         result = with_page(result, read)
+    if html is not None:
+        write(render(result, "html"), html)
     width, color = terminal_options(output_file)
     write(render(result, output_format, width=width, color=color), output_file)
     return 0

@@ -80,8 +80,8 @@ def watch(
         try:
             report, found = _look(location)
         except StorageError as error:
-            if once:
-                raise
+            if once or (not error.passing and not said):
+                raise  # refused from the first: no later look will do better
             line, alerts, over = f"{error}; trying again", [], False  # it may come back
         else:
             line, over = _state(report, found), is_over(found)

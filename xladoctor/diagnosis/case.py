@@ -21,7 +21,7 @@ from xladoctor.diagnosis.words import library
 from xladoctor.results import Cause, Compilation, CoreSummary, Feed, TimeParts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from xladoctor.diagnosis.pasted import Pasted, State
     from xladoctor.findings import Location
@@ -309,8 +309,8 @@ class RunFacts(JoinedRuns):
         """Wall seconds of each step by core.
 
         Of a stretch of several steps the slowest and the fastest are known, in no order, and the
-        mean of the others. Of many cores with digests those that are shown have each step, and of
-        the others a stretch counts as its slowest, its fastest and one of the mean.
+        mean of the others. Of many cores with digests a stretch counts as its slowest, its fastest
+        and one of the mean: enough for what is longest and shortest.
         """
         out: dict[int, list[float]] = {}
         for row in sorted(self.steps, key=lambda row: (row.core, row.t0)):
@@ -320,6 +320,34 @@ class RunFacts(JoinedRuns):
                     each = each[:3]
                 out.setdefault(row.core, []).extend(each)
         return {core: tuple(seconds) for core, seconds in out.items()}
+
+    def steps_to_show(self, drawn: Container[int]) -> dict[int, tuple[float, ...]]:
+        """Seconds of steps as a report carries them.
+
+        Args:
+            drawn: Cores that are drawn: each step of them counts. Of others with digests there are
+                as few values as have the same quartiles, behind those of warm-up.
+        """
+        if len(self.cores) <= _SHOWN_WHOLE:
+            return dict(self.step_seconds)
+        whole: dict[int, list[float]] = {}
+        for row in sorted(self.steps, key=lambda row: row.t0):
+            if row.core in drawn and row.first is not None and row.last is not None:
+                whole.setdefault(row.core, []).extend(_each(row))
+        return {
+            core: tuple(whole[core]) if core in whole else self._as_few(core, seconds)
+            for core, seconds in self.step_seconds.items()
+        }
+
+    def _as_few(self, core: int, seconds: tuple[float, ...]) -> tuple[float, ...]:
+        typical, settled = self.typical.get(core), seconds[WARMUP_EXECUTIONS:]
+        if typical is None or not settled:
+            return seconds
+        low, high = [typical.low] * 2, [typical.high] * 2
+        return (
+            *seconds[:WARMUP_EXECUTIONS],
+            *(min(settled), *low, typical.seconds, *high, max(settled)),
+        )
 
     @functools.cached_property
     def core_summaries(self) -> tuple[CoreSummary, ...]:

@@ -70,7 +70,7 @@ def explain(run: Run) -> dict[tuple[str, str], Cause]:
             processes.setdefault(row.process, []).append(row)
     found: dict[tuple[str, str], Cause] = {}
     for process, rows in processes.items():
-        history = _History(run, Path(run.manifest.path) / process)
+        history = _History(run, process)
         for row in sorted(rows, key=lambda one: one.hlo or "")[:MOST]:
             cause = history.cause(row)
             if cause is not None:
@@ -81,11 +81,11 @@ def explain(run: Run) -> dict[tuple[str, str], Cause]:
 class _History:
     """The graphs of one process, in the order in which they were compiled."""
 
-    def __init__(self, run: Run, folder: Path) -> None:
+    def __init__(self, run: Run, process: str) -> None:
         self._run = run
         self._cwd = run.manifest.cwd
-        self._folder = folder
-        self._process = folder.name
+        self._folder = Path(run.manifest.path) / process
+        self._process = process
         self._known: list[_Known] = []
 
     def cause(self, row: CompilationRow) -> Cause | None:

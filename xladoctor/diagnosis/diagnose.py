@@ -121,7 +121,7 @@ def diagnose(
     joined = eager.settled(joined, case)
     findings = ranked(marked(joined, case.run), on_tpu.tpu_cost(steps), checked=_simulated(case))
     metrics = [report for run in readings.runs for report in run.metrics]
-    return Report(
+    report = Report(
         summary=_summary(case, findings),
         cores=case.run.core_summaries if case.run else (),
         compilations=case.run.compilations if case.run else (),
@@ -129,7 +129,6 @@ def diagnose(
         findings=tuple(findings),
         about=_about(case, readings),
         notes=(*_notes(case, readings), *notes),
-        steps=dict(case.run.step_seconds) if case.run else {},
         reads=site_counts.reads(case.run) if case.run else (),
         fallbacks=site_counts.fallbacks(case.run) if case.run else (),
         simulated=_simulated(case),
@@ -138,6 +137,8 @@ def diagnose(
         timeline=timeline(case.run) if case.run else None,
         alike=alike(case.run) if case.run else (),
     )
+    shown = case.run.steps_to_show(frozenset(report.drawn)) if case.run else {}
+    return dataclasses.replace(report, steps=shown)
 
 
 def _summary(case: Case, findings: list[Finding]) -> Summary:

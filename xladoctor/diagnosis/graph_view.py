@@ -48,24 +48,29 @@ class Graphs:
     """The graphs of one recorded run, by their numbers in the report.
 
     Args:
-        readings: One run directory.
+        readings: One run directory, or the hosts of one run.
 
     Raises:
         UsageError: It is text, or several runs.
     """
 
     def __init__(self, readings: Readings) -> None:
-        if len(readings.runs) != 1 or readings.reports or readings.debug:
+        # Hosts of one run lie in one folder, and so do all their graphs.
+        folders = {run.manifest.path for run in readings.runs}
+        if len(folders) != 1 or readings.reports or readings.debug:
             raise UsageError("graphs are kept in run directories only: name one run directory")
         run = RunFacts(without_earlier_iterations(readings).runs)
-        self._folder = Path(run.runs[0].manifest.path)
+        self._name = readings.sources[0]
+        self._folder = Path(*folders)
         self._cwd = run.runs[0].manifest.cwd
         self.compilations: tuple[Compilation, ...] = run.compilations
         self._files: dict[int, Path] = {}
         for number, (_, rows) in enumerate(run.new_graphs, 1):
-            kept = next((row for row in rows if row.hlo is not None), None)
-            if kept is not None and kept.hlo is not None:
-                self._files[number] = self._folder / kept.process / kept.hlo
+            files_of = [self._folder / row.process / row.hlo for row in rows if row.hlo is not None]
+            if files_of:
+                # Of many hosts the graphs of some are here.
+                here = (file for file in files_of if _text_of(file).is_file())
+                self._files[number] = next(here, files_of[0])
         self._read: dict[int, Graph] = {}
         self._told: dict[int, _Told] = {}
 
@@ -99,8 +104,7 @@ class Graphs:
             return False
 
     def _file(self, number: int) -> Path:
-        base = self._files[number]
-        return base.with_name(base.name + ".txt.z")
+        return _text_of(self._files[number])
 
     def hlo(self, number: int) -> str:
         """The text of a graph as XLA was given it.
@@ -114,17 +118,17 @@ class Graphs:
     def _why_not(self, number: int) -> str:
         count = len(self.compilations)
         if not count:
-            return f"{self._folder}: this run has no graphs: nothing was compiled in it"
+            return f"{self._name}: this run has no graphs: nothing was compiled in it"
         if not self._files:
             return (
-                f"{self._folder}: none of the {count} graphs of this run was kept: record it with "
+                f"{self._name}: none of the {count} graphs of this run was kept: record it with "
                 "'xladoctor profile' (without --detail low)"
             )
         if 1 <= number <= count:
             return f"graph {number} was not kept; those that were: {ranges(self.kept)}"
         return (
             f"there is no graph {number}: this run has {ranges(self.kept)} "
-            f"(xladoctor graph {self._folder} lists them)"
+            f"(xladoctor graph {self._name} lists them)"
         )
 
     # -- one graph ---------------------------------------------------------------------------
@@ -322,6 +326,11 @@ def _input(one: Instruction) -> str:
 def _value(one: Instruction) -> str:
     value = one.detail if len(one.detail) <= _LONGEST else one.detail[:_LONGEST] + "..."
     return value if one.shape.endswith("[]") else f"{one.shape} {value}"
+
+
+def _text_of(graph: Path) -> Path:
+    """Where the text of a graph is that was kept under a name."""
+    return graph.with_name(f"{graph.name}.txt.z")
 
 
 def ranges(numbers: Iterable[int]) -> str:

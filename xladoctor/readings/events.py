@@ -188,7 +188,11 @@ class EventReader:
     def _on_typical(self, event: dict[str, Any]) -> None:
         """What a digest says of a core's steps, whose rows it has added up."""
         self._cores[self._core(event)]["typical"] = tables.Typical(
-            required(event["seconds"]), required(event["own"]), round(required(event["steps"]))
+            required(event["seconds"]),
+            required(event["own"]),
+            round(required(event["steps"])),
+            required(event["low"]),
+            required(event["high"]),
         )
 
     def _on_marked(self, event: dict[str, Any]) -> None:

@@ -81,11 +81,14 @@ class Typical:
         seconds: Median of its steps.
         own: Median of what of a step is not spent waiting for the device or for other cores.
         steps: How many steps these are.
+        low, high: Quartiles of its steps.
     """
 
     seconds: float
     own: float
     steps: int
+    low: float
+    high: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -194,12 +194,37 @@ def _figures(comparison: Comparison) -> Table:
     return table
 
 
-def _time(comparison: Comparison) -> Table | None:
+def times(comparison: Comparison) -> dict[str, tuple[float, float]]:
+    """Seconds of a core's step before and after, by part; what "other" holds as far as both know.
+
+    Parts that one of them has not measured, and those that took no time, are left out.
+    """
     known = {
-        part: pair
-        for part, pair in comparison.time.items()
-        if None not in pair and any(pair)
-    }  # fmt: skip
+        part: (before, after)
+        for part, (before, after) in comparison.time.items()
+        if before is not None and after is not None
+    }
+    sides = [_within_other(report) for report in (comparison.before, comparison.after)]
+    if "other" in known and None not in sides:
+        for part in words.PARTS:
+            before, after = (side.get(part, 0.0) if side else 0.0 for side in sides)
+            if part not in known and (before or after):
+                rest = known["other"]
+                known[part] = (before, after)
+                known["other"] = (max(0.0, rest[0] - before), max(0.0, rest[1] - after))
+    return {part: known[part] for part in words.PARTS if any(known.get(part, ()))}
+
+
+def _within_other(report: Report) -> dict[str, float] | None:
+    """What "other" holds, in seconds a step; None if that was not recorded."""
+    summary = report.summary
+    if summary.within_other is None or not summary.steps:
+        return None
+    return {part: seconds / summary.steps for part, seconds in summary.within_other.items()}
+
+
+def _time(comparison: Comparison) -> Table | None:
+    known = times(comparison)
     if not known:
         return None
     table = Table(box=None, pad_edge=False, show_header=False)

@@ -27,7 +27,7 @@ def render(comparison: Comparison, names: tuple[str, str]) -> str:
     better = comparison.titles("better") or [
         c.code for c in comparison.codes if c.verdict == "gone"
     ]
-    parts = {part: pair for part, pair in comparison.time.items() if None not in pair and any(pair)}
+    parts = words_of.times(comparison)
     return (
         environment()
         .get_template("compare.html.jinja")
@@ -54,7 +54,7 @@ def render(comparison: Comparison, names: tuple[str, str]) -> str:
                 for change in comparison.changes
             ],
             parts=[(words.PARTS[part], part, *pair) for part, pair in parts.items()],
-            longest=max((value or 0.0 for pair in parts.values() for value in pair), default=0.0),
+            longest=max((value for pair in parts.values() for value in pair), default=0.0),
             codes=[
                 (item, words_of.occurrences(item), _TONES.get(item.verdict, ""))
                 for item in comparison.codes

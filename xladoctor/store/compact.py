@@ -8,25 +8,24 @@ import json
 import shutil
 import tempfile
 import zipfile
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xladoctor import files
-from xladoctor.errors import SourceError
+from xladoctor.errors import SourceError, StorageError
 from xladoctor.readings.run import event_files
 from xladoctor.store.columns import ColumnWriter
 from xladoctor.store.digest import Digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import ProcessPoolExecutor
 
     from xladoctor.store.locations import Location
     from xladoctor.store.parts import Part
 
 #: Of the digests: those of another form are made anew.
-VERSION = 1
+VERSION = 2
 
 #: Files of a part, besides its rows, that a report reads.
 _KEPT = ("manifest.json", "lint.json", "part.json")
@@ -209,12 +208,36 @@ def compact(
     with contextlib.ExitStack() as stack:
         pool = None
         if min(jobs, len(due)) > 1:
+            # Late: a report whose digests are there needs neither.
+            from concurrent.futures import ProcessPoolExecutor
+            from multiprocessing import get_context
+
             # Not forked: who calls may have threads (those of a storage).
             fresh = get_context("spawn")
             pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=fresh))
         for at in range(0, len(due), _AT_A_TIME):
             _some(location, due[at : at + _AT_A_TIME], pool, columns, notes, done)
     return len(due) - len(notes), notes
+
+
+def _fetched(
+    location: Location, parts: Sequence[Part], folder: Path, notes: list[str]
+) -> tuple[Path, Sequence[Part]]:
+    """The rows of parts on this machine, and which parts these are: not those that are refused."""
+    wanted = {part.name: [f"{part.name}/{file}" for file in needed(part)] for part in parts}
+    try:
+        return location.local([name for names in wanted.values() for name in names], folder), parts
+    except StorageError as error:
+        if error.passing:
+            raise
+    there, top = [], folder
+    for part in parts:
+        try:
+            top = location.local(wanted[part.name], folder)
+            there.append(part)
+        except StorageError as error:  # noqa: PERF203  (one that is refused is not all of them)
+            notes.append(f"host {part.label} was not compacted: {error}")
+    return top, there
 
 
 #: Parts whose rows are on this machine's disk at a time.
@@ -231,8 +254,7 @@ def _some(
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="xladoctor-compact-") as name:
         folder = Path(name)
-        wanted = [f"{part.name}/{file}" for part in parts for file in needed(part)]
-        top = location.local(wanted, folder / "raw")
+        top, parts = _fetched(location, parts, folder / "raw", notes)
 
         def made(part: Part) -> Callable[[], list[tuple[Path, str]]]:
             task = functools.partial(

@@ -125,12 +125,15 @@ class _Core:
         if not self._seconds or self._told:
             return
         self._told = True
+        each = [(one, steps) for one, _, steps in self._seconds]
         yield {
             "e": "typical",
             "core": core,
             "steps": sum(steps for *_, steps in self._seconds),
-            "seconds": weighted_median((one, steps) for one, _, steps in self._seconds),
+            "seconds": weighted_median(each),
             "own": weighted_median((own, steps) for _, own, steps in self._seconds),
+            "low": weighted_quantile(each, 0.25),
+            "high": weighted_quantile(each, 0.75),
         }
 
 
@@ -139,11 +142,17 @@ def weighted_median(values: Iterable[tuple[float, int]]) -> float:
     ordered = sorted(values)
     if all(weight == 1 for _, weight in ordered):
         return statistics.median(value for value, _ in ordered)
-    half = sum(weight for _, weight in ordered) / 2
+    return weighted_quantile(ordered, 0.5)
+
+
+def weighted_quantile(values: Iterable[tuple[float, int]], share: float) -> float:
+    """The value below which a share of values lies that stand for several each."""
+    ordered = sorted(values)
+    wanted = sum(weight for _, weight in ordered) * share
     passed = 0
     for value, weight in ordered:
         passed += weight
-        if passed >= half:
+        if passed >= wanted:
             return value
     raise ValueError("no values")
 

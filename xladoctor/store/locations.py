@@ -35,6 +35,15 @@ _SCHEMES: dict[str, tuple[str, str]] = {
 #: Seconds before each further try of what a storage did not do at once.
 _WAITS = (0.5, 1.0, 2.0, 4.0)
 
+#: Seconds after which nothing is tried again: the libraries of storages have tried by then too.
+_PATIENCE = 20.0
+
+#: Seconds in which a storage has to take a connection, and to let something arrive from it.
+_CONNECT, _READ = 10.0, 15.0
+
+#: How often s3fs tries what its own library has tried five times.
+_S3_TRIES = 2
+
 #: Bytes of a file of a run that are read as a whole.
 _LARGEST = 256 * 2**20
 
@@ -54,16 +63,26 @@ _REASONS = (
     ),
     (("SlowDown", "Throttl", "TooManyRequests", "RateLimit"), "it asks for fewer requests"),
     (("Timeout", "TimedOut"), "it did not answer in time"),
+    (("InternalError", "Unavailable", "InternalServer"), "it is out of order for now"),
     (
         ("Endpoint", "Connect", "Connection", "DNS", "gaierror"),
         "it cannot be reached: check the network and the endpoint",
     ),
 )
 #: Of these, what another try cannot change.
-_FINAL = ("Permission", "AccessDenied", "NoCredentials", "FileNotFound", "NoSuch")
+_FINAL = (
+    "Permission", "AccessDenied", "Forbidden", "Unauthorized", "NoCredentials", "FileNotFound",
+    "NoSuch",
+)  # fmt: skip
+
+#: What numbers of HTTP mean, as gcsfs gives them (``HttpError.code``).
+_CODES = {
+    401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 408: "Timeout", 429: "TooManyRequests",
+    500: "InternalServer", 503: "Unavailable", 504: "Timeout",
+}  # fmt: skip
 
 #: Those who log what fails; it is said in our own words, without addresses and headers.
-_LOGGERS = ("fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore")
+_LOGGERS = ("fsspec", "s3fs", "gcsfs", "google", "aiobotocore", "botocore")
 
 
 class Location(Protocol):
@@ -83,6 +102,10 @@ class Location(Protocol):
 
     def read(self, name: str) -> bytes:
         """The whole of a file; raises :class:`StorageError`."""
+        ...
+
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes | StorageError]:
+        """The whole of small files, or why one cannot be read; raises if none can be asked for."""
         ...
 
     def write(self, name: str, data: bytes) -> None:
@@ -164,6 +187,16 @@ class Folder:
                 f"{self.path / name}: this cannot be read ({error.strerror})"
             ) from None
 
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes | StorageError]:
+        """The whole of small files, or why one cannot be read."""
+        found: dict[str, bytes | StorageError] = {}
+        for name in names:
+            try:
+                found[name] = self.read(name)
+            except StorageError as error:  # noqa: PERF203  (one that fails is not all of them)
+                found[name] = error
+        return found
+
     def write(self, name: str, data: bytes) -> None:
         """Put a file in place as a whole."""
         file = self.path / name
@@ -210,6 +243,31 @@ class Stored:
         data: bytes = self._asked("read", lambda: self._fs.cat_file(path))
         return data
 
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes | StorageError]:
+        """The whole of small files, many at a time, or why one cannot be read.
+
+        Raises:
+            StorageError: None can be read now.
+        """
+        if not names:
+            return {}
+        paths = [posixpath.join(self._root, name) for name in names]
+
+        def ask() -> dict[str, Any]:
+            found: dict[str, Any] = self._fs.cat(paths, on_error="return")
+            errors = [one for one in found.values() if isinstance(one, Exception)]
+            if len(errors) == len(paths) > 1 and not _is_final(errors[0]):
+                raise errors[0]  # the storage, not one of the files
+            return found
+
+        found = self._asked("read", ask)
+        return {
+            name: StorageError(_said(f"{self.url}/{name}", "read", data))
+            if isinstance(data := found[path], Exception)
+            else data
+            for name, path in zip(names, paths, strict=True)
+        }
+
     def write(self, name: str, data: bytes) -> None:
         """Put a file in place as a whole: that is how objects appear."""
         path = posixpath.join(self._root, name)
@@ -229,18 +287,25 @@ class Stored:
     def _asked(
         self, what: str, ask: Callable[[], _Result], missing: _Result | None = None
     ) -> _Result:
+        begun = time.monotonic()
         for wait in (*_WAITS, None):
             try:
                 return ask()
             except Exception as error:  # noqa: BLE001, PERF203  (each storage has its own errors)
                 if isinstance(error, FileNotFoundError) and missing is not None:
                     return missing
-                final = any(word in _names(error) for word in _FINAL)
-                if wait is None or final:
+                final = _is_final(error)
+                if wait is None or final or time.monotonic() - begun > _PATIENCE:
                     # Without the cause: what libraries write into errors may hold what is secret.
                     raise StorageError(_said(self.url, what, error), passing=not final) from None
                 time.sleep(wait)
         raise AssertionError
+
+
+def _is_final(error: BaseException) -> bool:
+    """Whether another try cannot change it."""
+    known = _names(error)
+    return any(word in known for word in _FINAL)
 
 
 def _said(url: str, what: str, error: Exception) -> str:
@@ -252,7 +317,7 @@ def _said(url: str, what: str, error: Exception) -> str:
 
 
 def _names(error: BaseException) -> str:
-    """The names of an error and of those behind it, and the codes that storages give."""
+    """The names of an error and of those behind it, and what the codes of storages mean."""
     found: list[str] = []
     at: BaseException | None = error
     while at is not None and len(found) < 20:
@@ -260,6 +325,10 @@ def _names(error: BaseException) -> str:
         response = getattr(at, "response", None)
         if isinstance(response, dict):
             found.append(str(response.get("Error", {}).get("Code", "")))
+        code = str(getattr(at, "code", None))  # gcsfs has some as numbers, some as text
+        found.append(_CODES.get(int(code), "") if code.isdecimal() else "")
+        if type(at) is OSError and str(at).startswith("Forbidden: "):
+            found.append("Forbidden")  # gcsfs makes no more of 403
         at = at.__cause__ or at.__context__
     return " ".join(found)
 
@@ -274,11 +343,32 @@ def _filesystem(scheme: str) -> Any:
     try:
         import fsspec
 
-        return fsspec.filesystem(scheme)
+        return _OPENED.get(scheme, fsspec.filesystem)(scheme)
     except ImportError:
         raise MissingExtra(f"addresses with {scheme}://", package, extra) from None
     except Exception as error:  # noqa: BLE001  (each storage has errors of its own)
         raise StorageError(f"{scheme}://: this cannot be opened ({type(error).__name__})") from None
+
+
+def _s3(scheme: str) -> Any:
+    import fsspec
+
+    limits = {"connect_timeout": _CONNECT, "read_timeout": _READ}
+    opened = fsspec.filesystem(scheme, config_kwargs=limits)
+    opened.retries = _S3_TRIES
+    return opened
+
+
+def _gs(scheme: str) -> Any:
+    import aiohttp  # what gcsfs speaks with; by itself it waits for an answer for ever
+    import fsspec
+
+    limits = aiohttp.ClientTimeout(sock_connect=_CONNECT, sock_read=_READ)
+    return fsspec.filesystem(scheme, requests_timeout=limits)
+
+
+#: Those that need more than their name.
+_OPENED = {"s3": _s3, "gs": _gs}
 
 
 def emptied(folder: Path) -> None:

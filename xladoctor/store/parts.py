@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xladoctor.errors import SourceError, StorageError
@@ -101,14 +102,19 @@ def _parts(location: Location, notes: list[str]) -> list[Part]:
         match = _PLACE.fullmatch(name)
         if match:
             found.setdefault((match[1], match[2]), {})[match[3]] = size
+    small = [
+        f"hosts/{label}/{incarnation}/{name}"
+        for (label, incarnation), files in sorted(found.items())
+        for name in ("part.json", "manifest.json")
+        if name in files
+    ]
+    read = location.read_many(small)
     parts = []
     for (label, incarnation), files in sorted(found.items()):
         name = f"hosts/{label}/{incarnation}"
-        facts = _json(location, f"{name}/part.json", label, notes) if "part.json" in files else {}
+        facts = _json(read.get(f"{name}/part.json", b"{}"), label, notes)
         manifest = (
-            _json(location, f"{name}/manifest.json", label, notes)
-            if "manifest.json" in files
-            else {}
+            {} if facts is None else _json(read.get(f"{name}/manifest.json", b"{}"), label, notes)
         )
         if facts is None or manifest is None:
             continue
@@ -135,16 +141,16 @@ def _begun(incarnation: str) -> float | None:
     return int(head) / 1000 if head.isdecimal() and len(head) < 16 else None
 
 
-def _json(location: Location, name: str, label: str, notes: list[str]) -> dict[str, Any] | None:
+def _json(text: bytes | StorageError, label: str, notes: list[str]) -> dict[str, Any] | None:
     """A small file of a part; None (and a note) if the part cannot be read by us."""
-    try:
-        data = json.loads(location.read(name))
-    except StorageError as error:
-        notes.append(f"host {label} was left out: {error}")
+    if isinstance(text, StorageError):
+        notes.append(f"host {label} was left out: {text}")
         return None
+    try:
+        data = json.loads(text)
     except (ValueError, RecursionError):
         return {}  # cut: what else is there is still read
-    if not isinstance(data, dict):
+    if not isinstance(data, dict) or not data:
         return {}
     if data.get("schema_version") != VERSION:
         notes.append(
@@ -174,7 +180,9 @@ def _of_one_run(location: Location, parts: Sequence[Part], notes: list[str]) -> 
     }
     newest = max(runs, key=lambda name: (begun[name], name or ""))
     others = [name for name in sorted(runs, key=lambda name: begun[name]) if name != newest]
-    named = [f"{location.url}#{name}" for name in others if name]
+    # A path may hold a "#" of its own: only addresses name a run of several.
+    address = location.url if "://" in location.url else f"file://{Path(location.url).absolute()}"
+    named = [f"{address}#{name}" for name in others if name]
     notes.append(
         f"{len(runs)} runs are in one folder: this is the newest, {newest or 'which has no name'} "
         f"({_moment(begun[newest])})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +13,12 @@ from xladoctor.store.columns import TABLES
 
 if TYPE_CHECKING:
     from xladoctor.store.locations import Location
+
+#: Types of columns as DuckDB calls them.
+_KINDS = {
+    "string": "VARCHAR", "int32": "INTEGER", "float64": "DOUBLE", "float32": "FLOAT",
+    "bool": "BOOLEAN",
+}  # fmt: skip
 
 #: Memory that a query may take before it goes to the disk.
 MEMORY = "1GB"
@@ -45,8 +52,11 @@ def ask(location: Location, sql: str) -> Answer:
         import duckdb
     except ImportError:
         raise MissingExtra("queries", "duckdb", "pod") from None
-    files = [name for name in location.sizes("columns") if name.endswith(".parquet")]
-    if not files:
+    there = [name for name in location.sizes("columns") if name.endswith(".parquet")]
+    # What a query does not name need not come to this machine.
+    named = {table for table in TABLES if re.search(rf"\b{table}\b", sql, re.IGNORECASE)}
+    files = [name for name in there if name.split("/")[1] in named]
+    if not there:
         raise SourceError(
             f"{location.url}: this run has no columns yet: xladoctor compact {location.url}"
         )
@@ -61,6 +71,9 @@ def ask(location: Location, sql: str) -> Answer:
                     connection.execute(
                         f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{where}')"  # noqa: S608
                     )
+                else:  # nobody had such a row, or nobody asks
+                    kinds = [f"{one} {_KINDS[kind]}" for one, kind in TABLES[table].items()]
+                    connection.execute(f"CREATE TABLE {table} ({', '.join(kinds)})")
             # From here on a query that somebody was sent can read nothing but the run, and write
             # nothing but what it spills.
             folders = ", ".join(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import dataclasses
-import statistics
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -14,7 +14,8 @@ from xladoctor import readings
 from xladoctor.errors import SourceError, StorageError
 from xladoctor.readings import tables
 from xladoctor.readings.run import read_run
-from xladoctor.store import compact, parts
+from xladoctor.store import compact, graph_files, parts
+from xladoctor.store.differing import clocks, versions, wall
 from xladoctor.store.locations import emptied, is_address, located
 
 if TYPE_CHECKING:
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
 
 #: Hosts up to which every recorded row is read; of more, digests.
 WHOLE_HOSTS = 8
-
-#: Hosts of which the graphs themselves are fetched: they are the same on all but few.
-_WITH_GRAPHS = 8
-
-#: Seconds by which the clocks of hosts may differ without a word.
-_CLOCKS_APART = 60.0
 
 
 def is_shared(name: str | Path) -> bool:
@@ -113,10 +108,12 @@ def read_shared(
             run = _one_host(label, read)
             said += [(label, note) for note in run.notes]
             runs.append(dataclasses.replace(run, notes=()))
+    if len(found.hosts) > WHOLE_HOSTS:
+        graph_files.bring(location, every, runs, folder)
     if not runs:
         raise SourceError(f"{location.url}: none of its parts can be read: {'; '.join(notes)}")
     notes += parts.by_hosts(said, len(runs))
-    notes += [*_versions(runs), *_clocks(runs)]
+    notes += [*versions(runs), *clocks(runs)]
     # What the linter said is the same on all hosts, and each has kept it.
     linted = next((run.linted for run in runs if run.linted is not None), None)
     runs = [dataclasses.replace(run, linted=linted if at == 0 else None)
@@ -176,33 +173,37 @@ def _digests(
                 f"'xladoctor compact {location.url}' does it once for all reports"
             )
         _, said = compact.compact(_Here(location, made), due, jobs=jobs, columns=False, there={})
-        notes += said
+        notes += [note.replace("was not compacted", "was left out") for note in said]
     names = [compact.digest_name(part) for part in every]
-    top = location.local([name for name in names if name in there], folder)
+    top = _copied(location, [name for name in names if name in there], folder)
     places = {}
     for part, name in zip(every, names, strict=True):
         file = (top if name in there else made) / name
         target = folder / part.name
+        if not file.is_file():
+            if name in there:  # else it is said already why it could not be made
+                notes.append(f"host {part.label} was left out: its digest {name} cannot be read")
+            continue
         try:
             compact.unpack(file, target)
         except SourceError as error:
             notes.append(f"host {part.label} was left out: {error}")
             continue
         places[part.name] = target
-    for part in every[:_WITH_GRAPHS]:
-        graphs = [f"{part.name}/{name}" for name in part.files if "/graphs/" in name]
-        top = location.local(graphs, folder)
-        if top != folder and part.name in places:
-            _linked(top / part.name, places[part.name])
     return places
 
 
-def _linked(source: Path, target: Path) -> None:
-    """Let a digest have the graphs of its part, where these are on this machine."""
-    for graphs in source.glob("p*/graphs"):
-        inside = target / graphs.parent.name
-        if inside.is_dir():
-            (inside / "graphs").symlink_to(graphs.resolve())
+def _copied(location: Location, names: Sequence[str], folder: Path) -> Path:
+    """Files on this machine; if some are refused, the others."""
+    try:
+        return location.local(names, folder)
+    except StorageError as error:
+        if error.passing:
+            raise
+    for name in names:
+        with contextlib.suppress(StorageError):
+            location.local([name], folder)
+    return folder
 
 
 class _Here:
@@ -219,6 +220,9 @@ class _Here:
 
     def read(self, name: str) -> bytes:
         return self._location.read(name)
+
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes | StorageError]:
+        return self._location.read_many(names)
 
     def write(self, name: str, data: bytes) -> None:
         file = self._folder / name
@@ -248,9 +252,9 @@ def _one_host(label: str, line: Sequence[tuple[str, tables.Run]]) -> tables.Run:
     found: dict[str, list[Any]] = collections.defaultdict(list)
     again = f"it was started {len(line)} times: its steps are counted on"
     notes: list[str] = [again] if len(line) > 1 else []
-    zero, until = _wall(first), None
+    zero, until = wall(first), None
     for name, run in line:
-        by = (_wall(run) or 0.0) - (zero or 0.0) if zero is not None else 0.0
+        by = (wall(run) or 0.0) - (zero or 0.0) if zero is not None else 0.0
         begun = min((row.t0 for row in run.steps), default=None)
         if until is not None and begun is not None and begun + by < until:
             by = until - begun
@@ -275,14 +279,6 @@ def _one_host(label: str, line: Sequence[tuple[str, tables.Run]]) -> tables.Run:
         linted=next((run.linted for _, run in reversed(line) if run.linted is not None), None),
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _wall(run: tables.Run) -> float | None:
-    """What a machine's clock is behind unix time."""
-    known = [
-        row.time - row.t for row in run.processes if row.time is not None and row.t is not None
-    ]
-    return min(known, default=None)
 
 
 def _moved(row: Any, incarnation: str, by: float) -> Any:
@@ -319,67 +315,3 @@ def _close(found: dict[str, list[Any]], until: float | None) -> None:
         dataclasses.replace(row, until=lives.get(row.process, row.until))
         for row in found["processes"]
     ]
-
-
-# -- what hosts differ in --------------------------------------------------------------------------
-def _versions(runs: Sequence[tables.Run]) -> list[str]:
-    """A sentence for each package of which the hosts have different versions."""
-    notes = []
-    for name in ("xladoctor", "torch", "torch_xla", "python"):
-        by_version: dict[str, list[str]] = collections.defaultdict(list)
-        for run in runs:
-            found = (
-                {run.manifest.xladoctor}
-                if name == "xladoctor"
-                else {getattr(row, name) for row in run.processes}
-            )
-            for version in found - {None}:
-                by_version[str(version)].append(run.manifest.host or "?")
-        if len(by_version) > 1:
-            usual = max(by_version, key=lambda version: len(by_version[version]))
-            others = [
-                f"{parts.labels(hosts)} {'have' if len(hosts) > 1 else 'has'} {version}"
-                for version, hosts in sorted(by_version.items())
-                if version != usual
-            ]
-            notes.append(f"versions of {name} are mixed: {', '.join(others)}, the others {usual}")
-    return notes
-
-
-def _clocks(runs: Sequence[tables.Run]) -> list[str]:
-    """Which hosts' clocks are off, by when they say that the same steps ended."""
-    if len(runs) < 2:
-        return []
-    ends = [_step_ends(run) for run in runs]
-    common = set.intersection(*(set(one) for one in ends))
-    if not common:
-        return []
-    step = max(common)
-    usual = statistics.median(one[step] for one in ends)
-    off = [
-        (run.manifest.host or "?", one[step] - usual)
-        for run, one in zip(runs, ends, strict=True)
-        if abs(one[step] - usual) > _CLOCKS_APART
-    ]
-    if not off:
-        return []
-    named = ", ".join(
-        f"that of host {label} by {_apart(abs(seconds))} {'ahead' if seconds > 0 else 'behind'}"
-        for label, seconds in off[:4]
-    )
-    more = f" and {len(off) - 4} more" if len(off) > 4 else ""
-    return [f"clocks differ: {named}{more}; times are aligned by steps, not by clocks"]
-
-
-def _step_ends(run: tables.Run) -> dict[int, float]:
-    """When steps ended, in unix seconds of the host."""
-    zero = _wall(run)
-    if zero is None:
-        return {}
-    return {row.last: row.t1 + zero for row in run.steps if row.last is not None}
-
-
-def _apart(seconds: float) -> str:
-    if seconds >= 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"

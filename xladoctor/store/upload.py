@@ -30,6 +30,9 @@ SEGMENT = 4 * 2**20
 #: Files of a run directory that say nothing to a reader.
 _NOT_SENT = frozenset({"lock", ".gitignore", "attached"})
 
+#: Seconds that a command waits at most for the first copy, by which a refusal is known.
+FIRST = 20.0
+
 #: Bytes of a file beyond which it is no file of a run.
 _LARGEST = 256 * 2**20
 
@@ -102,6 +105,8 @@ class Uploader:
         self._every = every
         self._sent: dict[str, tuple[int, int]] = {}
         self._segments: dict[str, list[int]] = {}  # file: bytes in full segments, their number
+        self._refused: StorageError | None = None
+        self._begun = threading.Event()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="xladoctor-upload", daemon=True)
 
@@ -114,13 +119,12 @@ class Uploader:
         Raises:
             StorageError: It refuses.
         """
-        try:
-            self._copy()
-        except StorageError as error:
-            if not error.passing:
-                raise
-            self.problem = str(error)
         self._thread.start()
+        if not self._begun.wait(FIRST):
+            self.problem = f"{self._location.url}: this has not answered in {FIRST:.0f} s"
+        if self._refused is not None:
+            self._over.set()
+            raise self._refused
 
     def finish(self) -> str | None:
         """Copy what is left; says why the part is incomplete, None if it is whole."""
@@ -131,6 +135,10 @@ class Uploader:
         return self.problem
 
     def _go_on(self) -> None:
+        try:
+            self._try()
+        finally:
+            self._begun.set()
         while not self._over.wait(self._every):
             self._try()
 
@@ -140,6 +148,8 @@ class Uploader:
             self.problem = None
         except StorageError as error:
             self.problem = str(error)
+            if not self._begun.is_set() and not error.passing:
+                self._refused = error
         except OSError as error:
             self.problem = f"{self._run_dir}: this cannot be read ({error.strerror})"
 

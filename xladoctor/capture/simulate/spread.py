@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from .running import Running
 
 _SPMD = (
-    "xladoctor: SPMD does not run on the simulated cores of several processes, since XLA's CPU "
+    "SPMD does not run on the simulated cores of several processes, since XLA's CPU "
     "client knows the devices of one process only: start one process and give it all cores with "
     "--simulate-cores"
 )
+_VARIABLE = "XLA_USE_SPMD"
+#: Values of a variable that torch_xla takes for yes (``torch_xla.utils.utils.check_env_flag``).
+_YES = ("ON", "1", "YES", "TRUE", "Y")
 
 
 def refusal(running: Running, share: Share) -> str | None:
@@ -40,6 +43,8 @@ def refusal(running: Running, share: Share) -> str | None:
     Returns:
         Why it cannot run, as a sentence; None if it can.
     """
+    if _wants_spmd():
+        return f"{_VARIABLE}={os.environ[_VARIABLE]}: {_SPMD}"
     distributed: Any = importlib.import_module("torch.distributed")
     if not distributed.is_available() or not hasattr(distributed, "ProcessGroupGloo"):
         return "cores of several processes need a torch with gloo, which this one has not"
@@ -75,7 +80,7 @@ def _answer(share: Share) -> None:
     for name, value in answers.items():
         if hasattr(runtime, name):
             setattr(runtime, name, _saying(value))
-    runtime.use_spmd = _refused
+    runtime.use_spmd = xlac._xla_mark_sharding = _refused
     if not share.one_each:
         _meet_through_our_store(runtime)
 
@@ -98,8 +103,13 @@ def _saying(value: Any) -> Callable[[], Any]:
     return say
 
 
+def _wants_spmd() -> bool:
+    """Whether the variable asks for SPMD, which torch_xla still obeys without ``use_spmd``."""
+    return os.environ.get(_VARIABLE, "").upper() in _YES
+
+
 def _refused(*_args: Any, **_options: Any) -> None:
-    raise RuntimeError(_SPMD)
+    raise RuntimeError(f"xladoctor: {_SPMD}")
 
 
 def _meet_through_our_store(runtime: Any) -> None:
@@ -122,6 +132,8 @@ def _count_launches(running: Running) -> None:
     """Number the launches of the program, so that each meets the same one elsewhere."""
 
     def start(_call: Call, proceed: Callable[[], Any]) -> Any:
+        if _wants_spmd():  # set by the program, behind the import of torch_xla
+            _refused()
         os.environ[hosts.LAUNCH] = str(int(os.environ.get(hosts.LAUNCH, "0")) + 1)
         return proceed()
 

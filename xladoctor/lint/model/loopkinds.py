@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.loops import Loop, LoopKind
-from xladoctor.lint.model.syntax import Class
+from xladoctor.lint.model.syntax import Class, walk
 from xladoctor.lint.model.values import UNKNOWN, Kind
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Loops:
 
     def _batch_loop(self, node: LoopNode) -> LoopKind:
         """The kind of a loop that does not train itself, by what it goes over."""
-        if isinstance(node, cst.While):
+        if isinstance(node, cst.While) or _runs_once(node):
             return LoopKind.OTHER
         named = self._over_batches(node)
         if not named and any(
@@ -340,3 +340,15 @@ def _method(call: cst.Call) -> str:
 
 def _called(node: cst.BaseExpression) -> cst.BaseExpression:
     return node.func if isinstance(node, cst.Call) else node
+
+
+def _runs_once(node: LoopNode) -> bool:
+    """``for batch in loader: ...; break``: a look at the first batch alone."""
+    if not isinstance(node, cst.For) or not node.body.body:
+        return False
+    last = node.body.body[-1]
+    if isinstance(last, cst.SimpleStatementLine):
+        last = last.body[-1]
+    return isinstance(last, cst.Break | cst.Return) and not any(
+        isinstance(part, cst.Continue) for part in walk(node.body, into_functions=False)
+    )

@@ -58,7 +58,8 @@ class MethodEvaluator:
         if receiver.made_of_device and name in {"cpu", "detach", "item"}:
             receiver = Value(Kind.DEVICE_TENSOR, local=receiver.local)
             self._flow.record(func.value, receiver)
-        held = self._evaluator.evaluate(func, frame) if receiver.instance is not None else UNKNOWN
+        known = receiver.instance is not None or _holds_model(receiver, name, arguments)
+        held = self._evaluator.evaluate(func, frame) if known else UNKNOWN
         if held.kind is Kind.FUNCTION and held.function is not None:
             return self._calls.enter(node, held.function, held, arguments)
         if held.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT, Kind.DEVICE_TENSOR}:
@@ -289,3 +290,12 @@ def _makes_model(node: cst.BaseExpression) -> bool:
         return False
     last = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
     return isinstance(last, cst.Name) and last.value.lower().endswith(("model", "net"))
+
+
+def _holds_model(receiver: Value, name: str, arguments: Arguments) -> bool:
+    """``trainer.model(x)`` of an object that nobody has read: its model, and no method of it."""
+    return (
+        receiver.kind in {Kind.OBJECT, Kind.UNKNOWN}
+        and bool(know.MODEL_NAME.search(name))
+        and any(value.holds_device_tensor for _, value in arguments)
+    )

@@ -20,6 +20,8 @@ _FRAMEWORKS = {
     "accelerate": "accelerate",
     "transformers": "transformers",
 }
+#: Packages that only run on TPUs, through torch_xla.
+_PACKAGES_ON_XLA = ("optimum.tpu",)
 #: What takes a device, as text, first.
 _TAKES_DEVICE = frozenset(
     {"torch.device", "torch.set_default_device", "torch.autocast", "torch.amp.autocast",
@@ -128,6 +130,10 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     if not roots & set(_FRAMEWORKS):
         return False
     words = {"tpu", "PJRT_DEVICE", "XLA_USE_BF16", "xla"}
+    if any(
+        f"{name}.".startswith(f"{one}.") for name in names.imported() for one in _PACKAGES_ON_XLA
+    ):
+        return True
     imported = {name.rpartition(".")[2] for name in names.imported()}
     if imported & _FOR_XLA or ("DistributedType" in imported and _asks_for_xla(tree, names)):
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 from typing import TYPE_CHECKING
 
@@ -74,15 +75,49 @@ def entries() -> dict[str, Entry]:
     return {entry.old: entry for entry in made}
 
 
+@functools.cache
+def module_names() -> dict[str, frozenset[str]]:
+    """The modules of ``tables/names.toml``, and every public name that they have had."""
+    rows = catalogue.table("names")["module"]
+    return {row["name"]: frozenset(row["names"]) for row in rows}
+
+
 @functools.lru_cache(maxsize=4096)
 def entry_for(dotted: str) -> Entry | None:
     """The row that a full name falls under: its own, or that of a module it is in."""
     while dotted:
-        found = entries().get(dotted)
+        found = entries().get(dotted) or _never_had(dotted)
         if found is not None:
             return found
         dotted = dotted.rpartition(".")[0]
     return None
+
+
+def _never_had(dotted: str) -> Entry | None:
+    """A row for a name that no release of a module that is known by heart has had."""
+    module, _, name = dotted.rpartition(".")
+    names = module_names().get(module)
+    if names is None or name in names or name.startswith("_"):
+        return None
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
+    kept = [one for one in close if (row := entries().get(f"{module}.{one}")) is None or row.new]
+    advice = f"{module} has {kept[0]}" if kept else f"look at what {module} has"
+    return Entry(dotted, "function", advice=advice, no_fix="the meaning is a guess", never=True)
+
+
+def never_reached(model: FileModel, node: cst.CSTNode, entry: Entry) -> bool:
+    """Whether ``hasattr`` of a name that no release had keeps a use of it from ever running."""
+    module, _, name = entry.old.rpartition(".")
+    child, parent = node, model.parent(node)
+    while entry.never and parent is not None:
+        if isinstance(parent, cst.If) and child is parent.body:
+            test = parent.test
+            asks = isinstance(test, cst.Call) and model.name(test.func) == "builtins.hasattr"
+            if asks and isinstance(test, cst.Call) and len(test.args) == 2:
+                of, what = (argument.value for argument in test.args)
+                return model.name(of) == module and model.literal(what) == name
+        child, parent = parent, model.parent(parent)
+    return False
 
 
 def uses(model: FileModel) -> Iterator[tuple[cst.BaseExpression, str, Entry]]:

@@ -32,12 +32,20 @@ _OF_DATA = frozenset({"torch.from_numpy", "torch.as_tensor", "torch.tensor"})
 
 
 def moved_by_hand(model: FileModel, loop: Loop) -> CallSite | None:
-    """The first call in a loop that moves what was fetched on the host to the device.
+    """The first call in a loop that moves what was fetched on the host to the device."""
+    return next(moves_by_hand(model, loop), None)
+
+
+def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
+    """The calls in a loop that move what was fetched on the host to the device.
+
+    One for each way through the loop: the first, and the first of each other branch.
 
     Args:
         model: The file.
         loop: A loop that does not go over a loader whose making is known.
     """
+    told: list[CallSite] = []
     batches = Batches(model, loop, fed=_is_fed(model, loop))
     for call in _moves_anything(model):
         moved, source = model.value(call.node), _source(call)
@@ -47,9 +55,24 @@ def moved_by_hand(model: FileModel, loop: Loop) -> CallSite | None:
             continue
         if model.throttled(call.node) or model.in_step_closure(call.node):
             continue
-        if _is_loaded(model, source) or batches.holds(source):
-            return _in_loop(model, loop, call)
-    return None
+        apart = all(_in_other_branch(model, call.node, one.node) for one in told)
+        if apart and (_is_loaded(model, source) or batches.holds(source)):
+            told.append(call)
+            yield _in_loop(model, loop, call)
+
+
+def _in_other_branch(model: FileModel, node: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Whether two nodes stand in the two branches of one condition."""
+    around, child = set(model.tree.ancestors(other)), node
+    for parent in model.tree.ancestors(node):
+        if parent in around:
+            return (
+                isinstance(parent, cst.If)
+                and child is not parent.test
+                and (parent.test not in around)
+            )
+        child = parent
+    return False
 
 
 def _moves_anything(model: FileModel) -> Iterator[CallSite]:
@@ -99,6 +122,42 @@ def _has_device_loader(model: FileModel) -> bool:
     known = model.library
     loaders = known.returning(Returns.DEVICE_LOADER) | known.returning(Returns.PARALLEL_LOADER)
     return any(model.calls(*loaders)) or any(model.methods("per_device_loader"))
+
+
+def is_handed_in(model: FileModel, loop: Loop) -> bool:
+    """Whether a caller that nobody has read gives what the loop goes over."""
+    if not isinstance(loop.node, cst.For):
+        return False
+    sources = [part for part in walk(loop.node.iter) if _is_name(part)]
+    names = {model.tree.text(part).strip() for part in sources}
+    for node in model.nodes(cst.Assign):
+        if any(model.tree.text(target.target).strip() in names for target in node.targets):
+            sources += [part for part in walk(node.value) if _is_name(part)]
+    return any(
+        binding.kind == "param" and _is_uncalled(model, part)
+        for part in sources
+        if isinstance(part, cst.Name)
+        for binding in model.bindings(part.value, part)
+    )
+
+
+def _is_name(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Name | cst.Attribute)
+
+
+def _is_uncalled(model: FileModel, node: cst.CSTNode) -> bool:
+    function = model.function_of(node)
+    return function is not None and not model.callers(function)
+
+
+def filled_here(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a factory has filled a tensor of the host (``torch.randn``): no data is in it."""
+    value = model.value(node)
+    made = value.origin if value.kind is Kind.CPU_TENSOR else None
+    if not isinstance(made, cst.Call) or not model.is_here(made):
+        return False
+    name = model.name(made.func) or ""
+    return model.library.returns(name) is Returns.NEW_TENSOR and name not in _OF_DATA
 
 
 def _is_loaded(model: FileModel, node: cst.BaseExpression | None) -> bool:

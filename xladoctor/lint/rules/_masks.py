@@ -20,6 +20,13 @@ _MASKS = frozenset(
     }
 )
 _DEEPEST = 3
+#: Methods that leave a mask a mask.
+_SAME = frozenset(
+    {"view", "reshape", "flatten", "squeeze", "unsqueeze", "expand", "expand_as", "contiguous",
+     "clone", "detach", "t", "transpose", "permute", "repeat"}
+)  # fmt: skip
+#: Functions that fill a new tensor, of the type that they are given.
+_FILLED = frozenset({"zeros", "ones", "full", "empty", "tensor", "zeros_like", "ones_like"})
 
 
 def mask_of(model: FileModel, node: cst.Subscript) -> cst.BaseExpression | None:
@@ -48,13 +55,37 @@ def _is_mask(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> bool
     ):
         return _is_mask(model, node.left, depth + 1) or _is_mask(model, node.right, depth + 1)
     if isinstance(node, cst.Call):
-        return _call_makes_mask(model, node)
+        return _call_makes_mask(model, node) or _stays_mask(model, node, depth)
     if isinstance(node, cst.Name) and _is_mask_given(model, node):
         return True
     if isinstance(node, cst.Name):
-        values = assigned(model, node)
+        values = _assigned(model, node)
         return bool(values) and all(_is_mask(model, value, depth + 1) for value in values)
+    if isinstance(node, cst.IfExp):
+        return _is_mask(model, node.body, depth + 1) and _is_mask(model, node.orelse, depth + 1)
     return False
+
+
+def _assigned(model: FileModel, node: cst.Name) -> list[cst.BaseExpression]:
+    """What is assigned to a name; ``mask &= other`` leaves it a mask, if it was one."""
+    joined = {
+        binding.node
+        for binding in model.bindings(node.value, node)
+        if isinstance(model.parent(binding.node), cst.AugAssign) and _joins(model, binding.node)
+    }
+    if not joined:
+        return assigned(model, node)
+    bindings = [one for one in model.bindings(node.value, node) if one.node not in joined]
+    plain = all(one.kind == "assign" for one in bindings)
+    return [one.node for one in bindings if isinstance(one.node, cst.BaseExpression)] * plain
+
+
+def _joins(model: FileModel, target: cst.CSTNode) -> bool:
+    """Whether an assignment is one of ``&=``, ``|=`` and ``^=``."""
+    parent = model.parent(target)
+    return isinstance(parent, cst.AugAssign) and isinstance(
+        parent.operator, cst.BitAndAssign | cst.BitOrAssign | cst.BitXorAssign
+    )
 
 
 def _is_mask_given(model: FileModel, name: cst.Name) -> bool:
@@ -64,10 +95,27 @@ def _is_mask_given(model: FileModel, name: cst.Name) -> bool:
     return given and "mask" in words(name.value) and model.value(name).is_device_tensor
 
 
+def _stays_mask(model: FileModel, node: cst.Call, depth: int) -> bool:
+    """``mask.view(-1)``, ``mask.to(device)``: a mask still."""
+    call = model.call(node)
+    if call.name is not None or call.receiver is None:
+        return False
+    moved = call.method == "to" and model.value(node).is_device_tensor
+    types = [model.name(value) for value in (*call.positional, *call.keywords.values())]
+    typed = any((name or "").startswith("torch.") for name in types)
+    return (call.method in _SAME or (moved and not typed)) and _is_mask(
+        model, call.receiver, depth + 1
+    )
+
+
 def _call_makes_mask(model: FileModel, node: cst.Call) -> bool:
     call = model.call(node)
     if call.name in {"torch.all", "torch.any"}:
         return call.argument(1, "dim") is not None  # one answer for each row
+    dtype = call.keywords.get("dtype")
+    if dtype is not None and model.name(dtype) in {"torch.bool", "builtins.bool"}:
+        made = (call.name or "").removeprefix("torch.") in _FILLED
+        return made and model.value(node).is_device_tensor
     if call.name is not None:
         return call.name.startswith("torch.") and call.name.removeprefix("torch.") in _MASKS
     if call.receiver is None or not model.value(call.receiver).is_device_tensor:

@@ -10,6 +10,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._api import (
     import_fix,
     imported,
+    never_reached,
     replacement_fix,
     tolerated,
     uses,
@@ -38,7 +39,8 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
             alias, _message(dotted, entry), suggestion=_advice(dotted, entry), fix=fix
         )
     for node, dotted, entry in uses(model):
-        if not entry.removed(model.target) or tolerated(model, node):
+        dead = never_reached(model, node, entry)
+        if not entry.removed(model.target) or (tolerated(model, node) and not dead):
             continue
         if any(dotted.startswith(name + ".") for name in reported):
             continue
@@ -46,9 +48,12 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
             continue  # by the name that the import brings; ``xm.get_ordinal`` is another way
         known = entry.replaced(model.target) or entry.always is not None
         fix = replacement_fix(model, node, entry) if known else None
-        yield model.problem(
-            node, _message(dotted, entry), suggestion=_advice(dotted, entry), fix=fix
-        )
+        message = _message(dotted, entry)
+        if dead:
+            message = (
+                f"{entry.old} does not exist, and never did: hasattr is false, this never runs"
+            )
+        yield model.problem(node, message, suggestion=_advice(dotted, entry), fix=fix)
 
 
 def _message(dotted: str, entry: Entry) -> str:

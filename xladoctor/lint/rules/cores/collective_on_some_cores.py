@@ -11,6 +11,7 @@ from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rewrites.moves import out_of_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._pending import now_and_then
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def _nothing_pending(
             continue
         if any(other.node is guard.node for other in model.guards(end)):
             continue  # the other cores do not come there either
+        if now_and_then(model, end, node):
+            continue
         return not _started_between(model, function, end, node)
     if function is None or depth == 0 or around is not None:
         return False
@@ -178,6 +181,8 @@ def _all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard
             same = [other for other in model.callers(call.function) if other.function is home]
         if _held_back_and_released(model, same):
             return True
+    if _in_both_branches(model, event, guard):
+        return True
     if guard.master is None:
         return False
     sides = [
@@ -188,6 +193,26 @@ def _all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard
     arms = {guard.node for other in same for guard in model.guards(other.node)}
     paired = sides.count(True) == sides.count(False) > 0
     return paired and (empty or guard.node in arms)
+
+
+def _in_both_branches(model: FileModel, event: Event, guard: Guard) -> bool:
+    """Whether the other branch comes to it too, and in loops or callbacks that nobody can count.
+
+    A search on the master that sends each trial to the others, who wait for them in a loop.
+    """
+    if not isinstance(guard.node, cst.If) or guard.node.orelse is None:
+        return False
+    branches = [set(walk(guard.node.body)), set(walk(guard.node.orelse))]
+    alike = [other.node for other in model.effects.of(event.effect) if other.name is event.name]
+    found = [[node for node in alike if node in branch] for branch in branches]
+    home = model.function_of(guard.node)
+    repeated = any(
+        model.function_of(node) is not home
+        or ((loop := model.loop(node)) is not None and loop.node in branch)
+        for branch, nodes in zip(branches, found, strict=True)
+        for node in nodes
+    )
+    return all(found) and repeated
 
 
 def _held_back_and_released(model: FileModel, same: list[CallSite]) -> bool:

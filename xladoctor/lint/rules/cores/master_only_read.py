@@ -1,4 +1,4 @@
-"""XLA425: only the master core reads a tensor of the step, so its graph is another one."""
+"""XLA425: only the master core runs what is pending of the step, so its graph is another one."""
 
 from __future__ import annotations
 
@@ -6,35 +6,44 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Effect
+from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
+from xladoctor.lint.rules._pending import pending_at
 from xladoctor.lint.rules._protocol import reduces_gradients
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
 
 #: Reads that materialize the tensor itself. Those that read a temporary copy (``.item()``,
 #: ``float(t)``, ``f"{t}"``) left the step's graph as it was when measured.
 _METHODS = ("cpu", "tolist", "numpy")
 _PRINTS = ("builtins.print", "torch_xla.core.xla_model.master_print")
 _MASTER_PRINT = _PRINTS[1]
+#: What is asked of a model without running it.
+_ASKED = frozenset({"state_dict", "eval", "train", "parameters", "named_parameters", "config"})
 
 
 @rule("XLA425")
 def master_only_read(model: FileModel) -> Iterator[Problem]:
-    """Find reads in the step loop behind ``if xm.is_master_ordinal()``."""
+    """Find reads and runs of the pending step behind ``if xm.is_master_ordinal()``."""
     if not model.is_xla or model.spmd or not reduces_gradients(model):
         return
+    told = set()
+    for problem, inside in _branches(model):
+        told |= inside
+        yield problem
     for call, tensor in _reads(model):
         entry = model.on_every_core(call.node)
         guard = model.master_only(call.node)
         loop = model.step_loop(call.node)
         if entry is None or loop is None or model.in_step_closure(call.node):
             continue
-        if guard is None and call.name != _MASTER_PRINT:
+        if (guard is None and call.name != _MASTER_PRINT) or call.node in told:
             continue
         if model.effects.ran_before(call.node, tensor, loop):
             continue
@@ -65,3 +74,84 @@ def _reads(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
         for argument in call.positional:
             if isinstance(argument, cst.Name) and model.value(argument).is_device_tensor:
                 yield call, argument
+
+
+def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:
+    """Branches of the master in step loops that run a graph with a pending collective in it."""
+    for node in model.nodes(cst.If):
+        inside = [call for call in model.calls() if node.body in model.tree.ancestors(call.node)]
+        guard = next((x for c in inside for x in model.guards(c.node) if x.node is node), None)
+        if guard is None or guard.master is not True or model.master_only(node) is not None:
+            continue
+        entry, pending = model.on_every_core(node), pending_at(model, node)
+        loop = model.step_loop(node)
+        if entry is None or pending is None or loop is None:
+            continue
+        runs = _runs_graph(model, guard, inside)
+        if runs is None:
+            continue
+        yield (
+            model.problem(
+                guard.test,
+                "what only the master core does here runs its graph while the reduction of the "
+                "gradients is pending: the other cores run that reduction in another graph, and "
+                "it never meets",
+                suggestion="call torch_xla.sync() before the condition, on all cores: then "
+                "nothing is pending",
+                related=[
+                    model.place(runs, "runs the graph, on the master core only"),
+                    model.place(pending, "still pending"),
+                    loop_place(model, loop),
+                    *entry_places(model, entry),
+                ],
+            ),
+            {call.node for call in inside},
+        )
+
+
+def _runs_graph(model: FileModel, guard: Guard, inside: Sequence[CallSite]) -> cst.CSTNode | None:
+    """What runs a graph within the master's branch that the pending collective is part of."""
+    for call in inside:
+        for inner in model.reached(call.node):
+            name = model.effects.name(inner)
+            meets = name is not None and name.effects & {Effect.COLLECTIVE, Effect.SAVE}
+            if model.effects.ends_graph(inner) and not meets:
+                return call.node
+    if not any(_uses_trained(model, guard, part) for part in walk(guard.node)):
+        return None
+    reads = {event.node for event in model.effects.of(Effect.READ)}
+    for call in inside:
+        if any(inner.node in reads for inner in model.reached(call.node)):
+            return call.node
+    return None
+
+
+def _uses_trained(model: FileModel, guard: Guard, node: cst.CSTNode) -> bool:
+    """Whether a node is a model whose weights wait for the reduction, and it is run."""
+    if not isinstance(node, cst.Name) or node.value not in _trained(model, guard.node):
+        return False
+    parent = model.parent(node)
+    if isinstance(parent, cst.Attribute):
+        return parent.value is node and parent.attr.value not in _ASKED
+    return isinstance(parent, cst.Call) or (isinstance(parent, cst.Arg) and parent.keyword is None)
+
+
+def _trained(model: FileModel, node: cst.CSTNode) -> set[str]:
+    """Names of the models that an optimizer has, and of those that follow them (EMA)."""
+
+    def models(part: cst.CSTNode) -> set[str]:
+        return {
+            name.value
+            for name in walk(part)
+            if isinstance(name, cst.Name) and model.value(name).kind is Kind.MODEL
+        }
+
+    made = (c.node for c in model.calls() if model.value(c.node).kind is Kind.OPTIMIZER)
+    found = {name for call in made for argument in call.args for name in models(argument)}
+    loop = model.step_loop(node)
+    for call in model.calls() if loop is not None else ():
+        if model.step_loop(call.node) is loop and call.function is model.function_of(node):
+            given = {name for argument in call.node.args for name in models(argument)}
+            if given & found and len(given) == 2:
+                found |= given
+    return found

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 _XM = "torch_xla.core.xla_model"
+_DEEPEST = 3
+#: What reads the clock of the machine, and of this process alone.
+_CLOCKS = frozenset(
+    {"time.time", "time.perf_counter", "time.monotonic", "time.time_ns", "time.process_time",
+     "timeit.default_timer", "datetime.datetime.now", "datetime.datetime.utcnow"}
+)  # fmt: skip
 #: Questions whose answer is one truth value, if what is asked is a scalar.
 _FLAGS = frozenset({"isnan", "isinf", "isfinite", "any", "all"})
 
@@ -65,7 +71,8 @@ def _leaves(
     inside = {guard.node for guard in model.guards(loop.node)}
     for guard in model.guards(node):
         value = model.value(guard.test)
-        if guard.node in inside or not (value.local or guard.master is not None):
+        clock = _asks_clock(model, guard.test)
+        if guard.node in inside or not (value.local or guard.master is not None or clock):
             continue
         what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"
         meeting = (meetings[-1].name or "").rpartition(".")[2]
@@ -76,13 +83,45 @@ def _leaves(
             suggestion="decide on a value that is equal on all cores: "
             "xm.all_reduce(xm.REDUCE_MAX, flag)",
             related=[
-                model.place(guard.test, "may be true on one core and false on another"),
+                model.place(
+                    guard.test,
+                    "by the clock of each core: true on one and false on another"
+                    if clock
+                    else "may be true on one core and false on another",
+                ),
                 model.place(meetings[-1].node, "where all cores have to meet"),
                 loop_place(model, loop),
             ],
             fix=_fix(model, guard.test),
         )
         return
+
+
+def _asks_clock(model: FileModel, node: cst.BaseExpression, depth: int = _DEEPEST) -> bool:
+    """Whether a condition compares a time that each core reads from its own clock."""
+    for part in walk(node):
+        if isinstance(part, cst.Call) and (model.name(part.func) or "") in _CLOCKS:
+            return True
+        if isinstance(part, cst.Name) and depth:
+            made = [
+                one.node
+                for one in model.bindings(part.value, part)
+                if one.kind == "assign" and isinstance(one.node, cst.BaseExpression)
+            ]
+            if any(
+                _is_time(model, value) and _asks_clock(model, value, depth - 1) for value in made
+            ):
+                return True
+    return False
+
+
+def _is_time(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Arithmetic of times: what a helper makes of one may have been agreed on by all cores."""
+    calls = (part for part in walk(node) if isinstance(part, cst.Call))
+    return all(
+        (name := model.name(call.func) or "") in _CLOCKS or name.startswith("builtins.")
+        for call in calls
+    )
 
 
 def _fix(model: FileModel, test: cst.BaseExpression) -> Fix | None:

@@ -1,4 +1,4 @@
-"""XLA608: a loop leaves ``per_device_loader`` early, epoch after epoch."""
+"""XLA608: iterators of device loaders that are left with batches in them, again and again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind, walk
+from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
@@ -20,9 +20,13 @@ _LOADER = "torch_xla.distributed.parallel_loader.ParallelLoader"
 
 @rule("XLA608")
 def abandoned_device_loader(model: FileModel) -> Iterator[Problem]:
-    """Find ``break`` in loops over a ``per_device_loader`` of each epoch."""
+    """Find ``break`` in loops over a ``per_device_loader`` of each epoch.
+
+    And ``next(iter(batches))`` of a device loader in a step loop.
+    """
     if not model.is_xla:
         return
+    yield from _begun_again(model)
     for loop in model.loops:
         maker = loop.iterates.origin
         if not isinstance(loop.node, cst.For) or not isinstance(maker, cst.Call):
@@ -43,6 +47,28 @@ def abandoned_device_loader(model: FileModel) -> Iterator[Problem]:
                 model.place(maker, "made anew for every epoch"),
                 model.place(loop.node, "the loop"),
             ],
+        )
+
+
+def _begun_again(model: FileModel) -> Iterator[Problem]:
+    """``next(iter(batches))`` on every step: an iterator for one batch each."""
+    for call in model.calls("builtins.next"):
+        made = call.argument(0, "")
+        loop = model.step_loop(call.node)
+        if loop is None or model.throttled(call.node) or not isinstance(made, cst.Call):
+            continue
+        given = model.call(made)
+        batches = given.argument(0, "")
+        if given.name != "builtins.iter" or batches is None:
+            continue
+        if model.value(batches).kind is not Kind.DEVICE_LOADER:
+            continue
+        yield model.problem(
+            call.node,
+            "every step begins the device loader anew: threads start, upload batches that nobody "
+            "takes, and without shuffling each step sees the first batch again",
+            suggestion="make the iterator once, before the loop, or go over the loader",
+            related=[model.place(loop.node, "the step loop")],
         )
 
 

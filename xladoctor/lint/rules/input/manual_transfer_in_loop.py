@@ -9,7 +9,8 @@ import libcst as cst
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._batches import moved_by_hand
+from xladoctor.lint.rules._batches import filled_here, is_handed_in, moved_by_hand, moves_by_hand
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 
 @rule("XLA603")
 def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
-    """Find loops whose body moves what was loaded on the host; one problem a loop."""
-    if not model.is_xla or model.frameworks:
+    """Find loops whose body moves what was loaded on the host; one problem a way through it."""
+    if not model.is_xla or (model.frameworks and not _by_fabric_alone(model)):
         return
     for loop in model.loops:
         if loop.kind not in {LoopKind.STEP, LoopKind.EVAL} or loop.implicit:
             continue
         if loop.iterates.kind in {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER}:
+            continue
+        if _by_device_loader(model, loop):
             continue
         if isinstance(loop.node, cst.For) and loop.iterates.kind is Kind.LOADER:
             yield from _over_loader(model, loop, loop.node)
@@ -34,9 +37,20 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
             yield from _over_anything(model, loop)
 
 
+def _by_fabric_alone(model: FileModel) -> bool:
+    """Whether a program of Fabric's moves its batches itself: none of its loaders is set up."""
+    return (
+        model.frameworks == {"lightning"}
+        and any((call.name or "").endswith(".Fabric") for call in model.calls())
+        and not any(model.methods("setup_dataloaders", "fit"))
+    )
+
+
 def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Problem]:
     """A loop over a plain loader: the device loader takes its place."""
     move = next((call for call in model.methods("to") if _moves(model, loop, call)), None)
+    if move is None:
+        move = moved_by_hand(model, loop)
     if move is None:
         return
     sharded = ", input_sharding=xs.ShardingSpec(mesh, axes)" if model.spmd else ""
@@ -52,8 +66,7 @@ def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Proble
 
 def _over_anything(model: FileModel, loop: Loop) -> Iterator[Problem]:
     """A loop that fetches its batches itself, or from a loader that another file makes."""
-    move = moved_by_hand(model, loop)
-    if move is not None:
+    for move in moves_by_hand(model, loop):
         yield _problem(
             model,
             loop,
@@ -81,11 +94,26 @@ def _problem(
     )
 
 
+def _by_device_loader(model: FileModel, loop: Loop) -> bool:
+    """A loader that a caller nobody has read gives, whose steps nothing else can end.
+
+    A loop that reduces and steps needs something that ends its graph: it is a device loader.
+    """
+    if loop.kind is not LoopKind.STEP or not is_handed_in(model, loop):
+        return False
+    calls = model.reached(loop.node)
+    return any(call.name == OPTIMIZER_STEP for call in calls) and not any(
+        model.effects.ends_graph(call) for call in calls
+    )
+
+
 def _moves(model: FileModel, loop: Loop, call: CallSite) -> bool:
     """``images.to(device)`` of a part of the loop's batch, directly in the loop."""
     if call.receiver is None or _loop_around(model, call.node) is not loop.node:
         return False
     moved = model.value(call.node)
+    if filled_here(model, call.receiver):
+        return False
     return (
         moved.is_device_tensor
         and moved.origin is call.node

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.library import Effect, Returns
+from xladoctor.lint.model import Kind
+from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
@@ -22,6 +24,8 @@ _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_
 #: the original.
 _UNPATCHED = "torch.nn.utils.clip_grad.clip_grad_norm_"
 
+#: Words in the names of modules that stand between a program and torch_xla.
+_XLA_WORDS = frozenset({"xla", "tpu", "neuron"})
 #: Ends of names that count the cores, or give each its part of the data.
 _SEVERAL = (".DistributedSampler", ".world_size", ".xrt_world_size", ".global_runtime_device_count")
 
@@ -44,7 +48,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             clip.node,
-            _message(model, clip),
+            _message(model, clip, step),
             suggestion="xm.reduce_gradients(optimizer), then clip, then the plain optimizer.step()",
             related=[model.place(step.node, "its all-reduce is lost")],
             fix=_fix(model, clip, step),
@@ -92,7 +96,7 @@ def _just_before(model: FileModel, reduce: CallSite, clip: CallSite) -> bool:
     )
 
 
-def _message(model: FileModel, clip: CallSite) -> str:
+def _message(model: FileModel, clip: CallSite, step: CallSite) -> str:
     if clip.name == _UNPATCHED or (
         isinstance(clip.node.func, cst.Name) and not _imported_after_torch_xla(model)
     ):
@@ -100,8 +104,9 @@ def _message(model: FileModel, clip: CallSite) -> str:
             "clipped before the all-reduce: each core scales by the norm of its own gradients, and "
             "the mean that is applied was clipped by none of them"
         )
+    written = "xm.optimizer_step" if step.name == OPTIMIZER_STEP else "the optimizer step"
     return (
-        "after clip_grad_norm_, which torch_xla replaces, xm.optimizer_step's all-reduce is lost "
+        f"after clip_grad_norm_, which torch_xla replaces, {written}'s all-reduce is lost "
         "(measured on 2.9): each core applies its own gradients, and the models drift apart"
     )
 
@@ -119,13 +124,41 @@ def _imported_after_torch_xla(model: FileModel) -> bool:
 
 
 def _step_after(model: FileModel, clip: CallSite) -> CallSite | None:
-    """The first reducing step after the clip in the same function."""
+    """The first reducing step after the clip in the same function, there or in what it calls."""
     following = (
         call
-        for call in model.calls(OPTIMIZER_STEP)
-        if call.function is clip.function and model.row(call.node) >= model.row(clip.node)
+        for call in model.calls()
+        if call.function is clip.function
+        and model.row(call.node) >= model.row(clip.node)
+        and (call.name == OPTIMIZER_STEP or _runs_step(model, call) or _is_named_step(model, call))
     )
     return next(following, None)
+
+
+def _runs_step(model: FileModel, call: CallSite) -> bool:
+    """Whether a call runs a function of the program that reduces and steps, and clips nothing."""
+    if call.target is None:
+        return False
+    inner = model.reached(call.node)
+    return any(one.name == OPTIMIZER_STEP for one in inner) and not any(
+        one.name in {*_CLIPS, REDUCE} for one in inner
+    )
+
+
+def _is_named_step(model: FileModel, call: CallSite) -> bool:
+    """``xla_compat.optimizer_step(optimizer)``: a module for XLA that nobody has read.
+
+    Its function has the name of torch_xla's own, and is given an optimizer.
+    """
+    module, _, name = (call.name or "").rpartition(".")
+    given = call.argument(0, "optimizer")
+    return (
+        call.target is None
+        and name == "optimizer_step"
+        and bool(words(module) & _XLA_WORDS)
+        and given is not None
+        and model.value(given).kind is Kind.OPTIMIZER
+    )
 
 
 def _several_cores(model: FileModel, step: CallSite) -> bool:
@@ -157,6 +190,7 @@ def _fix(model: FileModel, clip: CallSite, step: CallSite) -> Fix | None:
     optimizer = step.argument(0, "optimizer")
     if (
         reduce is None
+        or step.name != OPTIMIZER_STEP
         or not isinstance(optimizer, cst.Name | cst.Attribute)
         or len(step.node.args) != 1
         or model.guards(clip.node) != model.guards(step.node)

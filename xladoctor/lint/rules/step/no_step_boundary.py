@@ -12,12 +12,13 @@ from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._batches import moved_by_hand
+from xladoctor.lint.rules._batches import is_handed_in, moved_by_hand
 from xladoctor.lint.rules._protocol import (
     OPTIMIZER_STEP,
     compiles,
     steps_optimizer,
 )
+from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,8 +35,14 @@ _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 
 @rule("XLA301")
 def no_step_boundary(model: FileModel) -> Iterator[Problem]:
-    """Find step and evaluation loops over plain loaders in which nothing syncs."""
-    if not model.is_xla or model.frameworks or compiles(model):
+    """Find step and evaluation loops over plain loaders in which nothing syncs.
+
+    And loops over the time steps of a diffusion, which call a model in each turn.
+    """
+    if not model.is_xla:
+        return
+    yield from _denoising(model)
+    if model.frameworks or compiles(model):
         return
     for loop in model.loops:
         by_hand = loop.iterates.kind is Kind.UNKNOWN and loop.kind is LoopKind.STEP
@@ -48,7 +55,7 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
             # What moves its batches itself does not get them from a device loader.
             if (
                 moved_by_hand(model, loop)
-                and not _is_handed_in(model, loop)
+                and not is_handed_in(model, loop)
                 and not _may_end_elsewhere(model, loop, calls)
             ):
                 yield from _training(model, loop, calls)
@@ -61,6 +68,57 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
             yield from _training(model, loop, calls)
         elif loop.kind is LoopKind.EVAL and loop.iterates.kind is Kind.LOADER:
             yield from _evaluation(model, loop, calls)
+
+
+def _denoising(model: FileModel) -> Iterator[Problem]:
+    """``for t in scheduler.timesteps``: hundreds of calls of a model become one graph."""
+    for loop in model.loops:
+        if loop.implicit or not isinstance(loop.node, cst.For) or not _over_timesteps(loop.node):
+            continue
+        calls = model.reached(loop.node)
+        ran = next((call for call in calls if _runs_on_device(model, call)), None)
+        if ran is None or not_here(model, loop.node):
+            continue
+        if any(model.effects.ends_graph(call) or call.method in _READS for call in calls):
+            continue
+        if any(
+            call.target is None
+            and _ENDS.search(_last(model, call))
+            and not _is_torchs(call)
+            and not _of_scheduler(call)
+            for call in calls
+        ):
+            continue
+        yield model.problem(
+            loop.node,
+            "nothing in this loop ends the graph: all its calls of the model become one graph, "
+            "which takes as many times as long to trace and compile",
+            suggestion="call torch_xla.sync() at the end of the body",
+            related=[model.place(ran.node, "the model, once more in each turn")],
+        )
+
+
+def _over_timesteps(node: cst.For) -> bool:
+    """``scheduler.timesteps``, within ``enumerate`` and the like, and a name of that kind."""
+    return any(
+        isinstance(part, cst.Name) and part.value in {"timesteps", "time_steps"}
+        for part in walk(node.iter)
+    )
+
+
+def _runs_on_device(model: FileModel, call: CallSite) -> bool:
+    """Whether a call runs a model that is on the device, whatever its weights are."""
+    value = model.value(call.node.func)
+    return value.kind is Kind.MODEL and (value.on_device or model.value(call.node).is_device_tensor)
+
+
+def _of_scheduler(call: CallSite) -> bool:
+    """``scheduler.step(noise, t, sample)`` gives the next sample, and ends nothing."""
+    return call.method in {"step", "step_with_logprob"}
+
+
+def _last(model: FileModel, call: CallSite) -> str:
+    return (call.name or "").rpartition(".")[2] or call.method or model.tree.text(call.node.func)
 
 
 def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
@@ -173,42 +231,13 @@ def _ends(model: FileModel, loop: Loop) -> bool:
 def _may_end_elsewhere(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> bool:
     """Whether something that nobody has read is given the optimizer, or ends steps by its name."""
     for call in calls:
-        last = (
-            (call.name or "").rpartition(".")[2] or call.method or model.tree.text(call.node.func)
-        )
-        if call.target is None and _ENDS.search(last) and not _is_torchs(call):
+        if call.target is None and _ENDS.search(_last(model, call)) and not _is_torchs(call):
             return True
         given = [argument.value for argument in call.node.args]
         read = call.target is not None or (call.name or "").startswith(("torch.", "torch_xla."))
         if not read and any(model.value(node).kind is Kind.OPTIMIZER for node in given):
             return True
     return _ended_outside(model, loop)
-
-
-def _is_handed_in(model: FileModel, loop: Loop) -> bool:
-    """Whether a caller that nobody has read gives what the loop goes over."""
-    if not isinstance(loop.node, cst.For):
-        return False
-    sources = [part for part in walk(loop.node.iter) if _is_name(part)]
-    names = {model.tree.text(part).strip() for part in sources}
-    for node in model.nodes(cst.Assign):
-        if any(model.tree.text(target.target).strip() in names for target in node.targets):
-            sources += [part for part in walk(node.value) if _is_name(part)]
-    return any(
-        binding.kind == "param" and _is_uncalled(model, part)
-        for part in sources
-        if isinstance(part, cst.Name)
-        for binding in model.bindings(part.value, part)
-    )
-
-
-def _is_name(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Name | cst.Attribute)
-
-
-def _is_uncalled(model: FileModel, node: cst.CSTNode) -> bool:
-    function = model.function_of(node)
-    return function is not None and not model.callers(function)
 
 
 def _is_torchs(call: CallSite) -> bool:
