@@ -86,6 +86,10 @@ def test_a_loop_without_step_end_is_one_problem_with_the_line_in_it_that_ended_a
     assert [place.row for place in joined.locations] == [5]
     assert [place.row for place in joined.related] == [8, 9]
     assert len(merge([loop], [measured("XLA301", 12)])) == 2
+    step = dataclasses.replace(static("XLA301", 9), related=at(5))
+    (joined,) = merge([step], [measured("XLA301", 8)])
+    assert [place.row for place in joined.locations] == [9]
+    assert len(merge([step], [measured("XLA301", 12)])) == 2
 
 
 def test_other_line_or_other_family_stays_apart() -> None:

@@ -17,7 +17,8 @@ _TARGET = re.compile(r"`make ([\w-]+)`")
 
 def rows() -> list[tuple[str, str]]:
     """What is promised, and what holds it."""
-    lines = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines()]
+    tables = PAGE.read_text().partition("## The same program")[0]
+    lines = [line.strip("| ").split(" | ") for line in tables.splitlines()]
     return [(line[0], line[1]) for line in lines if len(line) == 2 and line[1] != "test"]
 
 

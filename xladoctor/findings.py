@@ -283,29 +283,34 @@ def _once_a_line(findings: list[Finding]) -> list[Finding]:
 
 
 def _apart(static: Finding, measured: Finding) -> bool:
-    return not any(_within(static, place, _last_row(static)) for place in measured.locations)
+    first = static.locations[0]
+    return not any(_within(first, place, _last_row(static)) for place in measured.locations)
 
 
 def _same_problem(static: Finding, measured: Finding, same: Mapping[str, Collection[str]]) -> bool:
     if not static.locations:
         return False
+    first, last_row = static.locations[0], _last_row(static)
     if static.code != measured.code:
         # The run's line may be part of a statement that the linter knows as a whole.
         kin = measured.code in same.get(static.code, ())
-        return kin and any(_within(static, at, _last_row(static)) for at in measured.locations)
-    last_row = _last_row(static)
+        return kin and any(_within(first, at, last_row) for at in measured.locations)
     if static.code == "XLA301":
-        # The linter names the loop; the run knows a line in it that steps or ends the graph.
-        first = static.locations[0]
-        ends = [place.row for place in static.related if place.filename == first.filename]
-        last_row = max([last_row, *ends])
+        # The linter names the loop and its step; the run knows a line that steps or ends the graph.
+        rows = [
+            place.row
+            for place in static.related
+            if (place.filename, place.cell) == (first.filename, first.cell)
+        ]
+        first = dataclasses.replace(first, row=min([first.row, *rows]))
+        last_row = max([last_row, *rows])
     places = (*measured.locations, *measured.related)
     if static.code == "XLA420":
         # The linter names the way out of the loop, the run where the others waited.
         named = {(place.filename, place.cell, place.row) for place in static.related}
         if any((place.filename, place.cell, place.row) in named for place in places):
             return True
-    return any(_within(static, place, last_row) for place in places)
+    return any(_within(first, place, last_row) for place in places)
 
 
 def _last_row(finding: Finding) -> int:
@@ -313,8 +318,7 @@ def _last_row(finding: Finding) -> int:
     return first.end_row or first.row
 
 
-def _within(static: Finding, place: Location, last_row: int) -> bool:
-    first = static.locations[0]
+def _within(first: Location, place: Location, last_row: int) -> bool:
     return (
         place.filename == first.filename
         and place.cell == first.cell

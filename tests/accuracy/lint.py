@@ -87,6 +87,8 @@ CODES = {
     "deprecated-api": ("XLA801", "XLA802"),
     "legacy-api": ("XLA801", "XLA802", "XLA804"),
     "function-as-condition": ("XLA439",),
+    "single-core": ("XLA449",),
+    "never-spawned": ("XLA449",),
     "gc-in-step": ("XLA111",),
     "shared-model": ("XLA424",),
     "unused-reduction": ("XLA308",),

@@ -1,6 +1,7 @@
 """Plant the linter's faults in healthy programs, spell them in many ways, and count what is found.
 
     python -m tests.accuracy.mutants [--count 2000] [--minutes N] [--seed 1] [--write] [--verbose]
+    python -m tests.accuracy.mutants --into FILE [--part 1/4] ...  # in pieces
 
 A mutant is a healthy program (``healthy/``, the treated samples, the ``good`` examples of the rule
 pages) with one fault (``mutation/faults.py``) at one place, in one spelling
@@ -18,14 +19,15 @@ import argparse
 import ast
 import collections
 import dataclasses
+import json
 import random
 import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tests.accuracy.mutation.faults import FAULTS
+from tests.accuracy.mutation.faults import FAULTS, NOT_PLANTED
 from tests.accuracy.mutation.planting import Program
 from tests.accuracy.mutation.spellings import CHANGES, MAIN, SPELLINGS
 from xladoctor.lint import engine
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "accuracy.md"
+#: What a `good` example must hold to be a program: it starts cores, or shares one view of them.
+_STARTS = ("launch(", "xmp.spawn(", "use_spmd()")
 BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
 
 
@@ -67,7 +71,7 @@ def programs() -> dict[str, str]:
     for page in sorted((ROOT / "rules").glob("XLA*.md")):
         blocks = re.findall(r"^```py good\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
         for number, text in enumerate(blocks):
-            if ".backward()" in text and "launch(" in text:
+            if ".backward()" in text and any(word in text for word in _STARTS):
                 texts[f"{page.name.partition('-')[0]} good {number}"] = text
     return {name: text for name, text in texts.items() if not found({MAIN: text})}
 
@@ -160,61 +164,117 @@ def unchanged(text: str, seed: int) -> Iterator[tuple[str, collections.Counter[s
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--count", type=int, default=2000, help="how many mutants; 0: all")
     parser.add_argument("--changes", type=int, default=300, help="mutants that are changed, too")
     parser.add_argument(
         "--minutes", type=float, default=1e9, help="stop with what there is by then"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="only faults whose names hold this")
+    parser.add_argument("--into", type=Path, help="results: what this file has is not run again")
+    parser.add_argument("--part", default="1/1", help="K/N: every Nth mutant, from the Kth")
     parser.add_argument("--verbose", action="store_true", help="show every miss and alarm")
     parser.add_argument("--write", action="store_true", help="put the table into docs/accuracy.md")
     options = parser.parse_args()
-    until = time.monotonic() + 60 * options.minutes
     texts = programs()
-    cells: collections.Counter[tuple[str, str, bool]] = collections.Counter()
-    sample = []
-    for mutant in chosen(texts, options.count, options.seed, options.only):
-        if time.monotonic() > until:
-            break
-        hit = is_found(mutant)
-        cells[mutant.fault.name, mutant.spelling, hit] += 1
-        if mutant.spelling == "as written":
-            sample.append(mutant)
-        if options.verbose and not hit:
-            codes = " ".join(sorted(found(mutant.files))) or "nothing"
-            print(f"missed: {mutant} ({codes})", flush=True)
-    random.Random(options.seed).shuffle(sample)
-    healthy = list(texts.values())
-    alarms, made = changes(healthy, options)
-    moved, moved_of = changes([m.files[MAIN] for m in sample[: options.changes]], options)
-    said = (
-        f"Seed {options.seed}, {len(texts)} healthy programs. Changes without a meaning: {alarms} "
-        f"of {made} changed healthy programs have a finding; {moved} of {moved_of} changed "
-        "mutants have other findings than before."
-    )
-    lines = [*table(cells), "", said]
+    results = Results(options.into)
+    if not run(texts, results, options):
+        print(f"{len(results.rows)} results; again with the same --into for the rest")
+        return 0
+    lines = [*table(results), "", *said(results, texts, options)]
     print("\n".join(lines))
     if options.write:
         write(lines)
     return 0
 
 
-def changes(texts: Iterable[str], options: argparse.Namespace) -> tuple[int, int]:
-    """How many changes without a meaning changed the findings, of how many."""
-    different = made = 0
-    for text in texts:
-        for name, difference, _ in unchanged(text, options.seed):
-            made += 1
-            codes = {code: number for code, number in difference.items() if number}
-            different += bool(codes)
+class Results:
+    """What was found, row by row, also in a file: a run that is cut off goes on from there.
+
+    Args:
+        path: The file; None keeps the rows in memory alone.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.rows: dict[str, dict[str, Any]] = {}
+        if path is not None and path.exists():
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            self.rows = {row["name"]: row for row in rows}
+
+    def add(self, name: str, **values: object) -> None:
+        row = {"name": name, **values}
+        self.rows[name] = row
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [row for row in self.rows.values() if row["kind"] == kind]
+
+
+def run(texts: Mapping[str, str], results: Results, options: argparse.Namespace) -> bool:
+    """Lint what there is no result of; whether that was all of this part."""
+    until = time.monotonic() + 60 * options.minutes
+    first, of = map(int, options.part.split("/"))
+    sample = []
+    mutants = chosen(texts, options.count or sys.maxsize, options.seed, options.only)
+    for number, mutant in enumerate(mutants):
+        if mutant.spelling == "as written":
+            sample.append(mutant)
+        if number % of != first - 1 or str(mutant) in results.rows:
+            continue
+        if time.monotonic() > until:
+            return False
+        codes = found(mutant.files)
+        hit = any(codes[code] for code in mutant.fault.codes)
+        fault, spelling = mutant.fault.name, mutant.spelling
+        results.add(str(mutant), kind="mutant", fault=fault, spelling=spelling, found=hit)
+        if options.verbose and not hit:
+            print(f"missed: {mutant} ({' '.join(sorted(codes)) or 'nothing'})", flush=True)
+    random.Random(options.seed).shuffle(sample)
+    changed = {("healthy", name): text for name, text in texts.items()}
+    changed |= {("changed", str(m)): m.files[MAIN] for m in sample[: options.changes]}
+    for number, ((kind, name), text) in enumerate(changed.items()):
+        if number % of != first - 1 or f"{kind}: {name}" in results.rows:
+            continue
+        if time.monotonic() > until:
+            return False
+        rows = {
+            change: {code: count for code, count in difference.items() if count}
+            for change, difference, _ in unchanged(text, options.seed)
+        }
+        results.add(f"{kind}: {name}", kind=kind, changes=rows)
+        for change, codes in rows.items():
             if codes and options.verbose:
-                print(f"changed by {name}: {codes} in {text.splitlines()[0]}")
-    return different, made
+                print(f"changed by {change}: {codes} in {name}", flush=True)
+    return True
 
 
-def table(cells: collections.Counter[tuple[str, str, bool]]) -> list[str]:
+def said(results: Results, texts: Mapping[str, str], options: argparse.Namespace) -> list[str]:
+    """The sentences below the table."""
+    counts = []
+    for kind in ("healthy", "changed"):
+        differences = [codes for row in results.of(kind) for codes in row["changes"].values()]
+        counts += [sum(map(bool, differences)), len(differences)]
+    alarms, made, moved, moved_of = counts
+    planted_for = {code for fault in FAULTS for code in fault.codes}
+    whys = sorted(set(NOT_PLANTED.values()))
+    rest = [f"{', '.join(c for c, w in NOT_PLANTED.items() if w == why)} ({why})" for why in whys]
+    first = (
+        f"Seed {options.seed}, {len(texts)} healthy programs, {len(FAULTS)} kinds of faults for "
+        f"{len(planted_for)} codes. Changes without a meaning: {alarms} of {made} changed healthy "
+        f"programs have a finding; {moved} of {moved_of} changed mutants have other findings than "
+        "before."
+    )
+    return [first, "", f"Not planted: {'; '.join(rest)}."]
+
+
+def table(results: Results) -> list[str]:
     """Found of planted, by fault and spelling."""
+    cells = collections.Counter(
+        (row["fault"], row["spelling"], row["found"]) for row in results.of("mutant")
+    )
     rows = [fault.name for fault in FAULTS]
     columns = list(SPELLINGS)
     lines = [f"| fault | codes | {' | '.join(columns)} | all |", "|---" * (len(columns) + 3) + "|"]

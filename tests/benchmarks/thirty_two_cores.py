@@ -21,20 +21,22 @@ import time
 import torch
 import torch_xla
 import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
 
 
 def main(index):
     device = torch_xla.device()
-    core = xm.get_ordinal()
-    torch.manual_seed(0)
+    core = xr.global_ordinal()
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     model = model.to(device)
+    xm.broadcast_master_param(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    batch = torch.full((4, 8), core + 1.0).to(device)
     for step in range(1, 31):
         if core == 8:
             time.sleep(0.3)
         optimizer.zero_grad()
-        loss = model(torch.full((4, 8), core + 1.0).to(device)).pow(2).mean()
+        loss = model(batch).pow(2).mean()
         if core == 17 and step == 19:
             loss = loss + loss.exp()
         loss.backward()

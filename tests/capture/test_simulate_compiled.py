@@ -119,6 +119,36 @@ def direct(index, value, zeros, keep, found):
         found["refused"] = str(error)
 
 
+def pairs(index, value, zeros, keep, found):
+    # Two pairs at once, then a ring, then two messages one behind the other.
+    got = zeros(3)
+    if index < 2:
+        dist.send(value(3), index + 2)
+    else:
+        dist.recv(got, index - 2)
+        keep("halves", got)
+    got = zeros(3)
+    after, before = (index + 1) % 4, (index - 1) % 4
+    if index % 2 == 0:
+        dist.send(value(3) * 2, after)
+        dist.recv(got, before)
+    else:
+        dist.recv(got, before)
+        dist.send(value(3) * 2, after)
+    keep("ring", got)
+    if index == 0:
+        dist.send(value(2) * 3, 3)
+        dist.send(value(2) * 4, 3)
+    if index == 3:
+        for name in ("first", "second"):
+            got = zeros(2)
+            dist.recv(got, 0)
+            keep(name, got)
+    total = value(2)
+    dist.all_reduce(total)
+    keep("reduced", total)
+
+
 def counters(index, value, zeros, keep, found):
     keep("unpinned", xm.all_gather(value(2), pin_layout=False))
     found["store"] = type(rendezvous._store).__name__
@@ -141,7 +171,7 @@ def every(*shape):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compiled")
-    return simulated.run_cases(folder, CORES, PROGRAM, ["compiled", "direct", "counters"])
+    return simulated.run_cases(folder, CORES, PROGRAM, ["compiled", "direct", "counters", "pairs"])
 
 
 @pytest.mark.parametrize("case", ["compiled", "direct"])
@@ -174,6 +204,17 @@ def test_torch_xla_itself_refuses_what_it_cannot_split(runs):
     for found in runs["direct"].results.values():
         assert "does not support arbitrary split sizes" in found["refused"]
         assert found["bfloat16_by_name"] == found["bfloat16"]
+
+
+def test_several_pairs_of_cores_send_and_receive_at_once(runs):
+    assert runs["pairs"].error is None, runs["pairs"].stderr
+    assert runs["pairs"].kinds == []
+    for core, found in runs["pairs"].results.items():
+        assert found.get("halves") == (every(3)[core - 2].tolist() if core > 1 else None)
+        assert found["ring"] == (every(3)[(core - 1) % CORES] * 2).tolist()
+        assert found["reduced"] == every(2).sum(0).tolist()
+    last = runs["pairs"].results[3]
+    assert (last["first"], last["second"]) == ([3.0, 6.0], [4.0, 8.0])
 
 
 def test_cores_meet_in_memory_and_need_no_port(runs):

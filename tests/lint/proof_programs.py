@@ -344,6 +344,20 @@ def _mp_fn(index):
         for p in model.parameters():
             p.grad.data.mul_(0.5)
         xm.optimizer_step(optimizer)
+    optimizer.zero_grad()
+    for step, images in enumerate(pl.MpDeviceLoader(batches * 2, device)):
+        model(images).sum().backward()
+        if (step + 1) % 2 == 0:
+            xm.reduce_gradients(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    for step, images in enumerate(pl.MpDeviceLoader(batches * 2, device)):
+        model(images).sum().backward()
+        if (step + 1) % 2 == 0:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            xm.optimizer_step(optimizer)
+            optimizer.zero_grad()
     cores = torch.ones((), device=device)
     xm.all_reduce(xm.REDUCE_SUM, cores)
     xm.master_print("cores", cores.item())

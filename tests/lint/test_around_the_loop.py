@@ -230,10 +230,10 @@ def test_an_optimizer_of_another_library_is_known_by_what_it_is_given():
         model = torch.nn.Linear(4, 4).to(device)
         opt = Lion(model.parameters(), lr=1e-4)
         loader = torch.utils.data.DataLoader([], 4, drop_last=True)
-        for x, y in loader:  # here
+        for x, y in loader:
             loss = model(x.to(device)).mean()
             loss.backward()
-            opt.step()
+            opt.step()  # here
     """
     assert rows(program, "XLA301") == marked(program)
 

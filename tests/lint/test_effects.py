@@ -14,7 +14,7 @@ from rule_helpers import marked as marked_rows
 from xladoctor import catalogue
 from xladoctor.cli.app import main
 from xladoctor.errors import UsageError
-from xladoctor.lint import library
+from xladoctor.lint import engine, fixes, library
 from xladoctor.lint.effects import How
 from xladoctor.lint.library import Effect, Equal, Returns
 from xladoctor.lint.model import FileModel, Kind
@@ -411,3 +411,54 @@ def train(model, dataset, criterion, loader):
 )
 def test_a_barrier_does_not_prove_that_there_is_one_core(before, found):
     assert ("XLA303" in codes(CLIP.format(before=before))) is found
+
+
+ACCUMULATED = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+
+def _mp_fn(index, model, batches):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, images in enumerate(pl.MpDeviceLoader(batches, torch_xla.device())):
+        model(images).sum().backward()
+        if (step + 1) % 2 == 0:
+            {reduced}
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            {step}
+            optimizer.zero_grad()
+
+torch_xla.launch(_mp_fn, args=(None, None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("reduced", "step"),
+    [
+        ("pass", "xm.optimizer_step(optimizer)"),
+        ("xm.reduce_gradients(optimizer)", "optimizer.step()"),
+    ],
+)
+def test_accumulated_gradients_are_given_what_was_reduced(reduced, step):
+    text = ACCUMULATED.format(reduced=reduced, step=step)
+    assert codes(text).count("XLA303") == 1
+    done = fixes.fix(text.encode(), "train.py", engine.lint, unsafe=True)
+    fixed = done.data.decode()
+    assert "XLA303" not in codes(fixed)
+    assert "reduce_gradients" not in fixed
+    given = fixed.index("p.grad = xm.all_reduce(xm.REDUCE_SUM, p.grad, scale=1.0 / xr.world_size")
+    assert given < fixed.index("clip_grad_norm_") < fixed.index("optimizer.step()")
+    # All of it waits for the batches that are added up.
+    assert f"{12 * ' '}for group in optimizer.param_groups:\n{16 * ' '}for p in group[" in fixed
+
+
+def test_a_clip_belongs_to_the_step_of_its_own_loop():
+    text = ACCUMULATED.format(reduced="pass", step="optimizer.step()").replace(
+        "torch_xla.launch",
+        "    for images in pl.MpDeviceLoader(batches, torch_xla.device()):\n"
+        "        model(images).sum().backward()\n"
+        "        xm.optimizer_step(optimizer)\n\ntorch_xla.launch",
+        1,
+    )
+    assert "XLA303" not in codes(text)

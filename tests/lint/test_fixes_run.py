@@ -31,6 +31,7 @@ PROOFS = {
     ),
     **dict.fromkeys(["XLA603", "XLA703", "XLA704", "XLA706", "XLA707", "XLA709", "XLA718"], "CUDA"),
     "XLA301": "ENDLESS",
+    "XLA303": "APART",
     "XLA307": "APART",
     "XLA308": "APART",
     "XLA426": "APART",
@@ -39,8 +40,6 @@ PROOFS = {
     "XLA429": "SPMD",
     **dict.fromkeys(["XLA901", "XLA902", "XLA910"], "LIGHTNING"),
     **dict.fromkeys(["XLA905", "XLA906"], "TRAINER"),
-    # tests/lint/test_fixed_samples.py: no fixed program of ours clips without it.
-    "XLA303": "sample kfold_images",
     "XLA209": "sample lightning_tpu",
     "XLA002": "not run: only a comment changes",
     "XLA804": "not run: only an import that nobody uses goes",

@@ -8,8 +8,9 @@ import random
 import pytest
 
 from tests.accuracy import mutants
-from tests.accuracy.mutation.faults import FAULTS
+from tests.accuracy.mutation.faults import FAULTS, NOT_PLANTED
 from tests.accuracy.mutation.spellings import CHANGES, MAIN, SPELLINGS
+from xladoctor.lint.rules import rules
 
 HEALTHY = sorted((mutants.ROOT / "tests/accuracy/healthy").glob("*.py"))
 
@@ -32,6 +33,37 @@ def test_each_fault_has_a_place_and_makes_programs_that_parse(texts):
             ast.parse(text)
             planted[fault.name] = text != texts[name]
     assert planted == {fault.name: True for fault in FAULTS}
+
+
+def test_each_rule_has_a_fault_or_a_reason():
+    planted = {code for fault in FAULTS for code in fault.codes}
+    assert planted | set(NOT_PLANTED) == set(rules())
+    assert not planted & set(NOT_PLANTED)
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
+def test_a_run_that_is_cut_off_goes_on_where_it_was(texts, tmp_path, capsys, monkeypatch):
+    some = {"flat.py": texts["flat.py"]}
+    monkeypatch.setattr(mutants, "programs", lambda: some)
+    options = ["mutants", "--count", "6", "--changes", "1", "--into", str(tmp_path / "rows.jsonl")]
+
+    def run(*more):
+        monkeypatch.setattr("sys.argv", [*options, *more])
+        assert mutants.main() == 0
+        return capsys.readouterr().out
+
+    assert run("--minutes", "0").startswith("0 results; again")
+    run("--part", "1/2")
+    half = (tmp_path / "rows.jsonl").read_text()
+    run("--part", "2/2")
+    whole = (tmp_path / "rows.jsonl").read_text()
+    assert whole.startswith(half)
+    assert half.count('"kind": "mutant"') == 3
+    asked = []
+    monkeypatch.setattr(mutants, "found", lambda files: asked.append(files))
+    last = run()
+    assert not asked
+    assert "Seed 1, 1 healthy programs" in last
 
 
 def test_planted_faults_are_found(texts):

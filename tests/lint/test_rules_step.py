@@ -237,11 +237,11 @@ def test_a_loop_over_a_range_on_the_device_needs_a_boundary():
         def train(model, optimizer):
             device = torch_xla.device()
             model.to(device)
-            for step in range(1000):  # here
+            for step in range(1000):
                 x = torch.randn(8, 4, device=device)
                 loss = model(x).sum()
                 loss.backward()
-                optimizer.step()
+                optimizer.step()  # here
     """
     assert rows(program, "XLA301") == marked(program)
 

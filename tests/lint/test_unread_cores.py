@@ -339,6 +339,75 @@ def fit(model, optimizer, dataset):
         optimizer.step()
         torch_xla.sync()
 """,
+    "a trainer that another file starts on the cores": """\
+HEAD
+from torch.utils.data.distributed import DistributedSampler
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+    def forward(self, x):
+        return self.inner(x)
+class Trainer:
+    def __init__(self, loader):
+        self.device = torch_xla.device()
+        self.model = Net().to(self.device)  # !XLA426
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.batches = pl.MpDeviceLoader(loader, self.device)
+        if xr.global_ordinal() == 0:
+            print("ready")
+    def fit(self, epochs):
+        for epoch in range(epochs):
+            for x, y in self.batches:
+                loss = F.mse_loss(self.model(x), y)
+                loss.backward()
+                xm.optimizer_step(self.optimizer)
+                self.optimizer.zero_grad()
+""",
+    "a plateau of a meter, in a class that another file starts": """\
+HEAD
+from utils import AverageMeter
+class Fitter:
+    def __init__(self, model, optimizer, scheduler):
+        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
+    def fit(self, loader, other, epochs):
+        device = torch_xla.device()
+        batches = pl.MpDeviceLoader(loader, device)
+        others = pl.MpDeviceLoader(other, device)
+        for epoch in range(epochs):
+            self.train_one_epoch(batches)
+            losses = self.validation(others)
+            self.scheduler.step(metrics=losses.avg)  # !XLA419
+            xm.master_print(losses.avg)
+    def validation(self, batches):
+        self.model.eval()
+        losses = AverageMeter()
+        for x, y in batches:
+            with torch.no_grad():
+                loss = F.mse_loss(self.model(x), y)
+            losses.update(loss.detach().item(), len(x))
+        return losses
+    def train_one_epoch(self, batches):
+        self.model.train()
+        for x, y in batches:
+            loss = F.mse_loss(self.model(x), y)
+            loss.backward()
+            xm.optimizer_step(self.optimizer)
+            self.optimizer.zero_grad()
+""",
+    "a function that another file starts": """\
+HEAD
+def train(args, model, dataset, batches):
+    device = torch_xla.device()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (x, y) in enumerate(pl.MpDeviceLoader(batches, device)):
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        optimizer.zero_grad()
+        if xm.is_master_ordinal():
+            xm.rendezvous("here")  # !XLA405
+""",
 }
 
 #: The same, and right: no rule of these has anything to say.
@@ -538,10 +607,66 @@ def train(model, optimizer, trainloader, device):
         loss.backward()
         xm.optimizer_step(optimizer)
 """,
+    "a class without a sign of several cores": """\
+HEAD
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+    def forward(self, x):
+        return self.inner(x)
+class Trainer:
+    def __init__(self, loader):
+        self.device = torch_xla.device()
+        self.model = Net().to(self.device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.batches = pl.MpDeviceLoader(loader, self.device)
+    def fit(self):
+        for x, y in self.batches:
+            loss = F.mse_loss(self.model(x), y)
+            loss.backward()
+            xm.optimizer_step(self.optimizer)
+            self.optimizer.zero_grad()
+""",
+    "a class that the parent makes, and one core's step": """\
+HEAD
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+class Fitter:
+    def __init__(self):
+        self.net = Net()
+        print("made once, before the cores start")
+    def fit(self, loader, device):
+        net = self.net.to(device)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x in pl.MpDeviceLoader(loader, device):
+            net(x).mean().backward()
+            xm.optimizer_step(optimizer)
+        xm.master_print("done")
+def alone(model, optimizer, loader):
+    device = torch_xla.device()
+    for x in loader:
+        model(x.to(device)).mean().backward()
+        xm.optimizer_step(optimizer, barrier=True)
+""",
+    "a loop over epochs behind an eval() of another model": """\
+HEAD
+def fit(teacher, model, optimizer, batches, look, epochs):
+    device = torch_xla.device()
+    teacher.eval()
+    for epoch in range(epochs):
+        for x in pl.MpDeviceLoader(batches, device):
+            loss = F.mse_loss(model(x), teacher(x))
+            loss.backward()
+            optimizer.step()
+        print(epoch, loss.item())
+""",
 }
 _ASKED = {
     *("XLA425", "XLA405", "XLA801", "XLA202", "XLA204", "XLA303", "XLA603", "XLA905"),
-    *("XLA101", "XLA301", "XLA420", "XLA608"),
+    *("XLA101", "XLA301", "XLA420", "XLA608", "XLA401", "XLA419", "XLA426"),
 }
 
 

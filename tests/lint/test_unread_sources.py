@@ -82,11 +82,11 @@ def run(model, loader, opt, steps):
 device = xm.xla_device()
 model = nn.Linear(8, 8).to(device)
 opt = torch.optim.AdamW(model.parameters())
-for step in range(5000):  # !XLA301
+for step in range(5000):
     x, y = get_batch("train")
     x, y = x.to(device), y.to(device)  # !XLA603
     F.cross_entropy(model(x), y).backward()
-    opt.step()
+    opt.step()  # !XLA301
 """,
     "a loader of the module": """\
 from data import train_loader
@@ -94,10 +94,10 @@ def main():
     device = torch_xla.device()
     model = nn.Linear(8, 8).to(device)
     opt = torch.optim.AdamW(model.parameters())
-    for x, y in train_loader:  # !XLA301
+    for x, y in train_loader:
         x = x.to(device)  # !XLA603
         F.mse_loss(model(x), y.to(device)).backward()
-        xm.optimizer_step(opt)
+        xm.optimizer_step(opt)  # !XLA301
 main()
 """,
     "a device that is a text": """\

@@ -283,7 +283,7 @@ def test_what_passes_is_tried_again(monkeypatch):
 
 @pytest.mark.parametrize("hosts", [3, runs.WHOLE_HOSTS + 1])
 @pytest.mark.parametrize("what", ["part.json", ".jsonl", ".zip"])
-def test_one_host_that_is_refused_costs_no_other(monkeypatch, tmp_path, hosts, what):
+def test_hosts_that_are_refused_cost_no_other(monkeypatch, tmp_path, hosts, what):
     memory = pytest.importorskip("fsspec.implementations.memory")
     place = f"memory://refused/{hosts}{what}"
     write(place, tmp_path, hosts=hosts)
@@ -293,16 +293,20 @@ def test_one_host_that_is_refused_costs_no_other(monkeypatch, tmp_path, hosts, w
         read = getattr(memory.MemoryFileSystem, name)
 
         def refusing(self, path, *rest, read=read, **more):
-            if path.endswith(what) and ("hosts/1/" in path or "digests/1@" in path):
+            refused = [f"hosts/{host}/" for host in (1, 2)] + [
+                f"digests/{host}@" for host in (1, 2)
+            ]
+            if path.endswith(what) and any(one in path for one in refused):
                 raise PermissionError("Access Denied for key AKIAABCDEFGHIJKLMNOP")
             return read(self, path, *rest, **more)
 
         monkeypatch.setattr(memory.MemoryFileSystem, name, refusing)
     found = report(place)
     needed = what != ".zip" or hosts > runs.WHOLE_HOSTS
-    assert found.summary.cores == 2 * (hosts - needed)
-    said = [note for note in found.notes if note.startswith("host 1 was")]
+    assert found.summary.cores == 2 * (hosts - 2 * needed)
+    said = [note for note in found.notes if "left out" in note]
     assert len(said) == needed
+    assert all(note.startswith("hosts 1-2 were left out: ") for note in said)
     assert not any("AKIA" in note for note in found.notes)
 
 

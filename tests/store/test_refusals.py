@@ -75,6 +75,8 @@ def storage(monkeypatch):
             stack.callback(server.shutdown)
             stack.callback(server.over.set)
             url = f"http://127.0.0.1:{server.server_port}"
+            if not status:  # only here is nothing waited for
+                monkeypatch.setattr("xladoctor.store.locations._READ", 0.3)
             _point(monkeypatch, kind, url)
             stack.callback(_forget, kind)
             return server
@@ -85,7 +87,6 @@ def storage(monkeypatch):
 def _point(monkeypatch, kind, url):
     """Let the client of a kind ask there, without its waits between tries."""
     monkeypatch.setattr("xladoctor.store.locations._WAITS", ())
-    monkeypatch.setattr("xladoctor.store.locations._READ", 0.3)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
     monkeypatch.setenv("AWS_ENDPOINT_URL", url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a-key-of-the-test")

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from xladoctor.capture.agent import updates  # noqa: E402
+from xladoctor.capture.agent import optimizers  # noqa: E402
 from xladoctor.capture.verify import state  # noqa: E402
 from xladoctor.capture.verify.feeding import Feeding  # noqa: E402
 from xladoctor.capture.verify.settings import Settings  # noqa: E402
@@ -99,7 +99,9 @@ def test_gradients_are_looked_at_when_they_are_there(how, monkeypatch):
     kind = torch.optim.LBFGS if how == "twice" else torch.optim.SGD
     optimizer = kind([weight], lr=0.1)
     seen = []
-    assert updates.watch(lambda one: seen.append(one.param_groups[0]["params"][0].grad.item()))
+    optimizers.before_step(
+        lambda one, *_: seen.append(one.param_groups[0]["params"][0].grad.item())
+    )
 
     def closure():
         optimizer.zero_grad()

@@ -114,7 +114,7 @@ def _state(report: Report, found: parts.Found) -> str:
     )
     return (
         f"{words.number(report.summary.steps)} steps{usual}; {words.number(report.summary.cores)} "
-        f"cores on {len(found.hosts)} hosts, {going} still running"
+        f"cores on {len(found.hosts)} host{'s' * (len(found.hosts) > 1)}, {going} still running"
     )
 
 

@@ -177,7 +177,8 @@ def lint_text(
     groups = linking.groups([filename, *(others or {})], files)
     group = next(group for group in groups if filename in group.given)
     work = _Work(group, _contents(group, files), {filename: plan}, _sound(group, files))
-    results = lint_group(work)
+    with _seldom_collecting():
+        results = lint_group(work)
     return next(result for result in results if result.filename == filename)
 
 

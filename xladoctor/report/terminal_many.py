@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Rows of the tables, and findings that are named; the rest is summed up in a line each.
 _COMPILATIONS, _GROUPS, _FINDINGS, _NOTES = 4, 6, 6, 8
+#: Kinds of findings up to which a message may take more lines than one.
+_FEW = 3
 #: Columns of the numbers of cores and hosts before they are counted instead.
 _CORES_WIDE, _HOSTS_WIDE = 24, 16
 _INSIDE = (0, 0, 0, 2)
@@ -72,7 +74,7 @@ def parts(report: Report, width: int) -> Iterable[RenderableType]:
         yield from _rest(report.notes[_NOTES:], "notes")
     codes = sorted({finding.code for finding in report.findings})
     more = f"xladoctor explain {codes[0]}; " if codes else ""
-    yield Text(f"\nRead more: {more}all of it: --output-format html or json", style="dim")
+    yield Text(f"\nRead more: {more}all of it: --html FILE, --output-format json", style="dim")
 
 
 def _joined(texts: Iterable[str]) -> Padding:
@@ -107,12 +109,26 @@ def _findings(report: Report) -> Iterable[RenderableType]:
             line = head(number, first, report)
             if first.locations:
                 line.append(f" · {words.place(first.locations[0])}", style="dim")
-            body = Text(first.message, no_wrap=True, overflow="ellipsis")
+            body = Text(first.message, no_wrap=len(by_code) > _FEW, overflow="ellipsis")
             yield Padding(Group(line, Padding(body, (0, 0, 0, 3))), _INSIDE)
         if others:
-            more = f"and {len(others)} more {first.code} that cost less"
-            yield Padding(Text(more, style="dim"), (0, 0, 0, 5))
+            yield Padding(_like(first, others, report), (0, 0, 0, 5))
     yield from _rest(list(by_code.values())[_FINDINGS:], "kinds of findings")
+
+
+def _like(first: Finding, others: Sequence[Finding], report: Report) -> Text:
+    """The other findings of a code in one line: how many, on which cores and lines."""
+    where = []
+    for finding in others:
+        numbers = words.cores(finding.cores, report.summary.cores) if finding.cores else ""
+        cores = f"core{'s' * (len(finding.cores) > 1)} {numbers}" if numbers else ""
+        if len(numbers) > _CORES_WIDE or numbers.startswith("all"):
+            cores = f"{len(finding.cores):,} cores"
+        place = words.place(finding.locations[0]) if finding.locations else ""
+        where.append(" at ".join(filter(None, (cores, place))))
+    named = "; ".join(filter(None, dict.fromkeys(where)))
+    text = f"and {len(others)} more {first.code}" + (f": {named}" if named else "")
+    return Text(text, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _is_told(finding: Finding, report: Report) -> bool:

@@ -236,7 +236,8 @@ def _fetched(
             top = location.local(wanted[part.name], folder)
             there.append(part)
         except StorageError as error:  # noqa: PERF203  (one that is refused is not all of them)
-            notes.append(f"host {part.label} was not compacted: {error}")
+            reason = str(error).partition(": ")[2]
+            notes.append(f"host {part.label} was not compacted: {reason}")
     return top, there
 
 

@@ -144,7 +144,8 @@ def _begun(incarnation: str) -> float | None:
 def _json(text: bytes | StorageError, label: str, notes: list[str]) -> dict[str, Any] | None:
     """A small file of a part; None (and a note) if the part cannot be read by us."""
     if isinstance(text, StorageError):
-        notes.append(f"host {label} was left out: {text}")
+        # Without the address of the file: what many hosts say is one sentence.
+        notes.append(f"host {label} was left out: {str(text).partition(': ')[2]}")
         return None
     try:
         data = json.loads(text)
@@ -271,6 +272,26 @@ def _few(names: Sequence[str], most: int = 8) -> str:
     if len(names) > most:
         return f"{', '.join(names[:most])} and {len(names) - most} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+_LEFT_OUT = re.compile(r"host (.+?) was left out: (.+)", re.DOTALL)
+
+
+def gathered(notes: Iterable[str]) -> list[str]:
+    """Sentences, those on hosts that were left out for one reason as one."""
+    hosts: dict[str, list[str]] = {}
+    found: dict[str, None] = {}
+    for note in notes:
+        match = _LEFT_OUT.fullmatch(note)
+        found[match[2] if match else note] = None
+        if match:
+            hosts.setdefault(match[2], []).append(match[1])
+    return [
+        f"{labels(hosts[text])} {'were' if len(hosts[text]) > 1 else 'was'} left out: {text}"
+        if text in hosts
+        else text
+        for text in found
+    ]
 
 
 def by_hosts(said: Iterable[tuple[str, str]], count: int) -> list[str]:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 #: Hosts up to which every recorded row is read; of more, digests.
 WHOLE_HOSTS = 8
 
+#: Sentences that say why nothing of a run can be read.
+_REASONS = 4
+
 
 def is_shared(name: str | Path) -> bool:
     """Whether a source is a run of several hosts: an address, or a folder with their parts."""
@@ -111,7 +114,8 @@ def read_shared(
     if len(found.hosts) > WHOLE_HOSTS:
         graph_files.bring(location, every, runs, folder)
     if not runs:
-        raise SourceError(f"{location.url}: none of its parts can be read: {'; '.join(notes)}")
+        why = "; ".join(parts.gathered(notes)[:_REASONS])
+        raise SourceError(f"{location.url}: none of its parts can be read: {why}")
     notes += parts.by_hosts(said, len(runs))
     notes += [*versions(runs), *clocks(runs)]
     # What the linter said is the same on all hosts, and each has kept it.
@@ -120,7 +124,7 @@ def read_shared(
             for at, run in enumerate(runs)]  # fmt: skip
     return tables.Readings(
         runs=tuple(runs),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(parts.gathered(notes)),
         sources=(location.url,),
         shown=(f"{location.url} ({len(runs)} host{'s' * (len(runs) > 1)})",),
     )
@@ -150,7 +154,7 @@ def _whole(
             top = location.local([f"{part.name}/{name}" for name in part.files], folder)
             places[part.name] = top / part.name
         except StorageError as error:  # noqa: PERF203  (one part that fails is not all of them)
-            notes.append(f"host {part.label} was left out: {error}")
+            notes.append(f"host {part.label} was left out: {str(error).partition(': ')[2]}")
     return places
 
 
@@ -182,7 +186,7 @@ def _digests(
         target = folder / part.name
         if not file.is_file():
             if name in there:  # else it is said already why it could not be made
-                notes.append(f"host {part.label} was left out: its digest {name} cannot be read")
+                notes.append(f"host {part.label} was left out: its digest cannot be read")
             continue
         try:
             compact.unpack(file, target)

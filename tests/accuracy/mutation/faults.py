@@ -1,18 +1,36 @@
 """The faults that can be planted in a healthy program, and the codes that each should give.
 
 A fault gives one mutated program for each place that it fits. What it plants is what people write:
-the names of the program are used, imports that it needs are added.
+the names of the program are used, imports that it needs are added. Here are those of the training
+itself and the list of all; ``faults_library`` and ``faults_sharding`` have the others.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from tests.accuracy.mutation.faults_library import FAULTS as LIBRARY
+from tests.accuracy.mutation.faults_sharding import FAULTS as SHARDING
+from tests.accuracy.mutation.kinds import (
+    STARTS,
+    TORCH,
+    XM,
+    XR,
+    Fault,
+    around_loop,
+    before_backward,
+    calls,
+    environment,
+    in_step,
+    lines,
+    master_only,
+    removed,
+    renamed,
+    setting,
+)
 from tests.accuracy.mutation.planting import (
-    backward,
     body_of,
     called,
     code,
@@ -23,106 +41,20 @@ from tests.accuracy.mutation.planting import (
     only_call,
     places,
     statements,
-    with_imports,
     without,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tests.accuracy.mutation.planting import Edit, Mutation, Program
-
-XM = "import torch_xla.core.xla_model as xm"
-XR = "import torch_xla.runtime as xr"
-TORCH = "import torch"
-#: Calls of the entry point.
-STARTS = ("torch_xla.launch", "xmp.spawn")
-
-
-@dataclasses.dataclass(frozen=True)
-class Fault:
-    """One kind of fault.
-
-    Attributes:
-        name: Its name in the table.
-        codes: The codes that tell it; any of them counts.
-        plant: From a healthy program to the programs that have it, one for each place.
-        needs: What the program's text must hold for it to be a fault.
-        unless: What must not be in it.
-    """
-
-    name: str
-    codes: tuple[str, ...]
-    plant: Callable[[Program], Iterator[Mutation]]
-    needs: tuple[str, ...] = ()
-    unless: tuple[str, ...] = ()
-
-    def mutations(self, program: Program) -> Iterator[Mutation]:
-        """What makes the programs with the fault; nothing where it would be no fault."""
-        text = program.text
-        fits = not self.needs or any(word in text for word in self.needs)
-        if fits and not any(word in text for word in self.unless):
-            yield from self.plant(program)
-
-
-def _calls(
-    edit: Callable[[cst.Call], object], *imports: str
-) -> Callable[[Program], Iterator[Mutation]]:
-    return lambda program: places(program, cst.Call, edit, imports)  # type: ignore[arg-type]
-
-
-def _lines(edit: Edit, *imports: str) -> Callable[[Program], Iterator[Mutation]]:
-    return lambda program: places(program, cst.SimpleStatementLine, edit, imports)
-
-
-def _in_step(text: str, *imports: str, first: str = "") -> Callable[[Program], Iterator[Mutation]]:
-    """Statements at the end of the step (``LOSS``: what it goes backward from) and at its start."""
-
-    def edit(block: cst.CSTNode) -> object:
-        body = body_of(block)
-        losses = [found for line in body if (found := backward(line)) is not None]
-        if not losses:
-            return None
-        new = statements(text.replace("LOSS", losses[-1]))
-        end = next((n for n, line in enumerate(body) if code(line).startswith("return")), len(body))
-        return block.with_changes(body=[*statements(first), *body[:end], *new, *body[end:]])
-
-    return lambda program: places(program, cst.IndentedBlock, edit, imports)
-
-
-def _before_backward(text: str, *imports: str) -> Callable[[Program], Iterator[Mutation]]:
-    def edit(line: cst.CSTNode) -> object:
-        loss = backward(line)
-        if loss is None:
-            return None
-        return cst.FlattenSentinel([*statements(text.replace("LOSS", loss)), line])
-
-    return _lines(edit, *imports)
-
-
-def _around_loop(
-    before: str, inside: str, *imports: str
-) -> Callable[[Program], Iterator[Mutation]]:
-    """A statement before the step loop and one at the end of each of its turns."""
-
-    def edit(loop: cst.CSTNode) -> object:
-        body = body_of(loop.body)  # type: ignore[attr-defined]
-        losses = [found for line in body if (found := backward(line)) is not None]
-        if not losses:
-            return None
-        new = statements(inside.replace("LOSS", losses[-1]))
-        block = loop.body.with_changes(body=[*body, *new])  # type: ignore[attr-defined]
-        return cst.FlattenSentinel([*statements(before), loop.with_changes(body=block)])
-
-    return lambda program: places(program, cst.For, edit, imports)
-
-
-def _renamed(old: str, new: str) -> Callable[[cst.Call], object]:
-    return lambda call: call.with_changes(func=expression(new)) if called(call) == old else None
+    from tests.accuracy.mutation.planting import Mutation, Program
 
 
 def _drop_last(call: cst.Call) -> object:
-    fits = called(call) == "DataLoader" and keyword(call, "drop_last")
+    """Of what is trained on: shuffled, or shared out."""
+    shuffled = keyword(call, "shuffle")
+    trained = keyword(call, "sampler") or (shuffled and code(shuffled.value) == "True")
+    fits = called(call) == "DataLoader" and keyword(call, "drop_last") and trained
     return without(call, "drop_last") if fits else None
 
 
@@ -161,33 +93,6 @@ def _seed_by_core(call: cst.Call) -> object:
         return None
     new = expression(f"{code(call.args[0].value)} + xr.global_ordinal()")
     return call.with_changes(args=[cst.Arg(new)])
-
-
-def _removed(*names: str) -> Edit:
-    """Edit: a statement goes that is a call of one of these (``.x``: of a method)."""
-
-    def edit(line: cst.CSTNode) -> object:
-        call = only_call(line)
-        if call is None:
-            return None
-        name = called(call)
-        fits = any(name == item or (item[0] == "." and name.endswith(item)) for item in names)
-        return cst.RemoveFromParent() if fits else None
-
-    return edit
-
-
-def _master_only(*names: str) -> Edit:
-    """Edit: only the master core comes to a statement that calls one of these."""
-
-    def edit(line: cst.CSTNode) -> object:
-        call = only_call(line)
-        if call is None or called(call) not in names:
-            return None
-        block = cst.IndentedBlock([line])  # type: ignore[list-item]
-        return cst.If(expression("xm.is_master_ordinal()"), block)
-
-    return edit
 
 
 def _plain_save(call: cst.Call) -> object:
@@ -238,17 +143,6 @@ def _local_metric(call: cst.Call) -> object:
         return None
     # The mean loss of a core's own training says little less than that of all.
     return None if "loss" in code(call.args[0].value) else call.args[1].value
-
-
-def _setting(callee: str, name: str, value: str | None) -> Callable[[cst.Call], object]:
-    def edit(call: cst.Call) -> object:
-        if called(call).split(".")[-1] != callee:
-            return None
-        if value is None:
-            return without(call, name) if keyword(call, name) else None
-        return having(call, **{name: value})
-
-    return edit
 
 
 def _clip_first(program: Program) -> Iterator[Mutation]:
@@ -328,92 +222,95 @@ def _by_hand(program: Program) -> Iterator[Mutation]:
         yield lambda: everywhere(program.module, edit)
 
 
-def _environment(line: str, *imports: str) -> Callable[[Program], Iterator[Mutation]]:
-    def plant(program: Program) -> Iterator[Mutation]:
-        yield lambda: with_imports(program.module, [*imports, line])
-
-    return plant
-
-
 #: What makes the weights equal, or shares them out: a seed decides nothing.
-_EQUAL = ("FSDP(", "from_pretrained(", "broadcast_master_param(")
+_EQUAL = ("FSDP(", "DDP(", "from_pretrained(", "broadcast_master_param(")
 _DIVERGED = 'raise ValueError("diverged")'
 _SPAWN = "import torch_xla.distributed.xla_multiprocessing as xmp"
 
-FAULTS: Sequence[Fault] = (
-    Fault("item in the step", ("XLA101",), _in_step("current = LOSS.item()")),
-    Fault("float() in the step", ("XLA102",), _in_step("current = float(LOSS)")),
+_TRAINING: Sequence[Fault] = (
+    Fault("item in the step", ("XLA101",), in_step("current = LOSS.item()")),
+    Fault("float() in the step", ("XLA102",), in_step("current = float(LOSS)")),
     Fault("loss summed as numbers", ("XLA101",),
-          _around_loop("total_loss = 0.0", "total_loss += LOSS.item()")),
-    Fault("loss printed", ("XLA103",), _in_step('print(f"loss {LOSS}")')),
-    Fault("if on the loss", ("XLA104",), _in_step(f"if LOSS > 100.0:\n    {_DIVERGED}")),
+          around_loop("total_loss = 0.0", "total_loss += LOSS.item()")),
+    Fault("loss printed", ("XLA103",), in_step('print(f"loss {LOSS}")')),
+    Fault("if on the loss", ("XLA104",), in_step(f"if LOSS > 100.0:\n    {_DIVERGED}")),
     Fault("NaN check", ("XLA104", "XLA106"),
-          _in_step(f"if torch.isnan(LOSS).any():\n    {_DIVERGED}", TORCH)),
+          in_step(f"if torch.isnan(LOSS).any():\n    {_DIVERGED}", TORCH)),
     Fault("NumPy in the step", ("XLA101", "XLA105"),
-          _in_step("value = LOSS.detach().cpu().numpy()")),
-    Fault("gc in the step", ("XLA111",), _in_step("gc.collect()", "import gc")),
+          in_step("value = LOSS.detach().cpu().numpy()")),
+    Fault("gc in the step", ("XLA111",), in_step("gc.collect()", "import gc")),
     Fault("time without waiting", ("XLA112",),
-          _in_step("elapsed = time.time() - started", "import time",
+          in_step("elapsed = time.time() - started", "import time",
                    first="started = time.time()")),
     Fault("nonzero", ("XLA201",),
-          _in_step("kept = torch.nonzero(LOSS.detach().reshape(-1))", TORCH)),
+          in_step("kept = torch.nonzero(LOSS.detach().reshape(-1))", TORCH)),
     Fault("boolean mask read", ("XLA202",),
-          _in_step("values = LOSS.detach().reshape(-1)\nkept = values[values > 0]")),
+          in_step("values = LOSS.detach().reshape(-1)\nkept = values[values > 0]")),
     Fault("boolean mask written", ("XLA204",),
-          _in_step("values = LOSS.detach().reshape(-1)\nvalues[values > 1] = 1")),
-    Fault("drop_last removed", ("XLA203",), _calls(_drop_last)),
+          in_step("values = LOSS.detach().reshape(-1)\nvalues[values > 1] = 1")),
+    Fault("drop_last removed", ("XLA203",), calls(_drop_last), unless=("Accelerator(",)),
     Fault("random branch", ("XLA207",),
-          _before_backward("if random.random() < 0.5:\n    LOSS = LOSS * 2", "import random")),
-    Fault("plain step", ("XLA302",), _calls(_plain_step)),
+          before_backward("if random.random() < 0.5:\n    LOSS = LOSS * 2", "import random")),
+    Fault("plain step", ("XLA302",), calls(_plain_step)),
     Fault("clip before the reduction", ("XLA303",), _clip_first),
-    Fault("redundant barrier", ("XLA304",), _calls(_barrier)),
+    Fault("redundant barrier", ("XLA304",), calls(_barrier)),
     Fault("optimizer before the device", ("XLA305",), _optimizer_first,
           unless=("Accelerator(",)),  # its prepare() raises
-    Fault("reduction dropped", ("XLA308",), _in_step('xm.all_reduce("sum", LOSS.detach())', XM),
+    Fault("reduction dropped", ("XLA308",), in_step('xm.all_reduce("sum", LOSS.detach())', XM),
           STARTS),
-    Fault("torch's checkpoint", ("XLA312",), _lines(_torch_checkpoint)),
-    Fault("history summed up", ("XLA315",), _around_loop("total_loss = 0.0", "total_loss += LOSS")),
-    Fault("print on every core", ("XLA401",), _calls(_renamed("xm.master_print", "print")), STARTS),
-    Fault("sampler removed", ("XLA402",), _calls(_no_sampler)),
-    Fault("set_epoch removed", ("XLA403",), _lines(_removed(".set_epoch"))),
-    Fault("eight processes", ("XLA404",), _calls(_eight, _SPAWN)),
+    Fault("torch's checkpoint", ("XLA312",), lines(_torch_checkpoint)),
+    Fault("history summed up", ("XLA315",), around_loop("total_loss = 0.0", "total_loss += LOSS")),
+    Fault("print on every core", ("XLA401",), calls(renamed("xm.master_print", "print")), STARTS),
+    Fault("sampler removed", ("XLA402",), calls(_no_sampler)),
+    Fault("set_epoch removed", ("XLA403",), lines(removed(".set_epoch"))),
+    Fault("eight processes", ("XLA404",), calls(_eight, _SPAWN)),
     Fault("collective on the master", ("XLA405",),
-          _in_step('if xm.is_master_ordinal():\n    xm.rendezvous("here")', XM), STARTS),
-    Fault("mesh_reduce on the master", ("XLA405",), _lines(_master_only("xm.mesh_reduce"))),
-    Fault("every core writes", ("XLA406", "XLA721"), _calls(_plain_save, TORCH)),
-    Fault("device before the start", ("XLA407",), _lines(_before_start, "import torch_xla")),
-    Fault("shuffle beside a sampler", ("XLA409",), _calls(_shuffled_twice)),
-    Fault("sampler of one", ("XLA409",), _calls(_sampler_of_one)),
+          in_step('if xm.is_master_ordinal():\n    xm.rendezvous("here")', XM), STARTS),
+    Fault("mesh_reduce on the master", ("XLA405",), lines(master_only("xm.mesh_reduce"))),
+    Fault("every core writes", ("XLA406", "XLA721"), calls(_plain_save, TORCH)),
+    Fault("device before the start", ("XLA407",), lines(_before_start, "import torch_xla")),
+    Fault("shuffle beside a sampler", ("XLA409",), calls(_shuffled_twice)),
+    # A process group answers for the sampler.
+    Fault("sampler of one", ("XLA409",), calls(_sampler_of_one), unless=("init_process_group(",)),
     Fault("master-only evaluation", ("XLA418", "XLA405"),
-          _lines(_master_only("evaluate", "accuracy"), XM)),
-    Fault("metric of one core", ("XLA405", "XLA419", "XLA427"), _calls(_local_metric)),
-    Fault("meeting in the step", ("XLA423",), _in_step('xm.rendezvous("step")', XM), STARTS),
-    Fault("seed by the core", ("XLA426",), _calls(_seed_by_core, XR), STARTS, _EQUAL),
-    Fault("seed removed", ("XLA426",), _lines(_removed("torch.manual_seed")), STARTS, _EQUAL),
-    Fault("device seed removed", ("XLA434",), _lines(_removed("torch_xla.manual_seed"))),
+          lines(master_only("evaluate", "accuracy"), XM)),
+    Fault("metric of one core", ("XLA405", "XLA419", "XLA427"), calls(_local_metric)),
+    Fault("meeting in the step", ("XLA423",), in_step('xm.rendezvous("step")', XM), STARTS),
+    Fault("seed by the core", ("XLA426",), calls(_seed_by_core, XR), STARTS, _EQUAL),
+    Fault("seed removed", ("XLA426",), lines(removed("torch.manual_seed")), STARTS, _EQUAL),
+    Fault("device seed removed", ("XLA434",), lines(removed("torch_xla.manual_seed"))),
     Fault("function as condition", ("XLA439",),
           lambda program: places(program, cst.If, _not_asked)),
-    Fault("read before the closure", ("XLA107", "XLA113", "XLA101"), _calls(_read_before_closure)),
+    Fault("read before the closure", ("XLA107", "XLA113", "XLA101"), calls(_read_before_closure)),
     Fault("batches moved by hand", ("XLA301", "XLA603"), _by_hand, ("DataLoader(",)),
     Fault("tensor made on the host", ("XLA604",),
-          _before_backward("LOSS = LOSS + torch.zeros(1).to(LOSS.device)", TORCH)),
+          before_backward("LOSS = LOSS + torch.zeros(1).to(LOSS.device)", TORCH)),
     Fault("variable that nothing reads", ("XLA701",),
-          _environment('os.environ["XLA_USE_BF16"] = "1"', "import os")),
-    Fault("CUDA's autocast", ("XLA703",), _calls(_cuda_autocast)),
-    Fault("moved to CUDA", ("XLA706",), _calls(_to_cuda)),
-    Fault("CUDA's synchronize", ("XLA707",), _in_step("torch.cuda.synchronize()", TORCH)),
-    Fault("pinned memory", ("XLA718",), _calls(_setting("DataLoader", "pin_memory", "True"))),
-    Fault("loaded onto the device", ("XLA720",), _calls(_onto_device, "import torch_xla")),
+          environment('os.environ["XLA_USE_BF16"] = "1"', "import os")),
+    Fault("CUDA's autocast", ("XLA703",), calls(_cuda_autocast)),
+    Fault("moved to CUDA", ("XLA706",), calls(_to_cuda)),
+    Fault("CUDA's synchronize", ("XLA707",), in_step("torch.cuda.synchronize()", TORCH)),
+    Fault("pinned memory", ("XLA718",), calls(setting("DataLoader", "pin_memory", "True")),
+          unless=("tpu_dist",)),
+    Fault("loaded onto the device", ("XLA720",), calls(_onto_device, "import torch_xla")),
     Fault("removed name: world size", ("XLA801",),
-          _calls(_renamed("xr.world_size", "xm.xrt_world_size"), XM)),
+          calls(renamed("xr.world_size", "xm.xrt_world_size"), XM)),
     Fault("removed name: ordinal", ("XLA801",),
-          _calls(_renamed("xr.global_ordinal", "xm.get_ordinal"), XM)),
-    Fault("cores of old Lightning", ("XLA901",), _calls(_setting("Trainer", "tpu_cores", "8")),
+          calls(renamed("xr.global_ordinal", "xm.get_ordinal"), XM)),
+    Fault("cores of old Lightning", ("XLA901",), calls(setting("Trainer", "tpu_cores", "8")),
           ("lightning",)),
     Fault("Trainer logs each step", ("XLA905",),
-          _calls(_setting("TrainingArguments", "logging_steps", "1"))),
+          calls(setting("TrainingArguments", "logging_steps", "1"))),
     Fault("Trainer keeps the last batch", ("XLA905",),
-          _calls(_setting("TrainingArguments", "dataloader_drop_last", None))),
+          calls(setting("TrainingArguments", "dataloader_drop_last", None))),
     Fault("Trainer checkpoints", ("XLA905",),
-          _calls(_setting("TrainingArguments", "gradient_checkpointing", "True"))),
+          calls(setting("TrainingArguments", "gradient_checkpointing", "True"))),
 )  # fmt: skip
+
+FAULTS: Sequence[Fault] = (*_TRAINING, *SHARDING, *LIBRARY)
+
+#: Rules that no fault is planted for, and why.
+NOT_PLANTED = {
+    "XLA313": "off unless it is selected",
+    **{f"XLA85{number}": "off unless a program is moved to another device" for number in range(10)},
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import libcst as cst
 import libcst.matchers as m
@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     Mutation: TypeAlias = "Callable[[], cst.Module]"
 
 
+_Node = TypeVar("_Node", bound=cst.CSTNode)
+#: The nodes that faults are planted at.
+KINDS = (cst.Call, cst.SimpleStatementLine, cst.IndentedBlock, cst.For, cst.If, cst.FunctionDef)
+
+
 class Program:
     """A program to plant faults in, its nodes collected once."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.module = cst.parse_module(text)
-        self.nodes: dict[type[cst.CSTNode], list[cst.CSTNode]] = {
-            kind: []
-            for kind in (cst.Call, cst.SimpleStatementLine, cst.IndentedBlock, cst.For, cst.If)
-        }
+        self.nodes: dict[type[cst.CSTNode], list[cst.CSTNode]] = {kind: [] for kind in KINDS}
         waiting: list[cst.CSTNode] = [self.module]
         while waiting:
             node = waiting.pop()
@@ -63,9 +65,9 @@ class _Everywhere(cst.CSTTransformer):
         return updated_node if edited is None else edited
 
 
-def everywhere(module: cst.Module, edit: Edit) -> cst.Module:
-    """The module with the edit made wherever it fits."""
-    return module.visit(_Everywhere(edit))
+def everywhere(node: _Node, edit: Edit) -> _Node:
+    """A module, or a part of it, with the edit made wherever it fits."""
+    return cast("_Node", node.visit(_Everywhere(edit)))
 
 
 def with_imports(module: cst.Module, imports: Sequence[str]) -> cst.Module:

@@ -126,10 +126,9 @@ def flow_of(
     block = ast.Module(body, [])
     elsewhere = stored_outside(function, block) | first
     stored = stored_in(block)
-    added = {node.target.id for node in ast.walk(block)
-             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}  # fmt: skip
     taken = loaded_in(block) & elsewhere
-    given = stored & (loaded_outside(function, block) | added)
+    # What it takes and binds anew is what its next turn takes.
+    given = stored & (loaded_outside(function, block) | taken)
     return taken, given - first
 
 

@@ -23,7 +23,7 @@ import importlib
 import threading
 from typing import TYPE_CHECKING, Any
 
-from . import tensors, xla
+from . import optimizers, tensors, xla
 from .points import (
     COLLECTIVE,
     CORE,
@@ -332,9 +332,7 @@ def _install_steps(wrap: _Wrapper) -> None:
         points.run(Call(STEP, type(optimizer).__name__, core, (optimizer,)), _nothing)
 
     try:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
-        register_optimizer_step_post_hook(stepped)
+        optimizers.after_step(stepped)
     except Exception:
         wrap.missing.append("torch.optim.optimizer.register_optimizer_step_post_hook")
 

@@ -20,7 +20,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ..agent import updates, xla
+from ..agent import optimizers, xla
 from ..agent.points import COLLECTIVE, LAUNCH, STEP, Call
 from . import reductions
 from .divergence import odd_ones
@@ -156,7 +156,10 @@ class Agreement:
         self._running.around(LAUNCH, self.launch, "agreement")
         self._running.around(COLLECTIVE, self.collective, "agreement")
         reductions.watch_clipping(lambda: self._running.here)
-        updates.watch(self.before_step)  # in an older torch only the cause is not known
+        try:
+            optimizers.before_step(self.before_step)
+        except Exception:
+            return  # an older torch: only the cause is not known then
 
     # -- points -------------------------------------------------------------------------------
     def collective(self, core: Core, call: Call, proceed: Callable[[], Any]) -> Any:
@@ -164,7 +167,7 @@ class Agreement:
         reductions.seen(core, call.what)
         return proceed()
 
-    def before_step(self, optimizer: Any) -> None:
+    def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
         """Before the first step of an optimizer: are the weights equal, were gradients reduced."""
         core = self._running.here
         if core is None:

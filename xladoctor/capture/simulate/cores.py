@@ -24,7 +24,7 @@ from .places import user_frame, user_place
 from .wording import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from .divergence import Collective
     from .places import Place
@@ -177,7 +177,7 @@ class CoreGroup:
         self.stuck = False
         #: What has been said of rendezvous, so that a loop does not say it again.
         self._said: set[str] = set()
-        self._channels: dict[int, collections.deque[Any]] = collections.defaultdict(
+        self._channels: dict[Hashable, collections.deque[Any]] = collections.defaultdict(
             collections.deque
         )
         self._shown = False
@@ -290,13 +290,13 @@ class CoreGroup:
             if core.waits_for is not None
         }
 
-    def send(self, channel: int, value: Any) -> None:
+    def send(self, channel: Hashable, value: Any) -> None:
         """Put a value into a channel between two cores."""
         with self._changed:
             self._channels[channel].append(value)
             self._changed.notify_all()
 
-    def receive(self, core: Core, channel: int) -> Any:
+    def receive(self, core: Core, channel: Hashable) -> Any:
         """Take the next value out of a channel, when there is one.
 
         Raises:

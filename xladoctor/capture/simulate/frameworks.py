@@ -14,6 +14,9 @@ devices (``torch_xla/experimental/pjrt_backend.py``).
 
 tqdm keeps a lock in its class, see :func:`_keep_lock`.
 
+torch wraps ``step`` of a class of optimizers when the first one is made, without a lock, see
+:func:`_wrap_optimizers_once`.
+
 Gradient checkpointing of torch_xla has one flag for the process, see
 :func:`_checkpoints_by_thread`.
 """
@@ -39,7 +42,30 @@ def install(cores: int) -> None:
     _groups_by_thread()
     _checkpoints_by_thread()
     parallel.install()
+    _wrap_optimizers_once()
     _explain_cuda()
+
+
+def _wrap_optimizers_once() -> None:
+    """Let one core after the other make its optimizer.
+
+    Two that are the first of their class at the same moment would both wrap its ``step``, and from
+    then on hooks that the program has registered ran twice for a step (torch 2.9.0,
+    ``Optimizer._patch_step_function``).
+    """
+    from torch.optim import Optimizer
+
+    original = getattr(Optimizer, "_patch_step_function", None)
+    if original is None:
+        return  # an older torch
+    lock = threading.Lock()
+
+    @functools.wraps(original)
+    def patch(self: Any) -> None:
+        with lock:
+            original(self)
+
+    Optimizer._patch_step_function = patch
 
 
 def _explain_cuda() -> None:

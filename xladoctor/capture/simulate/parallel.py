@@ -10,6 +10,10 @@ would launch a graph with a collective where nothing can make the cores meet fir
 end the process after 10 seconds. So the process group launches those collectives itself, through
 the launch scheduler; C++ then finds values that have been computed. The reductions in the backward
 pass and the buffers that a forward pass broadcasts are not read and stay part of the step.
+
+``send`` and ``recv`` are permutations of one pair each, which only these two cores launch
+(torch_xla 2.9.0). Several pairs at once would be several graphs that have to meet, so the values go
+through memory, as those of ``xm.send`` do.
 """
 
 from __future__ import annotations
@@ -50,6 +54,9 @@ def install() -> None:
     group.broadcast = _launching(broadcast)
     if hasattr(group, "scatter"):
         group.scatter = _alike(group.scatter)
+    if hasattr(group, "send") and hasattr(group, "recv"):
+        group.send = _through_memory(group.send, sends=True)
+        group.recv = _through_memory(group.recv, sends=False)
 
 
 @contextlib.contextmanager
@@ -94,6 +101,35 @@ def _launching(original: Callable[..., Any]) -> Any:
         return work
 
     return collective
+
+
+def _through_memory(original: Callable[..., Any], *, sends: bool) -> Any:
+    """Around ``ProcessGroupXla.send`` and ``recv``, where all cores are in this process."""
+
+    @functools.wraps(original)
+    def move(self: Any, moved: Any, other: int, tag: int = 0) -> Any:
+        from . import installed
+
+        running = installed()
+        core = running.here if running is not None else None
+        if running is None or core is None or running.crossing is not None:
+            return original(self, moved, other, tag)
+        import torch
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+
+        channel = (core.number, other, tag) if sends else (other, core.number, tag)
+        torch_xla.sync()  # where torch_xla launches the permutation
+        results = []
+        for one in moved:
+            results.append(xm.send(one, channel) if sends else xm.recv(one, channel))
+            if not sends:
+                with torch.no_grad():
+                    one.copy_(results[-1])
+        backend: Any = importlib.import_module("torch_xla.distributed.xla_backend")
+        return backend._ret_work(results)
+
+    return move
 
 
 def _alike(original: Callable[..., Any]) -> Any:

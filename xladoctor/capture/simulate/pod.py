@@ -22,7 +22,7 @@ from .divergence import Pending, groups_of
 from .link import Link, LinkBrokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from .cores import Core
     from .divergence import Collective
@@ -104,8 +104,8 @@ class Pod(CoreGroup):
         self.on_compared: Callable[[list[Any]], None] | None = None
         self._posted: Meeting | None = None
         self._number = 0
-        self._sent: dict[int, int] = {}
-        self._received: dict[int, int] = {}
+        self._sent: dict[Hashable, int] = {}
+        self._received: dict[Hashable, int] = {}
         self._told_progress: dict[int, float] = {}
         self._standings: dict[int, Standing] = {}
         self._rounds: queue.SimpleQueue[Meeting | None] = queue.SimpleQueue()
@@ -196,13 +196,13 @@ class Pod(CoreGroup):
         self.link.tell_now()
         self.link.close()
 
-    def send(self, channel: int, value: Any) -> None:
+    def send(self, channel: Hashable, value: Any) -> None:
         """Put a value into a channel between two cores, of whichever processes."""
         with self._changed:
             turn = self._sent[channel] = self._sent.get(channel, 0) + 1
         self.link.client("channels").set(f"{channel}/{turn}", pickle.dumps(value))
 
-    def receive(self, core: Core, channel: int) -> Any:
+    def receive(self, core: Core, channel: Hashable) -> Any:
         """Take the next value out of a channel, when there is one.
 
         Raises:

@@ -17,7 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..agent import updates, xla
+from ..agent import optimizers, xla
 from ..agent.points import CORE, LAUNCH, SIMULATE
 from ..simulate.places import user_frame
 from . import norms, parts, state
@@ -63,12 +63,9 @@ class Steps:
             register_module_forward_hook,
             register_module_forward_pre_hook,
         )
-        from torch.optim.optimizer import (
-            register_optimizer_step_post_hook,
-        )
 
-        updates.watch(self._before)
-        register_optimizer_step_post_hook(self._after)
+        optimizers.before_step(self._before)
+        optimizers.after_step(self._after)
         register_module_forward_pre_hook(self._enter_module)
         register_module_forward_hook(self._leave_module, always_call=True)
         # After the program's own work, before torch_xla takes its runtime down.
@@ -145,7 +142,7 @@ class Steps:
         if dtype is not None and dtype.is_floating_point and dtype.itemsize < 4:
             core.notes["narrow"] = str(dtype).removeprefix("torch.")
 
-    def _before(self, optimizer: Any) -> None:
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
         core = state.current()
         parameters = parts.compared(core, optimizer)
         if not core.trains or not any(group["params"] for group in optimizer.param_groups):

@@ -185,7 +185,11 @@ class CallEvaluator:
     def _model_output(self, node: cst.Call, model: Value, values: Sequence[Value]) -> Value:
         local = any(value.local for value in values)
         if _any_on_device(values) or model.on_device:
-            return Value(Kind.DEVICE_TENSOR, origin=_origin(values) or node, local=local)
+            # A loss of torch takes tensors of one device and gives one: of whom one is known, all.
+            tensors = model.kind is Kind.LOSS and (model.type_name or "").startswith("torch.nn.")
+            certain = tensors and any(one.is_device_tensor and one.certain for one in values)
+            origin = _origin(values) or node
+            return Value(Kind.DEVICE_TENSOR, certain=certain, origin=origin, local=local)
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
         return Value(local=local, made_of_device=self._flow.steps())

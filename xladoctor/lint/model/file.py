@@ -15,7 +15,7 @@ from xladoctor.lint.effects import Effects
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model import edits
 from xladoctor.lint.model.devices import OnXla
-from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
 
@@ -231,6 +231,17 @@ class FileModel:
             dotted = resolve(node)
             if dotted is not None and not dotted.startswith("builtins."):
                 found.setdefault(dotted, []).append(node)
+        return found
+
+    @functools.cached_property
+    def assigned(self) -> Mapping[str, Sequence[cst.BaseExpression]]:
+        """Values of assignments by the name or attribute chain that gets them, in source order."""
+        found: dict[str, list[cst.BaseExpression]] = {}
+        for node in self.nodes(cst.Assign):
+            for target in node.targets:
+                text = dotted_text(target.target)
+                if text is not None:
+                    found.setdefault(text, []).append(node.value)
         return found
 
     def spelled(self, dotted: str, node: cst.CSTNode) -> str | None:

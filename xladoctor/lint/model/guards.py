@@ -51,6 +51,8 @@ class Guards:
         while current is not None and current not in self._known:
             waiting.append(current)
             current = self._tree.parents.get(current)
+            if type(current) in _FUNCTION_TYPES:
+                break
         for child in reversed(waiting):
             self._known[child] = self._find(child)
         return self._known[node]

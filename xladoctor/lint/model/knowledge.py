@@ -173,6 +173,14 @@ TRAINERS = frozenset(
 )  # fmt: skip
 TRAINER_STEPS = frozenset({"compute_loss", "training_step"})
 TRAINER_EVALS = frozenset({"prediction_step"})
+#: Ends of names by which programs ask for the other cores, or give each its part of the data.
+ASKS_FOR_CORES = (
+    ".xla_model.get_ordinal", ".xla_model.xrt_world_size", ".xla_model.is_master_ordinal",
+    ".xla_model.master_print", ".xla_model.rendezvous", ".xla_model.mesh_reduce",
+    ".runtime.global_ordinal", ".runtime.world_size", ".DistributedSampler",
+)  # fmt: skip
+#: Ends of names of what gives the device of a core.
+ASKS_FOR_DEVICE = (".xla_model.xla_device", "torch_xla.device")
 #: Objects that scale a loss, go backward and step.
 SCALER_NAME = re.compile(r"scaler$", re.IGNORECASE)
 #: Functions that are one step by their names.

@@ -95,7 +95,9 @@ class Loops:
             else:
                 kinds[node] = self._batch_loop(node)
         for node in self._tree.loops:
-            if kinds[node] is LoopKind.OTHER and self._holds_steps(node, kinds):
+            # ``teacher.eval()`` before a loop over epochs says nothing of it.
+            over = kinds[node] is LoopKind.EVAL and not self._over_batches(node)
+            if (over or kinds[node] is LoopKind.OTHER) and self._holds_steps(node, kinds):
                 kinds[node] = LoopKind.EPOCH
         return kinds
 

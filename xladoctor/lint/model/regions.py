@@ -78,7 +78,49 @@ class Regions:
                 and function.parameters
                 and self._flow.believes(function.node)
             )
-        return found
+        mine = {
+            self._tree.module_of(node)
+            for entry in found
+            for node in (entry.call, entry.function.node if entry.function else None)
+            if node is not None
+        }
+        started = self._started_elsewhere(mine)
+        return [*found, *(Entry(function, None) for function in started)]
+
+    def _started_elsewhere(self, known: set[cst.Module]) -> Iterator[Function]:
+        """Training that nobody here calls, in files that ask for the other cores.
+
+        A function that reduces gradients and ends no graph (``xm.optimizer_step(optimizer)``) is
+        written for several cores, and another file starts them. A class is made on each core too
+        where its ``__init__`` asks for the device: before the start that raises.
+        """
+        asking = {
+            self._tree.module_of(call)
+            for call in self._tree.calls
+            if (self._names.resolve(call.func) or "").endswith(know.ASKS_FOR_CORES)
+        } - known
+        owners: set[Class] = set()
+        for function in self._tree.functions.values():
+            if (
+                function.outer is None
+                and self._tree.module_of(function.node) in asking
+                and not self._flow.callers(function)
+                and any(self._reduces(call) for call in self.reached(function.node))
+            ):
+                yield function
+                if function.owner is not None:
+                    owners.add(function.owner)
+        for made in (owner.methods.get("__init__") for owner in owners):
+            asked = (self._names.resolve(call.func) or "" for call in self._loops.calls_in(made))
+            if made is not None and any(name.endswith(know.ASKS_FOR_DEVICE) for name in asked):
+                yield made
+
+    def _reduces(self, call: cst.Call) -> bool:
+        """``xm.optimizer_step(optimizer)``, as programs for several cores write it."""
+        return (
+            self._names.resolve(call.func) == f"{know.XM}.optimizer_step"
+            and self._argument(call, 1, "barrier") is None
+        )
 
     def _joins_xla(self, call: cst.Call) -> bool:
         """Whether a process group is one of XLA's: by its backend, or all that a file has.

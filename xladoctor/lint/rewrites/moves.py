@@ -129,3 +129,9 @@ def _plain(model: FileModel, condition: cst.If) -> bool:
         and isinstance(condition.body, cst.IndentedBlock)
         and isinstance(model.parent(condition), cst.IndentedBlock | cst.Module)
     )
+
+
+def indent_of(model: FileModel, line: cst.CSTNode) -> str:
+    """What stands before a statement in its line."""
+    start = model.tree.range(line).start
+    return model.lines[start.line - 1][: start.column]

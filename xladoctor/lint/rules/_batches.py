@@ -128,11 +128,8 @@ def is_handed_in(model: FileModel, loop: Loop) -> bool:
     """Whether a caller that nobody has read gives what the loop goes over."""
     if not isinstance(loop.node, cst.For):
         return False
-    sources = [part for part in walk(loop.node.iter) if _is_name(part)]
-    names = {model.tree.text(part).strip() for part in sources}
-    for node in model.nodes(cst.Assign):
-        if any(model.tree.text(target.target).strip() in names for target in node.targets):
-            sources += [part for part in walk(node.value) if _is_name(part)]
+    sources = list(_names_in(loop.node.iter))
+    sources += [part for made in _made_of(model, sources) for part in _names_in(made)]
     return any(
         binding.kind == "param" and _is_uncalled(model, part)
         for part in sources
@@ -141,8 +138,18 @@ def is_handed_in(model: FileModel, loop: Loop) -> bool:
     )
 
 
-def _is_name(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Name | cst.Attribute)
+def _names_in(node: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
+    return (part for part in walk(node) if isinstance(part, cst.Name | cst.Attribute))
+
+
+def _made_of(model: FileModel, sources: list[cst.Name | cst.Attribute]) -> Iterator[cst.CSTNode]:
+    """What is assigned to names, and to attributes that are spelled alike."""
+    for part in sources:
+        if isinstance(part, cst.Name):
+            bindings = model.bindings(part.value, part)
+            yield from (binding.node for binding in bindings if binding.kind == "assign")
+        else:
+            yield from model.assigned.get(dotted_text(part) or "", ())
 
 
 def _is_uncalled(model: FileModel, node: cst.CSTNode) -> bool:

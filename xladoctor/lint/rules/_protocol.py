@@ -12,11 +12,12 @@ from xladoctor.lint.library import Effect
 __all__ = ["OPTIMIZER_STEP", "REDUCE", "compiles", "reduces_gradients", "steps_optimizer"]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from xladoctor.lint.model import CallSite, FileModel
 
 REDUCE = "torch_xla.core.xla_model.reduce_gradients"
+ALL_REDUCE = ("torch_xla.core.xla_model.all_reduce",)
 
 #: Names (and beginnings of names) of what compiles or runs the step by itself.
 _COMPILES = (
@@ -56,11 +57,15 @@ def compiles(model: FileModel) -> bool:
     return any(name is not None and name.startswith(_COMPILES) for name in _all_names(model))
 
 
-def reduces_gradients(model: FileModel) -> bool:
-    """Whether anything in the file reduces gradients over the cores, in whatever way."""
-    if any(name is not None and name.startswith(_REDUCERS) for name in _all_names(model)):
-        return True
-    return any(name.startswith(_REDUCERS) for name in model.names.imported())
+def reduces_gradients(model: FileModel, beside: Collection[str] = ()) -> bool:
+    """Whether anything in the file reduces gradients over the cores, in whatever way.
+
+    Args:
+        model: The file.
+        beside: Names that do not count.
+    """
+    names = {*_all_names(model), *model.names.imported()} - {None, *beside}
+    return any((name or "").startswith(_REDUCERS) for name in names)
 
 
 def steps_optimizer(model: FileModel, call: CallSite) -> bool:

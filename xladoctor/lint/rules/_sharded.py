@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.rules._sources import sources
+
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel
 
@@ -27,7 +29,10 @@ def sharded_at(model: FileModel, node: cst.BaseExpression) -> cst.CSTNode | None
         sharded = name.startswith("torch_xla.distributed.fsdp") and name.endswith(_WRAPPER)
         return node if sharded else None
     if isinstance(node, cst.Name):
-        given = [one.node for one in model.bindings(node.value, node) if one.kind == "assign"]
+        bindings = model.bindings(node.value, node)
+        given = [one.node for one in bindings if one.kind == "assign"]
+        if any(one.kind == "param" for one in bindings):
+            given += sources(model, node) or []
     elif isinstance(node, cst.Attribute):
         written = model.tree.text(node).strip()
         given = [

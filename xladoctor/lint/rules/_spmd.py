@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._sources import made_in
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -18,7 +18,8 @@ USE_SPMD = ("torch_xla.runtime.use_spmd", "torch_xla.experimental.xla_sharding.u
 def turned_on(model: FileModel) -> CallSite | None:
     """The call of ``use_spmd()`` that no condition decides about, or None.
 
-    A program that asks (``if args.spmd: xr.use_spmd()``) has both modes, and each line its own.
+    A program that asks (``if args.spmd: xr.use_spmd()``) has both modes, and each line its own; so
+    has a file that one script imports with SPMD and another without.
     """
     return next((c for c in model.calls(*USE_SPMD) if not conditional(model, c.node)), None)
 
@@ -39,17 +40,17 @@ SPEC = ("torch_xla.distributed.spmd.ShardingSpec", f"{_SHARDING}.ShardingSpec")
 
 
 def axes_of(model: FileModel, node: cst.BaseExpression | None) -> tuple[str, ...] | None:
-    """The names of a mesh's axes, if they are written down in the file.
+    """The names of a mesh's axes, if they are written down in the program.
 
     Args:
         model: The file.
-        node: What is given as the mesh: the call of ``Mesh``, or a name that is bound to one.
+        node: What is given as the mesh: the call of ``Mesh``, or what holds one.
 
     Returns:
         None where they are not known.
     """
-    mesh = None if node is None else made_by(model, node)
-    if mesh is None or mesh.name not in MESH or mesh.has_star:
+    mesh = None if node is None else made_in(model, node, MESH)
+    if mesh is None or mesh.has_star:
         return None
     given = mesh.argument(2, "axis_names")
     names = None if given is None else model.literal(given)

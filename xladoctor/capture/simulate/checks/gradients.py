@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ...agent import updates
+from ...agent import optimizers
 from ...agent.points import COLLECTIVE, Call
 from ..owners import names_of
 from .memory import Memory, Mind, place_of, watch
@@ -82,7 +82,10 @@ def install(memory: Memory, ran: Ran, *, several: bool) -> None:
     if several:
         memory.running.around(COLLECTIVE, _Collectives(memory).around, "gradients")
     _watch_checkpoints(memory, ran)
-    updates.watch(_Steps(memory, ran).before)
+    try:
+        optimizers.before_step(_Steps(memory, ran).before)
+    except ImportError:
+        return  # an older torch
 
 
 def _seen(mind: Mind) -> Seen:
@@ -161,7 +164,7 @@ class _Steps:
         self._memory = memory
         self._ran = ran
 
-    def before(self, optimizer: Any) -> None:
+    def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
         core = self._memory.running.here
         if core is None:
             return

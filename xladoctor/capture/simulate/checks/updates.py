@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from ...agent import updates, xla
+from ...agent import optimizers, xla
 from ...agent.points import LAUNCH, Call
 from ..owners import names_of
 from .memory import Memory, place_of, values_of
@@ -36,9 +36,12 @@ def install(memory: Memory) -> None:
     Args:
         memory: Of the cores.
     """
-    weights = _Updates(memory)
-    if updates.watch(weights.before):
-        memory.running.around(LAUNCH, weights.launch, "updates")
+    updates = _Updates(memory)
+    try:
+        optimizers.before_step(updates.before)
+    except ImportError:
+        return  # an older torch
+    memory.running.around(LAUNCH, updates.launch, "updates")
 
 
 class _Updates:
@@ -48,7 +51,7 @@ class _Updates:
         self._memory = memory
         self._wait_device = xla.binding("_xla_wait_device_ops")
 
-    def before(self, optimizer: Any) -> None:
+    def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
         """Before a step: note which weights with few bits it is about to change."""
         core = self._memory.running.here
         if core is None:

@@ -31,6 +31,8 @@ _SAME_ARGUMENTS = {
     f"{_MODEL}.all_reduce": ("all_reduce", {"scale", "groups"}),
     f"{_MODEL}.all_gather": ("all_gather", {"dim"}),
 }
+#: Functions between the one with the collective and the one with the backward pass.
+_DEPTH = 2
 _CUT_ON_PURPOSE = frozenset({"detach", "item", "cpu", "numpy", "tolist"})
 
 
@@ -71,24 +73,39 @@ def _cut(node: cst.CSTNode) -> bool:
     )
 
 
-def _backward(model: FileModel, call: CallSite) -> cst.Call | None:
-    """The ``backward()`` of the same function that a collective's result goes into."""
+def _backward(model: FileModel, call: CallSite, depth: int = _DEPTH) -> cst.Call | None:
+    """The ``backward()`` that a call's result goes into, there or where the function is called."""
     carried = set(_assigned(model, call.node))
-    if not carried:
-        return None
-    later = [
-        one
-        for one in model.calls()
-        if one.function is call.function and in_order(model, call.node, one.node)
+    inside = _backward_of(model, call, carried) if carried else None
+    if inside is not None or call.function is None or depth == 0:
+        return inside
+    given = [
+        line.value
+        for line in walk(call.function.node, into_functions=False)
+        if isinstance(line, cst.Return) and line.value is not None
     ]
-    for site in later:
-        if site.method == "backward" and isinstance(site.receiver, cst.Name):
-            if site.receiver.value in carried:
-                return site.node
+    # All that the function gives back is made of it: a pair may hold it for the log.
+    whole = [value for value in given if not isinstance(value, cst.Tuple | cst.Dict)]
+    if not given or len(whole) < len(given) or not all(_takes(one, carried) for one in given):
+        return None
+    outside = (_backward(model, one, depth - 1) for one in model.callers(call.function))
+    return next((node for node in outside if node is not None), None)
+
+
+def _backward_of(model: FileModel, call: CallSite, carried: set[str]) -> cst.Call | None:
+    """The ``backward()`` of the same function; ``carried`` gets the names on the way."""
+    assert call.function is not None
+    for node in walk(call.function.node, into_functions=False):
+        if node is call.node or not in_order(model, call.node, node):
             continue
-        if site.node is call.node or not _takes(site.node, carried):
-            continue
-        carried.update(_assigned(model, site.node))
+        if isinstance(node, cst.Assign | cst.AugAssign) and _takes(node.value, carried):
+            targets = node.targets if isinstance(node, cst.Assign) else [node]
+            names = (target.target for target in targets)
+            carried.update(name.value for name in names if isinstance(name, cst.Name))
+        elif isinstance(node, cst.Call) and model.call(node).method == "backward":
+            receiver = model.call(node).receiver
+            if receiver is not None and _takes(receiver, carried):
+                return node
     return None
 
 

@@ -10,6 +10,7 @@ from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rewrites.parallel import PARALLEL, device_loader_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, assigned, in_order, made_by
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,9 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.methods("per_device_loader"):
         for loop in model.loops:
-            if loop.kind is not LoopKind.EPOCH or loop.function is not call.function:
+            if loop.kind is not LoopKind.EPOCH:
+                continue
+            if loop.function is not call.function and not _kept(model, call.node):
                 continue
             if any(node is loop.node for node in around(model, call.node)):
                 continue
@@ -57,11 +60,24 @@ def _fix(model: FileModel, loader: cst.BaseExpression | None) -> Fix | None:
 def _use_inside(model: FileModel, epochs: cst.CSTNode, maker: cst.CSTNode) -> cst.CSTNode | None:
     """Where the epoch loop uses the name that holds the iterator, as loop or as argument."""
     for scope in model.tree.scopes:
-        if not isinstance(scope, cst.Name) or not any(n is epochs for n in around(model, scope)):
+        if not isinstance(scope, cst.Name | cst.Attribute):
             continue
-        if _holds(model, scope, epochs, maker):
+        if not any(n is epochs for n in around(model, scope)):
+            continue
+        if isinstance(scope, cst.Attribute):
+            if sources(model, scope, 1) == [maker]:
+                return scope
+        elif _holds(model, scope, epochs, maker):
             return scope
     return None
+
+
+def _kept(model: FileModel, maker: cst.CSTNode) -> bool:
+    """Whether an object keeps the iterator: ``self.batches = ...``."""
+    parent = model.parent(maker)
+    return isinstance(parent, cst.Assign) and all(
+        isinstance(target.target, cst.Attribute) for target in parent.targets
+    )
 
 
 def _holds(model: FileModel, name: cst.Name, epochs: cst.CSTNode, maker: cst.CSTNode) -> bool:

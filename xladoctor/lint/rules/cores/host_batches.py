@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._loaders import DATA_LOADER
+from xladoctor.lint.rules._sources import made_in
 from xladoctor.lint.rules._spmd import SPEC
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def host_batches(model: FileModel) -> Iterator[Problem]:
 
 def _by_hosts(model: FileModel, loader: cst.BaseExpression | None) -> CallSite | None:
     """The sampler behind a device loader, if its replicas are the hosts."""
-    made = None if loader is None else made_by(model, loader)
-    given = made.keywords.get("sampler") if made is not None and made.name == DATA_LOADER else None
-    sampler = None if given is None else made_by(model, given)
-    if sampler is None or sampler.name not in _SAMPLERS:
+    made = None if loader is None else made_in(model, loader, (DATA_LOADER,))
+    given = made.keywords.get("sampler") if made is not None else None
+    sampler = None if given is None else made_in(model, given, _SAMPLERS)
+    if sampler is None:
         return None
     for name, at in (("num_replicas", 1), ("rank", 2)):
         value = sampler.argument(at, name)
@@ -65,8 +65,8 @@ def _specs(model: FileModel, given: cst.BaseExpression | None) -> Iterator[CallS
         for element in given.elements:
             yield from _specs(model, element.value)
         return
-    made = made_by(model, given)
-    if made is None or made.name not in SPEC or made.has_star:
+    made = made_in(model, given, SPEC)
+    if made is None or made.has_star:
         return
     several = made.argument(2, "minibatch")
     if several is None or model.literal(several) is False:

@@ -79,6 +79,8 @@ def _reads(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
 def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:
     """Branches of the master in step loops that run a graph with a pending collective in it."""
     for node in model.nodes(cst.If):
+        if model.value(node.test).kind is not Kind.IS_MASTER:
+            continue
         inside = [call for call in model.calls() if node.body in model.tree.ancestors(call.node)]
         guard = next((x for c in inside for x in model.guards(c.node) if x.node is node), None)
         if guard is None or guard.master is not True or model.master_only(node) is not None:

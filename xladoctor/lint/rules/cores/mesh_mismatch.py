@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._sources import made_in
 from xladoctor.lint.rules._spmd import FSDP, MARK, MESH, SPEC, axes_of
 
 if TYPE_CHECKING:
@@ -97,5 +97,5 @@ def _named(axes: tuple[str, ...]) -> str:
 
 
 def _made(model: FileModel, node: cst.BaseExpression | None) -> list[Place]:
-    mesh = None if node is None else made_by(model, node)
+    mesh = None if node is None else made_in(model, node, MESH)
     return [] if mesh is None else [model.place(mesh.node, "the mesh is made here")]

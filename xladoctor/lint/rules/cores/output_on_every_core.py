@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import Function, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
@@ -84,7 +84,7 @@ def _says_core(model: FileModel, call: CallSite) -> bool:
     shown = call.node.args
     if call.name in _BARS:
         shown = [item for item in shown if item.keyword is not None]  # not what it goes over
-    if any(tells_core(model, part) for argument in shown for part in walk(argument)):
+    if any(tells_core(model, part) for item in shown for part in _shown(model, item.value)):
         return True
     texts = (
         part.value.lower()
@@ -92,6 +92,16 @@ def _says_core(model: FileModel, call: CallSite) -> bool:
         if isinstance(part, cst.SimpleString | cst.FormattedStringText)
     )
     return any(_CORE_WORDS.search(text) for text in texts)
+
+
+def _shown(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The parts of what is shown: of a call of the program's its name, not what it is given."""
+    if isinstance(node, cst.Call) and isinstance(model.call(node).target, Function):
+        yield node.func
+        return
+    yield node
+    for part in node.children:
+        yield from _shown(model, part)
 
 
 def _bar_says_core(model: FileModel, call: CallSite) -> bool:

@@ -98,7 +98,10 @@ def _is_it(model: FileModel, target: cst.BaseExpression, function: Function) -> 
     if not isinstance(target, cst.Name):
         return False
     bindings = model.bindings(target.value, target)
-    return len(bindings) == 1 and bindings[0].node is function.node
+    # What is imported is looked up where it is defined.
+    return len(bindings) == 1 and (
+        bindings[0].node is function.node or bindings[0].kind == "import"
+    )
 
 
 def _takes_any(function: Function) -> bool:

@@ -11,7 +11,7 @@ from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import SETTING, is_off, settings
 from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._spmd import USE_SPMD, conditional, turned_on
+from xladoctor.lint.rules._spmd import FSDP, USE_SPMD, conditional, turned_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LOADER = "torch_xla.distributed.parallel_loader.MpDeviceLoader"
 _VARIABLE = "XLA_USE_SPMD"
+_WEIGHTS = frozenset({"weight", "bias"})
 _MOVES = frozenset({"to", "cuda"})
 #: In the names of all that shards, torch_xla's or a project's own.
 _SHARDS = re.compile(r"shard|partition|distribute|parallel(ize|_mode)|fsdp|auto", re.IGNORECASE)
@@ -73,9 +74,10 @@ def _tensor_before(model: FileModel, spmd: CallSite) -> CallSite | None:
 
 def _unsharded(model: FileModel, start: CallSite) -> Iterator[Problem]:
     """Device loaders without ``input_sharding`` whose batches nothing shards."""
-    if any((call.method or "") == "mark_sharding" for call in _marks(model)):
-        return
+    marks = list(_marks(model))
     for call in model.calls(_LOADER):
+        if any(source in (None, call.node) for source in marks):
+            continue
         if call.has_star or "input_sharding" in call.keywords or conditional(model, call.node):
             continue
         loops = [loop for loop in model.loops if loop.iterates.origin is call.node]
@@ -120,15 +122,32 @@ def _shards(model: FileModel, call: CallSite) -> bool:
     return any(_SHARDS.search(word) for word in (name, *call.keywords))
 
 
-def _marks(model: FileModel) -> Iterator[CallSite]:
-    """Calls of ``mark_sharding`` in step loops: of the batch, as far as one can tell."""
+def _marks(model: FileModel) -> Iterator[cst.Call | None]:
+    """For each ``mark_sharding`` of a batch, the loader of its loop; None: of any, for all we know.
+
+    Marks in step loops and in functions, which a step may call.
+    """
     for part in (model, *model.linked):
         for call in part.calls():
             name = (call.name or call.method or "").rpartition(".")[2]
-            if name == "mark_sharding" and (
-                part.step_loop(call.node) is not None or call.function is not None
-            ):
-                yield call
+            if name != "mark_sharding" or _is_of_model(part, call):
+                continue
+            loop = part.step_loop(call.node)
+            origin = None if loop is None else loop.iterates.origin
+            if isinstance(origin, cst.Call) and loop is part.loop(call.node):
+                yield origin
+            elif loop is not None or call.function is not None:
+                yield None
+
+
+def _is_of_model(model: FileModel, call: CallSite) -> bool:
+    """Whether a mark shards weights, or what a layer gives: no batch is sharded by it."""
+    given = call.argument(0, "t")
+    if isinstance(given, cst.Attribute) and given.attr.value in _WEIGHTS:
+        return True
+    handed = [one.keywords.get("shard_output") for one in model.calls(*FSDP)]
+    name = None if call.function is None else call.function.name
+    return any(isinstance(one, cst.Name) and one.value == name for one in handed)
 
 
 def _fix(model: FileModel, node: cst.CSTNode) -> Fix | None:

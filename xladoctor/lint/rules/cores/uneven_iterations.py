@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import libcst as cst
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
+#: Their backward pass is a collective.
+_WRAPPERS = ("XlaFullyShardedDataParallel", "torch.nn.parallel.DistributedDataParallel")
 _XM = "torch_xla.core.xla_model"
 _DEEPEST = 3
 #: What reads the clock of the machine, and of this process alone.
@@ -37,12 +39,14 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
     """
     if not model.is_xla or model.spmd or model.frameworks:
         return
-    events = model.effects.of(Effect.COLLECTIVE)
+    events = list(model.effects.of(Effect.COLLECTIVE))
+    if _reduced_by_wrapper(model):
+        events += model.effects.of(Effect.BACKWARD)
     collectives = {event.call.node: event.call for event in events if event.call is not None}
     met_in: dict[Loop, list[CallSite]] = {}
     for call in collectives.values():
-        if (inner := model.loop(call.node)) is not None:
-            met_in.setdefault(inner, []).append(call)
+        for inner in {model.loop(call.node), model.step_loop(call.node)} - {None}:
+            met_in.setdefault(cast("Loop", inner), []).append(call)
     for loop in model.loops:
         if loop.kind not in {LoopKind.STEP, LoopKind.EPOCH} or loop.implicit:
             continue
@@ -62,6 +66,12 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
             yield from _leaves(model, loop, node, meetings)
 
 
+def _reduced_by_wrapper(model: FileModel) -> bool:
+    """Whether the model is wrapped in what reduces its gradients in the backward pass."""
+    names = (call.name or "" for part in (model, *model.linked) for call in part.calls())
+    return any(name.endswith(_WRAPPERS) for name in names)
+
+
 def _leaves(
     model: FileModel, loop: Loop, node: cst.CSTNode, meetings: list[CallSite]
 ) -> Iterator[Problem]:
@@ -75,11 +85,11 @@ def _leaves(
         if guard.node in inside or not (value.local or guard.master is not None or clock):
             continue
         what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"
-        meeting = (meetings[-1].name or "").rpartition(".")[2]
+        meeting = snippet(model, meetings[-1].node.func)
         yield model.problem(
             node,
             f"a core for which {snippet(model, guard.test)} holds {what} alone: the others wait "
-            f"for it at xm.{meeting}, so the run hangs or aborts",
+            f"for it at {meeting}, so the run hangs or aborts",
             suggestion="decide on a value that is equal on all cores: "
             "xm.all_reduce(xm.REDUCE_MAX, flag)",
             related=[

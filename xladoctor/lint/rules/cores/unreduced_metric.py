@@ -76,11 +76,16 @@ def _is_reduced(model: FileModel, loop: Loop) -> bool:
 
 
 def _metric(model: FileModel, call: CallSite, loops: list[Loop]) -> cst.BaseExpression | None:
-    """A name in the call's arguments that an evaluation loop, or its function, has computed."""
+    """What an evaluation loop, or its function, has computed: a name, or the function's call."""
+    functions = {loop.function for loop in loops if loop.function is not None}
     for argument in call.node.args:
         for node in walk(argument.value):
             if isinstance(node, cst.Name) and _is_metric(model, node, loops):
                 return node
+            if isinstance(node, cst.Call) and model.call(node).target in functions:
+                value = model.value(node)
+                if value.local and value.kind in _KINDS:
+                    return node
     return None
 
 

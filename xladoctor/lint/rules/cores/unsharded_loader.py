@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint import sources
 from xladoctor.lint.model import Class, Kind, LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
-from xladoctor.lint.rewrites.moves import line_of
+from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
 from xladoctor.lint.rules._loaders import DATA_LOADER, SAMPLER, bound_name, loops_over
@@ -79,7 +78,7 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     shuffle = call.keywords.get("shuffle")
     mixes = "False" if shuffle is None else model.tree.text(shuffle).strip()
     given = f"num_replicas={cores[0]}(), rank={core[0]}(), shuffle={mixes}"
-    first = "" if names[0] == text else f"{names[0]} = {text}\n{_indent(model, line)}"
+    first = "" if names[0] == text else f"{names[0]} = {text}\n{indent_of(model, line)}"
     made = f"{first}{names[1]} = {sampler[0]}({names[0]}, {given})"
     edits.append(model.insert_before(call.node, made))
     if shuffle is None:
@@ -91,11 +90,6 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     if any(edit is None for edit in edits):
         return None
     return model.fix("Share the samples out", *edits, [*imports], safe=False)
-
-
-def _indent(model: FileModel, line: cst.CSTNode) -> str:
-    start = model.tree.range(line).start
-    return sources.rows(model.text)[start.line - 1][: start.column]
 
 
 def _entry(model: FileModel, call: CallSite, loops: list[Loop]) -> Entry | None:

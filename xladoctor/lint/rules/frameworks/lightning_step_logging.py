@@ -23,13 +23,15 @@ _TRAINERS = ("lightning.pytorch.Trainer",)
 @rule("XLA903")
 def lightning_step_logging(model: FileModel) -> Iterator[Problem]:
     """Find ``self.log(..., prog_bar=True)`` and ``return None`` in ``training_step`` on TPU."""
-    if not model.is_xla or "lightning" not in model.frameworks or _bar_is_off(model):
+    if not model.is_xla or "lightning" not in model.frameworks:
         return
+    shown = not _bar_is_off(model)
     for function in model.functions:
         if function.name != _STEP or not is_module(model, function):
             continue
         for call in model.methods("log", "log_dict"):
-            if call.function is function and _is_self(call) and not model.throttled(call.node):
+            own = call.function is function and _is_self(call)
+            if shown and own and not model.throttled(call.node):
                 yield from _bar(model, call)
         yield from _nothing_returned(model, function)
     for call in model.calls(*_TRAINERS):

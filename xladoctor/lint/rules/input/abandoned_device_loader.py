@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Loop, Problem
 
 
+#: Functions between the epoch loop and the loop over batches.
+_DEPTH = 2
 _LOADER = "torch_xla.distributed.parallel_loader.ParallelLoader"
 
 
@@ -74,11 +76,19 @@ def _begun_again(model: FileModel) -> Iterator[Problem]:
 
 def _repeated(model: FileModel, loop: Loop, maker: cst.Call) -> bool:
     """Whether an epoch loop makes the iterator, directly or by calling the function it is in."""
-    for node in (maker, loop.node):
-        around = model.loop(node)
-        if around is not None and around.kind is LoopKind.EPOCH:
-            return True
-    return False
+    if loop.function is model.function_of(maker):
+        return _in_epoch(model, maker, _DEPTH) or _in_epoch(model, loop.node, _DEPTH)
+    return any(_in_epoch(model, node, 0) for node in (maker, loop.node))
+
+
+def _in_epoch(model: FileModel, node: cst.CSTNode, depth: int) -> bool:
+    around = model.loop(node)
+    if around is not None and around.kind is LoopKind.EPOCH:
+        return True
+    function = model.function_of(node)
+    if function is None or depth == 0:
+        return False
+    return any(_in_epoch(model, call.node, depth - 1) for call in model.callers(function))
 
 
 def _break(model: FileModel, loop: Loop) -> cst.CSTNode | None:

@@ -99,11 +99,13 @@ def _by_device_loader(model: FileModel, loop: Loop) -> bool:
 
     A loop that reduces and steps needs something that ends its graph: it is a device loader.
     """
-    if loop.kind is not LoopKind.STEP or not is_handed_in(model, loop):
+    if loop.kind is not LoopKind.STEP:
         return False
     calls = model.reached(loop.node)
-    return any(call.name == OPTIMIZER_STEP for call in calls) and not any(
-        model.effects.ends_graph(call) for call in calls
+    return (
+        any(call.name == OPTIMIZER_STEP for call in calls)
+        and not any(model.effects.ends_graph(call) for call in calls)
+        and is_handed_in(model, loop)
     )
 
 

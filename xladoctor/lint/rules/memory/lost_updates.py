@@ -63,13 +63,20 @@ def _casts(model: FileModel) -> Iterator[tuple[CallSite, str]]:
             continue
         if model.value(call.node).kind is not Kind.MODEL:
             continue
-        parent = model.parent(call.node)
+        parent = model.parent(_wrapped(model, call.node))
         if isinstance(parent, cst.Assign) and len(parent.targets) == 1:
-            target = parent.targets[0].target
-            if isinstance(target, cst.Name):
-                yield call, target.value
-        elif isinstance(call.receiver, cst.Name):
-            yield call, call.receiver.value
+            yield call, model.tree.text(parent.targets[0].target).strip()
+        else:
+            yield call, model.tree.text(call.receiver).strip()
+
+
+def _wrapped(model: FileModel, node: cst.Call) -> cst.Call:
+    """The model as it is used: ``FSDP(model.to(device))``."""
+    argument = model.parent(node)
+    call = model.parent(argument) if isinstance(argument, cst.Arg) else None
+    if isinstance(call, cst.Call) and model.value(call).kind is Kind.MODEL:
+        return _wrapped(model, call)
+    return node
 
 
 def _models(model: FileModel, given: cst.BaseExpression) -> Iterator[str]:
@@ -77,5 +84,5 @@ def _models(model: FileModel, given: cst.BaseExpression) -> Iterator[str]:
     for node in walk(given):
         if isinstance(node, cst.Call):
             call = model.call(node)
-            if call.method == "parameters" and isinstance(call.receiver, cst.Name):
-                yield call.receiver.value
+            if call.method == "parameters" and call.receiver is not None:
+                yield model.tree.text(call.receiver).strip()

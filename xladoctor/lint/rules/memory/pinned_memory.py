@@ -27,14 +27,15 @@ def pinned_memory(model: FileModel) -> Iterator[Problem]:
             continue
         loops = loops_over(model, call)
         loop = next((x for x in loops if x.kind in {LoopKind.STEP, LoopKind.EVAL}), None)
-        if loop is None:
+        # A Trainer's loop over a loader is not in sight: all loaders of the file are for it.
+        if loop is None and (loops or "lightning" not in model.frameworks):
             continue
         yield model.problem(
             pinned,
             "pinned memory is for copies to a GPU: without one torch warns and does not pin, and "
             "an XLA device has no use for it",
             suggestion="leave pin_memory out",
-            related=[loop_place(model, loop)],
+            related=[] if loop is None else [loop_place(model, loop)],
             fix=model.fix(
                 "Leave pin_memory out", model.remove_argument(call.node, pinned), safe=False
             ),

@@ -12,6 +12,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._reads import costly_loop
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +60,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         else:
             found = (
                 text in _LONGEST
-                and _tokenizes(call)
+                and _tokenizes(model, call)
                 and (call.function in collating or costly_loop(model, call.node) is not None)
             )
         if found and not _for_float16(model, call):
@@ -190,6 +191,11 @@ def _collate_functions(model: FileModel) -> Iterator[Function]:
             yield function
 
 
-def _tokenizes(call: CallSite) -> bool:
+def _tokenizes(model: FileModel, call: CallSite) -> bool:
+    """Whether a call is one of a tokenizer: by its name, or by what made it."""
     name = call.method or getattr(call.node.func, "value", "")
-    return isinstance(name, str) and (name.lower().startswith("tok") or name == "pad")
+    if isinstance(name, str) and (name.lower().startswith("tok") or name == "pad"):
+        return True
+    made = sources(model, call.node.func) or []
+    names = (model.name(one.func) or "" for one in made if isinstance(one, cst.Call))
+    return any(name.endswith("Tokenizer.from_pretrained") for name in names)

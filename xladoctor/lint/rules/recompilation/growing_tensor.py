@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._exact import around, same_name
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
@@ -32,9 +33,15 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         if not any(same_name(part, target) for part in _parts(call)):
             continue
         loop = costly_loop(model, node)
-        if loop is None or not any(parent is loop.node for parent in around(model, node)):
-            continue  # in a function that the loop calls, a name starts anew with every call
-        if isinstance(loop.node, cst.FunctionDef) or _starts_anew(node, loop.node, target):
+        if loop is None or isinstance(loop.node, cst.FunctionDef):
+            continue
+        if any(parent is loop.node for parent in around(model, node)):
+            anew = _starts_anew(node, loop.node, target)
+        else:
+            # In a function that the loop calls, a name starts anew with every call, as a rule.
+            function = model.function_of(node)
+            anew = not isinstance(target, cst.Name) or not carried(model, function, target.value)
+        if anew:
             continue
         yield model.problem(
             node,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
-from xladoctor.lint.model import LoopKind, walk
+from xladoctor.lint.model import Function, LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, indices
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
@@ -15,7 +15,7 @@ from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 
 #: Functions of torch whose positional arguments are sizes.
@@ -37,24 +37,46 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
         together = model.members in (frozenset(), frozenset({family.TORCH_XLA}))
         if together and not loop.iterates.is_loader and not _ends_graph(model, loop):
             continue  # all turns are one graph (accumulation of gradients): the same every time
-        for node in walk(loop.node, into_functions=False):
-            numbers = _constants(model, node)
-            if not any(_is_counter(model, part, counter) for part in numbers):
-                continue
-            if costly_loop(model, node) is not loop or model.loop(node) is not loop:
-                continue
-            assert isinstance(node, cst.BaseExpression)
-            index = isinstance(node, cst.Subscript)
+        for node, name in _made_constant(model, loop, counter):
             yield model.problem(
                 node,
-                f"`{counter}` becomes a constant of the graph: {snippet(model, node)} makes a new "
+                f"`{name}` becomes a constant of the graph: {snippet(model, node)} makes a new "
                 f"graph {often(loop)}, and each is compiled",
                 suggestion="index with a tensor: x.index_select(0, torch.tensor([step], "
                 "device=device))"
-                if index
+                if isinstance(node, cst.Subscript)
                 else "keep sizes and exponents the same in every step (the largest, and a mask)",
                 related=[loop_place(model, loop)],
             )
+
+
+def _made_constant(
+    model: FileModel, loop: Loop, counter: str
+) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """Operations on device tensors that take the counter, and its name there."""
+    places: list[tuple[cst.CSTNode, str]] = [(loop.node, counter)]
+    for call in model.calls():
+        function = call.target
+        if model.loop(call.node) is loop and isinstance(function, Function):
+            places += [(function.node, name) for name in _handed(call, counter)]
+    for place, name in places:
+        for node in walk(place, into_functions=False):
+            numbers = _constants(model, node)
+            if not any(_is_counter(model, part, name) for part in numbers):
+                continue
+            around = model.loop(node) if place is loop.node else None
+            if costly_loop(model, node) is loop and around in (loop, None) and model.is_here(node):
+                assert isinstance(node, cst.BaseExpression)
+                yield node, name
+
+
+def _handed(call: CallSite, counter: str) -> Iterator[str]:
+    """The parameters of a function that a call in the loop gives the counter to."""
+    assert isinstance(call.target, Function)
+    for index, name in enumerate(call.target.parameters):
+        given = call.argument(index, name)
+        if isinstance(given, cst.Name) and given.value == counter:
+            yield name
 
 
 def _constants(model: FileModel, node: cst.CSTNode) -> list[cst.BaseExpression]:

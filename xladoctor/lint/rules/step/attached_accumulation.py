@@ -8,12 +8,13 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 
 @rule("XLA315")
@@ -21,48 +22,63 @@ def attached_accumulation(model: FileModel) -> Iterator[Problem]:
     """Find sums and lists over steps of a loss that ``backward`` was called on."""
     if not model.is_xla:
         return
-    backward = _backward_calls(model)
+    backward = list(_backward_calls(model))
     sources = {
-        part.value
-        for _, receiver in backward
-        for part in walk(receiver)
-        if isinstance(part, cst.Name)
+        part.value for _, loss in backward for part in walk(loss) if isinstance(part, cst.Name)
     }
     for loop in model.loops:
         if loop.kind is not LoopKind.STEP or loop.implicit:
             continue
-        losses = {
-            receiver.value
-            for around, receiver in backward
-            if around is loop
-            and isinstance(receiver, cst.Name)
-            and model.value(receiver).is_device_tensor
-        }
+        losses = _losses(model, [loss for call, loss in backward if model.loop(call.node) is loop])
         for node in walk(loop.node, into_functions=False):
             found = _accumulates(model, node, losses)
-            if found is None:
+            if found is None or found[1] in sources or model.loop(node) is not loop:
                 continue
-            loss, total = found
-            if total in sources or model.loop(node) is not loop or model.throttled(node):
+            yield from _problem(model, loop, node, *found)
+    for function in model.functions:
+        # The step is a function: what it is given and gives back goes on.
+        own = [(call, loss) for call, loss in backward if call.function is function]
+        losses = _losses(model, [loss for call, loss in own if model.loop(call.node) is None])
+        for node in walk(function.node, into_functions=False) if losses else ():
+            found = _accumulates(model, node, losses)
+            if found is None or found[1] in sources or model.loop(node) is not None:
                 continue
-            detached = f"{model.tree.text(loss).strip()}.detach()"
-            yield model.problem(
-                node,
-                f"{snippet(model, loss)} brings its autograd history along: `{total}` keeps that "
-                "of every step, and memory grows until it runs out",
-                suggestion=f"add {detached}",
-                related=[loop_place(model, loop)],
-                fix=model.fix("Detach it", model.replace(loss, detached), safe=True),
-            )
+            call = carried(model, function, found[1])
+            around = None if call is None else model.loop(call.node)
+            if around is not None and around.kind is LoopKind.STEP:
+                yield from _problem(model, around, node, *found)
 
 
-def _backward_calls(model: FileModel) -> list[tuple[Loop | None, cst.BaseExpression]]:
-    """The loop around each ``x.backward()``, and ``x``."""
-    return [
-        (model.loop(call.node), call.receiver)
-        for call in model.methods("backward")
-        if call.receiver is not None and call.name is None
-    ]
+def _problem(
+    model: FileModel, loop: Loop, node: cst.CSTNode, loss: cst.Name, total: str
+) -> Iterator[Problem]:
+    if model.throttled(node):
+        return
+    detached = f"{model.tree.text(loss).strip()}.detach()"
+    yield model.problem(
+        node,
+        f"{snippet(model, loss)} brings its autograd history along: `{total}` keeps that of every "
+        "step, and memory grows until it runs out",
+        suggestion=f"add {detached}",
+        related=[loop_place(model, loop)],
+        fix=model.fix("Detach it", model.replace(loss, detached), safe=True),
+    )
+
+
+def _losses(model: FileModel, nodes: list[cst.BaseExpression]) -> set[str]:
+    names = (node for node in nodes if isinstance(node, cst.Name))
+    return {node.value for node in names if model.value(node).is_device_tensor}
+
+
+def _backward_calls(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
+    """Each ``x.backward()`` or ``accelerator.backward(x)``, and ``x``."""
+    for call in model.methods("backward", "manual_backward"):
+        if call.receiver is None or call.name is not None:
+            continue
+        if call.positional and not model.value(call.receiver).is_device_tensor:
+            yield call, call.positional[0]
+        elif call.method == "backward":
+            yield call, call.receiver
 
 
 def _accumulates(

@@ -9,12 +9,13 @@ import libcst as cst
 from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.devices import words
+from xladoctor.lint.rewrites.reduced import given_reduced
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
@@ -37,8 +38,10 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
         return
     reduces = list(model.calls(REDUCE))
     yield from _accumulated(model, reduces)
-    for clip in model.calls(*_CLIPS):
-        step = None if not_here(model, clip.node) else _step_after(model, clip)
+    clips = list(model.calls(*_CLIPS))
+    steps = list(_steps(model)) if clips else []
+    for clip in clips:
+        step = None if not_here(model, clip.node) else _step_after(model, clip, steps)
         if step is None or not _several_cores(model, step):
             continue
         if any(
@@ -61,18 +64,13 @@ def _accumulated(model: FileModel, reduces: list[CallSite]) -> Iterator[Problem]
     Measured on torch_xla 2.9 with two cores (``rules/XLA303-clip-before-reduce.md``).
     """
     for clip in model.calls(*_CLIPS):
-        if not model.throttled(clip.node) or model.on_every_core(clip.node) is None:
+        if model.on_every_core(clip.node) is None:
             continue
         reduce = next((one for one in reduces if _just_before(model, one, clip)), None)
         if reduce is None or clip.name == _UNPATCHED:
             continue
-        loop = model.step_loop(clip.node)
-        backward = [
-            event.node
-            for event in model.effects.of(Effect.BACKWARD)
-            if model.step_loop(event.node) is loop and not model.throttled(event.node)
-        ]
-        if loop is not None and backward:
+        backward = _added_up(model, clip)
+        if backward is not None:
             yield model.problem(
                 reduce.node,
                 "with gradients of several backward passes, what is reduced here is lost when "
@@ -80,10 +78,24 @@ def _accumulated(model: FileModel, reduces: list[CallSite]) -> Iterator[Problem]
                 suggestion="for p in model.parameters(): p.grad = xm.all_reduce(xm.REDUCE_SUM, "
                 "p.grad, scale=1.0 / xr.world_size()), then clip, then the plain step",
                 related=[
-                    model.place(backward[0], "gradients are added up here"),
+                    model.place(backward, "gradients are added up here"),
                     model.place(clip.node, "the reduced gradients are clipped here"),
                 ],
+                fix=_accumulated_fix(model, reduce),
             )
+
+
+def _added_up(model: FileModel, clip: CallSite) -> cst.CSTNode | None:
+    """The backward pass that runs more often than a clip of the same step loop, None if none."""
+    loop = model.step_loop(clip.node)
+    if loop is None or not model.throttled(clip.node):
+        return None
+    passes = (
+        event.node
+        for event in model.effects.of(Effect.BACKWARD)
+        if model.step_loop(event.node) is loop and not model.throttled(event.node)
+    )
+    return next(passes, None)
 
 
 def _just_before(model: FileModel, reduce: CallSite, clip: CallSite) -> bool:
@@ -91,9 +103,13 @@ def _just_before(model: FileModel, reduce: CallSite, clip: CallSite) -> bool:
     return (
         reduce.function is clip.function
         and model.row(reduce.node) < model.row(clip.node)
-        and [guard.test for guard in model.guards(reduce.node)]
-        == [guard.test for guard in model.guards(clip.node)]
+        and _conditions(model, reduce) == _conditions(model, clip)
     )
+
+
+def _conditions(model: FileModel, call: CallSite) -> list[tuple[cst.BaseExpression, bool]]:
+    """What must hold for a call to run. Guards themselves are made anew for each node."""
+    return [(guard.test, guard.when) for guard in model.guards(call.node)]
 
 
 def _message(model: FileModel, clip: CallSite, step: CallSite) -> str:
@@ -123,16 +139,27 @@ def _imported_after_torch_xla(model: FileModel) -> bool:
     return rows["clip"] > rows["torch_xla"] > 0
 
 
-def _step_after(model: FileModel, clip: CallSite) -> CallSite | None:
-    """The first reducing step after the clip in the same function, there or in what it calls."""
+def _step_after(model: FileModel, clip: CallSite, steps: Sequence[CallSite]) -> CallSite | None:
+    """The first reducing step after the clip in the same function and step loop.
+
+    There or in what it calls.
+    """
+    loop = model.step_loop(clip.node)
     following = (
         call
-        for call in model.calls()
+        for call in steps
         if call.function is clip.function
         and model.row(call.node) >= model.row(clip.node)
-        and (call.name == OPTIMIZER_STEP or _runs_step(model, call) or _is_named_step(model, call))
+        and model.step_loop(call.node) is loop
     )
     return next(following, None)
+
+
+def _steps(model: FileModel) -> Iterator[CallSite]:
+    """The calls that reduce gradients and step, in source order."""
+    for call in model.calls():
+        if call.name == OPTIMIZER_STEP or _runs_step(model, call) or _is_named_step(model, call):
+            yield call
 
 
 def _runs_step(model: FileModel, call: CallSite) -> bool:
@@ -186,20 +213,37 @@ def _asks_for_cores(model: FileModel, call: CallSite) -> bool:
 
 def _fix(model: FileModel, clip: CallSite, step: CallSite) -> Fix | None:
     """Reduce, clip, step: only for the plain form, where what each part does is in sight."""
-    reduce = model.spelled(REDUCE, clip.node)
     optimizer = step.argument(0, "optimizer")
     if (
-        reduce is None
-        or step.name != OPTIMIZER_STEP
+        step.name != OPTIMIZER_STEP
         or not isinstance(optimizer, cst.Name | cst.Attribute)
         or len(step.node.args) != 1
-        or model.guards(clip.node) != model.guards(step.node)
+        or _conditions(model, clip) != _conditions(model, step)
     ):
         return None
     name = model.tree.text(optimizer).strip()
+    if _added_up(model, clip) is None:
+        reduce = model.spelled(REDUCE, clip.node)
+        first = None if reduce is None else [model.insert_before(clip.node, f"{reduce}({name})")]
+    else:
+        first = given_reduced(model, clip.node, name)
     return model.fix(
         "Reduce, then clip, then step",
-        model.insert_before(clip.node, f"{reduce}({name})"),
+        *(first or [None]),
         model.replace(step.node, f"{name}.step()"),
+        safe=False,
+    )
+
+
+def _accumulated_fix(model: FileModel, reduce: CallSite) -> Fix | None:
+    """Each parameter is given its reduced gradient, in place of ``xm.reduce_gradients``."""
+    optimizer = reduce.argument(0, "optimizer")
+    if not isinstance(optimizer, cst.Name | cst.Attribute) or len(reduce.node.args) != 1:
+        return None
+    given = given_reduced(model, reduce.node, model.tree.text(optimizer).strip())
+    return model.fix(
+        "Give each parameter its reduced gradient",
+        *(given or [None]),
+        model.remove_statement(reduce.node),
         safe=False,
     )

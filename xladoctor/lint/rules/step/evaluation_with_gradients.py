@@ -40,7 +40,7 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or model.frameworks & {"lightning", "transformers"}:
         return
     for loop in model.loops:
-        if loop.kind is not LoopKind.EVAL or loop.implicit or isinstance(loop.node, cst.CompFor):
+        if loop.kind is not LoopKind.EVAL or loop.implicit:
             continue
         ready, run = _made_ready(model, loop), _run(model, loop)
         if ready is None or run is None or model.on_xla(loop.node) is OnXla.NO:
@@ -50,7 +50,7 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
         if _are_off_everywhere(model):
             return
         yield model.problem(
-            loop.node,
+            _whole(model, loop),
             "evaluates with gradients on: while the result is alive, each activation that a "
             "backward pass would need is an output of the graph, written to memory for nothing",
             suggestion="with torch.no_grad(): around the loop, or @torch.no_grad() over the "
@@ -100,9 +100,15 @@ def _made_ready(model: FileModel, loop: Loop) -> CallSite | None:
     return next((call for call in model.methods("eval") if call.function in homes), None)
 
 
+def _whole(model: FileModel, loop: Loop) -> cst.CSTNode:
+    """The loop with what it runs: of a comprehension that stands before its ``for``."""
+    around = model.parent(loop.node) if isinstance(loop.node, cst.CompFor) else None
+    return loop.node if around is None else around
+
+
 def _run(model: FileModel, loop: Loop) -> CallSite | None:
     """The first call in the loop that surely runs a model on the device."""
-    for call in model.reached(loop.node):
+    for call in model.reached(_whole(model, loop)):
         on_device = model.value(call.node).holds_device_tensor
         if on_device and model.value(call.node.func).kind is Kind.MODEL:
             return call
@@ -114,7 +120,7 @@ def _trains(model: FileModel, loop: Loop) -> bool:
         call.method in _TRAINS
         or call.name == OPTIMIZER_STEP
         or (call.name or "").startswith(_DIFFERENTIATES)
-        for call in model.reached(loop.node)
+        for call in model.reached(_whole(model, loop))
     )
 
 
@@ -122,10 +128,12 @@ def _is_off(model: FileModel, loop: Loop) -> bool:
     """Whether anything in reach turns gradients off, or may do so."""
     homes = {_home(other, node) for other in (model, *model.linked) for node in _mentions(other)}
     functions = [*_around(model, loop.function, _DEPTH)]
-    functions += [x.target for x in model.reached(loop.node) if isinstance(x.target, Function)]
+    functions += [
+        x.target for x in model.reached(_whole(model, loop)) if isinstance(x.target, Function)
+    ]
     if any((None if function is None else function.node) in homes for function in functions):
         return True
-    around = [*model.tree.ancestors(loop.node), *walk(loop.node)]
+    around = [*model.tree.ancestors(loop.node), *walk(_whole(model, loop))]
     contexts = (item for node in around if isinstance(node, cst.With) for item in node.items)
     return _is_frozen(model) or any(
         _MAY_BE_OFF.search(model.tree.text(item.item)) for item in contexts

@@ -23,7 +23,12 @@ def expanded_write(model: FileModel) -> Iterator[Problem]:
     for node, target in _writes(model):
         if not isinstance(target, cst.Name):
             continue
-        bound = model.bindings(target.value, target)
+        # ``t += 1`` binds the name to the tensor that it has.
+        bound = [
+            one
+            for one in model.bindings(target.value, target)
+            if not isinstance(model.parent(one.node), cst.AugAssign)
+        ]
         if len(bound) != 1 or bound[0].kind != "assign":
             continue  # another meaning may be in force here
         made = bound[0].node

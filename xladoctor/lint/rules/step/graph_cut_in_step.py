@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.library import Effect
-from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.model import Function, Kind, LoopKind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
@@ -61,7 +61,7 @@ def _forward(model: FileModel, event: Event, loop: Loop) -> CallSite | None:
             continue
         if call.method in {"backward", "manual_backward"}:
             last = None
-        elif model.value(call.node.func).kind is Kind.MODEL and _learns(model, call):
+        elif _runs_model(model, call) and _learns(model, call):
             last = call
     inside = last is not None and (
         loop.implicit
@@ -69,6 +69,16 @@ def _forward(model: FileModel, event: Event, loop: Loop) -> CallSite | None:
         or loop.node in model.tree.ancestors(last.node)
     )
     return last if inside else None
+
+
+def _runs_model(model: FileModel, call: CallSite) -> bool:
+    """A call of a model, or of a function that gives back what a model gave."""
+    if model.value(call.node.func).kind is Kind.MODEL:
+        return True
+    if not isinstance(call.target, Function) or not model.value(call.node).is_device_tensor:
+        return False
+    inner = model.reached(call.target.node)
+    return any(model.value(x.node.func).kind is Kind.MODEL and _learns(model, x) for x in inner)
 
 
 def _learns(model: FileModel, call: CallSite) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: What a program writes that clears gradients, in whatever way; also in what it hands on.
 _CLEARS = re.compile(
-    r"zero_grad|\bset_to_none\b|\.grad\s*=[^=]|\.grad\b.*\.(zero_|fill_|copy_)\(|"
+    r"zero_grad|\bset_to_none\b|\.grad\s*=(?!=)(?!.*\ball_reduce\()|\.grad\b.*\.(zero_|fill_|copy_)\(|"
     r"\bsetattr\([^)]*[\"']grad[\"']|\.grad\.detach_?\(|clear_grad|autograd\.grad\b|\bjax\b"
 )
 

@@ -18,7 +18,7 @@ from xladoctor.lint.rules._protocol import (
     compiles,
     steps_optimizer,
 )
-from xladoctor.lint.rules._reads import not_here
+from xladoctor.lint.rules._reads import loop_place, not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _PASSIVE = frozenset({Kind.LOADER, Kind.CONTAINER, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER})
 #: Names of functions that may end the graph.
 _ENDS = re.compile(r"sync|mark|barrier|step|flush|callback", re.IGNORECASE)
+#: Steps that programs take on one batch before they end the graph.
+_FEW = 32
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 
 
@@ -144,12 +146,15 @@ def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterat
             "pl.MpDeviceLoader(loader, device)"
         )
         why = "a plain loader does not end the graph"
+    # The end of the graph belongs behind the optimizer's step, where the run sees it missing too.
+    around, at_step = loop_place(model, loop), model.place(step.node, "the optimizer step")
+    here = model.is_here(step.node)
     yield model.problem(
-        loop.node,
+        step.node if here else loop.node,
         f"nothing in this step loop ends the graph ({why}): it grows with every step, and so do "
         "tracing, compilation and memory",
         suggestion=advice,
-        related=[model.place(step.node, "the optimizer step")],
+        related=[around if here else at_step],
         fix=fix,
     )
 
@@ -208,7 +213,7 @@ def _may_be_device_loader(model: FileModel, loop: Loop) -> bool:
 def _ended_outside(model: FileModel, loop: Loop) -> bool:
     """A few steps on one batch: the loop that calls this may end the graph, or nobody knows it."""
     function = loop.function
-    if function is None:
+    if function is None or _turns(model, loop) > _FEW:
         return False
     callers = model.callers(function)
     if not callers:
@@ -220,6 +225,19 @@ def _ended_outside(model: FileModel, loop: Loop) -> bool:
         return bool(function.parameters) and model.on_every_core(loop.node) is None and not asks
     around = (model.loop(call.node) for call in callers)
     return any(outer is not None and _ends(model, outer) for outer in around)
+
+
+def _turns(model: FileModel, loop: Loop) -> int:
+    """How often a loop over a ``range`` runs, 0 if that is not written down."""
+    node = loop.node.iter if isinstance(loop.node, cst.For) else None
+    if not isinstance(node, cst.Call) or model.name(node.func) != "builtins.range":
+        return 0
+    given = [model.literal(arg.value) for arg in node.args]
+    turns = [number for number in given if isinstance(number, int)]
+    if not turns or len(turns) != len(given) or 0 in turns[2:]:
+        return 0
+    start, end = (0, *turns)[-2:] if len(turns) == 1 else turns[:2]
+    return max(0, (end - start) // (turns[2] if turns[2:] else 1))
 
 
 def _ends(model: FileModel, loop: Loop) -> bool:

@@ -8,13 +8,23 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order, same_name
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, reduces_gradients, steps_optimizer
+from xladoctor.lint.rules._protocol import (
+    ALL_REDUCE,
+    OPTIMIZER_STEP,
+    REDUCE,
+    reduces_gradients,
+    steps_optimizer,
+)
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
+
+#: What torch_xla reduces gradients with: whose gradients can be asked.
+_OWN = (OPTIMIZER_STEP, REDUCE, *ALL_REDUCE)
 
 
 @rule("XLA302")
@@ -23,13 +33,13 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or model.frameworks:
         return
     yield from _twice(model)
-    if not model.multi_core or reduces_gradients(model):
+    if not model.multi_core or reduces_gradients(model, beside=_OWN):
         return
     if not any(True for _ in model.methods("backward")):
         return
     for call in model.methods("step"):
         entry = model.on_every_core(call.node) if steps_optimizer(model, call) else None
-        if entry is None or model.master_only(call.node) is not None:
+        if entry is None or model.master_only(call.node) is not None or _is_reduced(model, call):
             continue
         related = []
         if entry.call is not None:
@@ -43,6 +53,37 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
             related=related,
             fix=_fix(model, call),
         )
+
+
+def _is_reduced(model: FileModel, step: CallSite) -> bool:
+    """Whether torch_xla's functions may reduce the gradients of this step's optimizer."""
+    loop = model.step_loop(step.node)
+    if loop is None:
+        return reduces_gradients(model)
+    calls = [call for part in (model, *model.linked) for call in part.calls(*_OWN)]
+    named = sum(
+        not isinstance(part.parent(node), cst.ImportAlias)
+        for part in (model, *model.linked)
+        for name in _OWN
+        for node in part.named.get(name, ())
+    )
+    if named != len(calls):
+        return True  # one of them is handed on, or has another name
+    reached = {call.node for call in model.reached(loop.node)}
+    return any(
+        call.node in reached if call.name in ALL_REDUCE else not _is_other(model, call, step)
+        for call in calls
+    )
+
+
+def _is_other(model: FileModel, reducing: CallSite, step: CallSite) -> bool:
+    """Whether a reduction is of another optimizer, as far as both are known."""
+    given = reducing.argument(0, "optimizer")
+    if given is None or step.receiver is None or same_name(given, step.receiver):
+        return False
+    one, other = sources(model, given), sources(model, step.receiver)
+    made = one and other and all(isinstance(node, cst.Call) for node in (*one, *other))
+    return bool(made) and not any(node in (other or ()) for node in one or ())
 
 
 def _twice(model: FileModel) -> Iterator[Problem]:

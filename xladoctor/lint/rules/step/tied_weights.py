@@ -12,7 +12,7 @@ from xladoctor.lint.rules import rule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Function, Problem
 
 _PARAMETERS = frozenset({"weight", "bias"})
 
@@ -57,8 +57,8 @@ def _tied_in_init(model: FileModel) -> dict[Class, list[cst.Assign]]:
     inits = {
         part: cls
         for cls in model.classes
-        if "__init__" in cls.methods
-        for part in walk(cls.methods["__init__"].node)
+        for function in _run_by_init(model, cls)
+        for part in walk(function.node)
         if isinstance(part, cst.Assign)
     }
     found: dict[Class, list[cst.Assign]] = {}
@@ -70,6 +70,18 @@ def _tied_in_init(model: FileModel) -> dict[Class, list[cst.Assign]]:
                 found.setdefault(inits[node], []).append(node)
     elsewhere = len(homes) > 1 or None in homes or any(True for _ in model.methods("tie_weights"))
     return {} if elsewhere else found
+
+
+def _run_by_init(model: FileModel, cls: Class) -> Iterator[Function]:
+    """``__init__``, and methods that it alone calls."""
+    init = cls.methods.get("__init__")
+    if init is None:
+        return
+    yield init
+    for name, method in cls.methods.items():
+        calls = [call for part in (model, *model.linked) for call in part.methods(name)]
+        if calls and all(call.function is init for call in calls):
+            yield method
 
 
 def _moved(model: FileModel, cls: Class) -> CallSite | None:

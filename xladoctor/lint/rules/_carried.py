@@ -1,0 +1,56 @@
+"""Values that a loop hands to a function and takes back: ``total = step(batch, total)``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+from xladoctor.lint.rules._exact import same_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Function
+
+
+def carried(model: FileModel, function: Function | None, name: str) -> CallSite | None:
+    """The call that gives a parameter what the call before it gave back for it.
+
+    Args:
+        model: The file.
+        function: A function.
+        name: One of its names.
+
+    Returns:
+        None if the name starts anew with every call.
+    """
+    if function is None or name not in function.parameters:
+        return None
+    if not any(_is_name(part, name) for value in _returned(function) for part in _parts(value)):
+        return None
+    index = function.parameters.index(name)
+    for call in model.callers(function):
+        given = call.argument(index, name)
+        parent = model.parent(call.node)
+        if given is None or not isinstance(parent, cst.Assign):
+            continue
+        targets = (part for one in parent.targets for part in _parts(one.target))
+        if any(same_name(target, given) for target in targets):
+            return call
+    return None
+
+
+def _returned(function: Function) -> Iterator[cst.BaseExpression]:
+    for node in walk(function.node.body, into_functions=False):
+        if isinstance(node, cst.Return) and node.value is not None:
+            yield node.value
+
+
+def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    return [item.value for item in node.elements] if isinstance(node, cst.Tuple) else [node]
+
+
+def _is_name(node: cst.BaseExpression, name: str) -> bool:
+    return isinstance(node, cst.Name) and node.value == name

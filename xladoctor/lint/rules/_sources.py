@@ -1,0 +1,118 @@
+"""Where a value comes from: through names, parameters and attributes, over functions and files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from xladoctor.lint.model import CallSite, FileModel
+
+#: Names, parameters and attributes on the way to where a value is made.
+_DEPTH = 5
+
+
+def sources(
+    model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH
+) -> list[cst.BaseExpression] | None:
+    """The expressions that make what a name, a parameter or an attribute of ``self`` holds.
+
+    Args:
+        model: The file.
+        node: An expression; anything but a name or such an attribute is its own source.
+        depth: How many names the way may have.
+
+    Returns:
+        None where not all of them are known.
+    """
+    if isinstance(node, cst.Name):
+        given = _of_name(model, node)
+    elif isinstance(node, cst.Attribute) and _is_self(node.value):
+        given = _of_attribute(model, node)
+    else:
+        return [node]
+    if not given or depth == 0:
+        return None
+    found: list[cst.BaseExpression] = []
+    for one in given:
+        more = sources(model, one, depth - 1)
+        if more is None:
+            return None
+        found += [item for item in more if item not in found]
+    return found
+
+
+def made_in(model: FileModel, node: cst.BaseExpression, names: Collection[str]) -> CallSite | None:
+    """The one call of these names that makes what an expression holds, wherever it stands."""
+    found = sources(model, node)
+    if found is None or len(found) != 1 or not isinstance(found[0], cst.Call):
+        return None
+    call = model.call(found[0])
+    return call if call.name in names else None
+
+
+def _of_name(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] | None:
+    given: list[cst.BaseExpression] = []
+    for binding in model.bindings(node.value, node):
+        if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression):
+            given.append(binding.node)
+        elif binding.kind == "param":
+            more = _of_parameter(model, node)
+            if more is None:
+                return None
+            given += more
+        else:
+            return None
+    return given
+
+
+def _of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] | None:
+    """What all callers give for a parameter; None if one is not known, or gives nothing."""
+    function = model.function_of(node)
+    while function is not None and node.value not in function.parameters:
+        function = function.outer
+    if function is None:
+        return None
+    index = function.parameters.index(node.value)
+    calls = list(model.callers(function))
+    if function.owner is not None and not function.is_static:
+        index -= 1
+        if function.name == "__init__":
+            calls = [call for call in model.calls() if call.target is function.owner]
+    given = [call.argument(index, node.value) for call in calls if not call.has_star]
+    known = [value for value in given if value is not None]
+    return known if len(known) == len(calls) else None
+
+
+def _of_attribute(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
+    """All that the methods of a class give to an attribute of ``self``."""
+    function = model.function_of(node)
+    while function is not None and function.owner is None:
+        function = function.outer
+    if function is None or function.owner is None:
+        return []
+    return [
+        line.value
+        for method in function.owner.methods.values()
+        for line in walk(method.node)
+        if isinstance(line, cst.Assign | cst.AnnAssign) and line.value is not None
+        for target in _targets(line)
+        if isinstance(target, cst.Attribute)
+        and _is_self(target.value)
+        and target.attr.value == node.attr.value
+    ]
+
+
+def _targets(line: cst.Assign | cst.AnnAssign) -> list[cst.BaseExpression]:
+    if isinstance(line, cst.AnnAssign):
+        return [line.target]
+    return [target.target for target in line.targets]
+
+
+def _is_self(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Name) and node.value == "self"
