@@ -39,6 +39,11 @@ test: check  ## everything that is checked before a merge
 test-slow: $(VENV)/.installed-dev  ## tests that take long: before a release, and when their subject changed
 	$(PYTEST) -n 2 --dist loadfile -m slow
 
+.PHONY: torchtpu
+torchtpu: $(VENV)/.installed-dev  ## programs for TorchTPU as profile records them: TORCH_TPU_PYTHON=python3.12 TPU_LIBRARY_PATH=file
+	@test -n "$(TORCH_TPU_PYTHON)" || { echo "name a Python that has torch_tpu: make torchtpu TORCH_TPU_PYTHON=... (and TPU_LIBRARY_PATH=... without a TPU)"; exit 2; }
+	TORCH_TPU_PYTHON="$(TORCH_TPU_PYTHON)" TPU_LIBRARY_PATH="$(TPU_LIBRARY_PATH)" $(PYTEST) tests/torchtpu
+
 .PHONY: check
 check: lint  ## linters, types and the doors between the rooms
 	$(BIN)/mypy

@@ -273,6 +273,9 @@ class DeviceCollective:
         operation: torch's operation that they serve ("aten::mm"), "" if not known.
         location: The user's line; None if not known.
         looped: Whether some are in a loop of the graph.
+        shape: Of the largest result ("f32[16,32]").
+        cut_again: Whether it holds the tensor whole on every device, and only slices of it are
+            used: two shardings do not fit.
     """
 
     kind: str
@@ -282,6 +285,8 @@ class DeviceCollective:
     operation: str
     location: Location | None
     looped: bool = False
+    shape: str = ""
+    cut_again: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def probe(hidden: str | None, folder: Path) -> dict:
     """Train with one name hidden; with None also say which names were asked for."""
     boot, tensors, wrapping, xla = load_agent()
     asked: set[str] = set()
-    binding, replace = xla.binding, wrapping._Wrapper.replace
+    binding, replace = xla.binding, wrapping.Wrapper.replace
 
     def seen(name):
         asked.add(name)
@@ -79,7 +79,7 @@ def probe(hidden: str | None, folder: Path) -> dict:
             raise AttributeError(name)
         setattr(owner, name, value)
 
-    xla.binding, wrapping._Wrapper.replace, tensors.setattr = seen, replaced, put
+    xla.binding, wrapping.Wrapper.replace, tensors.setattr = seen, replaced, put
     asked.update(HOOKS)
     if hidden in HOOKS:
         delattr(*HOOKS[hidden])

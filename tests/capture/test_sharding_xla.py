@@ -124,7 +124,7 @@ def test_collectives_of_a_step(reports: Any) -> None:
 @pytest.mark.parametrize("case", ["sharded", "tensor-parallel"])
 def test_nothing_is_said_of_healthy_programs(reports: Any, case: str) -> None:
     codes = set(measured(reports(case)))
-    assert not codes & {"XLA428", "XLA429", "XLA440", "XLA441", "XLA442"}, codes
+    assert not codes & {"XLA428", "XLA429", "XLA440", "XLA441", "XLA442", "XLA449"}, codes
 
 
 def test_whole_batch(reports: Any) -> None:
@@ -170,3 +170,53 @@ def test_the_table_is_what_the_schema_says(reports: Any) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     text = files("xladoctor.report").joinpath("report.schema.json").read_text("utf-8")
     jsonschema.Draft202012Validator(json.loads(text)).validate(reports("faulty"))
+
+
+CONFLICT = """
+import sys
+
+import numpy as np
+import torch
+import torch_xla
+import torch_xla.distributed.spmd as xs
+import torch_xla.runtime as xr
+
+xr.use_spmd()
+device = torch_xla.device()
+mesh = xs.Mesh(np.arange(8), (4, 2), ("data", "model"))
+other = xs.Mesh(np.arange(8), (2, 4), ("data", "model"))
+layer = torch.nn.Linear(64, 64).to(device)
+xs.mark_sharding(layer.weight, mesh, (None, None))
+xs.mark_sharding(layer.bias, mesh, (None,))
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+x = torch.randn(16, 32, 64).to(device)
+xs.mark_sharding(x, mesh, (("data", "model"), None, None))
+for _ in range(4):
+    hidden = layer(x)
+    xs.mark_sharding(hidden, mesh, (("data", "model"), None, None))
+    hidden = torch.tanh(hidden) * 2  # line conflict
+    if sys.argv[1] == "conflict":
+        xs.mark_sharding(hidden, other, (None, "data", "model"))
+    hidden.square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    torch_xla.sync()
+"""
+
+
+@pytest.mark.parametrize("case", ["conflict", "fits"])
+def test_a_tensor_that_is_gathered_whole_between_two_shardings(tmp_path: Path, case: str) -> None:
+    (tmp_path / "train.py").write_text(CONFLICT)
+    done = profile(
+        tmp_path, "--simulate-cores", "8", "--output-format", "json", "--output-file",
+        "report.json", "--", sys.executable, "train.py", case,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = measured(json.loads((tmp_path / "report.json").read_text())).get("XLA449")
+    assert ("Involuntary full rematerialization" in done.stderr) is (case == "conflict")
+    if case == "fits":
+        assert found is None
+        return
+    line = CONFLICT.splitlines().index("    hidden = torch.tanh(hidden) * 2  # line conflict") + 1
+    assert found["locations"][0]["row"] == line
+    assert "f32[16,32,64]" in found["message"]

@@ -264,8 +264,8 @@ def test_a_moved_sample_needs_nothing_of_torch_xla(path):
     assert members(text) == {"torch_tpu"}
 
 
-def test_three_samples_were_moved():
-    assert len(SAMPLES) == 3
+def test_four_samples_were_moved():
+    assert len(SAMPLES) == 4
 
 
 def test_switches_for_faults_are_those_of_the_device():

@@ -47,7 +47,7 @@ PROOFS = {
     "XLA321": "not run: evaluations change on purpose, the training does not",
     "XLA713": "not run: the values are another type's on purpose",
     **dict.fromkeys(
-        ["XLA850", "XLA851", "XLA852", "XLA853", "XLA854", "XLA859", "XLA860", "XLA861"],
+        ["XLA850", "XLA851", "XLA852", "XLA853", "XLA854", "XLA859", "XLA860", "XLA861", "XLA864"],
         "not run: torch_tpu is not part of the environment",
     ),
     "XLA314": "not run: torch.compile needs a C++ compiler on the machine",

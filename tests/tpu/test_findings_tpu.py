@@ -182,6 +182,22 @@ def test_a_sharded_graph_is_not_taken_for_that_of_one_core(tmp_path: Path) -> No
         assert (cost.step.device_seconds is None) is error
 
 
+def test_a_sharded_graph_is_divided_among_the_devices_that_it_was_recorded_on(
+    tmp_path: Path,
+) -> None:
+    text = graphs.product(4096, 4096, 4096)
+    held = {}
+    for cores, sharding in ((1, "{replicated}"), (8, "{devices=[8,1]0,1,2,3,4,5,6,7}")):
+        divided = text.replace("parameter(0)", f"parameter(0), sharding={sharding}")
+        (cost,) = report(graphs.run(tmp_path / str(cores), divided, cores=cores), "v5e-8").tpu or ()
+        assert cost.graphs[0].error is None
+        held[cores] = cost.step.device_seconds
+    # One core does an eighth of the product.
+    assert held[8] < held[1] / 4
+    small = report(graphs.run(tmp_path / "small", divided, cores=8), "v5e-4").tpu or ()
+    assert "take a larger slice" in (small[0].graphs[0].error or "")
+
+
 def test_a_slice_that_is_too_small_for_the_collectives_is_told(tmp_path: Path) -> None:
     text = graphs.reductions(2).replace("replica_groups={}", "replica_groups={{0,1,2,3,4,5,6,7}}")
     (cost,) = report(graphs.run(tmp_path / "run", text, cores=8), "v5p-8").tpu or ()

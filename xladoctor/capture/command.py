@@ -31,7 +31,7 @@ _ASK = (
     "import json,sys\n"
     "from importlib import metadata\n"
     "out={}\n"
-    "for name in ('torch','torch_xla'):\n"
+    "for name in ('torch','torch_xla','torch-tpu'):\n"
     "    try: out[name]=metadata.version(name)\n"
     "    except metadata.PackageNotFoundError: out[name]=None\n"
     "json.dump(out,sys.stdout)\n"
@@ -50,11 +50,17 @@ class Versions:
 
     torch: str | None
     torch_xla: str | None
+    torch_tpu: str | None = None
 
     def problem(self) -> str | None:
         """What is wrong with them, with the remedy, as one sentence; None if nothing is."""
         if self.torch is None and self.torch_xla is None:
             return 'torch and torch_xla are not installed: pip install "xladoctor[xla]"'
+        if self.torch_xla is None and self.torch_tpu is not None:
+            return (
+                f"torch_tpu {self.torch_tpu} is there but torch_xla is not: a program for TorchTPU "
+                "is profiled as it is, on its TPU"
+            )
         if self.torch_xla is None:
             release = _release(self.torch)
             return (
@@ -129,7 +135,7 @@ def versions(python: str, environ: Mapping[str, str]) -> Versions | None:
         found = json.loads(answer.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return Versions(found.get("torch"), found.get("torch_xla"))
+    return Versions(found.get("torch"), found.get("torch_xla"), found.get("torch-tpu"))
 
 
 def missing_script(command: Sequence[str]) -> None:

@@ -303,6 +303,11 @@ def not_reached(path: Path) -> list[str]:
     return _last_lines(path, "not-reached-*.txt")
 
 
+def for_torch_tpu(path: Path) -> str | None:
+    """Why processes of TorchTPU were not recorded on simulated cores; None if there were none."""
+    return next(iter(_last_lines(path, "torch-tpu-*.txt")), None)
+
+
 def refused(path: Path) -> str | None:
     """Why the cores could not be simulated in the processes of the command; None if they could."""
     return next(iter(_last_lines(path, "refused-*.txt")), None)

@@ -480,6 +480,9 @@ def _why_nothing(run_dir: Path, words: Sequence[str]) -> str:
     reasons = rundir.not_started(run_dir)
     if reasons:
         return f"nothing was recorded, the agent could not start in the program ({reasons[0]})"
+    other = rundir.for_torch_tpu(run_dir)
+    if other is not None:
+        return f"nothing was recorded: {other}"
     missed = rundir.not_reached(run_dir)
     if missed:
         return f"nothing was recorded: {missed[0]}"
@@ -487,8 +490,8 @@ def _why_nothing(run_dir: Path, words: Sequence[str]) -> str:
     if blind is not None:
         return f"nothing was recorded: {blind}; run the command without it"
     return (
-        "nothing was recorded: no process of the command used torch_xla on a device, or the ones "
-        "that did were started with an environment of their own (without PYTHONPATH)"
+        "nothing was recorded: no process of the command used torch_xla (or TorchTPU) on a device, "
+        "or the ones that did were started with an environment of their own (without PYTHONPATH)"
     )
 
 

@@ -13,6 +13,7 @@ import statistics
 from typing import TYPE_CHECKING, TypeVar
 
 from xladoctor.diagnosis.causes import explain
+from xladoctor.diagnosis.device_words import TORCH_TPU, TORCH_XLA
 from xladoctor.diagnosis.joined import JoinedRuns
 from xladoctor.diagnosis.pasted import states_of
 from xladoctor.diagnosis.sharding import sharding_of
@@ -61,6 +62,13 @@ class Case:
 
 class RunFacts(JoinedRuns):
     """What the rows of a run add up to."""
+
+    @functools.cached_property
+    def member(self) -> str:
+        """Which of the family of XLA devices it ran on (devices.toml)."""
+        processes = [row for run in self.runs for row in run.processes]
+        theirs = any(row.torch_tpu and not row.torch_xla for row in processes)
+        return TORCH_TPU if theirs else TORCH_XLA
 
     @functools.cached_property
     def steps_by_core(self) -> dict[int, int]:

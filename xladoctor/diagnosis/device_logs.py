@@ -11,15 +11,17 @@ from xladoctor.diagnosis.words import finding, plural
 from xladoctor.readings.places import location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from xladoctor.diagnosis.case import Case
     from xladoctor.findings import Finding
+    from xladoctor.readings.tables import DeviceCacheRow
     from xladoctor.readings.torchtpu_text import DeviceLog
 
 #: Categories that say something of the run. The others are of stages of an interface's life.
 _TELLING = ("TorchTpu/Performance/", "TorchTpu/Correctness/", "TorchTpu/DeprecatedApi/")
-_ELSEWHERE = "do it in the Dataset, on the host, or outside of the step loop"
+#: What to do with an operation that has no kernel, where nothing is known that takes its place.
+ELSEWHERE = "do it in the Dataset, on the host, or outside of the step loop"
 
 
 def find(case: Case) -> Iterator[Finding]:
@@ -33,10 +35,21 @@ def find(case: Case) -> Iterator[Finding]:
 
 def cache_text(log: DeviceLog) -> str:
     """What the compilation caches of the processes of a log counted; "" if none has ended."""
-    if not log.requests or not log.compilations:
+    return _counted(list(zip(log.requests, log.hits, log.compilations, strict=False)))
+
+
+def counts_text(caches: Sequence[DeviceCacheRow]) -> str:
+    """What the compilation caches of the processes of a run counted; "" if none was asked."""
+    known = [one for one in caches if None not in (one.requests, one.hits, one.compilations)]
+    counts = [(one.requests or 0, one.hits or 0, one.compilations or 0) for one in known]
+    return _counted(counts)
+
+
+def _counted(counts: Sequence[tuple[int, int, int]]) -> str:
+    if not counts:
         return ""
-    asked, hit, compiled = sum(log.requests), sum(log.hits), sum(log.compilations)
-    processes = f" in {len(log.requests)} processes" if len(log.requests) > 1 else ""
+    asked, hit, compiled = (sum(each) for each in zip(*counts, strict=True))
+    processes = f" in {len(counts)} processes" if len(counts) > 1 else ""
     return f"{asked} requests, {hit} hits, {compiled} compilations{processes}"
 
 
@@ -107,7 +120,7 @@ def _table() -> Mapping[str, str]:
 
 
 def _instead(operation: str) -> str:
-    return _table().get(_plain(operation), "") or _ELSEWHERE
+    return _table().get(_plain(operation), "") or ELSEWHERE
 
 
 def _plain(operation: str) -> str:

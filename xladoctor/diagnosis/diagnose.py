@@ -18,6 +18,7 @@ from xladoctor.diagnosis import (
     debug_lines,
     device_idle,
     device_logs,
+    device_words,
     donation,
     dynamic_shapes,
     dynamo,
@@ -56,8 +57,9 @@ if TYPE_CHECKING:
 
     from xladoctor.costs import TargetCost
     from xladoctor.diagnosis.pasted import Pasted
+    from xladoctor.diagnosis.text_answers import Answer
     from xladoctor.findings import Finding
-    from xladoctor.readings.tables import Readings
+    from xladoctor.readings.tables import Manifest, Readings
 
 _DIAGNOSES = (
     cores.find,
@@ -120,6 +122,8 @@ def diagnose(
     joined = on_hosts(joined, case.run)
     joined = eager.settled(joined, case)
     findings = ranked(marked(joined, case.run), on_tpu.tpu_cost(steps), checked=_simulated(case))
+    if case.run is not None:
+        findings = [device_words.of_member(one, case.run.member) for one in findings]
     metrics = [report for run in readings.runs for report in run.metrics]
     report = Report(
         summary=_summary(case, findings),
@@ -147,7 +151,7 @@ def _summary(case: Case, findings: list[Finding]) -> Summary:
     if case.run is not None:
         run = case.run
         return Summary(
-            *answer,
+            *_told(answer, run.member),
             cores=len(run.cores),
             steps=run.step_count,
             compilations=run.compilation_count,
@@ -160,6 +164,11 @@ def _summary(case: Case, findings: list[Finding]) -> Summary:
         )
     assert case.pasted is not None
     return dataclasses.replace(_summary_of_text(answer, case.pasted), conclusive=sure)
+
+
+def _told(answer: Answer, member: str) -> Answer:
+    found, why, following = (device_words.said(text, member) for text in answer)
+    return found, why, following
 
 
 def _summary_of_text(answer: tuple[str, str, str], text: Pasted) -> Summary:
@@ -222,7 +231,8 @@ def _about(case: Case, readings: Readings) -> dict[str, str]:
     versions = {"xladoctor": manifest.xladoctor}
     if processes:
         first = processes[0]
-        versions |= {"torch": first.torch, "torch_xla": first.torch_xla, "Python": first.python}
+        versions |= {"torch": first.torch, "torch_xla": first.torch_xla}
+        versions |= {"torch_tpu": first.torch_tpu, "Python": first.python}
     known = [f"{name} {version}" for name, version in versions.items() if version]
     if known:
         about["Versions"] = ", ".join(known)
@@ -231,11 +241,15 @@ def _about(case: Case, readings: Readings) -> dict[str, str]:
         about["Device"] = f"{manifest.simulated_cores} simulated cores on the CPU"
     elif devices:
         about["Device"] = ", ".join(devices)
+    caches = [row for run in case.run.runs for row in run.device_caches]
+    about |= {"Compilation cache": device_logs.counts_text(caches), "Ended": _ended(manifest)}
+    return {name: text for name, text in about.items() if text}
+
+
+def _ended(manifest: Manifest) -> str:
     if manifest.signal:
-        about["Ended"] = f"by {manifest.signal}"
-    elif manifest.exit_code:
-        about["Ended"] = f"with exit code {manifest.exit_code}"
-    return about
+        return f"by {manifest.signal}"
+    return f"with exit code {manifest.exit_code}" if manifest.exit_code else ""
 
 
 def _simulated(case: Case) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.diagnosis import device_logs
+from xladoctor.diagnosis.device_words import TORCH_XLA
 from xladoctor.diagnosis.fallback_advice import advice
 from xladoctor.diagnosis.pasted import SCALAR_READ
 from xladoctor.diagnosis.visits import in_a_row
@@ -59,7 +61,7 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
             "XLA501",
             f"{rows[0].operation} runs on the CPU{often} on {cores_text(cores, run.cores)}, "
             f"{plural(count, 'time')} in all{cost}",
-            advice(rows[0].operation),
+            advice(rows[0].operation) if run.member == TORCH_XLA else device_logs.ELSEWHERE,
             at=place,
             count=count,
             seconds=seconds,

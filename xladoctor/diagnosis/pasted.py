@@ -13,6 +13,7 @@ from xladoctor.diagnosis import thresholds as limits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from xladoctor.readings.spmd_text import Regathered
     from xladoctor.readings.tables import DebugBlock, ProfilerLine, Readings, UnloweredSite
     from xladoctor.readings.torchtpu_text import DeviceLog
     from xladoctor.results import Metric, MetricsReport
@@ -32,6 +33,7 @@ class Pasted:
     profiler: tuple[ProfilerLine, ...] = ()
     unlowered: tuple[UnloweredSite, ...] = ()
     devices: tuple[DeviceLog, ...] = ()
+    regathered: tuple[tuple[Regathered, int], ...] = ()
 
     @property
     def main(self) -> State | None:
@@ -228,9 +230,12 @@ class State:
 def pasted(readings: Readings) -> Pasted | None:
     """Gather what was pasted; None if nothing was."""
     states = states_of(readings.reports)
-    found = Pasted(states, readings.debug, readings.profiler, readings.unlowered, readings.devices)
+    found = Pasted(
+        states, readings.debug, readings.profiler, readings.unlowered, readings.devices,
+        readings.regathered,
+    )  # fmt: skip
     debug = found.debug or found.profiler or found.unlowered
-    return found if states or debug or found.devices else None
+    return found if states or debug or found.devices or found.regathered else None
 
 
 def states_of(reports: Iterable[MetricsReport], *, live: bool = False) -> tuple[State, ...]:

@@ -150,7 +150,8 @@ def _groups(run: RunFacts) -> _Groups:
         ]
         shapes = [item for item in late if item.cause.kind == "input-shape"]
         # One or two other sizes of a line are the rest of its data; more are varying inputs.
-        if len(smaller) <= 2 and all(item in smaller for item in shapes):
+        sizes = {(item.step, item.cause.detail) for item in smaller}
+        if len(sizes) <= 2 and all(item in smaller for item in shapes):
             for item in smaller:
                 made = None if item.fed is None else item.fed.made
                 last_batches.setdefault((item.step, made), []).append(item)
@@ -265,7 +266,7 @@ def _last_batch(items: list[Compilation]) -> Finding:
     return finding(
         "XLA203",
         "the smaller last batch triggers its own compilation: "
-        f"{plural(count, 'graph')}{cost} ({change})",
+        f"{plural(count, _noun(items))}{cost} ({change})",
         "give the data loader drop_last=True, or pad the last batch",
         at=feeding[0] if feeding else items[0].location,
         count=sum(len(item.cores) for item in items),
@@ -273,6 +274,11 @@ def _last_batch(items: list[Compilation]) -> Finding:
         cores=[core for item in items for core in item.cores],
         related=[*feeding[1:], *_ends(items)],
     )
+
+
+def _noun(items: list[Compilation]) -> str:
+    """What was compiled: in eager mode, operations."""
+    return "operation" if all(item.trigger == "eager" for item in items) else "graph"
 
 
 def _recompilation(run: RunFacts, items: list[Compilation]) -> Finding:

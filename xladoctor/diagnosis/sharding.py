@@ -3,7 +3,8 @@
 XLA428 collectives between cores that there are not, XLA429 a batch that every device computes
 whole, XLA440 parameters or optimizer state that are copied to every device while others are
 divided, XLA441 a graph that is compiled again because its inputs have come back divided otherwise,
-XLA442 sizes that the devices do not divide.
+XLA442 sizes that the devices do not divide, XLA449 tensors
+that are gathered whole between two shardings.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.words import finding, noted, plural, size
 from xladoctor.readings.hlo import Graph
+from xladoctor.readings.places import location
 from xladoctor.readings.sharding import exchanges
 from xladoctor.shardings import DeviceCollective, ShardedTensor, Sharding, shape
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.diagnosis.case import Case, RunFacts
+    from xladoctor.diagnosis.pasted import Pasted
     from xladoctor.findings import Finding, Location
     from xladoctor.readings.sharding import ShardingRow, TensorRow
     from xladoctor.readings.tables import CompilationRow
@@ -53,6 +56,10 @@ _SHARD_FIRST = "mark the parameters first, then make the optimizer (and load its
 _MARK_ALL = (
     "mark every parameter before the first step (xs.mark_sharding, with (None, ...) for those that "
     "are to stay whole), so that results have the sharding that inputs had"
+)
+_FIT = (
+    "mark the value in between with a sharding that keeps an axis of each, or give both places the "
+    "same one (xs.mark_sharding)"
 )
 _FILL_UP = "choose a size that the devices divide (pad a vocabulary), or another axis of the mesh"
 _ONE_PROGRAM = (
@@ -117,13 +124,17 @@ def _collectives(run: RunFacts, row: ShardingRow) -> tuple[DeviceCollective, ...
             None,
         )
         place = run.place(tuple(one.frames))
-        groups.setdefault((one.kind, along, place, one.operation), []).append(
-            DeviceCollective(one.kind, 1, one.bytes, along, one.operation, place, one.looped)
+        whole = one.cut_again and max(map(len, one.groups), default=0) == row.devices
+        groups.setdefault((one.kind, along, place, one.operation, whole), []).append(
+            DeviceCollective(
+                one.kind, 1, one.bytes, along, one.operation, place, one.looped, one.shape, whole
+            )
         )
     merged = (
         DeviceCollective(
             ones[0].kind, len(ones), sum(one.bytes for one in ones), ones[0].axes,
             ones[0].operation, ones[0].location, any(one.looped for one in ones),
+            max(ones, key=lambda one: one.bytes).shape, ones[0].cut_again,
         )
         for ones in groups.values()
     )  # fmt: skip
@@ -141,6 +152,8 @@ def _base(run: RunFacts, row: CompilationRow) -> Path:
 # -- findings --------------------------------------------------------------------------------------
 def find(case: Case) -> Iterator[Finding]:
     """Of SPMD programs alone."""
+    if case.pasted is not None:
+        yield from _complaints(case.pasted)
     if case.run is None:
         return
     run = case.run
@@ -158,6 +171,7 @@ def find(case: Case) -> Iterator[Finding]:
     yield from _whole_inputs(sharding)
     yield from _copied(sharding)
     yield from _uneven(sharding)
+    yield from _gathered_to_be_cut(sharding)
     yield from _compiled_again(run, sharding)
 
 
@@ -259,6 +273,43 @@ def _uneven(sharding: Sharding) -> Iterator[Finding]:
             f"{one.device_bytes / real - 1:.0%} of memory and work is padding",
             _FILL_UP,
             at=one.location,
+        )
+
+
+def _gathered_to_be_cut(sharding: Sharding) -> Iterator[Finding]:
+    """Tensors that are gathered whole on every device only to be divided otherwise."""
+    exchanged = sum(one.bytes for one in sharding.collectives or ())
+    # The backward pass goes the same way back, and has no line of its own.
+    groups: dict[str, list[DeviceCollective]] = {}
+    for one in sharding.collectives or ():
+        if one.cut_again and one.bytes >= limits.REPLICATED_SHARE * exchanged:
+            groups.setdefault(one.shape, []).append(one)
+    for shape_of, ones in groups.items():
+        operations = sorted({one.operation for one in ones if one.operation})
+        what = f" of {' and '.join(operations)}" if operations else ""
+        yield finding(
+            "XLA449",
+            f"{shape_of}{what} is gathered whole on each of the {sharding.devices} devices and cut "
+            f"up again at once, {size(sum(one.bytes for one in ones))} in each step: XLA finds no "
+            "way between the two shardings that it is given",
+            _FIT,
+            at=[one.location for one in ones if one.location is not None],
+            count=sum(one.count for one in ones),
+        )
+
+
+def _complaints(text: Pasted) -> Iterator[Finding]:
+    """What XLA says of the same in a log ("Involuntary full rematerialization")."""
+    for told, count in text.regathered:
+        known = told.file is not None and told.row is not None
+        yield finding(
+            "XLA449",
+            f"the {told.shape} of {told.operation} on each device is gathered whole on all of them "
+            f"and cut up again: XLA finds no way from {told.had} to {told.wanted}",
+            _FIT,
+            at=location(((told.file or "", told.row or 0, ""),)) if known else None,
+            count=count,
+            by="report",
         )
 
 

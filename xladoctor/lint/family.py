@@ -60,7 +60,7 @@ def _member(row: Mapping[str, Any]) -> DeviceMember:
         name=row["name"],
         title=row["title"],
         words=tuple((ours, theirs) for ours, theirs in row["words"]),
-        facts={key: row[key] for key in row if key not in {*lists, "words"}},
+        facts={key: row[key] for key in row if key not in {*lists, "words", "run_words"}},
         **{key: tuple(row[key]) for key in lists},
     )
 

@@ -111,6 +111,7 @@ class EventReader:
                     python=text(self._facts.get("python")),
                     torch=text(self._facts.get("torch")),
                     torch_xla=text(self._facts.get("torch_xla")),
+                    torch_tpu=text(self._facts.get("torch_tpu")),
                     device=text(self._facts.get("device")),
                     simulated_cores=integer(self._facts.get("simulated_cores")),
                     ended=self._ended,
@@ -408,6 +409,10 @@ class EventReader:
     def _on_spmd_call(self, event: dict[str, Any]) -> None:
         what, frames = text(event.get("what")) or "", self._site(event.get("site"))
         self._rows["spmd-call"].append(CallRow(self._process, 0, what, frames))
+
+    def _on_device_cache(self, event: dict[str, Any]) -> None:
+        counts = (integer(event.get(name)) for name in ("requests", "hits", "compilations"))
+        self._rows["device-cache"].append(tables.DeviceCacheRow(self._process, *counts))
 
     def _on_hook_off(self, event: dict[str, Any]) -> None:
         self._notes.append(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xladoctor import files
 from xladoctor.readings.fields import integer, integers, text
 from xladoctor.readings.hlo import COMMENT, item_bytes, operation_of, stacks_of
+from xladoctor.readings.resharding import gathered_to_be_cut
 from xladoctor.readings.wire import messages
 from xladoctor.shardings import MOST_DEVICES, Mesh, transposed
 
@@ -147,6 +148,8 @@ class Exchange:
         operation: torch's name of the operation that it serves, "" if not known.
         frames: Where that was traced, innermost first; empty for the backward pass.
         looped: Whether it is in the body of a loop.
+        shape: Of the result ("f32[16,32]").
+        cut_again: Whether only slices of the result are used: it is gathered to be divided anew.
     """
 
     kind: str
@@ -155,6 +158,8 @@ class Exchange:
     operation: str
     frames: tuple[Frame, ...]
     looped: bool
+    shape: str = ""
+    cut_again: bool = False
 
 
 def exchanges(base: Path) -> list[Exchange] | None:
@@ -181,6 +186,7 @@ def exchanges(base: Path) -> list[Exchange] | None:
 
 
 def _exchanges(module: str, stacks: dict[str, tuple[Frame, ...]]) -> Iterator[Exchange]:
+    cut_again = gathered_to_be_cut(COMMENT.sub("", module))
     bodies = set(re.findall(r"\bbody=%([\w.\-]+)", module))
     computation = ""
     for line in io.StringIO(module):
@@ -199,6 +205,8 @@ def _exchanges(module: str, stacks: dict[str, tuple[Frame, ...]]) -> Iterator[Ex
             operation_of(rest),
             stacks.get(name, ()),
             computation in bodies,
+            shape.partition("{")[0],
+            name in cut_again,
         )
 
 

@@ -17,12 +17,14 @@ from xladoctor.readings.lines import bounded
 from xladoctor.readings.metric_json import parse_json
 from xladoctor.readings.metrics_text import ReportReader
 from xladoctor.readings.run import read_run
+from xladoctor.readings.spmd_text import ComplaintReader
 from xladoctor.readings.tables import Readings
 from xladoctor.readings.torchtpu_text import DeviceLogReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from xladoctor.readings.spmd_text import Regathered
     from xladoctor.readings.tables import DebugBlock, ProfilerLine, Run, UnloweredSite
     from xladoctor.readings.torchtpu_text import DeviceLog
     from xladoctor.results import MetricsReport
@@ -68,6 +70,7 @@ class _Found:
     profiler: list[ProfilerLine] = dataclasses.field(default_factory=list)
     unlowered: list[UnloweredSite] = dataclasses.field(default_factory=list)
     devices: list[DeviceLog] = dataclasses.field(default_factory=list)
+    regathered: list[tuple[Regathered, int]] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -101,6 +104,7 @@ def load(sources: Sequence[str | Path], stdin: str | TextIO | None = None) -> Re
         profiler=tuple(found.profiler),
         unlowered=tuple(found.unlowered),
         devices=tuple(found.devices),
+        regathered=tuple(found.regathered),
         notes=(*(note for run in found.runs for note in run.notes), *found.notes),
         sources=tuple(_shown(name) for name in names),
     )
@@ -122,7 +126,7 @@ def _cores_of(names: Sequence[str]) -> Sequence[int | None]:
 def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _Found) -> None:
     shown = _shown(name)
     reports_of, debug_of = ReportReader(shown, core), DebugReader(shown)
-    device_of = DeviceLogReader(shown)
+    device_of, complaints_of = DeviceLogReader(shown), ComplaintReader()
     empty, document = True, _Document()
     for line in _lines(name, stdin):
         if empty:
@@ -132,10 +136,11 @@ def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _
         reports_of.feed(line)
         debug_of.feed(line)
         device_of.feed(line)
+        complaints_of.feed(line)
     reports = reports_of.finish()
     blocks, complaints, sites = debug_of.finish()
-    device = device_of.finish()
-    nothing = not reports and not blocks and not complaints and not sites and device is None
+    device, regathered = device_of.finish(), complaints_of.finish()
+    nothing = not any((reports, blocks, complaints, sites, device, regathered))
     if nothing:
         if empty:
             raise SourceError(f"{shown}: this is empty: put the output of metrics_report() there")
@@ -157,6 +162,7 @@ def _read_text(name: str, stdin: str | TextIO | None, core: int | None, found: _
     found.profiler += complaints
     found.unlowered += sites
     found.devices += [] if device is None else [device]
+    found.regathered += regathered.items()
 
 
 def _is_own(report: MetricsReport) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Finding
     from xladoctor.readings.sharding import CallRow, ShardingRow
+    from xladoctor.readings.spmd_text import Regathered
     from xladoctor.readings.torchtpu_text import DeviceLog
     from xladoctor.results import Cause, MetricsReport
 
@@ -46,11 +47,11 @@ class Manifest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """A process that used torch_xla.
+    """A process that used torch_xla, or TorchTPU.
 
     Attributes:
         ended: Whether its record has its last row.
-        since: When it imported torch_xla, or was forked from one that had; seconds of a clock that
+        since: When it imported either, or was forked from one that had; seconds of a clock that
             the processes of a host share.
         until: The time of the last row, on the same clock.
         parent: The process that has started it.
@@ -63,6 +64,7 @@ class ProcessRow:
     python: str | None = None
     torch: str | None = None
     torch_xla: str | None = None
+    torch_tpu: str | None = None
     device: str | None = None
     simulated_cores: int | None = None
     ended: bool = False
@@ -71,6 +73,16 @@ class ProcessRow:
     parent: int | None = None
     t: float | None = None
     time: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeviceCacheRow:
+    """What the compilation cache of a process has counted that ran operations one by one."""
+
+    process: str
+    requests: int | None
+    hits: int | None
+    compilations: int | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -457,6 +469,7 @@ class Run:
     silent: tuple[SilentRow, ...] = ()
     shardings: tuple[ShardingRow, ...] = ()
     spmd_calls: tuple[CallRow, ...] = ()
+    device_caches: tuple[DeviceCacheRow, ...] = ()
     deaths: tuple[DeathRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()
     notes: tuple[str, ...] = ()
@@ -538,6 +551,7 @@ class Readings:
         profiler: Lines of torch_xla's own analyzer.
         unlowered: Its summary of the lines whose operations ran on the CPU.
         devices: What TorchTPU wrote to the logs of programs for it.
+        regathered: XLA's complaints that two shardings do not fit, and how often each came.
         notes: What is cut or could not be read, in sentences.
         sources: The sources' names as given.
         shown: Names for the report in place of the run directories' own; () for these.
@@ -549,6 +563,7 @@ class Readings:
     profiler: tuple[ProfilerLine, ...] = ()
     unlowered: tuple[UnloweredSite, ...] = ()
     devices: tuple[DeviceLog, ...] = ()
+    regathered: tuple[tuple[Regathered, int], ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -15,6 +17,8 @@ from xladoctor.findings import Severity
 from xladoctor.report import device, words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
     from xladoctor.findings import Finding
@@ -179,7 +183,8 @@ def compilations(report: Report, width: int, most: int, *, one_line: bool = Fals
     table.add_column("line", overflow="fold", max_width=max(18, width // 4))
     table.add_column("why it was new", overflow="fold", ratio=1)
     shown, rest = _choose(report.compilations, most)
-    for item in shown:
+    for item, count in shown:
+        many = f" in {count}" if count > 1 else ""
         why = Text(words.cause(item, short=True), style="yellow" if item.after_warmup else "")
         numbers = words.cores(item.cores, report.summary.cores)
         if one_line:
@@ -188,7 +193,7 @@ def compilations(report: Report, width: int, most: int, *, one_line: bool = Fals
                 numbers = f"{len(item.cores):,} cores"
         table.add_row(
             "-" if item.step is None else str(item.step),
-            words.seconds(item.seconds),
+            words.seconds(item.seconds) + many,
             numbers,
             *(() if one_line else (words.ended_by(item),)),
             words.tail(words.place(item.location), max(18, width // 4)),
@@ -201,10 +206,31 @@ def compilations(report: Report, width: int, most: int, *, one_line: bool = Fals
     return Group(*parts)
 
 
-def _choose(items: tuple[Compilation, ...], most: int) -> tuple[list[Compilation], int]:
-    """The compilations worth a row: those after warm-up before the others, in their order."""
-    if len(items) <= most:
-        return list(items), 0
-    ranked = sorted(items, key=lambda i: (not i.after_warmup, -(i.seconds or 0.0)))[:most]
-    chosen = {id(item) for item in ranked}
-    return [item for item in items if id(item) in chosen], len(items) - most
+def _choose(items: tuple[Compilation, ...], most: int) -> tuple[list[tuple[Compilation, int]], int]:
+    """The compilations worth a row: those after warm-up before the others, in their order.
+
+    Returns:
+        Each with the number of operations that it stands for, and how many are left out.
+    """
+    together = list(_together(items))
+    if len(together) <= most:
+        return together, 0
+    ranked = sorted(together, key=lambda i: (not i[0].after_warmup, -(i[0].seconds or 0.0)))[:most]
+    chosen = {id(item) for item, _ in ranked}
+    shown = [one for one in together if id(one[0]) in chosen]
+    return shown, len(items) - sum(count for _, count in shown)
+
+
+def _together(items: tuple[Compilation, ...]) -> Iterator[tuple[Compilation, int]]:
+    """Operations that were compiled one by one for the same step and reason as one."""
+
+    def alike(item: Compilation) -> object:
+        if item.trigger != "eager":
+            return id(item)
+        return item.step, item.cores, item.location, item.via, item.cause, item.after_warmup
+
+    for _, group in itertools.groupby(items, alike):
+        ones = list(group)
+        known = [one.seconds for one in ones if one.seconds is not None]
+        seconds = sum(known) if len(known) == len(ones) else None
+        yield dataclasses.replace(ones[0], seconds=seconds), len(ones)

@@ -84,6 +84,7 @@ class Compiler:
         options: Mapping[str, Any],
         replicas: int,
         dump: Path | None = None,
+        partitions: int = 1,
     ) -> Program:
         """Compile a serialized ``HloModuleProto`` for some cores of a topology.
 
@@ -93,31 +94,44 @@ class Compiler:
             options: Arguments of the topology besides its name.
             replicas: How many cores run the graph together.
             dump: Folder for the compiler's buffer assignment.
+            partitions: Among how many cores the compiler divides the graph (SPMD); then the
+                program is that of one of them. Results without a sharding get the one that fits,
+                as torch_xla has it: without that, those that take the memory of an input are
+                refused.
 
         Raises:
             AdapterError: The topology does not exist or is too small.
             RuntimeError: The compiler refuses the graph; the message is its own.
         """
         devices = self._of(topology, options)
-        if replicas > len(devices):
-            raise AdapterError(
-                f"{topology} has {len(devices)} cores, and the graph is of {replicas}"
-            )
-        chosen = devices[:replicas]
+        if replicas * partitions > len(devices):
+            cores = replicas * partitions
+            raise AdapterError(f"{topology} has {len(devices)} cores, and the graph is of {cores}")
+        chosen = devices[: replicas * partitions]
+        given = donors.donated(module)
+        if partitions > 1:
+            module, aliased = donors.without_aliases(module)
+            given |= aliased
         computation = self._jax.XlaComputation(module)
         mlir = self._jax.mlir.xla_computation_to_mlir_module(computation)
-        text = donors.mark(mlir if isinstance(mlir, str) else mlir.decode(), donors.donated(module))
+        text = donors.mark(mlir if isinstance(mlir, str) else mlir.decode(), given)
         settings = self._jax.CompileOptions()
-        settings.num_replicas, settings.num_partitions = replicas, 1
+        settings.num_replicas, settings.num_partitions = replicas, partitions
+        ids = self._numpy.array([device.id for device in chosen])
         settings.device_assignment = self._jax.DeviceAssignment.create(
-            self._numpy.array([[device.id] for device in chosen])
+            ids.reshape(replicas, partitions)
         )
+        if partitions > 1:
+            build = settings.executable_build_options
+            build.num_partitions, build.use_spmd_partitioning = partitions, True
+            build.allow_spmd_sharding_propagation_to_output = [True]
         if dump is not None:
             debug = settings.executable_build_options.debug_options
             debug.xla_dump_to = str(dump)
             debug.xla_dump_hlo_as_text = True
         settings.env_option_overrides = list(self._cheaper)
         where = self._jax.DeviceList(tuple(chosen))
+
         try:
             made = chosen[0].client.compile(text.encode(), where, settings)
         except self._jax.XlaRuntimeError as error:

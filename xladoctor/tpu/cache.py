@@ -87,6 +87,7 @@ class Cache:
             request.target.topology,
             sorted(request.target.options.items()),
             request.replicas,
+            request.partitions,
             request.compiler,
             _readers(),
         ]

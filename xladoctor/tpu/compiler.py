@@ -33,7 +33,8 @@ class Request:
     Attributes:
         graph: The graph.
         target: The slice.
-        cores: On how many cores the graph was recorded; 1 for a program of one core.
+        cores: On how many cores (or devices of an SPMD program) the graph was recorded; 1 for a
+            program of one core.
         version: The compiler that will be asked; None for the one that is installed here.
     """
 
@@ -49,9 +50,16 @@ class Request:
         A graph whose collectives name their cores is for as many as were recorded; one whose
         collectives are of all cores is compiled for all that the slice has.
         """
+        if self.partitions > 1:
+            return 1
         if not self.graph.collectives or self.cores == 1:
             return max(1, self.graph.cores)
         return self.graph.cores or self.target.cores
+
+    @property
+    def partitions(self) -> int:
+        """Among how many devices the compiler divides it: 1 if it is whole on each (no SPMD)."""
+        return self.cores if self.graph.sharded else 1
 
     @property
     def compiler(self) -> str:
@@ -69,6 +77,7 @@ class Request:
             dict(self.target.options),
             self.replicas,
             self.compiler,
+            self.partitions,
         )
 
 
@@ -123,17 +132,18 @@ def compile_all(
 
 def _cannot(request: Request) -> compiled.Compiled | None:
     """The answer to a request that cannot be made."""
-    if request.graph.sharded:
+    if request.graph.sharded and request.partitions == 1:
         return request.task.failed(
             "not-asked",
-            "the graph is of several devices together (SPMD), and what one of them takes is not "
-            "asked: record the program without sharding",
+            "the graph is of several devices together (SPMD), and among how many it is to be "
+            "divided was not recorded: profile the program with --simulate-cores",
         )
-    if request.replicas <= request.target.cores:
+    cores = max(request.replicas, request.partitions)
+    if cores <= request.target.cores:
         return None
     return request.task.failed(
         "not-asked",
-        f"the graph is of {request.replicas} cores and {request.target.name} has "
+        f"the graph is of {cores} cores and {request.target.name} has "
         f"{request.target.cores}: take a larger slice, or record with "
         f"--simulate-cores {request.target.cores}",
     )

@@ -6,15 +6,20 @@ graph). jaxlib 0.7.1 has no other way to the compiler than by StableHLO, and its
 attribute of the entry's argument says the same, and the compiler takes it (seen by compiling:
 ``aliased`` bytes are 0 without, and those of the weights with it).
 
+An alias names the result that takes the memory. Of a graph that is divided among devices (SPMD) a
+result may come back divided otherwise than the input, and the compiler refuses the alias; as a
+donor the input is used where it fits.
+
 Fields used (xla/service/hlo.proto): ``HloModuleProto`` 18 buffer donors; of these 1 entries; of an
-entry 1 number of the parameter, 2 place in a tuple.
+entry 1 number of the parameter, 2 place in a tuple. 8 aliases; of these 1 entries; of an entry 2
+number of the parameter.
 """
 
 from __future__ import annotations
 
 import re
 
-from xladoctor.readings.wire import fields, messages
+from xladoctor.readings.wire import fields, messages, parts
 
 _ATTRIBUTE = "jax.buffer_donor = true"
 _ARGUMENT = re.compile(r"%arg(\d+): tensor<[^>]*>( \{)?")
@@ -29,6 +34,16 @@ def donated(module: bytes) -> frozenset[int]:
             if 2 not in facts:  # not inside a tuple
                 found.add(int(facts.get(1) or 0))
     return frozenset(found)
+
+
+def without_aliases(module: bytes) -> tuple[bytes, frozenset[int]]:
+    """A module with its aliases taken out, and the parameters that were aliased."""
+    found = {
+        int(dict(fields(entry)).get(2) or 0)
+        for aliases in messages(module, 8)
+        for entry in messages(aliases, 1)
+    }
+    return b"".join(whole for key, _, _, whole in parts(module) if key != 8), frozenset(found)
 
 
 def mark(mlir: str, parameters: frozenset[int]) -> str:

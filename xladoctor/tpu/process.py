@@ -34,6 +34,7 @@ class Task:
         options: Arguments of the topology besides its name.
         replicas: For how many cores.
         compiler: The compiler that is to be asked ("libtpu 0.0.21").
+        partitions: Among how many devices it divides the graph (SPMD).
     """
 
     module: bytes
@@ -43,6 +44,7 @@ class Task:
     options: Mapping[str, Any]
     replicas: int
     compiler: str
+    partitions: int = 1
 
     def failed(self, kind: str, message: str, seconds: float = 0.0) -> compiled.Compiled:
         """The answer where there is no program."""
@@ -95,6 +97,7 @@ class Process:
             "options": dict(task.options),
             "replicas": task.replicas,
             "compiler": task.compiler,
+            "partitions": task.partitions,
         }
         answer, late = _converse(process, row, limit)
         if answer is not None:

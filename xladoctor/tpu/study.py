@@ -66,6 +66,7 @@ def study(run: Run, targets: Sequence[Target], settings: Settings) -> tuple[Targ
     """
     chosen, notes = _chosen(run, settings.most)
     cores = max(1, run.manifest.simulated_cores or len({row.core for row in run.cores}))
+    cores = max(cores, *(row.devices for row in run.shardings), 1)
     version = settings.engine.compiler() if settings.engine is not None else None
     requests = {
         (target.name, index): compiler.Request(one.graph, target, cores, version)

@@ -84,6 +84,7 @@ def _answer(compiler: Compiler, request: dict[str, Any]) -> dict[str, Any]:
                 request["options"],
                 request["replicas"],
                 Path(dump),
+                request.get("partitions", 1),
             )
         except AdapterError as error:
             refusal = compiled.Refusal("not-asked", str(error))

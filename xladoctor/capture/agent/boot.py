@@ -1,4 +1,4 @@
-"""Starts the agent in a process that has just imported torch_xla."""
+"""Starts the agent in a process that has just imported torch_xla, or torch_tpu."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import measure, wrapping
+from . import measure, torch_tpu, wrapping
 from .children import see_deaths
 from .hlo import Dumps
 from .points import Points
@@ -25,6 +25,11 @@ SIMULATE = "XLADOCTOR_SIMULATE_CORES"
 DRY_RUN = "XLADOCTOR_DRY_RUN"
 #: "low", "normal" or "high": what is measured beyond counts and times.
 DETAIL = "XLADOCTOR_DETAIL"
+
+_NOT_SIMULATED = (
+    "it is a program for TorchTPU, and the cores that xladoctor simulates are torch_xla's: leave "
+    "out --simulate-cores and --dry-run, and profile it where its TPU is"
+)
 
 #: The recorder of this process, by its id: a forked child has one of its own.
 started: dict[int, Recorder] = {}
@@ -67,6 +72,31 @@ def boot() -> Recorder | None:
     started[os.getpid()] = recorder
     os.register_at_fork(after_in_child=lambda: _after_fork(recorder, meter))
     return recorder
+
+
+def boot_torch_tpu() -> None:
+    """Put the recorder around the points of a process that has just imported torch_tpu.
+
+    One that has imported torch_xla before is recorded as torch_xla's. Cores are not simulated, and
+    nothing is traced only: the launcher says so when nothing was recorded, for a program may import
+    both and use torch_xla.
+    """
+    run_dir = os.environ.get(RUN_DIR)
+    if not run_dir or os.getpid() in started:
+        return
+    if os.environ.get(SIMULATE) or os.environ.get(DRY_RUN):
+        with open(os.path.join(run_dir, f"torch-tpu-{os.getpid()}.txt"), "w") as out:
+            out.write(_NOT_SIMULATED + "\n")
+        return
+    recorder = Recorder(Writer(run_dir), simulated_cores=None, device=torch_tpu.KIND)
+    points = Points(on_failure=recorder.process.hook_off)
+    recorder.install(points)
+    for missing in torch_tpu.install(points, recorder):
+        recorder.process.hook_off(missing, None)
+    with contextlib.suppress(Exception):  # no such processes on this system
+        see_deaths(run_dir)
+    started[os.getpid()] = recorder
+    os.register_at_fork(after_in_child=lambda: _after_fork(recorder, None))
 
 
 def step() -> None:
@@ -150,7 +180,8 @@ def _after_fork(recorder: Recorder, meter: Any) -> None:
     """A forked child is a process of its own: its own folder, its own counts."""
     try:
         recorder.start_over()
-        meter.start_over()
+        if meter is not None:
+            meter.start_over()
         started.clear()
         started[os.getpid()] = recorder
     except Exception:

@@ -24,6 +24,14 @@ EXPLAINING_FRAMES = 3
 SINGLE_GRAPHS, SHARED_GRAPHS = 5000, 500
 
 
+def _of_several(step: int, since: int, site: int, *, first: bool) -> dict[str, Any]:
+    """Why something was compiled in one of several steps: what they held is gone."""
+    if first:
+        return {"kind": "first-graph", "detail": "", "site": site}
+    steps = f"of one of the steps {step - since + 1} to {step}, between which the host did not wait"
+    return {"kind": "unknown", "detail": steps, "site": None}
+
+
 class Graphs:
     """The graphs of one process.
 
@@ -31,12 +39,18 @@ class Graphs:
         write: Takes one row for the run directory.
         sites: The process's program points.
         simulated: Whether several cores share this process, and so its compiled graphs.
+        device: The type of the devices' tensors.
     """
 
     def __init__(
-        self, write: Callable[[dict[str, Any]], None], sites: Sites, simulated: bool
+        self,
+        write: Callable[[dict[str, Any]], None],
+        sites: Sites,
+        simulated: bool,
+        device: str = "xla",
     ) -> None:
         self._write = write
+        self._device = device
         self._sites = sites
         self._simulated = simulated
         self._causes: dict[int, Causes] = {}
@@ -44,6 +58,7 @@ class Graphs:
         self._names: dict[int, dict[int, str]] = {}
         self._runs: dict[int, dict[int, tuple[int, Account, str, dict[str, Any]]]] = {}
         self._naming = threading.Lock()
+        self._device_cause: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
         self._rows = 0
         self._shared: dict[int, list[dict[str, Any]]] = {}
 
@@ -95,6 +110,40 @@ class Graphs:
         for graph in call.facts["graphs"]:
             cause = self._compilation(account, graph, "eager", site, before, cause)
 
+    def compiled(
+        self,
+        account: Account,
+        count: int,
+        seconds: float | None,
+        site: int,
+        step: int | None,
+        ran: tuple[int, int],
+    ) -> None:
+        """Write what a device has compiled that runs operations by themselves.
+
+        Args:
+            account: The core's books.
+            count: Of compiled operations.
+            seconds: That each took; None if that is not known.
+            site: Where steps end.
+            step: Of the optimizer; None for the one that runs.
+            ran: How often the same had run before, and how many steps have ended since the device
+                was waited for: it is of one of them.
+        """
+        before, since = ran
+        of_step = step or account.current_step
+        told, cause = self._device_cause.get(account.core, (None, None))
+        if told != of_step:
+            # Else what is compiled at several reads of a step is new for one reason.
+            cause = _of_several(of_step, since, site, first=not before) if since > 1 else None
+        graph = {
+            "graph": None, "compiled": True, "seconds": seconds, "inputs": None, "outputs": None,
+            "hlo": None,
+        }  # fmt: skip
+        for _ in range(count):
+            cause = self._compilation(account, graph, "eager", site, before, cause, step)
+        self._device_cause[account.core] = of_step, cause
+
     def _name(
         self, account: Account, graph: dict[str, Any], trigger: str, site: int, before: int
     ) -> None:
@@ -141,6 +190,7 @@ class Graphs:
         site: int,
         before: int,
         cause: dict[str, Any] | None = None,
+        step: int | None = None,
     ) -> dict[str, Any]:
         """Write the row of a new graph; returns its cause, which may be known already."""
         self._rows += 1
@@ -153,7 +203,8 @@ class Graphs:
         modelled = graph.get("modelled")
         users = [one for one in self._sites.users(frame) if is_users_own(one)]
         users = users[:EXPLAINING_FRAMES]
-        seen = look(users) if modelled is None else Seen()
+        looks = modelled is None and (cause is None or graph["hlo"] is not None)
+        seen = look(users, self._device) if looks else Seen()
         if modelled is not None:
             cause = {**modelled, "site": site}
         elif cause is None:
@@ -163,7 +214,7 @@ class Graphs:
             {
                 "e": "compilation",
                 "core": account.core,
-                "step": account.current_step,
+                "step": account.current_step if step is None else step,
                 "iteration": account.current_iteration,
                 "site": site,
                 "trigger": trigger,

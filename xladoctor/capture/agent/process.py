@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import os
 import sys
 import threading
@@ -26,10 +27,12 @@ class Process:
     Args:
         writer: Its folder.
         simulated_cores: How many cores are simulated; None on real devices.
+        device: The type of the devices' tensors.
     """
 
-    def __init__(self, writer: Writer, simulated_cores: int | None) -> None:
+    def __init__(self, writer: Writer, simulated_cores: int | None, device: str = "xla") -> None:
         self._writer = writer
+        self._device = device
         self._simulated_cores = simulated_cores
         self._lock = threading.Lock()
         self._early: list[dict[str, Any]] = []
@@ -86,7 +89,8 @@ class Process:
                 "python": ".".join(str(part) for part in sys.version_info[:3]),
                 "torch": _version("torch"),
                 "torch_xla": _version("torch_xla"),
-                "device": xla.device_type() or os.environ.get("PJRT_DEVICE"),
+                "torch_tpu": _version("torch_tpu"),
+                "device": self._device_type(),
                 "simulated_cores": self._simulated_cores,
                 "since": self._since,
                 "t": time.monotonic(),
@@ -97,6 +101,11 @@ class Process:
             self.started = True
             return True
 
+    def _device_type(self) -> str | None:
+        if self._device != "xla":
+            return self._device
+        return xla.device_type() or os.environ.get("PJRT_DEVICE")
+
     def mark_ending(self) -> None:
         """Let the launcher know that this process has run its exit handlers (see ``endings``)."""
         if self.started:
@@ -104,6 +113,8 @@ class Process:
 
     def write_metrics(self) -> None:
         """Write torch_xla's metrics report; takes about 1 ms."""
+        if self._device != "xla":
+            return
         try:
             report = xla.binding("_xla_metrics_report")
             if report is not None:
@@ -117,6 +128,8 @@ class Process:
         Args:
             counted: Operation to the runs that were recorded.
         """
+        if self._device != "xla":
+            return
         for name, count in xla.fallbacks().items():
             missed = count - counted.get(name, 0)
             if missed > 0 and name != "aten::_local_scalar_dense":
@@ -124,7 +137,11 @@ class Process:
 
 
 def _version(name: str) -> str | None:
-    version = getattr(sys.modules.get(name), "__version__", None)
+    module = sys.modules.get(name)
+    version = getattr(module, "__version__", None)
+    if module is not None and version is None:
+        with contextlib.suppress(Exception):  # a package that is not installed has none
+            version = importlib.metadata.version(name)
     return None if version is None else str(version)
 
 

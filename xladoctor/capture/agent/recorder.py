@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from .account import OpenFallback
     from .writer import Writer
 
+#: What the last look of a device at what it has compiled is called.
+AT_END = "end"
+
 #: What a read or a fallback books its time to, by what it triggers.
 _PARTS = {"read": "host_sync", "fallback": "fallback"}
 
@@ -59,10 +62,12 @@ class Recorder:
     Args:
         writer: The process's folder.
         simulated_cores: How many cores are simulated; None on real devices.
+        device: The type of the devices' tensors.
     """
 
-    def __init__(self, writer: Writer, *, simulated_cores: int | None) -> None:
-        self.process = Process(writer, simulated_cores)
+    def __init__(self, writer: Writer, *, simulated_cores: int | None, device: str = "xla") -> None:
+        self.process = Process(writer, simulated_cores, device)
+        self._device = device
         #: Gives the names of graphs that were compiled in a launch that has not come back.
         self.left_over: Callable[[], list[str]] = list
         self._simulated_cores = simulated_cores
@@ -75,12 +80,15 @@ class Recorder:
         self._accounts = Accounts()
         self._sites = Sites(self.process.write)
         self._failures = Failures(self.process, self._accounts, self._sites)
-        self._graphs = Graphs(self.process.write, self._sites, self._simulated_cores is not None)
+        simulated = self._simulated_cores is not None
+        self._graphs = Graphs(self.process.write, self._sites, simulated, self._device)
         self._lock = threading.Lock()
         self._closed = False
         self._steps = Steps(self.process)
         self._shardings.begin(self._sites)
         self._fallbacks_counted: dict[str, int] = {}
+        self._waits_at: dict[int, int] = {}  # site -> its reads and fallbacks
+        self._stepped_at: dict[int, int] = {}  # core -> where its optimizer steps, in eager mode
 
     def start_over(self) -> None:
         """Become the recorder of a forked child."""
@@ -258,6 +266,9 @@ class Recorder:
             if call.facts.get("executed"):
                 ran += call.facts["executed"]
                 compiled += self._graphs_ended(account, call, trigger, began, of_launch=False)
+            elif call.facts.get("compile_seconds"):
+                # The device has compiled operations that were queued, not this read.
+                account.move(part, "compile", call.facts["compile_seconds"])
             seconds = time.monotonic() - began
             if depth is not None:
                 # What the step's parts say: without compilations, which are counted as such, and
@@ -268,6 +279,7 @@ class Recorder:
                 spent = account.spent(part) if fallback is None else fallback.fetched
                 seconds = max(0.0, spent - before)
             crossed = crossing_tensors(call)
+            self._waits_at[site] = self._waits_at.get(site, 0) + 1
             if trigger == "read":
                 account.add_sync(site, call.what, seconds, compiled, ran, crossed)
             else:
@@ -374,6 +386,8 @@ class Recorder:
         try:
             return proceed()
         finally:
+            if call.facts.get("compile_seconds"):
+                found[0].move(part, "compile", call.facts["compile_seconds"])
             found[0].leave(depth)
 
     def _step(self, call: Call, proceed: Callable[[], Any]) -> Any:
@@ -395,8 +409,37 @@ class Recorder:
         """In eager mode nothing is left to run when the optimizer has stepped."""
         account.book()
         account.move("trace", "compile", call.facts["compile_seconds"])
-        self._graphs.eager(account, call, self._site(account, sys._getframe(1)))
+        site = self._stepped_at[account.core] = self._site(account, sys._getframe(1))
+        self._graphs.eager(account, call, site)
         self._steps.over(account)
+
+    def compiled(
+        self, call: Call, count: int, seconds: float | None, steps: int, *, in_last_step: bool
+    ) -> None:
+        """A device that compiles operations by themselves tells what it has compiled.
+
+        Args:
+            call: At which it has told.
+            count: Of compiled operations.
+            seconds: That each took, on average; None if that is not known.
+            steps: Ends of steps since the device was last waited for.
+            in_last_step: Whether they are of the step that is over, and not of the one that runs.
+        """
+        found = self._account(call)
+        if found is not None:
+            account = found[0]
+            here = self._site(account, sys._getframe(1))
+            # Without a step since the last wait it is something else: an evaluation, as a rule.
+            site = self._stepped_at.get(account.core, here) if steps else here
+            step = account.steps if in_last_step and account.steps else None
+            before = account.runs.get(site, 0) - steps
+            if call.what == AT_END:
+                before = 0  # whose they are is not known: no line has waited for them
+            elif call.point != WAIT:
+                # What a line waits for that never waited before is new, however late it comes.
+                waited = self._waits_at.get(here, 0)
+                before = min(before, waited) if steps else waited
+            self._graphs.compiled(account, count, seconds, site, step, (max(0, before), steps))
 
     def step_over(self) -> None:
         """The program itself says that a step is over: its optimizers' steps count no longer."""

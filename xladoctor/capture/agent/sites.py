@@ -230,7 +230,7 @@ def _outward(frame: FrameType | None) -> Iterator[FrameType]:
 def _library_folders() -> tuple[str, tuple[str, ...]]:
     """The standard library's folder, and what begins like a file of torch, torch_xla or us."""
     folders = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
-    for name in ("torch", "torch_xla"):
+    for name in ("torch", "torch_xla", "torch_tpu"):
         path = getattr(sys.modules.get(name), "__file__", None)
         if path:
             folders.append(os.path.dirname(os.path.abspath(path)))

@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import operator
 import sys
 import threading
 import warnings
@@ -96,18 +97,8 @@ def install(
     Returns:
         The names that could not be wrapped.
     """
-    import torch
-
-    crossing = _Crossing(points, core_of_device)
-    missing = []
-    makers = {name: crossing.read(name) for name in READS}
-    makers |= {"to": crossing.to, "copy_": crossing.copy, "__setitem__": crossing.set_item}
-    for name, make in makers.items():
-        try:
-            original = getattr(torch.Tensor, name)
-            setattr(torch.Tensor, name, functools.wraps(original)(make(original)))
-        except Exception:  # noqa: PERF203
-            missing.append(f"torch.Tensor.{name}")
+    crossing = _Crossing(points, core_of_device, "xla", operator.attrgetter("is_xla"))
+    missing = crossing.install_methods()
     xlac = importlib.import_module("torch_xla")._XLAC
     for name, make in {
         "_xla_get_cpu_tensors": crossing.get_cpu_tensors,
@@ -120,6 +111,48 @@ def install(
             setattr(xlac, name, functools.wraps(original)(make(original)))
     try:
         _override_to_cpu(crossing, binding)
+    except Exception:
+        missing.append("aten::_to_cpu")
+    return missing
+
+
+def install_for(
+    points: Points,
+    kind: str,
+    core_of_device: Callable[[object], int | None],
+    name_of_fallback: Callable[[], str],
+) -> list[str]:
+    """Wrap the methods and the operator for a device that PyTorch has no word of its own for.
+
+    Args:
+        points: Where the calls go.
+        kind: Its tensors' ``device.type`` ("tpu").
+        core_of_device: Finds the core of a ``torch.device``.
+        name_of_fallback: What an operation is called that fetches its inputs to run on the CPU.
+
+    Returns:
+        The names that could not be wrapped.
+    """
+    import torch
+
+    crossing = _Crossing(points, core_of_device, kind, lambda tensor: tensor.device.type == kind)
+    missing = crossing.install_methods()
+
+    def to_cpu(tensors: Sequence[Any]) -> Any:
+        def fetch(values: Sequence[Any]) -> list[Any]:
+            return [value.cpu() for value in values]
+
+        if reading() or not len(tensors):
+            return fetch(tensors)
+        device = tensors[0].device
+        return crossing.cross(FALLBACK, name_of_fallback(), device, fetch, (tensors,), {})
+
+    try:
+        library = torch.library.Library("aten", "IMPL", "PrivateUse1")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch announces every override once
+            library.impl("_to_cpu", to_cpu, allow_override=True)
+        _library.append(library)
     except Exception:
         missing.append("aten::_to_cpu")
     return missing
@@ -164,9 +197,32 @@ class _End:
 class _Crossing:
     """Makes the wrappers; each passes one call, the outermost, through its point."""
 
-    def __init__(self, points: Points, core_of_device: Callable[[object], int | None]) -> None:
+    def __init__(
+        self,
+        points: Points,
+        core_of_device: Callable[[object], int | None],
+        kind: str,
+        on_device: Callable[[Any], bool],
+    ) -> None:
         self._points = points
         self._core_of_device = core_of_device
+        self._kind = kind
+        self._on_device = on_device
+
+    def install_methods(self) -> list[str]:
+        """Wrap the methods of ``torch.Tensor``; returns those that could not be."""
+        import torch
+
+        missing = []
+        makers = {name: self.read(name) for name in READS}
+        makers |= {"to": self.to, "copy_": self.copy, "__setitem__": self.set_item}
+        for name, make in makers.items():
+            try:
+                original = getattr(torch.Tensor, name)
+                setattr(torch.Tensor, name, functools.wraps(original)(make(original)))
+            except Exception:  # noqa: PERF203
+                missing.append(f"torch.Tensor.{name}")
+        return missing
 
     def cross(
         self,
@@ -188,12 +244,13 @@ class _Crossing:
             _thread.inside = False
 
     def read(self, name: str) -> Callable[[Any], Any]:
-        """For a method that always brings the value of an XLA tensor to the host."""
+        """For a method that always brings the value of a device's tensor to the host."""
         what = name.strip("_")
+        on_device = self._on_device
 
         def make(original: Any) -> Any:
             def method(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
-                if not tensor.is_xla:
+                if not on_device(tensor):
                     return original(tensor, *args, **kwargs)
                 return self.cross(READ, what, tensor.device, original, (tensor, *args), kwargs)
 
@@ -207,6 +264,7 @@ class _Crossing:
 
         parse = torch._C._nn._parse_to
         dtype = torch.dtype
+        kind, on_device = self._kind, self._on_device
 
         def method(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
             if (args and isinstance(args[0], dtype)) or reading():
@@ -215,9 +273,10 @@ class _Crossing:
                 target = parse(*args, **_without_copy(kwargs))[0]
             except Exception:
                 target = None  # the original says what is wrong with the arguments
-            if target is None or (target.type == "xla") == tensor.is_xla:
+            here = on_device(tensor)
+            if target is None or (target.type == kind) == here:
                 return original(tensor, *args, **kwargs)
-            if tensor.is_xla:
+            if here:
                 if target.type == "meta":
                     return original(tensor, *args, **kwargs)
                 return self.cross(READ, "to", tensor.device, original, (tensor, *args), kwargs)
@@ -227,16 +286,19 @@ class _Crossing:
 
     def copy(self, original: Any) -> Any:
         """``Tensor.copy_``: the same, for a copy into an existing tensor."""
+        import torch
+
+        on_device, tensor_class = self._on_device, torch.Tensor
 
         def method(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
             source: Any = args[0] if args else kwargs.get("src")
-            from_xla = getattr(source, "is_xla", False)
-            if from_xla == tensor.is_xla:
+            from_device = isinstance(source, tensor_class) and on_device(source)
+            if from_device == on_device(tensor):
                 return original(tensor, *args, **kwargs)
             if not args:
                 args = (kwargs.pop("src"),)
             values = (tensor, *args)
-            if from_xla:
+            if from_device:
                 return self.cross(READ, "copy_", source.device, original, values, kwargs)
             return self.cross(UPLOAD, "copy_", tensor.device, original, values, kwargs)
 
@@ -244,12 +306,17 @@ class _Crossing:
 
     def set_item(self, original: Any) -> Any:
         """``tensor[index] = value``, which torch copies in C++."""
+        import torch
+
+        on_device, tensor_class = self._on_device, torch.Tensor
 
         def method(tensor: Any, index: Any, value: Any, /) -> Any:
-            from_xla = getattr(value, "is_xla", None)
-            if from_xla is None or from_xla == tensor.is_xla:
+            if not isinstance(value, tensor_class):
                 return original(tensor, index, value)
-            point, device = (READ, value.device) if from_xla else (UPLOAD, tensor.device)
+            from_device = on_device(value)
+            if from_device == on_device(tensor):
+                return original(tensor, index, value)
+            point, device = (READ, value.device) if from_device else (UPLOAD, tensor.device)
             return self.cross(point, "setitem", device, original, (tensor, index, value), {})
 
         return method

@@ -83,7 +83,7 @@ def install(points: Points) -> list[str]:
     Returns:
         The names that this torch (or torch_xla) does not have: not measured.
     """
-    wrap = _Wrapper(points)
+    wrap = Wrapper(points)
     _install_bindings(wrap)
     _install_model(wrap)
     _install_cores(wrap)
@@ -98,7 +98,7 @@ def install(points: Points) -> list[str]:
     return wrap.missing
 
 
-class _Wrapper:
+class Wrapper:
     """Replaces attributes of modules and classes, and remembers what was not there."""
 
     def __init__(self, points: Points) -> None:
@@ -142,7 +142,7 @@ def _of_this_core(points: Points, point: str, what: str, **facts: Any) -> Callab
     return make
 
 
-def _install_bindings(wrap: _Wrapper) -> None:
+def _install_bindings(wrap: Wrapper) -> None:
     points = wrap.points
 
     def step_marker(original: Any) -> Any:
@@ -173,7 +173,7 @@ def _install_bindings(wrap: _Wrapper) -> None:
     wrap.replace(xlac, wait, _of_this_core(points, WAIT, wait))
 
 
-def _install_model(wrap: _Wrapper) -> None:
+def _install_model(wrap: Wrapper) -> None:
     points = wrap.points
 
     def collective(name: str, *, ours: bool = True) -> Callable[[Any], Any]:
@@ -238,7 +238,7 @@ class _CoreMain:
             return self._points.run(Call(CORE, name, core), self._function)
 
 
-def _install_cores(wrap: _Wrapper) -> None:
+def _install_cores(wrap: Wrapper) -> None:
     points = wrap.points
 
     def thread_per_device(original: Any) -> Any:
@@ -273,28 +273,20 @@ def _install_cores(wrap: _Wrapper) -> None:
     wrap.replace("torch_xla._internal.pjrt", "_run_singleprocess", single_process)
 
 
-def _install_loaders(wrap: _Wrapper) -> None:
+def install_data_loader(wrap: Wrapper, current_core: Callable[[], int | None]) -> None:
+    """Wrap PyTorch's DataLoader: where one is made, and each batch that is asked for.
+
+    Args:
+        wrap: Takes the points.
+        current_core: Gives the core of the calling thread.
+    """
     points = wrap.points
 
-    def loader(what: str, of_device: bool) -> Callable[[Any], Any]:
-        def make(original: Any) -> Any:
-            def next_batch(*args: Any, **kwargs: Any) -> Any:
-                named = of_device and len(args) > 1
-                core = xla.core_of_device(args[1]) if named else xla.current_core()
-                return points.run(Call(LOADER, what, core, args, kwargs), original)
+    def loader(original: Any) -> Any:
+        def next_batch(*args: Any, **kwargs: Any) -> Any:
+            return points.run(Call(LOADER, "DataLoader", current_core(), args, kwargs), original)
 
-            return next_batch
-
-        return make
-
-    wrap.replace(
-        "torch.utils.data.dataloader:_BaseDataLoaderIter", "__next__", loader("DataLoader", False)
-    )
-    wrap.replace(
-        "torch_xla.distributed.parallel_loader:ParallelLoader",
-        "next_item",
-        loader("ParallelLoader", True),
-    )
+        return next_batch
 
     def making(original: Any) -> Any:
         def make(loader: Any, /, *args: Any, **kwargs: Any) -> None:
@@ -303,7 +295,22 @@ def _install_loaders(wrap: _Wrapper) -> None:
 
         return make
 
+    wrap.replace("torch.utils.data.dataloader:_BaseDataLoaderIter", "__next__", loader)
     wrap.replace("torch.utils.data.dataloader:DataLoader", "__init__", making)
+
+
+def _install_loaders(wrap: Wrapper) -> None:
+    points = wrap.points
+    install_data_loader(wrap, xla.current_core)
+
+    def of_device(original: Any) -> Any:
+        def next_batch(*args: Any, **kwargs: Any) -> Any:
+            core = xla.core_of_device(args[1]) if len(args) > 1 else xla.current_core()
+            return points.run(Call(LOADER, "ParallelLoader", core, args, kwargs), original)
+
+        return next_batch
+
+    wrap.replace("torch_xla.distributed.parallel_loader:ParallelLoader", "next_item", of_device)
     for_device = "torch_xla.distributed.parallel_loader:MpDeviceLoader"
     wrap.replace(for_device, "__init__", _of_this_core(points, MARK, "MpDeviceLoader"))
     wrap.replace(for_device, "__iter__", _of_this_core(points, MARK, "iter"))
@@ -319,16 +326,32 @@ def _install_loaders(wrap: _Wrapper) -> None:
     wrap.replace("torch_xla.distributed.parallel_loader:ParallelLoader", "_loader_worker", feed)
 
 
-def _install_steps(wrap: _Wrapper) -> None:
+def _install_steps(wrap: Wrapper) -> None:
+    def core_of(optimizer: Any) -> tuple[int | None] | None:
+        core = xla.core_of_thread()
+        if core is not None:
+            return (core,)
+        device = device_of(optimizer, "xla")
+        return None if device is None else (xla.core_of_device(device),)
+
+    install_steps(wrap, core_of)
+
+
+def install_steps(wrap: Wrapper, core_of: Callable[[Any], tuple[int | None] | None]) -> None:
+    """See the steps of all optimizers.
+
+    Args:
+        wrap: Takes the points.
+        core_of: Gives the core of an optimizer, as the only member of a tuple; None for one of
+            parameters on the CPU, whose step is none of a core.
+    """
     points = wrap.points
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
-        core = xla.core_of_thread()
-        if core is None:
-            device = _device_of(optimizer)
-            if device is None:
-                return  # an optimizer of CPU parameters is no step of a core
-            core = xla.core_of_device(device)
+        found = core_of(optimizer)
+        if found is None:
+            return
+        (core,) = found
         points.run(Call(STEP, type(optimizer).__name__, core, (optimizer,)), _nothing)
 
     try:
@@ -337,11 +360,12 @@ def _install_steps(wrap: _Wrapper) -> None:
         wrap.missing.append("torch.optim.optimizer.register_optimizer_step_post_hook")
 
 
-def _device_of(optimizer: Any) -> object | None:
+def device_of(optimizer: Any, kind: str) -> object | None:
+    """The device of an optimizer's parameters if it is of a kind ("xla"), else None."""
     for group in getattr(optimizer, "param_groups", ()):
         for parameter in group.get("params", ()):
             device = parameter.device
-            return device if device.type == "xla" else None
+            return device if device.type == kind else None
     return None
 
 

@@ -2,8 +2,8 @@
 
 The launcher puts this folder first on ``PYTHONPATH``. Every Python pays for this file, so it
 imports only ``sys`` and ``os``, which ``site`` has loaded already; the agent itself is loaded
-after torch_xla was imported, and never otherwise. The ``sitecustomize`` that this one shadows
-runs as if this one were not there.
+after torch_xla or torch_tpu was imported, and never otherwise. The ``sitecustomize`` that this one
+shadows runs as if this one were not there.
 """
 
 # mypy: ignore-errors
@@ -19,7 +19,7 @@ def _without_here(path):
 
 
 class _Finder:
-    """Sees the imports of torch_xla and subprocess go by; their real loaders do the work."""
+    """Sees the imports of some modules go by; their real loaders do the work."""
 
     looking = False
 
@@ -92,6 +92,17 @@ def _boot(_module):
         _leave_a_word()
 
 
+def _boot_torch_tpu(_module):
+    """Start the agent in a process that has just imported torch_tpu."""
+    try:
+        _load()
+        from _xladoctor.agent.boot import boot_torch_tpu
+
+        boot_torch_tpu()
+    except Exception:
+        _leave_a_word()
+
+
 def _see_children(module):
     """Have a process of the run told that a signal ends, by the parent that waits for it.
 
@@ -120,7 +131,7 @@ def _seeing(original):
     return seen
 
 
-_AFTER = {"torch_xla": _boot, "subprocess": _see_children}
+_AFTER = {"torch_xla": _boot, "torch_tpu": _boot_torch_tpu, "subprocess": _see_children}
 
 
 def _leave_a_word():
