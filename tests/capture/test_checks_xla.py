@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from simulated import Run
 
 PROGRAM = """
+import numpy as np
 import torch, torch_xla
 import torch_xla.core.functions as xf
 import torch_xla.core.xla_model as xm
 import torch.nn.functional as F
+import torch_xla.distributed.parallel_loader as pl
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
 from torch_xla.utils.checkpoint import checkpoint
@@ -56,6 +59,14 @@ class Net(nn.Module):
             h = h + torch.randn_like(h)  # line noise
         if case == "whole":
             h = h - h.amax()  # line whole
+        if case == "expanded":
+            far = torch.arange(8.0, device=h.device).expand(4, -1)
+            far[:, 4:] += 1  # line expanded
+            h = h + far
+        if case == "copied":
+            far = torch.arange(8.0, device=h.device).expand(4, -1).clone()
+            far[:, 4:] += 1
+            h = h + far
         if case == "by-row":
             h = h - h.amax(dim=1, keepdim=True) + torch.amax(h, axis=0) + h.sum().amax()
         if case == "cut":
@@ -69,6 +80,14 @@ class Net(nn.Module):
             h = torch.cat([h, everyone.sum().expand(4, 8)])
             h = h[:4] + h[4:]
         return self.head(h)
+
+
+class Noisy(Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, at):
+        return at + np.random.randn(4)
 
 
 def sharded(case, device):
@@ -86,6 +105,13 @@ def main(index, case):
     device = torch_xla.device()
     if case.startswith("sharded"):
         return sharded(case, device)
+    if case == "evaluated":
+        sampler = DistributedSampler(list(range(21)), 2, index, shuffle=False)  # line evaluation
+        return list(sampler)
+    if case.startswith("augmented"):
+        np.random.seed(0 if case == "augmented" else index)  # line seed
+        loader = DataLoader(Noisy(), 2, sampler=range(index, 16, 2))
+        return list(pl.MpDeviceLoader(loader, device))
     torch.manual_seed(0)
     model = Net(case).to(device)
     model.embed.requires_grad_(case not in ("frozen", "required"))
@@ -134,6 +160,7 @@ HEALTHY = (
     "required",
     "own-rows",
     "moving",
+    "copied",
     "by-row",
     "shared-out",
     "sharded-right",
@@ -151,12 +178,14 @@ FAULTY = {
     "narrow": "updates",
     "whole": "difference",
     "stale": "stale-optimizer",
+    "augmented": "sample-draws",
+    "expanded": "expanded-write",
 }
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    cases = [*HEALTHY, *FAULTY, "seeded", "sharded", "one-rank"]
+    cases = [*HEALTHY, *FAULTY, "seeded", "sharded", "one-rank", "augmented-apart", "evaluated"]
     return simulated.run_cases(tmp_path_factory.mktemp("checks"), 2, PROGRAM, cases)
 
 
@@ -190,6 +219,12 @@ def test_samplers_with_one_rank_are_told_at_their_line(runs: dict[str, Run]) -> 
     assert (facts["never"], facts["twice"], facts["length"]) == (10, 11, 21)
 
 
+def test_what_is_repeated_in_an_evaluation_is_told(runs: dict[str, Run]) -> None:
+    [facts] = [f for kind, f in runs["evaluated"].events if kind == "silent"]
+    assert (facts["check"], facts["place"][1]) == ("padded", _line("evaluation"))
+    assert (facts["twice"], facts["length"]) == (1, 21)
+
+
 def test_both_faults_of_a_sharded_model_are_told_at_their_lines(runs: dict[str, Run]) -> None:
     run = runs["sharded"]
     assert {check for check, _ in _told(run)} == {"sharded-clip", "sharded-save"}
@@ -204,6 +239,18 @@ def test_cores_with_seeds_of_their_own_draw_other_numbers(runs: dict[str, Run]) 
             seeds[facts["core"]] = facts["seeds"]
     assert set(seeds) == {0, 1}
     assert seeds[0] != seeds[1]
+
+
+def test_samples_are_augmented_alike_only_if_the_cores_are_seeded_alike(
+    runs: dict[str, Run],
+) -> None:
+    for case, alike in (("augmented", True), ("augmented-apart", False)):
+        told = [f for kind, f in runs[case].events if kind == "silent"]
+        assert {(f["check"], f["core"], f["operation"], f["dataset"]) for f in told} == {
+            ("sample-draws", core, "numpy.random", "Noisy") for core in range(2)
+        }
+        assert {f["place"][1] for f in told} == {_line("seed")}
+        assert (told[0]["seeds"] == told[1]["seeds"]) is alike
 
 
 def test_the_report_names_the_line_to_change(tmp_path: Path) -> None:

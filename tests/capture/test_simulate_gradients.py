@@ -12,6 +12,7 @@ CORES = 4
 PROGRAM = """
 import json
 import torch, torch_xla
+import torch_xla.core.functions as xf
 import torch_xla.core.xla_model as xm
 
 
@@ -27,7 +28,7 @@ def main(index, case):
         optimizer.zero_grad()
         data = torch.rand(2, 8, generator=torch.Generator().manual_seed(10 * step + index))
         own = torch.nn.functional.normalize(model(data.to(device)), dim=-1)
-        every = xm.all_gather(own)  # the exchange
+        every = (xf if case == "through" else xm).all_gather(own)  # the exchange
         loss = (own.sum() if case == "some" else 0) + (every @ every.t()).logsumexp(1).mean()
         loss.backward()
         xm.optimizer_step(optimizer)
@@ -41,7 +42,7 @@ def main(index, case):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gradients")
-    return simulated.run_cases(folder, CORES, PROGRAM, ("without", "empty", "some"))
+    return simulated.run_cases(folder, CORES, PROGRAM, ("without", "empty", "some", "through"))
 
 
 def test_no_gradient_at_all_is_told_with_the_exchange_that_passes_none_back(runs):
@@ -66,3 +67,27 @@ def test_gradients_that_end_at_an_exchange_on_several_cores_at_once(runs):
     assert done.code == 0, done.stderr
     assert len(done.results) == CORES
     assert done.events == []
+
+
+def test_gradients_pass_through_the_exchange_that_takes_each_core_its_own(runs):
+    """Each core takes its own part, so the cores' mean is a part of the whole gradient."""
+    import torch
+
+    done = runs["through"]
+    assert done.code == 0, done.stderr
+    assert done.events == []
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5 / CORES)
+    for step in range(3):
+        optimizer.zero_grad()
+        seeds = (torch.Generator().manual_seed(10 * step + core) for core in range(CORES))
+        data = torch.cat([torch.rand(2, 8, generator=seed) for seed in seeds])
+        every = torch.nn.functional.normalize(model(data), dim=-1)
+        (every @ every.t()).logsumexp(1).mean().backward()
+        optimizer.step()
+    wanted = [one.detach() for one in model.parameters()]
+    assert len(done.results) == CORES
+    for found in done.results.values():
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(torch.tensor(one), other, rtol=1e-4, atol=1e-6)

@@ -17,16 +17,40 @@ LINES = {
 }
 
 
-def verify(folder, case, *options, ways="cpu,xla,cores", steps=3):
+HEALTHY = Path(__file__).resolve().parents[1] / "accuracy" / "silent" / "programs"
+
+#: A Lightning module whose loss is a sum over each core's share.
+SUMMED = """
+from healthy_lightning import *
+
+
+class Summed(Model):
+    def training_step(self, batch, index):
+        x, y = batch
+        loss = F.cross_entropy(self.net(x), y, reduction="sum")  # line summed
+        return loss
+
+
+lightning.seed_everything(0)
+trainer = lightning.Trainer(
+    accelerator="tpu", devices="auto", max_epochs=1, enable_progress_bar=False, logger=False,
+    enable_checkpointing=False,
+)
+trainer.fit(Summed(), DataLoader(points(), batch_size=8, drop_last=True))
+"""
+
+
+def verify(folder, case, *options, ways="cpu,xla,cores", steps=3, program=PROGRAM):
     """The exit code, the answer (None if there is none) and what is said on stderr."""
     answer = folder / "answer.json"
     words = ["--simulate-cores", "2", "--steps", str(steps), "--ways", ways, *options]
-    words += ["--output-format", "json", "-o", str(answer), "--", "python", str(PROGRAM), case]
+    words += ["--output-format", "json", "-o", str(answer), "--", "python", str(program)]
+    words += [case] if case else []
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     done = subprocess.run(
         [sys.executable, "-m", "xladoctor", "verify", *words],
         cwd=folder,
-        env={"PATH": path, "HOME": str(folder)},
+        env={"PATH": path, "HOME": str(folder), "PYTHONPATH": str(HEALTHY)},
         capture_output=True,
         text=True,
         timeout=900,
@@ -73,6 +97,50 @@ def test_a_fault_parts_the_ways_at_its_line(tmp_path, case, what, line, because)
     assert parts["location"]["row"] == LINES[line]
     assert parts["difference"] > parts["tolerance"]
     assert (parts["because"] or "").startswith(because)
+
+
+@pytest.mark.slow
+@pytest.mark.xla
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        # Its optimizers get closures, its loaders are made anew on several cores.
+        ("healthy_lightning", "batches are those"),
+        ("healthy_spmd", "2 XLA cores are so many devices to it"),
+    ],
+)
+def test_healthy_programs_of_frameworks_are_equal_in_all_ways(tmp_path, name, note):
+    if "lightning" in name:
+        pytest.importorskip("lightning")
+    code, found, said = verify(tmp_path, "", program=HEALTHY / f"{name}.py")
+    assert code == 0, (found, said)
+    assert found["ways"] == ["cpu", "xla", "xla-2"]
+    assert found["steps"] == 3
+    assert 0 < found["largest_difference"] < 1e-4
+    assert any(note in one for one in found["notes"])
+
+
+@pytest.mark.slow
+@pytest.mark.xla
+def test_a_fault_under_lightning_is_told_at_the_users_line(tmp_path):
+    pytest.importorskip("lightning")
+    program = tmp_path / "summed.py"
+    program.write_text(SUMMED)
+    code, found, said = verify(tmp_path, "", program=program, ways="xla,cores")
+    assert code == 1, (found, said)
+    parts = found["parts_at"]
+    assert (parts["step"], parts["way"], parts["what"]) == (1, "xla-2", "loss")
+    lines = SUMMED.splitlines()
+    assert lines[parts["location"]["row"] - 1].endswith("# line summed")
+
+
+@pytest.mark.slow
+@pytest.mark.xla
+def test_what_differs_on_purpose_is_left_out(tmp_path):
+    """A head of each core's own, and the loss and the body that do not depend on it."""
+    code, found, said = verify(tmp_path, "own-heads", ways="xla,cores")
+    assert code == 0, (found, said)
+    assert any("on purpose" in note for note in found["notes"])
 
 
 @pytest.mark.slow

@@ -51,6 +51,9 @@ def train(case, device, batches, model, optimizer, accumulate=1):
             y = (x.sum(1) > 0).long()
         reduction = "sum" if case == "summed" else "mean"
         loss = nn.functional.cross_entropy(model(x), y, reduction=reduction)
+        if case == "own-heads":
+            own = model.own(torch.ones(2, 4, device=device) * (1 + xr.global_ordinal()))
+            loss = loss + (own - own.detach()).sum()  # its gradient is the core's own
         (loss / accumulate).backward()  # line backward
         if (at + 1) % accumulate:
             continue
@@ -79,6 +82,11 @@ def main(index, case):
     else:
         torch.manual_seed(1)
     model = Net(case).to(device)
+    if case == "own-heads":
+        import xladoctor
+
+        model.own = nn.Linear(4, 4).to(device)
+        xladoctor.cores_differ_on_purpose(model.own)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.002 * xr.world_size())
     if case == "random":
         import time

@@ -111,6 +111,14 @@ def test_cores_that_train_their_own_models_part_from_each_other():
     assert found.location == AT
 
 
+def test_steps_without_values_of_their_own_are_passed_by():
+    """Of two steps in one graph only the second has parameters to compare."""
+    mine = step(1)
+    bare = dataclasses.replace(mine, sketches={"gradient": mine.sketches["gradient"]})
+    found, _ = compare.part(record("xla", [bare]), record("xla-2", [bare], [bare]), FEW)
+    assert found is None
+
+
 def test_a_missing_gradient_is_zeros_and_nothing_else():
     absent, zeros = step(1, gradient=ABSENT), step(1, gradient=(0.0, 0.0))
     assert compare.part(record("cpu", [absent]), record("xla", [zeros]), FEW)[0] is None

@@ -219,9 +219,7 @@ def _compared(runs: _Runs, wanted: list[str], *, asked: bool) -> Verdict:
     notes: list[str] = []
     made: dict[str, Record] = {wanted[-1]: runs.make(wanted[-1])}
     if wanted[-1].startswith("xla-") and len(made[wanted[-1]].cores) < 2:
-        notes.append(
-            f"the program trains on one core: {way_words(wanted[-1])} are one XLA core to it"
-        )
+        notes.append(_alone(made[wanted[-1]]))
     for way in reversed(wanted[:-1]):
         try:
             made[way] = runs.make(way)
@@ -256,6 +254,16 @@ def _compared(runs: _Runs, wanted: list[str], *, asked: bool) -> Verdict:
             *_notes([made[way] for way in ways]),
         ),
     )
+
+
+def _alone(record: Record) -> str:
+    """What a way on several cores is to a program that has one."""
+    if "SPMD" in record.carried:
+        return (
+            f"the program is one for all devices (SPMD): {way_words(record.way)} are so many "
+            "devices to it, over which it shards what it marks; each way reads the same batches"
+        )
+    return f"the program trains on one core: {way_words(record.way)} are one XLA core to it"
 
 
 def _when(divergence: Divergence) -> tuple[int, int]:
@@ -301,6 +309,10 @@ def _notes(made: list[Record]) -> list[str]:
         notes.append(
             "the running variance of batch normalization is kept as XLA keeps it, where PyTorch "
             "multiplies that of the batch by n/(n-1)"
+        )
+    if "differing on purpose" in carried:
+        notes.append(
+            "parameters that differ from core to core on purpose, or by ZeRO's shares, are left out"
         )
     notes += [
         f"not everything could be recorded {in_way(record.way)} ({record.errors[0]})"

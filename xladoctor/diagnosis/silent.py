@@ -1,12 +1,12 @@
 """Training that is wrong without an error, as the checks of a simulated run have seen it.
 
 XLA303 norms that differ from core to core, XLA305 an optimizer of weights that the model no longer
-has, XLA316 a parameter without gradient,
-XLA317 labels or indices out of range, XLA322 results that are not PyTorch's, XLA402 loaders that
-give every core the same samples, XLA433 a collective that cuts the gradient off, XLA434 equal
-random numbers, XLA435 statistics that differ from core to core, XLA436 and XLA437 a sharded model
-that is clipped or saved as if each core had all of it, XLA448 samples that are shared out wrongly,
-XLA732 weights that updates are too small to move.
+has, XLA316 a parameter without gradient, XLA317 labels or indices out of range, XLA318 writes to
+expanded memory, XLA322 results that are not PyTorch's, XLA402 loaders that give every core the same
+samples, XLA433 a collective that cuts the gradient off, XLA434 equal random numbers, XLA435
+statistics that differ from core to core, XLA436 and XLA437 a sharded model that is clipped or saved
+as if each core had all of it, XLA448 samples that are shared out wrongly, XLA732 weights that
+updates are too small to move.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ _OWN_SEED = (
     "seed the device of each core differently once the weights are equal: "
     "torch_xla.manual_seed(seed + xr.global_ordinal())"
 )
+_OWN_SEED_ON_HOST = (
+    "once the weights are made, seed what the samples are drawn with by the core's number: "
+    "{seed}(seed + xr.global_ordinal())"
+)
 _REDUCE_BUFFERS = (
     "use torch_xla.core.functions.SyncBatchNorm, or average the buffers over the cores before "
     "evaluating and saving"
@@ -61,10 +65,18 @@ _SHARE_OUT = (
 )
 _REDUCE_FIRST = "xm.reduce_gradients(optimizer), then clip, then the plain optimizer.step()"
 _OF_THE_CORES = "num_replicas=xr.world_size(), rank=xr.global_ordinal()"
+_WEIGHT_OUT = (
+    "leave the last samples of the last cores out of the sums (Accelerate's gather_for_metrics "
+    "does), or take a number of samples that the cores divide"
+)
 _EVERY_SHARD = (
     "save on every core, with master_only=False, the core's number in the path and "
     "model.get_shard_metadata() beside the state dict"
 )
+
+
+#: What seeds a generator of the host.
+_SEEDS = {"numpy.random": "numpy.random.seed", "random": "random.seed"}
 
 
 def find(case: Case) -> Iterator[Finding]:
@@ -84,6 +96,8 @@ def find(case: Case) -> Iterator[Finding]:
             yield _without(place, rows)
         elif check == "draws":
             yield from _equal_draws(run, place, rows)
+        elif check == "sample-draws":
+            yield from _equal_augmentation(run, place, rows)
         elif check == "buffers" and not run.weight_divergences:
             yield _statistics(rows)
         elif check in _PLAIN:
@@ -214,6 +228,29 @@ def _equal_draws(run: RunFacts, place: Location | None, rows: list[SilentRow]) -
     )
 
 
+def _equal_augmentation(
+    run: RunFacts, place: Location | None, rows: list[SilentRow]
+) -> Iterator[Finding]:
+    """Only if the generator stood alike on every core before its first batches that drew."""
+    by_name: dict[tuple[str, str], list[SilentRow]] = {}
+    for row in rows:
+        key = str(row.facts.get("operation")), str(row.facts.get("dataset"))
+        by_name.setdefault(key, []).append(row)
+    for (name, dataset), alike in by_name.items():
+        seeds = [row.facts.get("seeds") for row in alike]
+        if len(set(_cores(alike))) < max(2, len(run.cores)) or any(x != seeds[0] for x in seeds):
+            continue
+        yield finding(
+            "XLA434",
+            f"{cores_text(_cores(alike), run.cores)} draw the same random numbers ({name}) for the "
+            f"samples of {dataset}: each does the same to its own",
+            _OWN_SEED_ON_HOST.format(seed=_SEEDS.get(name, "torch.manual_seed")),
+            at=place,
+            cores=_cores(alike),
+            certain=False,
+        )
+
+
 def _same_samples(run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
     """Work that all cores do alike: an error where they train, information where they evaluate."""
     row = rows[0]
@@ -279,6 +316,20 @@ def _shared_out_wrongly(run: RunFacts, place: Location | None, rows: list[Silent
     )
 
 
+def _counted_twice(run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    twice, length = (_number(rows[0], name) for name in ("twice", "length"))
+    return finding(
+        "XLA448",
+        f"to give {cores_text(run.cores, run.cores)} as many samples each, the sampler repeats "
+        f"{twice} of {length} in an evaluation: a metric over the cores counts "
+        f"{'it' if twice == 1 else 'them'} twice",
+        _WEIGHT_OUT,
+        at=place,
+        cores=run.cores,
+        certain=False,
+    )
+
+
 def _different(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
     """The words are those of the table of differences, as the linter's."""
     table = catalogue.table("differences")
@@ -289,6 +340,18 @@ def _different(_run: RunFacts, place: Location | None, rows: list[SilentRow]) ->
         "XLA322",
         f"{known['why']} (measured on torch_xla {version})",
         str(known["write"]),
+        at=place,
+        cores=_cores(rows),
+    )
+
+
+def _expanded_write(_run: RunFacts, place: Location | None, rows: list[SilentRow]) -> Finding:
+    times = _number(rows[0], "times")
+    return finding(
+        "XLA318",
+        f"{rows[0].facts.get('operation')} writes to one piece of memory seen {times} times: torch "
+        "refuses this write, XLA applies it once for each repetition",
+        ".clone() behind expand, before writing",
         at=place,
         cores=_cores(rows),
     )
@@ -324,7 +387,9 @@ _PLAIN: dict[str, Callable[[RunFacts, Location | None, list[SilentRow]], Finding
     "stale-optimizer": _stale,
     "updates": _lost_updates,
     "difference": _different,
+    "expanded-write": _expanded_write,
     "samples": _shared_out_wrongly,
+    "padded": _counted_twice,
     "norms": _other_norms,
     "sharded-clip": _sharded_clip,
     "sharded-save": _sharded_save,

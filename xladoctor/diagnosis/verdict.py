@@ -33,6 +33,7 @@ _MEANING = {
     "XLA316": "Part of the model gets no gradient",
     "XLA305": "Nothing is trained: the optimizer holds other weights",
     "XLA317": "Labels or indices are out of range",
+    "XLA318": "A write is applied once for each repetition",
     "XLA322": "An operation gives another result than PyTorch's",
     "XLA448": "The cores do not share the samples out",
     "XLA436": "Each core clips by a norm of its own",

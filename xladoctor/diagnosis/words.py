@@ -31,6 +31,7 @@ _CODES = {
     "XLA310": ("step-end-without-work", Severity.INFO),
     "XLA316": ("parameter-without-gradient", Severity.WARNING),
     "XLA317": ("index-out-of-range", Severity.ERROR),
+    "XLA318": ("expanded-write", Severity.ERROR),
     "XLA322": ("different-result", Severity.ERROR),
     "XLA402": ("unsharded-loader", Severity.ERROR),
     "XLA405": ("collective-on-some-cores", Severity.ERROR),

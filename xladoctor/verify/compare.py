@@ -196,8 +196,8 @@ def _between_cores(first: Step, others: Sequence[Step]) -> tuple[str, float, int
     mine = first.sketches.get("parameter", ())
     for which, other in enumerate(others):
         theirs = other.sketches.get("parameter", ())
-        if len(theirs) != len(mine):
-            continue
+        if not mine or len(theirs) != len(mine):
+            continue  # of a step behind which another one of the optimizer stands in the graph
         for name, one, two in zip(first.names["parameter"], mine, theirs, strict=True):
             distance = difference(one, two)
             if distance > BETWEEN_CORES:

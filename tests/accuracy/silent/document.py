@@ -17,7 +17,7 @@ Training that is wrong without an error, as others have reported it: the faults 
 (parallel training that is another training, from Megatron-LM's issues), and the public issues of torch_xla, Accelerate, transformers and torchtune. Each is a small program of our own in
 `tests/accuracy/silent/programs`, on {cores} simulated cores; `make accuracy-silent` runs them and writes this page.
 
-**{found} of {all} are found** ({lint} by `lint`, {run} by a run on simulated cores, {verify} by `verify`), and {accused} of {healthy} healthy programs is accused
+**{found} of {all} are found** ({lint} by `lint`, {run} by a run on simulated cores, {verify} by `verify`), and of {healthy} healthy programs {accused}
 ({healthy_lint} of them were linted, {healthy_run} run and {healthy_verify} verified so far).
 
 A fault counts as found where its own finding is made, or where `verify` says that the ways part. *Line* is the line of the program that it is told at: **bold** if it is the line of the fault or
@@ -56,7 +56,7 @@ def page(table: dict[str, Any], measured: dict[str, Any], marked: Callable[[str]
         cores=2,
         found=len(found(table, measured)),
         all=len(faults),
-        accused=len(accused(table, measured)) or "none",
+        accused=_accused_words(len(accused(table, measured))),
         healthy=len(healthy),
         **{
             f"healthy_{by}": sum(by in measured.get(case["program"], {}) for case in healthy)
@@ -71,6 +71,11 @@ def page(table: dict[str, Any], measured: dict[str, Any], marked: Callable[[str]
         found_one = any(_hits(case, row, by) for by in _BY)
         title = f"`{case['program']}`: {case['title']}" + ("" if found_one else " (**missed**)")
         text += f"| {title} | {_linked(case['source'])} | {' | '.join(cells)} |\n"
+    missed = [case for case in table["fault"] if case["program"] not in found(table, measured)]
+    if missed:
+        text += "\n## Missed\n\n"
+    for case in missed:
+        text += f"* `{case['program']}`: {case.get('missed', 'not understood yet.')}\n"
     text += _HEALTHY
     for case in healthy:
         row = measured.get(case["program"], {})
@@ -106,6 +111,10 @@ def accused(table: dict[str, Any], measured: dict[str, Any]) -> list[str]:
         if errors or "step" in (row.get("verify") or {}):
             names.append(case["program"])
     return names
+
+
+def _accused_words(count: int) -> str:
+    return f"{count or 'none'} {'are' if count > 1 else 'is'} accused"
 
 
 def in_short(result: Any) -> str:

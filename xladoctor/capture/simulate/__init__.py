@@ -120,6 +120,9 @@ def install(
     if several:
         # Before the scheduler, so around it: comparing must not hold up launches of other cores.
         Agreement(running).install()
+    # Before the checks, which put themselves around what seeds: numpy's functions are known here by
+    # the instance that they belong to.
+    randomness.install()
     every = bool(os.environ.get("XLADOCTOR_CHECK"))
     checks.install(running, several=several, every=every)
     scheduler.install()
@@ -128,7 +131,6 @@ def install(
         bfloat16.install(running)
         modes.install(running, tell)
         compiled.install(running)
-    randomness.install()
     threads.install()
     workers.install()
     answers.install(tell)

@@ -6,6 +6,9 @@ compiles a graph of its own, and collectives of different graphs never meet. The
 exchange in memory; the second a graph that is equal on all cores: the ordinal comes in as data.
 ``xm.send`` and ``xm.recv`` are an exchange in memory too.
 
+Backwards ``torch_xla.core.functions.all_gather`` takes the core's own part of the gradient; that
+gets the ordinal as data as well, since the gradients are reduced in the same graph as a rule.
+
 What the exchange in memory leaves out is counted all the same (torch_xla 2.9.0, seen by running
 it on one core): torch_xla runs one graph that gathers the sizes of the payloads and, unless all are
 empty, one that gathers the payloads, which is another for other sizes.
@@ -14,6 +17,7 @@ empty, one that gathers the payloads, which is another for other sizes.
 from __future__ import annotations
 
 import functools
+import importlib
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +45,7 @@ def install(running: Running) -> None:
         return collective(core, call, proceed, running.crossing)
 
     running.around(COLLECTIVE, around, "exchange")
+    _part_by_data()
 
 
 def rendezvous(core: Core, call: Call, proceed: Callable[[], Any]) -> Any:  # noqa: ARG001
@@ -161,6 +166,28 @@ def _all_gather(core: Core, proceed: Callable[[], Any], given: Mapping[str, Any]
     pinned = True if core.pinned is None else core.pinned
     size = core.group.size
     return _gather(core.number, size, given["value"], given["dim"], given["groups"], pinned)
+
+
+def _part_by_data() -> None:
+    """Backwards through ``torch_xla.core.functions.all_gather``, as a graph equal on every core."""
+    try:
+        function: Any = importlib.import_module("torch_xla.core.functions").AllGather
+        original = function.backward
+    except (ImportError, AttributeError):
+        return
+
+    @functools.wraps(original)
+    def backward(ctx: Any, gradient: Any) -> Any:
+        import torch
+
+        if not gradient.is_xla or ctx.world_size == 1:
+            return original(ctx, gradient)
+        size = gradient.size(ctx.dim) // ctx.world_size
+        with tensors.unseen():
+            own = (torch.arange(size) + ctx.ordinal * size).to(gradient.device)
+        return gradient.index_select(ctx.dim, own), None
+
+    function.backward = staticmethod(backward)
 
 
 def _modelled(name: str, kind: str, detail: str) -> dict[str, Any]:

@@ -6,6 +6,11 @@ weights, and a coin tossed in the training loop would fall differently. So in a 
 in the threads that it starts (the device loaders), the functions that use the process's generator
 use the core's. It begins where the process's stood when the cores began, again as with processes.
 
+jax draws from numpy's generator while it is imported (0.7.1); torch_xla imports it when it first
+names a stretch of time (2.9.0: ``debug/profiler.py``, for the first batch of a device loader). A
+process for each core would do so on each. Here it happens once, in whatever core comes first, and
+from no core's generator.
+
 What cannot be redirected from Python: dropout on CPU tensors, ``torch.default_generator`` itself,
 and ``from random import ...`` executed before torch_xla was imported.
 """
@@ -91,6 +96,7 @@ class Origin:
 
 def install() -> None:
     """Redirect the functions that use the process's generators."""
+    _import_aside()
     _install_torch()
     _redirect(random, random._inst, lambda generators: generators.python)
     numpy = sys.modules.get("numpy")
@@ -99,6 +105,27 @@ def install() -> None:
         # In newer numpys these are functions of their own around the hidden instance.
         for name, method in _NUMPY_FUNCTIONS.items():
             _redirect_function(numpy.random, name, method, lambda generators: generators.numpy)
+
+
+def _import_aside() -> None:
+    """Let torch_xla import jax outside of the cores' random numbers."""
+    workarounds = sys.modules.get("torch_xla._internal.jax_workarounds")
+    original: Any = getattr(workarounds, "maybe_get_jax", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def maybe_get_jax(*args: Any, **kwargs: Any) -> Any:
+        mine = current()
+        use(None)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            use(mine)
+
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get("maybe_get_jax") is original:
+            module.__dict__["maybe_get_jax"] = maybe_get_jax
 
 
 def _redirect(module: Any, instance: Any, choose: Callable[[Generators], Any]) -> None:

@@ -9,6 +9,7 @@ here makes the ways comparable and writes down what each step has made of the mo
 ``draws``     the same random numbers, whatever draws them
 ``norms``     batch normalization by shares
 ``host``      plain PyTorch in the place of XLA devices
+``parts``     which parameters, buffers and state are compared, and their names
 ``steps``     sketches of losses, gradients, parameters, buffers and optimizer state; the end
 ``sketches``  a tensor as a few numbers
 """

@@ -3,11 +3,18 @@
 The way on N cores keeps each batch that a core's loader gives. In the other ways a loader gives
 the batches of all cores, one behind the other along their first dimension, in place of its own, and
 as many as each core had; the program's own data set is not read.
+
+A loader is known by its number among those that its core iterates over, and not by when it was
+made: frameworks make some anew, and others on one core than on several (Lightning 2.6 puts a
+sampler into a new loader where there is more than one core, and trains one core without a thread of
+its own). What is iterated over while a batch is being made belongs to that batch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -23,8 +30,10 @@ if TYPE_CHECKING:
 
 #: Bytes of batches that one way may leave on disk.
 MOST_BYTES = 4 << 30
-#: Attribute of a data loader: its number among those of its core.
+#: Attribute of a data loader: its number among those that its core has iterated over.
 _NUMBER = "_xladoctor_number"
+#: Attributes in which device loaders keep the loader that they take their batches from.
+_INNER = ("_loader", "dataloader", "base_dataloader")
 
 
 class CannotJoinError(RuntimeError):
@@ -49,14 +58,6 @@ class Feeding:
         """Begin."""
         from torch.utils.data import DataLoader
 
-        def making(original: Any) -> Any:
-            @functools.wraps(original)
-            def init(loader: Any, *args: Any, **kwargs: Any) -> None:
-                _numbered(loader)
-                original(loader, *args, **kwargs)
-
-            return init
-
         def iterating(original: Any) -> Any:
             @functools.wraps(original)
             def batches(loader: Any) -> Any:
@@ -71,7 +72,6 @@ class Feeding:
 
             return length
 
-        DataLoader.__init__ = making(DataLoader.__init__)
         DataLoader.__iter__ = iterating(DataLoader.__iter__)
         DataLoader.__len__ = counting(DataLoader.__len__)
         points.around(FEED, SIMULATE, self._feed, "verify")
@@ -82,30 +82,37 @@ class Feeding:
 
         loader = call.args[0]
         source = getattr(loader, "_cpu_loader", None)
-        if source is not None and not _holds_loader(source, DataLoader):
-            loader._cpu_loader = _Source(self, source)
+        if source is not None:
+            inner = _data_loader(source, DataLoader)
+            if inner is not None:
+                # Here, in the core's own thread: threads of several loaders begin in any order.
+                _numbered(inner)
+            elif not isinstance(source, _Source):
+                loader._cpu_loader = _Source(self, source)
         return proceed()
 
     def _iterate(self, loader: Any, original: Any) -> Iterator[Any]:
+        if state.makes_batch():
+            return iter(original(loader))
         core = state.current()
-        key = _key(loader)
+        key = _numbered(loader)
         epoch = core.epochs.get(key, 0)
         core.epochs[key] = epoch + 1
-        name = os.path.join(f"{key}-{epoch}")
         if self._settings.source is None:
             self._note_length(loader, core, key)
-            return _Noting(core, self._keeping(original(loader), core, name))
-        return _Noting(core, self._joined(original, loader, name))
+            with state.aside():
+                batches = original(loader)
+            return _Noting(core, self._keeping(batches, core, f"{key}-{epoch}"))
+        return _Noting(core, self._joined(original, loader, key, epoch))
 
     # -- keeping ---------------------------------------------------------------------------------
-    def _folder(self, core: int, name: str) -> str:
-        base = self._settings.source or self._settings.folder
-        return os.path.join(base, "batches", str(core), name)
+    def _folder(self, core: int) -> str:
+        return os.path.join(self._settings.source or self._settings.folder, "batches", str(core))
 
     def _keeping(self, batches: Iterator[Any], core: state.Core, name: str) -> Iterator[Any]:
         import torch
 
-        folder = self._folder(core.number, name)
+        folder = os.path.join(self._folder(core.number), name)
         os.makedirs(folder, exist_ok=True)
         for at, batch in enumerate(batches):
             path = os.path.join(folder, f"{at}.pt")
@@ -126,28 +133,41 @@ class Feeding:
             length = len(loader)
         except TypeError:
             return
-        folder = os.path.join(self._settings.folder, "batches", str(core.number))
+        folder = self._folder(core.number)
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, f"{key}.length"), "w") as file:
-            file.write(str(length))
+            json.dump([length, _signature(loader)], file)
 
     # -- giving ----------------------------------------------------------------------------------
     def _length(self, loader: Any, original: Any) -> int:
+        """How many batches a loader gives: as many as it gave a core.
+
+        It may be asked before the loader is iterated over; then it is the first one like it that
+        has not been.
+        """
         if self._settings.source is not None:
+            key = getattr(loader, _NUMBER, None)
+            taken = state.current().epochs
             for core in range(self._settings.cores):
-                path = os.path.join(
-                    self._settings.source, "batches", str(core), f"{_key(loader)}.length"
-                )
-                try:
-                    with open(path) as file:
-                        return int(file.read())
-                except (OSError, ValueError):
-                    continue
+                for known, length, signature in self._lengths(core):
+                    if known in _same(key) if key else _is_like(loader, known, signature, taken):
+                        return length
         return int(original(loader))
 
-    def _joined(self, original: Any, loader: Any, name: str) -> Iterator[Any]:
-        folders = [self._folder(core, name) for core in range(self._settings.cores)]
-        folders = [folder for folder in folders if os.path.isdir(folder)]
+    def _lengths(self, core: int) -> Iterator[tuple[str, int, list[Any]]]:
+        """The loaders of a core in the way that records, by number: key, length, signature."""
+        folder = self._folder(core)
+        try:
+            names = [name for name in os.listdir(folder) if name.endswith(".length")]
+        except OSError:
+            return
+        for name in sorted(names, key=lambda name: (len(name), name)):
+            with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, name)) as file:
+                length, signature = json.load(file)
+                yield name.removesuffix(".length"), length, signature
+
+    def _joined(self, original: Any, loader: Any, key: str, epoch: int) -> Iterator[Any]:
+        folders = self._folders(key, epoch)
         if not folders:  # a loader that only this way iterates over
             yield from original(loader)
             return
@@ -170,6 +190,18 @@ class Feeding:
                 raise
             yield batch
             at += 1
+
+    def _folders(self, key: str, epoch: int) -> list[str]:
+        """What the cores have kept of a pass over a loader."""
+        for known in _same(key):
+            folders = [
+                os.path.join(self._folder(core), f"{known}-{epoch}")
+                for core in range(self._settings.cores)
+            ]
+            folders = [folder for folder in folders if os.path.isdir(folder)]
+            if folders:
+                return folders
+        return []
 
 
 class _Noting:
@@ -197,8 +229,7 @@ class _Source:
     def __init__(self, feeding: Feeding, source: Any) -> None:
         self._feeding = feeding
         self._source = source
-        setattr(self, _NUMBER, f"source-{state.current().loaders}")
-        state.current().loaders += 1
+        _numbered(self)
 
     def __iter__(self) -> Any:
         return self._feeding._iterate(self, lambda _: iter(self._source))
@@ -207,23 +238,46 @@ class _Source:
         return len(self._source)
 
 
-def _holds_loader(source: Any, kind: Any) -> bool:
-    """Whether a data loader is what gives the batches: then it is fed itself."""
-    if isinstance(source, kind):
-        return True
-    inner = [getattr(source, name, None) for name in ("_loader", "dataloader", "base_dataloader")]
-    return any(isinstance(one, kind) for one in inner)
+def _data_loader(source: Any, kind: Any) -> Any:
+    """The data loader that gives a device loader its batches, which is fed itself; else None."""
+    for one in (source, *(getattr(source, name, None) for name in _INNER)):
+        if isinstance(one, kind):
+            return one
+    return None
 
 
-def _numbered(loader: Any) -> None:
-    core = state.current()
-    where = "main" if core is state.main else "core"
-    loader.__dict__[_NUMBER] = f"{where}-{core.loaders}"
-    core.loaders += 1
+def _numbered(loader: Any) -> str:
+    """The name of a loader; it gets one when its core first iterates over it."""
+    if getattr(loader, _NUMBER, None) is None:
+        core = state.current()
+        where = "main" if core is state.main else "core"
+        loader.__dict__[_NUMBER] = f"{where}-{core.loaders}"
+        core.loaders += 1
+    return str(loader.__dict__[_NUMBER])
 
 
-def _key(loader: Any) -> str:
-    return str(getattr(loader, _NUMBER, "loader"))
+def _same(key: str) -> tuple[str, str]:
+    """The names that a loader may have in another way: one core may have no thread of its own."""
+    where, _, number = key.partition("-")
+    return key, f"{'core' if where == 'main' else 'main'}-{number}"
+
+
+def _signature(loader: Any) -> list[Any]:
+    """What loaders of the same data have in common: data set, its length, batch size."""
+    data = getattr(loader, "dataset", None)
+    try:
+        length = len(data)  # type: ignore[arg-type]
+    except TypeError:
+        length = None
+    size = getattr(loader, "batch_size", None)
+    if size is None:
+        size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    return [type(data).__name__, length, size if isinstance(size, int) else None]
+
+
+def _is_like(loader: Any, known: str, signature: list[Any], taken: dict[str, int]) -> bool:
+    """Whether a recorded loader is like one that was not iterated over yet, nor it itself."""
+    return signature == _signature(loader) and not any(one in taken for one in _same(known))
 
 
 def leading(batch: Any) -> int | None:

@@ -35,6 +35,8 @@ def install() -> None:
         for name in names:
             _replace(module, name, lambda *_args, **_kwargs: cpu)
     model = "torch_xla.core.xla_model"
+    # Lightning asks it whether it may run.
+    _replace("torch_xla._internal.tpu", "num_available_devices", lambda: 1)
     _replace(model, "xla_device_hw", lambda *_args: "CPU")
     _replace(model, "set_replication", lambda *_args: None)
     _replace(model, "xla_real_devices", lambda *_args: ["CPU:0"])
@@ -132,6 +134,7 @@ def _autocast() -> None:
 
 
 def _mode() -> Any:
+    import torch
     from torch.overrides import TorchFunctionMode
 
     class OnHost(TorchFunctionMode):  # type: ignore[misc]
@@ -141,6 +144,9 @@ def _mode() -> Any:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             kwargs = kwargs or {}
+            if func is torch.device:  # also torch.device("xla", 0)
+                named = any(map(_names_xla, (*args, *kwargs.values())))
+                return torch.device("cpu") if named else func(*args, **kwargs)
             if "device" in kwargs:
                 kwargs["device"] = _here(kwargs["device"])
             if any(map(_names_xla, args)):

@@ -29,7 +29,7 @@ class Core:
         batch: Leading size of the batch that the program is at; None if it is not known.
         from_loader: Whether a loader gave that batch.
         depth: How many modules are running inside each other.
-        loaders: Data loaders made so far.
+        loaders: Data loaders iterated over so far.
         epochs: Loader to how often it was iterated over.
         thread: The thread that runs its main function.
         asides: Draws that are no part of its training, see :func:`aside`.
@@ -98,9 +98,14 @@ def _put(states: tuple[Any, Any]) -> None:
         sys.modules["numpy"].random.set_state(states[1])
 
 
+def makes_batch() -> bool:
+    """Whether the calling thread is about to make a batch, whoever asks for it."""
+    return bool(getattr(_thread, "aside", False))
+
+
 def is_aside() -> bool:
     """Whether the calling thread makes a batch, or is not the core's own."""
-    return getattr(_thread, "aside", False) or threading.get_ident() != current().thread
+    return makes_batch() or threading.get_ident() != current().thread
 
 
 def enter(core: Core | None) -> None:

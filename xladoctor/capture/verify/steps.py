@@ -18,10 +18,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..agent import optimizers, xla
-from ..agent.alive import instances
 from ..agent.points import CORE, LAUNCH, SIMULATE
 from ..simulate.places import user_frame
-from . import norms, state
+from . import norms, parts, state
 from .sketches import hashed, packed
 
 if TYPE_CHECKING:
@@ -128,6 +127,8 @@ class Steps:
         core.depth += 1
         again = core.notes.get("in backward")  # a checkpointed block
         if core.depth == 1 and torch.is_grad_enabled() and not again:
+            # Where a framework makes the backward pass and the step, this is the user's line.
+            core.notes["forward"] = user_frame(threading.get_ident())
             roots = core.notes.setdefault("roots", {})
             if id(module) not in roots:
                 roots[id(module)] = module
@@ -143,21 +144,24 @@ class Steps:
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
         core = state.current()
-        parameters = _parameters(optimizer)
+        parameters = parts.compared(core, optimizer)
         if not core.trains or not any(group["params"] for group in optimizer.param_groups):
             return
         with _never_raising(core):
             number = core.notes.setdefault("steps", 0) + 1
+            forward = core.notes.get("forward")
             pending = {
                 "optimizer": optimizer,
                 "number": number,
-                "place": user_frame(threading.get_ident()),
-                "backward": core.notes.get("backward"),
+                "place": user_frame(threading.get_ident()) or forward,
+                "backward": core.notes.get("backward") or forward,
                 "losses": core.notes.pop("losses", []),
                 "gradients": [_copy(one.grad) for one in parameters],
             }
             self._carry_over(optimizer, number)
             pending["hyper"] = _hyper(optimizer)
+            if xla.spmd():
+                norms.used.add("SPMD")
             core.notes.setdefault("pending", []).append(pending)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
@@ -166,10 +170,11 @@ class Steps:
             return
         core.notes["steps"] = core.steps = core.notes["pending"][-1]["number"]
         core.drawn = 0
+        core.notes.pop("losses", None)  # of a closure that ran more than once
         if self._settings.on_host:
             self._read(core)
         if self._settings.rounding:
-            self._round(core, _parameters(optimizer))
+            self._round(core, parts.parameters(optimizer))
 
     def _launch(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """Around LAUNCH: what was pending can be read."""
@@ -230,19 +235,23 @@ class Steps:
         with _never_raising(core):
             if not self._settings.on_host:
                 # This core's device alone: another may wait for what this core launches next.
-                xla.binding("_xla_wait_device_ops")([f"CPU:{core.number}"])
-            for one in pending:
-                self._write(core, self._row(core, one, last=one is pending[-1]))
+                devices = [] if xla.spmd() else [f"CPU:{core.number}"]
+                xla.binding("_xla_wait_device_ops")(devices)
+            for at, one in enumerate(pending):
+                self._write(core, self._row(core, one, later=pending[at + 1 :]))
         if core.steps >= self._settings.steps:
             self._end(core)
 
-    def _row(self, core: state.Core, one: dict[str, Any], *, last: bool) -> dict[str, Any]:
+    def _row(
+        self, core: state.Core, one: dict[str, Any], *, later: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
         """One step.
 
-        ``last``: whether no later step is in the same graph, whose results these would be.
+        ``later``: the steps behind it in the same graph, whose results buffers would be, and what
+        the optimizer trains if one of them is its own.
         """
         optimizer = one["optimizer"]
-        parameters = _parameters(optimizer)
+        parameters = parts.compared(core, optimizer)
         names = self._named(core, parameters)
         row = {
             "e": "step",
@@ -258,13 +267,15 @@ class Steps:
             "narrow": core.notes.get("narrow"),
             "gradient": packed([_host(part) for part in one["gradients"]]),
         }
-        if last:
-            buffers = _buffers(core)
-            states = _states(optimizer, parameters, names)
+        if all(other["optimizer"] is not optimizer for other in later):
+            states = parts.states(optimizer, parameters, names)
             row["parameter"] = packed([_host(part) for part in parameters])
-            row["buffer"] = packed([_host(part) for part in buffers.values()])
             row["state"] = packed([_host(part) for part in states.values()])
-            row["names"] |= {"buffer": list(buffers), "state": list(states)}
+            row["names"]["state"] = list(states)
+        if not later:
+            buffers = parts.buffers(core)
+            row["buffer"] = packed([_host(part) for part in buffers.values()])
+            row["names"]["buffer"] = list(buffers)
         return row
 
     def _index(self, core: state.Core, optimizer: Any) -> int:
@@ -278,7 +289,7 @@ class Steps:
     def _named(self, core: state.Core, parameters: Sequence[Any]) -> list[str]:
         known: dict[int, str] = core.notes.setdefault("names", {})
         if any(id(one) not in known for one in parameters):
-            known.update(_all_names())
+            known.update(parts.names())
         return [
             known.setdefault(id(one), f"parameter {at} of shape {list(one.shape)}")
             for at, one in enumerate(parameters)
@@ -361,21 +372,11 @@ def _host(tensor: Any) -> Any:
 
     tensor = tensor.detach()
     share = xla.binding("_to_dlpack")
-    if share is not None and tensor.dtype != torch.bool:
+    if share is not None and tensor.dtype != torch.bool and not xla.spmd():
         with contextlib.suppress(Exception):
             if "xla::device_data" in xla.binding("_get_xla_tensors_text")([tensor]):
                 return torch.from_dlpack(share(tensor))
     return xla.binding("_xla_get_cpu_tensors")([tensor])[0]
-
-
-def _parameters(optimizer: Any) -> list[Any]:
-    """What the optimizer trains, in its order; shards of a larger tensor cannot be compared."""
-    return [
-        parameter
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if parameter.requires_grad and not getattr(parameter, "_is_sharded", False)
-    ]
 
 
 def _hyper(optimizer: Any) -> list[dict[str, Any]]:
@@ -397,39 +398,4 @@ def _hyper_of(folder: str) -> dict[int, list[dict[str, Any]]]:
             row = json.loads(line)
             if row.get("e") == "step":
                 found[row["number"]] = row["hyper"]
-    return found
-
-
-def _buffers(core: state.Core) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for module in core.notes.get("roots", {}).values():
-        for name, buffer in module.named_buffers():
-            if buffer.is_floating_point():
-                found.setdefault(name, buffer)
-    return found
-
-
-def _states(optimizer: Any, parameters: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
-    import torch
-
-    found = {}
-    for parameter, name in zip(parameters, names, strict=True):
-        for key, value in sorted(optimizer.state.get(parameter, {}).items()):
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                found[f"{key} of {name}"] = value
-    return found
-
-
-def _all_names() -> dict[int, str]:
-    """The parameters of all modules by their names in the outermost one."""
-    import torch
-
-    found: dict[int, str] = {}
-    for one in instances(torch.nn.Module):
-        try:
-            for name, parameter in one.named_parameters():
-                if len(name) > len(found.get(id(parameter), "")):
-                    found[id(parameter)] = name
-        except Exception:  # noqa: PERF203, S112  (half-made or odd objects of the program)
-            continue
     return found

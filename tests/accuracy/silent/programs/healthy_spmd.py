@@ -8,25 +8,33 @@ import torch_xla.distributed.spmd as xs
 import torch_xla.runtime as xr
 from common import Net, points
 from torch.nn import functional as F
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
+
+
+def named(samples):
+    x, y = default_collate(samples)
+    return {"x": x, "y": y}
 
 
 def main():
     xr.use_spmd()
     devices = xr.global_runtime_device_count()
-    mesh = xs.Mesh(np.arange(devices), (devices, 1), ("data", "model"))
+    mesh = xs.Mesh(np.arange(devices), (devices,), ("data",))
     device = torch_xla.device()
     torch.manual_seed(0)
     model = Net().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = pl.MpDeviceLoader(
-        DataLoader(points(), 16, drop_last=True),
+        DataLoader(points(), 16, drop_last=True, collate_fn=named),
         device,
-        input_sharding=[xs.ShardingSpec(mesh, ("data", None)), xs.ShardingSpec(mesh, ("data",))],
+        input_sharding={
+            "x": xs.ShardingSpec(mesh, ("data", None)),
+            "y": xs.ShardingSpec(mesh, ("data",)),
+        },
     )
-    for x, y in loader:
+    for batch in loader:
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), y)
+        loss = F.cross_entropy(model(batch["x"]), batch["y"])
         loss.backward()
         optimizer.step()
 

@@ -44,6 +44,8 @@ def main(index):
         optim="adamw_torch",
         save_strategy="no",
         logging_strategy="no",
+        # By default the Trainer multiplies the mean that this model gives by the number of cores.
+        average_tokens_across_devices=False,
     )
     Trainer(BertForSequenceClassification(config), arguments, train_dataset=Rows()).train()
 

@@ -7,8 +7,10 @@ value of the device through the program's own counters, or raises into the progr
 ``gradients``  a gradient that stops at a collective or a checkpoint, a layer that gets none
 ``draws``      random numbers of the device that are the same on all cores
 ``indices``    labels and indices out of range, which XLA accepts
+``expanded``   in-place writes to memory that is seen several times
 ``buffers``    statistics of BatchNorm that differ from core to core
 ``batches``    loaders that give every core the same samples
+``augmentation``  samples that every core augments with the same random numbers
 ``samples``    samples that the cores' samplers give twice, or to nobody
 ``differences``  operations that give something else than PyTorch does
 ``updates``    weights of few bits that no update moves
@@ -22,11 +24,13 @@ from typing import TYPE_CHECKING
 
 from ...agent.points import STEP
 from . import (
+    augmentation,
     batches,
     buffers,
     clipping,
     differences,
     draws,
+    expanded,
     gradients,
     indices,
     samples,
@@ -66,8 +70,10 @@ def install(running: Running, *, several: bool, every: bool = False) -> None:
             buffers.install(memory, ran)
     indices.install(memory, always=every)
     updates.install(memory)
+    expanded.install(memory)
     differences.install(memory)
     if several:
+        augmentation.install(memory)
         batches.install(memory)
         samples.install(memory)
         draws.install(memory)

@@ -4,7 +4,8 @@
 cores, or with one rank for all of them, some samples are never seen and others by every core. What
 is compared are the indices of each core's first pass, before anything is loaded. A sampler repeats
 or leaves out as many samples as make the shares equal (one less than there are cores at most):
-that is right.
+that is right where they train. In an evaluation (a pass in order, with no optimizer step before the
+next one) a metric over the cores counts what was repeated twice.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ...agent.points import FEED, SIMULATE
+from ...agent.points import CORE, FEED, SIMULATE
 from ..places import user_frame
 
 if TYPE_CHECKING:
@@ -65,17 +66,21 @@ class _Look:
             sampler, given = args[0], original(*args, **kwargs)
             number = getattr(self._thread, "core", None)
             core = self._memory.here() or self._memory.running.core(number)
+            if core is not None:
+                with self._memory.guarded(core, "samples"):
+                    self._evaluated(core)
             place = sampler.__dict__.pop(_PLACE, None)  # so that only its first pass counts
             if core is None or place is None or len(sampler.dataset) > MOST:
                 return iter(given)
             listed = list(given)
             with self._memory.guarded(core, "samples"):
-                self._compare(core, place, len(sampler.dataset), listed)
+                self._compare(core, place, sampler, listed)
             return iter(listed)
 
         return indices
 
-    def _compare(self, core: Core, place: Place, length: int, listed: list[int]) -> None:
+    def _compare(self, core: Core, place: Place, sampler: Any, listed: list[int]) -> None:
+        length = len(sampler.dataset)
         turns: dict[Place, int] = self._memory.of(core).note("samplers", dict)
         turns[place] = turns.get(place, 0) + 1
         with self._lock:
@@ -95,6 +100,23 @@ class _Look:
             self._memory.tell(
                 cores[min(cores)], "samples", place, twice=twice, never=never, length=length
             )
+        elif twice and not sampler.shuffle:
+            mind = self._memory.of(core)
+            mind.notes["padded"] = (mind.steps, place, twice, length)
+
+    def main(self, core: Core, _call: Call, proceed: Callable[[], Any]) -> Any:
+        """Around CORE."""
+        result = proceed()
+        with self._memory.guarded(core, "samples"):
+            self._evaluated(core)
+        return result
+
+    def _evaluated(self, core: Core) -> None:
+        """A pass is over: tell what was repeated if no optimizer has stepped meanwhile."""
+        mind = self._memory.of(core)
+        steps, place, twice, length = mind.notes.pop("padded", (-1, None, 0, 0))
+        if steps == mind.steps:
+            self._memory.tell(core, "padded", place, twice=twice, length=length)
 
 
 def install(memory: Memory) -> None:
@@ -107,5 +129,6 @@ def install(memory: Memory) -> None:
 
     look = _Look(memory)
     memory.running.points.around(FEED, SIMULATE, look.feed, "checks")
+    memory.running.around(CORE, look.main, "samples")
     DistributedSampler.__init__ = look.making(DistributedSampler.__init__)
     DistributedSampler.__iter__ = look.iterating(DistributedSampler.__iter__)

@@ -53,10 +53,12 @@ def _writes(model: FileModel) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]
     """Statements and calls that write in place, with what they write to."""
     for plain in model.nodes(cst.Assign):
         for one in plain.targets:
-            if isinstance(one.target, cst.Subscript):
+            if isinstance(one.target, cst.Subscript) and not _one_place(model, one.target):
                 yield one.target, one.target.value
     for augmented in model.nodes(cst.AugAssign):
         target = augmented.target
+        if isinstance(target, cst.Subscript) and _one_place(model, target):
+            continue
         inner = target.value if isinstance(target, cst.Subscript) else target
         yield target, inner
     for call in model.calls():
@@ -64,6 +66,16 @@ def _writes(model: FileModel) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]
         in_place = method.endswith("_") and not method.startswith("_")
         if in_place and call.name is None and call.receiver is not None:
             yield call.node, call.receiver
+
+
+def _one_place(model: FileModel, target: cst.Subscript) -> bool:
+    """Whether ``t[0]`` or ``t[:, i]`` is written: maybe one of the repetitions, which is right."""
+    for element in target.slice:
+        if isinstance(element.slice, cst.Index):
+            key = element.slice.value
+            if not isinstance(key, cst.Ellipsis) and not model.value(key).is_device_tensor:
+                return True
+    return False
 
 
 def _fix(model: FileModel, made: cst.Call) -> Fix | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.rules import rule
+from xladoctor.lint.rules import _scans, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,30 +12,18 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Problem
 
 _KERNEL = "torch_xla.experimental.custom_kernel.flash_attention"
-_SCANS = (
-    "torch_xla.experimental.scan.scan",
-    "torch_xla.experimental.scan_layers.scan_layers",
-)
 
 
 @rule("XLA325")
 def kernel_in_scan(model: FileModel) -> Iterator[Problem]:
-    """Find scans over SPMD layers in files whose layers call the kernel in their ``forward``."""
+    """Find scans over SPMD layers that run the kernel."""
     if not model.spmd:
         return
-    kernel = next(
-        (
-            call
-            for call in model.calls(_KERNEL)
-            if call.function is not None
-            and call.function.owner is not None
-            and model.is_module(call.function.owner)
-        ),
-        None,
-    )
-    if kernel is None:
-        return
-    for call in model.calls(*_SCANS):
+    for call in _scans.scans(model):
+        given = call.argument(0, "fn") or call.keywords.get("layers")
+        kernel = _scans.runs(model, given, (_KERNEL,))
+        if kernel is None:
+            continue
         yield model.problem(
             call.node,
             "flash attention inside of a scan over sharded layers has given NaN and another "
