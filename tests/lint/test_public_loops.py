@@ -713,3 +713,56 @@ def test_a_search_that_sends_each_trial_to_the_others_meets_them() -> None:
     together = SEARCH.replace("OTHERS", "dist.broadcast_object_list(chosen, src=0)")
     assert "XLA405" not in codes(together)
     assert "XLA405" in codes(SEARCH.replace("OTHERS", "print(chosen)"))
+
+
+STOPPING = """
+import os
+import torch
+import torch_xla
+import torch.distributed as dist
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+CORES = int(os.environ.get("WORLD_SIZE", "1"))
+
+def over_cores(values):
+    if CORES > 1:
+        dist.all_reduce(values)
+    return (values / CORES).tolist()
+
+def validate(model, loader, device):
+    total = torch.zeros(2, device=device)
+    for x, y in loader:
+        total += model(x.to(device)).sum()
+    return over_cores(total / len(loader))
+
+def _mp_fn(index):
+    device = torch_xla.device()
+    model = torch.nn.Linear(2, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    sampler = DistributedSampler(dataset, xr.world_size(), xr.global_ordinal())
+    train_loader = DataLoader(dataset, 8, sampler=sampler, drop_last=True)
+    valid_loader = DataLoader(dataset, 8, sampler=sampler, drop_last=True)
+    best, waited = float("inf"), 0
+    for epoch in range(10):
+        sampler.set_epoch(epoch)
+        for x, y in train_loader:
+            model(x.to(device)).sum().backward()
+            xm.optimizer_step(optimizer, barrier=True)
+        valid_loss, accuracy = validate(model, valid_loader, device)
+        waited = 0 if valid_loss < best else waited + 1
+        best = min(best, valid_loss)
+        if waited >= 3:
+            break
+
+torch_xla.launch(_mp_fn)
+"""
+
+
+def test_what_is_reduced_where_there_are_several_cores_is_equal_on_all():
+    assert "XLA420" not in codes(STOPPING)
+    sometimes = STOPPING.replace("if CORES > 1:", "if os.path.exists('exact'):")
+    alone = STOPPING.replace("        dist.all_reduce(values)\n", "        values += 0\n")
+    assert ["XLA420" in codes(text) for text in (sometimes, alone)] == [True, True]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import (
     NUMBER,
     Instance,
@@ -195,7 +197,7 @@ class Statements:
         elif isinstance(node.orelse, cst.Else):
             self._branch(node.orelse.body.body, frame, start, ends)
         else:
-            ends.append(start)
+            ends.append(_of_one_core(node.test, start, ends))
         self._merge(frame, ends, start)
         frame.apart -= apart
 
@@ -283,6 +285,33 @@ class Statements:
             inner = element_of(before) if before.element or before.items else None
             after = container(value if inner is None else join(inner, value))
             self.assign(holder, after, frame)
+
+
+#: Names in a condition that holds where there are several cores.
+_SEVERAL = re.compile(
+    r"world_?size|cores|nprocs|processes|process_count|replicas|distributed|initialized|\bddp\b",
+    re.IGNORECASE,
+)
+
+
+def _of_one_core(test: cst.BaseExpression, skipped: Env, done: list[Env]) -> Env:
+    """What names hold where ``if world_size > 1: all_reduce(x)`` has not run: a core has no other.
+
+    What all cores agree on behind the branch then differs from no other core's.
+    """
+    agreed = {
+        name
+        for env in done
+        for name, value in env.items()
+        if not value.local and name in skipped and skipped[name].local
+    }
+    if not agreed or not any(
+        _SEVERAL.search(part.value) for part in walk(test) if isinstance(part, cst.Name)
+    ):
+        return skipped
+    return {
+        name: value.but(local=False) if name in agreed else value for name, value in skipped.items()
+    }
 
 
 def join_env(one: Env, other: Env) -> Env:
