@@ -91,6 +91,20 @@ class Crossing:
             if original is not None:
                 setattr(xlac, name, make(self, original))
 
+    def refuse(self, call: str) -> None:
+        """Stop what cannot run here.
+
+        Args:
+            call: "functional.all_reduce".
+
+        Raises:
+            RuntimeError: It is a functional collective.
+        """
+        if call.startswith("functional."):
+            name = call.removeprefix("functional.")
+            what = f"torch.distributed._functional_collectives.{name}"
+            raise RuntimeError("xladoctor: " + _REFUSED.format(what=what))
+
     def collective(self, call: str, given: dict[str, Any], proceed: Callable[[], Any]) -> Any:
         """Around COLLECTIVE: what would not come to the bindings.
 
@@ -98,17 +112,10 @@ class Crossing:
             call: "all_gather".
             given: The arguments, by torch_xla's names.
             proceed: torch_xla's own.
-
-        Raises:
-            RuntimeError: It cannot run here.
         """
         import torch
 
         xlac = importlib.import_module("torch_xla")._XLAC
-        if call.startswith("functional."):
-            name = call.removeprefix("functional.")
-            what = f"torch.distributed._functional_collectives.{name}"
-            raise RuntimeError("xladoctor: " + _REFUSED.format(what=what))
         if call == "all_reduce" and isinstance(given["inputs"], torch.Tensor):
             groups = given["groups"] or []
             return xlac._xla_all_reduce(

@@ -92,9 +92,11 @@ def collective(
     """Around COLLECTIVE: what XLA cannot run on the CPU, as a graph equal on every core."""
     reductions.note_lost_gradient(core, call.what, (*call.args, *call.kwargs.values()))
     if crossing is not None and call.what not in ("send", "recv"):
+        crossing.refuse(call.what)
+        given = _given(call)
         if call.what == "all_reduce":
-            reductions.refuse_nothing(core, call.what, _given(call))
-        return crossing.collective(call.what, _given(call), proceed)
+            reductions.refuse_nothing(core, call.what, given)
+        return crossing.collective(call.what, given, proceed)
     if call.what not in _LOOKED_INTO:
         return proceed()
     number, size = core.number, core.group.size
@@ -177,15 +179,15 @@ def _part_by_data() -> None:
         return
 
     @functools.wraps(original)
-    def backward(ctx: Any, gradient: Any) -> Any:
+    def backward(ctx: Any, grad_output: Any) -> Any:
         import torch
 
-        if not gradient.is_xla or ctx.world_size == 1:
-            return original(ctx, gradient)
-        size = gradient.size(ctx.dim) // ctx.world_size
+        if not grad_output.is_xla or ctx.world_size == 1:
+            return original(ctx, grad_output)
+        size = grad_output.size(ctx.dim) // ctx.world_size
         with tensors.unseen():
-            own = (torch.arange(size) + ctx.ordinal * size).to(gradient.device)
-        return gradient.index_select(ctx.dim, own), None
+            own = (torch.arange(size) + ctx.ordinal * size).to(grad_output.device)
+        return grad_output.index_select(ctx.dim, own), None
 
     function.backward = staticmethod(backward)
 

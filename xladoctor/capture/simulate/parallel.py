@@ -30,6 +30,7 @@ from .places import user_frame
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from .cores import Core
     from .places import Place
 
 _thread = threading.local()
@@ -55,8 +56,8 @@ def install() -> None:
     if hasattr(group, "scatter"):
         group.scatter = _alike(group.scatter)
     if hasattr(group, "send") and hasattr(group, "recv"):
-        group.send = _through_memory(group.send, sends=True)
-        group.recv = _through_memory(group.recv, sends=False)
+        group.send = _sent(group.send)
+        group.recv = _received(group.recv)
 
 
 @contextlib.contextmanager
@@ -103,33 +104,57 @@ def _launching(original: Callable[..., Any]) -> Any:
     return collective
 
 
-def _through_memory(original: Callable[..., Any], *, sends: bool) -> Any:
-    """Around ``ProcessGroupXla.send`` and ``recv``, where all cores are in this process."""
+def _sent(original: Callable[..., Any]) -> Any:
+    """Around ``ProcessGroupXla.send``."""
 
     @functools.wraps(original)
-    def move(self: Any, moved: Any, other: int, tag: int = 0) -> Any:
-        from . import installed
+    def send(self: Any, tensors: Any, dst_rank: int, tag: int = 0) -> Any:
+        core = _through_memory()
+        if core is None:
+            return original(self, tensors, dst_rank, tag)
+        import torch_xla
+        import torch_xla.core.xla_model as xm
 
-        running = installed()
-        core = running.here if running is not None else None
-        if running is None or core is None or running.crossing is not None:
-            return original(self, moved, other, tag)
+        torch_xla.sync()  # where torch_xla launches the permutation
+        return _done([xm.send(one, (core.number, dst_rank, tag)) for one in tensors])
+
+    return send
+
+
+def _received(original: Callable[..., Any]) -> Any:
+    """Around ``ProcessGroupXla.recv``."""
+
+    @functools.wraps(original)
+    def recv(self: Any, out_tensors: Any, src_rank: int, tag: int = 0) -> Any:
+        core = _through_memory()
+        if core is None:
+            return original(self, out_tensors, src_rank, tag)
         import torch
         import torch_xla
         import torch_xla.core.xla_model as xm
 
-        channel = (core.number, other, tag) if sends else (other, core.number, tag)
-        torch_xla.sync()  # where torch_xla launches the permutation
+        torch_xla.sync()
         results = []
-        for one in moved:
-            results.append(xm.send(one, channel) if sends else xm.recv(one, channel))
-            if not sends:
-                with torch.no_grad():
-                    one.copy_(results[-1])
-        backend: Any = importlib.import_module("torch_xla.distributed.xla_backend")
-        return backend._ret_work(results)
+        for one in out_tensors:
+            results.append(xm.recv(one, (src_rank, core.number, tag)))
+            with torch.no_grad():
+                one.copy_(results[-1])
+        return _done(results)
 
-    return move
+    return recv
+
+
+def _through_memory() -> Core | None:
+    """The core of this thread, if all cores are in this process: pairs need not meet in a graph."""
+    from . import installed
+
+    running = installed()
+    return running.here if running is not None and running.crossing is None else None
+
+
+def _done(results: list[Any]) -> Any:
+    backend: Any = importlib.import_module("torch_xla.distributed.xla_backend")
+    return backend._ret_work(results)
 
 
 def _alike(original: Callable[..., Any]) -> Any:

@@ -54,27 +54,28 @@ class _Look:
 
     def fetching(self, original: Any) -> Any:
         """In the place of a fetcher's ``fetch``."""
+        look = self
 
         @functools.wraps(original)
-        def fetch(fetcher: Any, *args: Any, **kwargs: Any) -> Any:
+        def fetch(self: Any, possibly_batched_index: Any) -> Any:
             mine = current()
-            core = self._memory.here() or self._memory.running.core(
-                getattr(self._thread, "core", None)
+            core = look._memory.here() or look._memory.running.core(
+                getattr(look._thread, "core", None)
             )
             if mine is None or core is None:
-                return original(fetcher, *args, **kwargs)
-            fetches = self._memory.of(core).note("fetches", dict)
-            count, seen = fetches.setdefault(type(fetcher.dataset), [0, {}])
+                return original(self, possibly_batched_index)
+            fetches = look._memory.of(core).note("fetches", dict)
+            count, seen = fetches.setdefault(type(self.dataset), [0, {}])
             if count >= LOOKED_AT:
-                return original(fetcher, *args, **kwargs)
-            fetches[type(fetcher.dataset)][0] += 1
+                return original(self, possibly_batched_index)
+            fetches[type(self.dataset)][0] += 1
             before = _states(mine)
-            made = original(fetcher, *args, **kwargs)
-            with self._memory.guarded(core, "sample-draws"):
+            made = original(self, possibly_batched_index)
+            with look._memory.guarded(core, "sample-draws"):
                 for name, state in _states(mine).items():
                     if state != before[name]:
                         seen.setdefault(name, []).append(f"{count + 1}:{before[name]}")
-                        self._tell(core, name, seen[name], type(fetcher.dataset))
+                        look._tell(core, name, seen[name], type(self.dataset))
             return made
 
         return fetch

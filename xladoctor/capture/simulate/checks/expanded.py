@@ -2,13 +2,12 @@
 
 torch refuses to write to an expanded tensor, or writes once; XLA applies the write once for each
 repetition, and only a write that meets each piece of memory once is right. XLA tensors have strides
-as if each had memory of its own (torch_xla 2.9.0, both seen by running): so what is expanded is
-marked, and what is written is laid out again without a device.
+as if each had memory of its own (torch_xla 2.9.0, both seen by running): so what is written is laid
+out again without a device, from what it is a view of.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from .memory import Memory, place_of
@@ -23,13 +22,11 @@ _WRITES = (
     *("add_", "sub_", "mul_", "div_", "copy_", "fill_", "zero_", "masked_fill_", "clamp_"),
     *("__iadd__", "__isub__", "__imul__", "__itruediv__"),
 )
-_EXPANDS = ("expand", "expand_as", "broadcast_to")
-#: Attribute of an expanded tensor: the shape of what was expanded.
-_FROM = "_xladoctor_expanded_from"
+_PART = "__setitem__"
 
 
 def install(memory: Memory) -> None:
-    """Mark what is expanded, and look at writes to it; nothing else of other tensors is asked.
+    """Look at writes to views that have more elements than what they are views of.
 
     Args:
         memory: Of the cores.
@@ -37,54 +34,46 @@ def install(memory: Memory) -> None:
     import torch
 
     look = _Look(memory)
-    for owner in (torch, torch.Tensor):
-        for name in _EXPANDS:
-            _replace(owner, name, _marking)
-    for name in _WRITES:
-        _replace(torch.Tensor, name, look.whole)
-    _replace(torch.Tensor, "__setitem__", look.part)
+    for name in (*_WRITES, _PART):
+        original = getattr(torch.Tensor, name, None)
+        if original is not None:
+            setattr(torch.Tensor, name, _Watched(original, look))
 
 
-def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    original = getattr(owner, name, None)
-    if original is not None:
-        setattr(owner, name, functools.wraps(original)(make(original)))
+class _Watched:
+    """A method that is looked at where it is taken from a tensor, and called as torch's own.
 
+    No frame of ours is on the stack when it runs: torch_xla notes the innermost line of Python as
+    the one that an operation is from.
+    """
 
-def _marking(original: Any) -> Any:
-    def expand(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        given: Any = args[0] if args else kwargs.get("input")
-        if getattr(result, "is_xla", False) and result.shape != given.shape:
-            setattr(result, _FROM, tuple(given.shape))
-        return result
+    def __init__(self, original: Any, look: _Look) -> None:
+        self._original = original
+        self._look = look
 
-    return expand
+    def __get__(self, tensor: Any, kind: Any = None) -> Any:
+        if tensor is not None and tensor.is_xla:
+            base = tensor._base
+            if base is not None and base.numel() < tensor.numel():
+                return self._look.at(tensor, self._original)
+        return self._original.__get__(tensor, kind)
 
 
 class _Look:
-    """Tells of writes to what was marked."""
+    """Tells of writes to expanded tensors."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
-    def whole(self, original: Any) -> Any:
-        """In the place of a method that writes to all of a tensor."""
+    def at(self, tensor: Any, original: Any) -> Callable[..., Any]:
+        """What is called in the place of a method of an expanded tensor."""
 
-        def write(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if hasattr(tensor, _FROM):
+        def write(*args: Any, **kwargs: Any) -> Any:
+            if original.__name__ != _PART:
                 self._look(tensor, ..., original.__name__)
+            elif args:  # ``t[:, 4:] += 1`` ends with it too
+                self._look(tensor, args[0], "an assignment to a part")
             return original(tensor, *args, **kwargs)
-
-        return write
-
-    def part(self, original: Any) -> Any:
-        """In the place of ``t[key] = value``; ``t[:, 4:] += 1`` ends with it too."""
-
-        def write(tensor: Any, key: Any, value: Any, /) -> Any:
-            if hasattr(tensor, _FROM):
-                self._look(tensor, key, "an assignment to a part")
-            return original(tensor, key, value)
 
         return write
 
@@ -95,8 +84,10 @@ class _Look:
         import torch
 
         with self._memory.guarded(core, "expanded"):
-            before = torch.empty(getattr(tensor, _FROM), device="meta")
-            layout = before.expand(tensor.shape)[key]
+            given = tensor._base.shape
+            if torch.broadcast_shapes(given, tensor.shape) != tensor.shape:
+                return  # another view lies between: which elements are one is not known
+            layout = torch.empty(given, device="meta").expand(tensor.shape)[key]
             times = [
                 size
                 for size, stride in zip(layout.shape, layout.stride(), strict=True)
