@@ -8,6 +8,7 @@ out again without a device, from what it is a view of.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from .memory import Memory, place_of
@@ -48,8 +49,12 @@ class _Watched:
     """
 
     def __init__(self, original: Any, look: _Look) -> None:
+        functools.update_wrapper(self, original)
         self._original = original
         self._look = look
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._original(*args, **kwargs)
 
     def __get__(self, tensor: Any, kind: Any = None) -> Any:
         if tensor is not None and tensor.is_xla:
@@ -85,7 +90,7 @@ class _Look:
 
         with self._memory.guarded(core, "expanded"):
             given = tensor._base.shape
-            if torch.broadcast_shapes(given, tensor.shape) != tensor.shape:
+            if not _spreads(given, tensor.shape):
                 return  # another view lies between: which elements are one is not known
             layout = torch.empty(given, device="meta").expand(tensor.shape)[key]
             times = [
@@ -101,6 +106,12 @@ class _Look:
                     operation=operation,
                     times=max(times),
                 )
+
+
+def _spreads(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether ``expand`` makes the one shape of the other."""
+    ends = zip(reversed(given), reversed(shape), strict=False)
+    return len(given) <= len(shape) and all(one in (1, other) for one, other in ends)
 
 
 def _has_tensors(key: Any) -> bool:
