@@ -179,7 +179,6 @@ FAULTY = {
     "whole": "difference",
     "stale": "stale-optimizer",
     "augmented": "sample-draws",
-    "expanded": "expanded-write",
 }
 
 
@@ -260,7 +259,7 @@ def test_the_report_names_the_line_to_change(tmp_path: Path) -> None:
         + """
 
 def all_of_them(index):
-    for case in ("cut", "noise", "labels", "clipped", "gathered"):
+    for case in ("cut", "noise", "labels", "clipped", "gathered", "expanded", "copied"):
         main(index, case)
 
 
@@ -283,6 +282,8 @@ if __name__ == "__main__":
     assert {clip["locations"][0]["row"] for clip in clips} == {_line("own")}
     seen = [one for one in report["findings"] if "runtime" in one["confirmed_by"]]
     cut = next(one for one in seen if one["code"] == "XLA433")
+    (written,) = (one for one in seen if one["code"] == "XLA318")
+    assert written["locations"][0]["row"] == _line("expanded")
     assert [place["row"] for place in cut["locations"]] == [_line("cut")]
     assert cut["cores"] == [0, 1]
     assert found["XLA434"]["locations"][0]["row"] == _line("noise")

@@ -54,7 +54,7 @@ def test_two_recorded_runs(here, capsys):
     assert (figures["host_syncs"]["before"], figures["host_syncs"]["after"]) == (3.0, 0.375)
     assert figures["compilations"]["percent"] == pytest.approx(-68)
     gone = {item["code"]: item for item in data["findings"] if item["verdict"] == "gone"}
-    assert set(gone) == {"XLA101", "XLA201", "XLA203", "XLA501"}
+    assert set(gone) == {"XLA101", "XLA202", "XLA203", "XLA401", "XLA501"}
     assert gone["XLA501"]["before"]["count"] == 224
     assert gone["XLA501"]["after"] == {"findings": 0, "count": None, "seconds": None}
     assert data["gate"] is None

@@ -48,7 +48,8 @@
     const orders = {
       rank: (a, b) => a.dataset.rank - b.dataset.rank,
       seconds: (a, b) => b.dataset.seconds - a.dataset.seconds || a.dataset.rank - b.dataset.rank,
-      place: (a, b) => a.dataset.place.localeCompare(b.dataset.place),
+      // By code point, so that what has no place ("~") comes last.
+      place: (a, b) => (a.dataset.place < b.dataset.place ? -1 : 1),
     };
     const show = () => {
       const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);

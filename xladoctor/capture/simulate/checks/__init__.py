@@ -7,7 +7,8 @@ value of the device through the program's own counters, or raises into the progr
 ``gradients``  a gradient that stops at a collective or a checkpoint, a layer that gets none
 ``draws``      random numbers of the device that are the same on all cores
 ``indices``    labels and indices out of range, which XLA accepts
-``expanded``   in-place writes to memory that is seen several times
+``expanded``   in-place writes to memory that is seen several times (only if ``every`` check is
+               asked for: torch.compile does not take watched methods)
 ``buffers``    statistics of BatchNorm that differ from core to core
 ``batches``    loaders that give every core the same samples
 ``augmentation``  samples that every core augments with the same random numbers
@@ -70,8 +71,9 @@ def install(running: Running, *, several: bool, every: bool = False) -> None:
             buffers.install(memory, ran)
     indices.install(memory, always=every)
     updates.install(memory)
-    expanded.install(memory)
     differences.install(memory)
+    if every:
+        expanded.install(memory)
     if several:
         augmentation.install(memory)
         batches.install(memory)
