@@ -202,6 +202,19 @@ def lint_files(
     """
     names = [str(path) for path in paths]
     plans = dict.fromkeys(names, plan) if isinstance(plan, Plan) else plan
+    with _seldom_collecting():
+        done = _lint_files(names, plans, jobs, plugins, cache, as_run)
+    yield from (done[name] for name in names)
+
+
+def _lint_files(
+    names: Sequence[str],
+    plans: Mapping[str, Plan],
+    jobs: int | None,
+    plugins: tuple[Sequence[str], Path] | None,
+    cache: Cache | None,
+    as_run: Run | None,
+) -> dict[str, FileResult]:
     files = Files(cache=cache, looked=as_run.looked if as_run is not None else None)
     done: dict[str, FileResult] = {}
     fresh: list[tuple[_Work, str | None]] = []
@@ -225,7 +238,7 @@ def lint_files(
         if as_run is not None and as_run.whole and all(x.is_lint_alone for x in done.values()):
             cache.keep_run(as_run, {name: done[name].result.findings for name in names})
         cache.save()
-    yield from (done[name] for name in names)
+    return done
 
 
 def _with_problem(found: FileResult, problem: str | None) -> FileResult:
@@ -244,8 +257,7 @@ def _linted(
 ) -> Iterator[list[FileResult]]:
     work = [item for item, _ in fresh]
     if processes <= 1 or len(work) <= 1:
-        with _seldom_collecting():
-            yield from map(_lint_safely, work)
+        yield from map(_lint_safely, work)
         return
     import concurrent.futures
 
