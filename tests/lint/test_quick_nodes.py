@@ -10,7 +10,7 @@ from pathlib import Path
 import libcst as cst
 import pytest
 
-from xladoctor.lint.model import quick_nodes
+from xladoctor.lint.model import quick_nodes, syntax
 
 FILES = sorted(Path(quick_nodes.__file__).parents[2].rglob("*.py"))
 
@@ -98,3 +98,8 @@ def _answer(script: str, files: list[str]) -> list[str]:
     assert done.returncode == 0, done.stderr
     found: list[str] = json.loads(done.stdout)
     return found
+
+
+def test_the_walk_passes_by_no_parts():
+    assert all(not syntax.children(kind("1")) for kind in syntax._LEAVES - {cst.Pass})
+    assert not syntax._LEAVES & {*syntax._COLLECTED, cst.Call, cst.SimpleString}

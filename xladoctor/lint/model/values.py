@@ -162,10 +162,12 @@ def join(one: Value, other: Value) -> Value:
     Commutative, associative, idempotent and monotone, with ``NOTHING`` as its neutral element; only
     ``origin``, a witness that no comparison asks for, depends on the order.
     """
-    if one is other or one == other or other.kind is Kind.NOTHING:
+    if one is other or other.kind is Kind.NOTHING:
         return one
     if one.kind is Kind.NOTHING:
         return other
+    if one.kind is other.kind and one == other:
+        return one
     by_kind: dict[Kind, Value] = {}
     for value in (*(one.roads or (one,)), *(other.roads or (other,))):
         before = by_kind.get(value.kind)
