@@ -40,6 +40,13 @@ _BINDS = re.compile(
 )
 
 
+def load() -> None:
+    """Load the rules, and the tables that all of them ask."""
+    registry.rules()
+    library.builtin()
+    family.members()
+
+
 def lint(
     source: Source, options: LintOptions | None = None, rules: Mapping[str, Rule] | None = None
 ) -> Result:

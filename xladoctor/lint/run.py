@@ -261,8 +261,9 @@ def _linted(
         return
     import concurrent.futures
 
-    from xladoctor.lint import engine  # noqa: F401  (processes that are forked have it then)
+    from xladoctor.lint import engine
 
+    engine.load()  # processes that are forked have it then
     # The largest first: the last to end is then a small one, and no process waits long for it.
     sizes = [sum(map(len, item.data.values())) for item in work]
     order = sorted(range(len(work)), key=lambda index: -sizes[index])
@@ -276,6 +277,7 @@ def _linted(
 
 def _begin(plugins: tuple[Sequence[str], Path] | None) -> None:
     """What a process does before it lints."""
+    gc.freeze()  # what a fork shares with others stays shared while nothing looks through it
     gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     if plugins:
         loading.load(*plugins)

@@ -174,7 +174,11 @@ def join(one: Value, other: Value) -> Value:
         by_kind[value.kind] = value if before is None else _join_same(before, value)
     if len(by_kind) == 1:
         return by_kind.popitem()[1]
-    return _counts_as(tuple(by_kind[kind] for kind in Kind if kind in by_kind))
+    return _counts_as(tuple(by_kind[kind] for kind in sorted(by_kind, key=_RANK.__getitem__)))
+
+
+#: Roads stand in the order of ``Kind``.
+_RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
 
 def _counts_as(roads: tuple[Value, ...]) -> Value:
