@@ -19,7 +19,7 @@ from xladoctor.diagnosis.words import finding, noted, plural, size
 from xladoctor.readings.hlo import Graph
 from xladoctor.readings.places import location
 from xladoctor.readings.sharding import exchanges
-from xladoctor.shardings import DeviceCollective, ShardedTensor, Sharding, shape
+from xladoctor.shardings import BATCH_AXES, DeviceCollective, ShardedTensor, Sharding, shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from xladoctor.findings import Finding, Location
     from xladoctor.readings.sharding import ShardingRow, TensorRow
     from xladoctor.readings.tables import CompilationRow
-
-#: Names that people give to the axis along which the batch is divided (torch_xla's guides on SPMD
-#: and FSDPv2, Hugging Face, torchprime). A batch may stay whole along axes of other names.
-_BATCH_AXES = frozenset({"data", "dp", "batch", "fsdp", "dcn", "replica", "replicas"})
 
 #: What XLA adds for a sharding; two graphs that differ in nothing else are the same computation.
 _MARKS = frozenset({"xla::custom_sharding", "xla::Sharding"})
@@ -207,7 +203,7 @@ def _batch_is_divided(sharding: Sharding) -> bool:
         for axis, count in zip(mesh.axes, mesh.shape, strict=True)
         if count > 1
     }
-    return bool(names & _BATCH_AXES) or (bool(tensors) and all(one.replicated for one in tensors))
+    return bool(names & BATCH_AXES) or (bool(tensors) and all(one.replicated for one in tensors))
 
 
 def _copied(sharding: Sharding) -> Iterator[Finding]:
