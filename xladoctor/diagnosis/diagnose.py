@@ -271,6 +271,11 @@ def _notes(case: Case, readings: Readings) -> list[str]:
                 "These cores are simulated on the CPU: counts are those of a real device, seconds "
                 "are not." + _shared_cpu(case.run)
             )
+        if case.run.sharding is not None and case.run.sharding.devices == 1:
+            notes.append(
+                "SPMD is on with one device: it holds and computes everything, so nothing about "
+                "shardings can be told here. --simulate-cores 8 runs it on eight."
+            )
         if any(item.modelled for item in case.run.compilations):
             notes.append(
                 "xm.rendezvous and xm.mesh_reduce compile graphs on a real device; simulated cores "

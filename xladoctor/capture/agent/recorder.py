@@ -72,7 +72,7 @@ class Recorder:
         self.left_over: Callable[[], list[str]] = list
         self._simulated_cores = simulated_cores
         self._loaders = Loaders()
-        self._shardings = Shardings(self.process, self._feed_of)
+        self._shardings = Shardings(self.process, self._feed_of, self._start)
         self._begin()
         atexit.register(self._end)
 
@@ -102,6 +102,7 @@ class Recorder:
     def install(self, points: Points) -> None:
         """Put the recorder around the points."""
         self._shardings.install(points)
+        see_uncaught(self._shardings.failed)
         for point, function in (
             (START, self._starting),
             (CORE, self._core),

@@ -101,12 +101,12 @@ def _other_rank(model: FileModel, call: CallSite) -> Iterator[Problem]:
     if rank is None or rank == entries:
         return
     yield model.problem(
-        spec,
+        call.node,
         f"a spec of {entries} for batches of {rank} dimensions: torch_xla leaves them whole on "
         "every device, and says nothing",
         suggestion="one entry for each dimension (None for those that are not sharded); for "
         "tensors of several ranks a dict of specs, by the batch's keys",
-        related=[] if given is made.node else [model.place(call.node, "it is used here")],
+        related=[model.place(spec, "the spec")],
     )
 
 
