@@ -102,7 +102,6 @@ class Recorder:
     def install(self, points: Points) -> None:
         """Put the recorder around the points."""
         self._shardings.install(points)
-        see_uncaught(self._shardings.failed)
         for point, function in (
             (START, self._starting),
             (CORE, self._core),
@@ -119,6 +118,10 @@ class Recorder:
             (STEP, self._step),
         ):
             points.around(point, RECORD, function)
+
+    def ended_by(self, error: BaseException) -> None:
+        """Write what an exception tells that ends the program before it uses a device."""
+        self._shardings.failed(error)
 
     def on_event(self, kind: str, facts: dict[str, Any]) -> None:
         """What the simulation tells (see ``simulate.install``); never raises."""
