@@ -206,7 +206,7 @@ def _summary_of_logs(answer: tuple[str, str, str], text: Pasted) -> Summary:
     return Summary(
         *answer,
         compilations=max(compilations, default=None),
-        fallbacks=fallbacks if text.devices else None,
+        fallbacks=fallbacks if any(log.tells_fallbacks for log in text.devices) else None,
     )
 
 
