@@ -108,7 +108,7 @@ CODES = {
     "float64": ("XLA705",),
     "gradient-alias": ("XLA307",),
     "index-by-device": ("XLA108",),
-    "lightning-manual": ("XLA319", "XLA902"),
+    "lightning-manual": ("XLA319", "XLA407", "XLA902"),
     "loader-workers": ("XLA606",),
 }
 
