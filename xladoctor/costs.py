@@ -167,6 +167,8 @@ class StepCost:
             Simulated cores trace in threads of one Python; then it is the least that one core
             alone would take: its time by the number of cores.
         host_seconds_at_most: The same as it was measured, waiting for other threads included.
+        tracing_seconds: Python and tracing in ``host_seconds``.
+        input_wait_seconds: Waiting for input in ``host_seconds``.
         idle_share: Part of the step in which the device waits for the host, at least, if the host
             never waits for the device.
         memory_bytes: Of the graph that needs most.
@@ -181,6 +183,8 @@ class StepCost:
     device_seconds: float | None = None
     host_seconds: float | None = None
     host_seconds_at_most: float | None = None
+    tracing_seconds: float | None = None
+    input_wait_seconds: float | None = None
     idle_share: float | None = None
     memory_bytes: int | None = None
     memory_limit_bytes: int | None = None

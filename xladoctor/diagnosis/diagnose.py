@@ -115,7 +115,9 @@ def diagnose(
         pasted=pasted(readings),
     )
     measured = [found for find in _DIAGNOSES for found in find(case)]
-    measured += on_tpu.find(tpu) if tpu else ()
+    if tpu:
+        fed = input_pipeline.loader(case.run) if case.run is not None else []
+        measured = on_tpu.joined(measured, tpu, fed)
     static = dict.fromkeys(found for run in readings.runs for found in run.linted or ())
     joined = merge([*static_findings, *static], measured, catalogue.same_problems())
     steps = case.run.step_count if case.run else 0

@@ -1,4 +1,4 @@
-"""What the TPU compiler says of the typical step, as findings: XLA723 to XLA730, and XLA602.
+"""What the TPU compiler says of the typical step, as findings: XLA723 to XLA730, XLA601, XLA602.
 
 Evidence is the compiler's own: its estimated cycles, its layouts, its refusals. A finding's
 ``tpu_seconds`` are seconds of one step on the first target; where the compiler makes no estimate,
@@ -10,24 +10,51 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from xladoctor.amounts import device_time, size
 from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.input_pipeline import MORE_WORKERS
+from xladoctor.diagnosis.tracing import LESS_TRACING
 from xladoctor.diagnosis.words import at as place_text
-from xladoctor.diagnosis.words import finding, plural, size
+from xladoctor.diagnosis.words import finding, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from xladoctor.costs import DeviceOperation, GraphCost, TargetCost
     from xladoctor.findings import Finding, Location
 
 
-def find(costs: tuple[TargetCost, ...]) -> Iterator[Finding]:
+def joined(
+    measured: Iterable[Finding], costs: tuple[TargetCost, ...], loader: Sequence[Location] = ()
+) -> list[Finding]:
+    """What was measured, with what the compiler says; waiting for input is told once.
+
+    Args:
+        measured: Findings of the run.
+        costs: By target.
+        loader: Where the loader that feeds the steps is made, and what has to do with it.
+    """
+    together = list(measured)
+    for one in find(costs, loader):
+        same = next((at for at, old in enumerate(together) if old.code == one.code), None)
+        if one.code == "XLA601" and same is not None:
+            old = together[same]
+            message = f"{old.message}; {one.message}"
+            together[same] = dataclasses.replace(
+                old, message=message, tpu_seconds=one.tpu_seconds
+            )
+        else:
+            together.append(one)
+    return together
+
+
+def find(costs: tuple[TargetCost, ...], loader: Sequence[Location] = ()) -> Iterator[Finding]:
     """Findings of the typical step."""
     for cost in costs:
         yield from _no_room(cost)
         yield from _refused(cost)
     first = costs[0]
-    yield from _idle(first)
+    yield from _idle(first, loader)
     for look in (_padding, _copies, _float32, _wide, _row_by_row):
         yield from look(first)
     yield from _collectives(first)
@@ -88,8 +115,8 @@ def _refused(cost: TargetCost) -> Iterator[Finding]:
 
 
 # -- host against device ---------------------------------------------------------------------------
-def _idle(cost: TargetCost) -> Iterator[Finding]:
-    """XLA602: the device would be done before the host has traced the next step."""
+def _idle(cost: TargetCost, loader: Sequence[Location]) -> Iterator[Finding]:
+    """XLA602, XLA601: the device is done before the host has traced, or has got, the next step."""
     step = cost.step
     if step.idle_share is None or step.device_seconds is None or step.host_seconds is None:
         return
@@ -97,23 +124,25 @@ def _idle(cost: TargetCost) -> Iterator[Finding]:
         return
     most = step.host_seconds_at_most or step.host_seconds
     shared = (
-        f" (measured {_time(most)} with all cores sharing this machine; alone it is at least "
+        f" (measured {device_time(most)} with all cores sharing this machine; alone it is at least "
         "that by their number)"
         if most > step.host_seconds
         else ""
     )
-    yield dataclasses.replace(
-        finding(
-            "XLA602",
-            f"a core of {cost.target} runs a step in {_time(step.device_seconds)} and the host "
-            f"needs at least {_time(step.host_seconds)} for it{shared}: the device is idle at "
-            f"least {step.idle_share:.0%} of the time",
-            "use a larger batch, or torch_xla.compile / torch.compile(backend='openxla') for the "
-            "step, which traces it once",
-            at=next((graph.location for graph in cost.graphs if graph.per_step), None),
-        ),
-        tpu_seconds=step.host_seconds - step.device_seconds,
+    waiting = step.input_wait_seconds or 0.0
+    of_it = f", at least {device_time(waiting)} of it waiting for input" if waiting else ""
+    message = (
+        f"a core of {cost.target} runs a step in {device_time(step.device_seconds)} and the host "
+        f"needs at least {device_time(step.host_seconds)} for it{of_it}{shared}: the device is "
+        f"idle at least {step.idle_share:.0%} of the time"
     )
+    place = next((graph.location for graph in cost.graphs if graph.per_step), None)
+    if 2 * waiting > step.host_seconds:
+        made = loader[0] if loader else place
+        found = finding("XLA601", message, MORE_WORKERS, at=made, related=loader[1:])
+    else:
+        found = finding("XLA602", message, LESS_TRACING, at=place)
+    yield dataclasses.replace(found, tpu_seconds=step.host_seconds - step.device_seconds)
 
 
 # -- what takes time that a change would save ------------------------------------------------------
@@ -164,7 +193,7 @@ def _slow(
     return dataclasses.replace(
         finding(
             code,
-            f"{message}: {_time(seconds)} of the step on {cost.target} ({share:.0%} of its device "
+            f"{message}: {device_time(seconds)} of the step on {cost.target} ({share:.0%} of its device "
             "time)",
             suggestion,
             at=group.location,
@@ -293,12 +322,3 @@ def _plain(shape: str) -> str:
     """A shape without its layout; of a tuple its first array."""
     first = shape.lstrip("(").partition("{")[0].rstrip(",) ")
     return f"{first} and others" if shape.startswith("(") else first
-
-
-def _time(seconds: float) -> str:
-    """Seconds for people, also very short ones: steps of a TPU are counted in microseconds."""
-    if seconds >= 1:
-        return f"{seconds:.2f} s"
-    if seconds >= 1e-3:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds * 1e6:.3g} us"

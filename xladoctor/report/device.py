@@ -87,7 +87,8 @@ def facts(costs: Iterable[TargetCost]) -> list[tuple[str, list[str]]]:
     known = list(costs)
     return [
         ("device time of a step", [time(cost.step.device_seconds) for cost in known]),
-        ("host time of a step", [_host(cost) for cost in known]),
+        ("Python and tracing of a step", [_host(cost, cost.step.tracing_seconds) for cost in known]),
+        ("waiting for input in a step", [_host(cost, cost.step.input_wait_seconds) for cost in known]),
         ("device waits for the host", [_idle(cost) for cost in known]),
         ("memory of a core", [_memory(cost) for cost in known]),
         ("matrix units in use", [_percent(cost.step.matrix_unit_share) for cost in known]),
@@ -288,11 +289,7 @@ def failures(cost: TargetCost) -> list[str]:
 
 def time(value: float | None) -> str:
     """``427 us``, ``1.2 ms``; a dash for what is not known."""
-    if value is None:
-        return "-"
-    if value >= 1:
-        return f"{value:.2f} s"
-    return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} us"
+    return "-" if value is None else amounts.device_time(value)
 
 
 def size(value: float | None) -> str:
@@ -309,12 +306,12 @@ def _total(cost: TargetCost) -> float:
     return sum((graph.cycles or 0) * graph.per_step for graph in cost.graphs)
 
 
-def _host(cost: TargetCost) -> str:
-    step = cost.step
-    if step.host_seconds is None:
-        return "-"
-    sure = step.host_seconds == step.host_seconds_at_most
-    return time(step.host_seconds) if sure else f"at least {time(step.host_seconds)}"
+def _host(cost: TargetCost, seconds: float | None) -> str:
+    """Time of the host; on simulated cores it is the least that one core alone would take."""
+    if not seconds:
+        return "-" if seconds is None else "none"
+    sure = cost.step.host_seconds == cost.step.host_seconds_at_most
+    return time(seconds) if sure else f"at least {time(seconds)}"
 
 
 def _idle(cost: TargetCost) -> str:

@@ -202,13 +202,15 @@ def _step(run: Run, target: Target, graphs: Sequence[GraphCost]) -> StepCost:
         else None
     )
     host = typical.host(run)
-    least = host.at_least
+    least = host.alone(host.working)
     needed = [graph.needed for graph in parts if graph.needed is not None]
     fits = [graph.fits for graph in parts]
     return StepCost(
         device_seconds=device,
         host_seconds=least,
         host_seconds_at_most=host.working,
+        tracing_seconds=host.alone(host.tracing),
+        input_wait_seconds=host.alone(host.input_wait),
         idle_share=None
         if device is None or least is None or max(device, least) <= 0
         else 1 - device / max(device, least),
