@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from xladoctor.readings.hlo import COMMENT
-from xladoctor.tpu import products, shapes
+from xladoctor.tpu import products, traffic
 from xladoctor.tpu.compiled import Operation
 
 if TYPE_CHECKING:
@@ -60,13 +60,15 @@ _MOVES = frozenset(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """One instruction as it is printed."""
+    """One instruction as it is printed; a parameter has its number."""
 
     name: str
     shape: str
     opcode: str
     operands: tuple[str, ...]
     rest: str
+    root: bool = False
+    parameter: int | None = None
 
     @property
     def source(self) -> int | None:
@@ -121,7 +123,6 @@ class Optimized:
                 continue
             cycles = _CYCLES.search(line.rest)
             operands = tuple(shapes_of.get(name, "") for name in line.operands)
-            touched = [line.shape, *operands]
             yield Operation(
                 name=line.name,
                 opcode=line.opcode,
@@ -130,10 +131,15 @@ class Optimized:
                 cycles=int(cycles[1]) if cycles else None,
                 runs=runs,
                 source=sources.get(line.name),
-                memory_bytes=sum(shapes.padded(shape, space=0) for shape in touched),
+                memory_bytes=traffic.moved(line, shapes_of, self._fused(line)),
                 operands=operands[:4],
                 flops=self._flops(line, shapes_of),
             )
+
+    def _fused(self, line: Line) -> Sequence[Line]:
+        """The computation that is fused into an instruction."""
+        called = _CALLS.search(line.rest) if line.opcode == "fusion" else None
+        return self._computations.get(called[1], ()) if called is not None else ()
 
     def _flops(self, line: Line, shapes_of: Mapping[str, str]) -> float:
         """Of the products in an instruction, those that are fused into it included."""
@@ -221,7 +227,12 @@ def _line(row: str) -> Line | None:
     operands = () if opcode in ("constant", "parameter") else tuple(
         _NAME.findall(rest[len(opcode) + 1 : close])
     )  # fmt: skip
-    return Line(name.lstrip("%"), shape, opcode, operands, rest[close + 1 :])
+    inside = rest[len(opcode) + 1 : close]
+    return Line(
+        name.lstrip("%"), shape, opcode, operands, rest[close + 1 :],
+        root=row.lstrip().startswith("ROOT "),
+        parameter=int(inside) if opcode == "parameter" and inside.isdecimal() else None,
+    )  # fmt: skip
 
 
 def _closing(text: str, opening: int) -> int:
