@@ -15,6 +15,24 @@ if TYPE_CHECKING:
     from xladoctor.findings import Location
 
 
+#: How the module of what an optimizer does begins.
+OPTIMIZER = "optimizer "
+
+#: Kinds of operation by name: what they are called.
+KINDS = {
+    "product": "matrix products and convolutions",
+    "elementwise": "element by element",
+    "reduction": "reductions",
+    "copy": "copies and transposes",
+    "gather": "gathers",
+    "scatter": "scatters",
+    "sort": "sorting",
+    "random": "random numbers",
+    "collective": "collectives",
+    "emulation": "64-bit values in halves",
+}
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceOperation:
     """One step of a graph's schedule on one core.
@@ -37,6 +55,10 @@ class DeviceOperation:
         module: The modules of the model around it, the outermost first ("Net.encoder", "Block");
             empty if it is of none, or not known.
         flops: Floating point operations of its matrix products and convolutions, of all its runs.
+        runs: How often it runs in one run of the graph.
+        sent: Bytes that one core gives to the others in a collective, of all its runs.
+        wave: Collectives of one wave could be one; "" of what is no collective.
+        counted_once: Whether it is in a loop whose number of iterations is not known.
     """
 
     location: Location | None
@@ -52,6 +74,10 @@ class DeviceOperation:
     padded: float = 1.0
     module: tuple[str, ...] = ()
     flops: float = 0.0
+    runs: int = 1
+    sent: int = 0
+    wave: str = ""
+    counted_once: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,6 +171,11 @@ class GraphCost:
         """How many steps of the schedule the compiler makes no estimate for."""
         return sum(one.cycles is None for one in self.operations)
 
+    @property
+    def not_estimated_bytes(self) -> int:
+        """Bytes that these move in device memory, at most."""
+        return sum(one.memory_bytes for one in self.operations if one.cycles is None)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LineCost:
@@ -178,6 +209,10 @@ class StepCost:
         bandwidth_share: Bytes moved over what the memory could move while the device runs, at most.
         flops: Of its graphs.
         memory_traffic: Bytes that its graphs move, at most.
+        collectives: How often a core talks to the others.
+        collectives_needed: How often it would have to: those that do not need one another could be
+            one.
+        collective_bytes: What it gives to the others.
     """
 
     device_seconds: float | None = None
@@ -193,6 +228,9 @@ class StepCost:
     bandwidth_share: float | None = None
     flops: float | None = None
     memory_traffic: int | None = None
+    collectives: float | None = None
+    collectives_needed: float | None = None
+    collective_bytes: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -206,6 +244,7 @@ class TargetCost:
         cores: XLA devices of the target.
         clock_hz: Of its cores.
         peak_flops: Floating point operations a second of one core's matrix units.
+        bandwidth: Bytes a second between a core and its memory.
         step: The typical step.
         graphs: The graphs of the typical step first, then others.
         notes: What is not known or left out, in sentences.
@@ -220,6 +259,7 @@ class TargetCost:
     graphs: tuple[GraphCost, ...] = ()
     notes: tuple[str, ...] = ()
     peak_flops: float | None = None
+    bandwidth: float | None = None
 
 
 def to_json(cost: TargetCost) -> dict[str, Any]:
@@ -231,6 +271,7 @@ def to_json(cost: TargetCost) -> dict[str, Any]:
         "cores": cost.cores,
         "clock_hz": cost.clock_hz,
         "peak_flops": cost.peak_flops,
+        "bandwidth": cost.bandwidth,
         "step": dataclasses.asdict(cost.step),
         "graphs": [_graph_to_json(graph) for graph in cost.graphs],
         "notes": list(cost.notes),
@@ -254,6 +295,7 @@ def _graph_to_json(graph: GraphCost) -> dict[str, Any]:
         "memory_bytes": graph.needed,
         "compile_seconds": graph.compile_seconds,
         "not_estimated": graph.not_estimated,
+        "not_estimated_bytes": graph.not_estimated_bytes,
         "lines": [
             {
                 "filename": row.location.filename,

@@ -11,6 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from xladoctor.amounts import device_time, size
+from xladoctor.costs import OPTIMIZER
 from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.input_pipeline import MORE_WORKERS
 from xladoctor.diagnosis.tracing import LESS_TRACING
@@ -40,9 +41,7 @@ def joined(
         if one.code == "XLA601" and same is not None:
             old = together[same]
             message = f"{old.message}; {one.message}"
-            together[same] = dataclasses.replace(
-                old, message=message, tpu_seconds=one.tpu_seconds
-            )
+            together[same] = dataclasses.replace(old, message=message, tpu_seconds=one.tpu_seconds)
         else:
             together.append(one)
     return together
@@ -193,8 +192,8 @@ def _slow(
     return dataclasses.replace(
         finding(
             code,
-            f"{message}: {device_time(seconds)} of the step on {cost.target} ({share:.0%} of its device "
-            "time)",
+            f"{message}: {device_time(seconds)} of the step on {cost.target} ({share:.0%} of its "
+            "device time)",
             suggestion,
             at=group.location,
             count=round(group.count) or 1,
@@ -222,8 +221,16 @@ def _padding(cost: TargetCost) -> Iterator[Finding]:
 
 
 def _copies(cost: TargetCost) -> Iterator[Finding]:
-    """XLA724: copies and transposes between layouts."""
-    for group, share in _groups(cost, lambda one: one.kind == "copy", limits.TPU_SHARE):
+    """XLA724: copies and transposes between layouts.
+
+    Not those of an optimizer: the products want weights in another order than the program has
+    them, and no line of the program asks for that.
+    """
+
+    def wanted(one: DeviceOperation) -> bool:
+        return one.kind == "copy" and not (one.module and one.module[0].startswith(OPTIMIZER))
+
+    for group, share in _groups(cost, wanted, limits.TPU_SHARE):
         worst = max(group.operations, key=lambda one: one.cycles or 0)
         yield _slow(
             "XLA724", cost, group, share,
@@ -280,11 +287,12 @@ def _row_by_row(cost: TargetCost) -> Iterator[Finding]:
             continue
         worst = max(group.operations, key=lambda one: (one.cycles or 0, one.memory_bytes))
         known = f", {share:.0%} of the step's estimated cycles" if group.cycles else ""
+        does = "written" if worst.kind == "scatter" else "fetched"
         yield dataclasses.replace(
             finding(
                 "XLA727",
                 f"{worst.operation} is a {worst.kind} on {cost.target}: rows of "
-                f"{_plain(worst.shape)} are fetched one after the other "
+                f"{_plain(worst.shape)} are {does} one after the other "
                 f"({size(group.moved)} a step{known or '; the compiler makes no estimate of it'})",
                 "where the table is small, multiply by a one-hot matrix instead; sort or group "
                 "indices; take slices where the rows are neighbours",
@@ -297,25 +305,37 @@ def _row_by_row(cost: TargetCost) -> Iterator[Finding]:
 
 
 def _collectives(cost: TargetCost) -> Iterator[Finding]:
-    """XLA728: many small collectives where one would do."""
-    small: dict[tuple[str, int] | None, _Group] = {}
+    """XLA728: many small collectives, and how many of them could be one."""
+    lines: dict[tuple[str, int] | None, list[tuple[GraphCost, DeviceOperation]]] = {}
     for graph, one in _of_step(cost.graphs):
-        if one.kind == "collective" and one.memory_bytes < limits.TPU_SMALL_COLLECTIVE:
+        if one.wave and one.sent < limits.TPU_SMALL_COLLECTIVE * one.runs:
             key = (one.location.filename, one.location.row) if one.location else None
-            group = small.setdefault(key, _Group(one.location))
-            group.count += graph.per_step
-            group.moved += one.memory_bytes * graph.per_step
-    for group in small.values():
-        if group.count >= limits.TPU_MANY_COLLECTIVES:
-            yield finding(
-                "XLA728",
-                f"{group.count:.0f} collectives a step of {size(group.moved / group.count)} each "
-                "are left after the compiler has joined what it can: each costs its latency",
-                "reduce all gradients in one call (xm.optimizer_step, xm.reduce_gradients, or one "
-                "xm.all_reduce of a list)",
-                at=group.location,
-                count=round(group.count),
-            )
+            lines.setdefault(key, []).append((graph, one))
+    for found in lines.values():
+        count = sum(graph.per_step * one.runs for graph, one in found)
+        if count < limits.TPU_MANY_COLLECTIVES:
+            continue
+        sent = sum(graph.per_step * one.sent for graph, one in found)
+        waves = {(graph.graph, one.wave): graph.per_step * one.runs for graph, one in found}
+        needed = sum(waves.values())
+        fewer = needed < count
+        yield finding(
+            "XLA728",
+            f"{count:.0f} collectives a step of {size(sent / count)} each are left after the "
+            "compiler has joined what it can, and each costs its latency: "
+            + (
+                f"{needed:.0f} would do, the others need no result of one another"
+                if fewer
+                else "each needs the result of one before it, so they cannot be one"
+            ),
+            "reduce all gradients in one call (xm.optimizer_step, xm.reduce_gradients, or one "
+            "xm.all_reduce of a list)"
+            if fewer
+            else "reduce less often: SyncBatchNorm in fewer layers, metrics once an epoch",
+            at=found[0][1].location,
+            count=round(count),
+            certain=fewer,
+        )
 
 
 def _plain(shape: str) -> str:

@@ -71,9 +71,7 @@ def _lines(lines: list[device.Line], columns: int) -> Table:
 
 
 def _does(line: device.Line) -> str:
-    if line.matrix_units is None or line.matrix_units < 0.01:
-        return line.operations
-    return f"{line.operations} ({device.percent(line.matrix_units)} of the matrix units)"
+    return f"{line.operations} ({line.bound})" if line.bound else line.operations
 
 
 def _modules(modules: list[device.Module], columns: int) -> Table:

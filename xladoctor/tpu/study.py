@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xladoctor.costs import DeviceOperation, DeviceTensor, GraphCost, StepCost, TargetCost
+from xladoctor import amounts
+from xladoctor.costs import (
+    KINDS,
+    DeviceOperation,
+    DeviceTensor,
+    GraphCost,
+    StepCost,
+    TargetCost,
+)
 from xladoctor.errors import SourceError
 from xladoctor.readings.places import location
 from xladoctor.tpu import compiler, layers, modules, shapes, typical
@@ -165,6 +174,7 @@ def _target_cost(
         cores=target.cores,
         clock_hz=target.clock_hz,
         peak_flops=target.peak_flops,
+        bandwidth=target.bandwidth,
         step=step,
         graphs=graphs,
         notes=(*notes, *_notes(run, target, graphs)),
@@ -172,13 +182,12 @@ def _target_cost(
 
 
 def _notes(run: Run, target: Target, graphs: Sequence[GraphCost]) -> list[str]:
-    notes = []
-    missing = sum(graph.not_estimated for graph in graphs if graph.per_step)
-    if missing:
+    step = [graph for graph in graphs if graph.per_step]
+    notes = _silent(target, step)
+    if any(one.counted_once for graph in step for one in graph.operations):
         notes.append(
-            f"{target.name}: the compiler makes no estimate of {missing} operations of the step "
-            "(collectives, gathers, scatters, copies in the background): device time is without "
-            "them."
+            f"{target.name}: the step has a loop whose number of iterations the compiler does not "
+            "know: it is counted once, so device time is too low."
         )
     if run.manifest.simulated_cores:
         notes.append(
@@ -186,6 +195,24 @@ def _notes(run: Run, target: Target, graphs: Sequence[GraphCost]) -> list[str]:
             "TPU, and donated inputs are taken to be those that results replace."
         )
     return notes
+
+
+def _silent(target: Target, step: Iterable[GraphCost]) -> list[str]:
+    """What the compiler makes no estimate of, and how much that may be."""
+    ones = [one for graph in step for one in graph.operations if one.cycles is None]
+    if not ones:
+        return []
+    moved = sum(one.memory_bytes for one in ones)
+    kinds = collections.Counter(one.kind for one in ones).most_common()
+    sent = sum(one.sent for one in ones)
+    links = f", and send {amounts.size(sent)} to other cores" if sent else ""
+    return [
+        f"{target.name}: the compiler makes no estimate of {len(ones)} operations of the step ("
+        + ", ".join(f"{KINDS.get(kind, kind)} {count}" for kind, count in kinds)
+        + f"). They move at most {amounts.size(moved)}, "
+        f"{amounts.device_time(moved / target.bandwidth)} at full memory bandwidth{links}: device "
+        "time is without them."
+    ]
 
 
 def _step(run: Run, target: Target, graphs: Sequence[GraphCost]) -> StepCost:
@@ -223,7 +250,19 @@ def _step(run: Run, target: Target, graphs: Sequence[GraphCost]) -> StepCost:
         else None,
         flops=flops,
         memory_traffic=traffic,
+        **(_collectives(parts) if complete else {}),
     )
+
+
+def _collectives(parts: Sequence[GraphCost]) -> dict[str, float]:
+    """How often a core talks to the others in a step, how often it would have to, and bytes."""
+    count = needed = sent = 0.0
+    for graph in parts:
+        ones = [one for one in graph.operations if one.wave]
+        count += graph.per_step * sum(one.runs for one in ones)
+        sent += graph.per_step * sum(one.sent for one in ones)
+        needed += graph.per_step * sum({one.wave: one.runs for one in ones}.values())
+    return {"collectives": count, "collectives_needed": needed, "collective_bytes": sent}
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -286,6 +325,10 @@ def _operation(
         padding=padding,
         padded=padded,
         flops=one.flops * one.runs,
+        runs=one.runs,
+        sent=one.sent * one.runs,
+        wave=one.wave,
+        counted_once=one.counted_once,
         module=model.path(source.frames) if source is not None else (),
     )
 

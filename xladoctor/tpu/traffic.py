@@ -24,7 +24,9 @@ _TAKES = frozenset({"gather", "dynamic-slice", "slice"})
 _PUTS = {"scatter": 2, "dynamic-update-slice": 1}
 
 #: What begins in the background and whose result also names what it reads.
-_NAMES_BOTH = frozenset({"copy-start", "async-start", "all-gather-start", "collective-permute-start"})
+_NAMES_BOTH = frozenset(
+    {"copy-start", "async-start", "all-gather-start", "collective-permute-start"}
+)
 
 #: What only names or regroups what it is given.
 _SAME = frozenset({"bitcast", "tuple", "get-tuple-element", "reshape"})
@@ -62,7 +64,7 @@ def _read(fused: Sequence[Line], given: Sequence[str]) -> int:
     for one in fused:
         for name in one.operands:
             users.setdefault(name, []).append(one)
-    parameters = {one.parameter: one for one in fused if one.parameter is not None}
+    parameters = {one.number: one for one in fused if one.opcode == "parameter"}
     total = 0
     for number, shape in enumerate(given):
         whole = _stored(shape)
