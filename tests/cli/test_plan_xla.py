@@ -78,6 +78,7 @@ def test_layers_of_a_scan_are_all_counted(folder):
     assert done.returncode == 0, done.stderr
     few, many = json.loads(done.stdout)["rows"]
     assert many["device_seconds"] > 2.5 * few["device_seconds"]
+    assert (few["samples"], many["samples"]) == (512, 512)
 
 
 def test_eight_cores_and_the_table(folder):
