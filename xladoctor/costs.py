@@ -10,7 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from xladoctor.findings import Location
 
@@ -260,6 +260,22 @@ class TargetCost:
     notes: tuple[str, ...] = ()
     peak_flops: float | None = None
     bandwidth: float | None = None
+
+
+#: The same step on two targets: a difference in memory from which it is explained.
+_OTHER_MEMORY = 0.02
+
+WHY_OTHER_MEMORY = (
+    "A step takes more memory where a core has more: the compiler saves only where it has to, and "
+    "pads by the tiles of each TPU. The figure is what the step takes there, not the least it "
+    "needs."
+)
+
+
+def other_memory(needed: Sequence[int | None]) -> bool:
+    """Whether bytes of the same step on several targets differ so much that it must be said."""
+    known = [one for one in needed if one is not None]
+    return bool(known) and max(known) > (1 + _OTHER_MEMORY) * min(known)
 
 
 def to_json(cost: TargetCost) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def diagnose(
         metrics=(*metrics, *readings.reports),
         findings=tuple(findings),
         about=_about(case, readings),
-        notes=(*_notes(case, readings), *notes),
+        notes=(*_notes(case, readings), *notes, *on_tpu.order(tpu or (), steps)),
         reads=site_counts.reads(case.run) if case.run else (),
         fallbacks=site_counts.fallbacks(case.run) if case.run else (),
         simulated=_simulated(case),

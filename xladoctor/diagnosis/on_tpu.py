@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from xladoctor.findings import Finding, Location
 
 
+#: Codes that only the TPU compiler's answers give.
+COMPILER_ONLY = frozenset(f"XLA{number}" for number in range(723, 731))
+
+
 def joined(
     measured: Iterable[Finding], costs: tuple[TargetCost, ...], loader: Sequence[Location] = ()
 ) -> list[Finding]:
@@ -57,6 +61,17 @@ def find(costs: tuple[TargetCost, ...], loader: Sequence[Location] = ()) -> Iter
     for look in (_padding, _copies, _float32, _wide, _row_by_row):
         yield from look(first)
     yield from _collectives(first)
+
+
+def order(costs: tuple[TargetCost, ...], steps: int) -> tuple[str, ...]:
+    """How findings are ranked, where the compiler has been asked."""
+    if not costs or costs[0].step.device_seconds is None:
+        return ()
+    sentence = (
+        f"Findings are ranked by what they cost in these {steps} steps: on {costs[0].target} where "
+        "its compiler has an estimate, else as measured here."
+    )
+    return (sentence,)
 
 
 def tpu_cost(steps: int) -> Callable[[Finding], float | None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.costs import WHY_OTHER_MEMORY, other_memory
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -20,15 +22,6 @@ NEAR = 0.8
 TILES = (128, 8)
 
 
-#: The same step on two targets: a difference in memory from which it is explained.
-OTHER_MEMORY = 0.02
-
-WHY_OTHER_MEMORY = (
-    "A step takes more memory where a core has more: the compiler saves only where it has to, and "
-    "pads by the tiles of each TPU. The figure is what the step takes there, not the least it needs"
-)
-
-
 def advice(rows: Sequence[Row]) -> list[str]:
     """The largest that fits on each target, and what multiples of 8 and 128 change."""
     said = []
@@ -39,14 +32,14 @@ def advice(rows: Sequence[Row]) -> list[str]:
     return said
 
 
-def other_memory(rows: Sequence[Row]) -> list[str]:
+def why_other_memory(rows: Sequence[Row]) -> list[str]:
     """Why one command takes different amounts of memory on the targets, if it does."""
     by_command: dict[tuple[str, ...], list[int]] = {}
     for row in rows:
         if row.memory_bytes is not None:
             by_command.setdefault(row.command, []).append(row.memory_bytes)
-    differ = any(max(known) > (1 + OTHER_MEMORY) * min(known) for known in by_command.values())
-    return [WHY_OTHER_MEMORY] if differ else []
+    differ = any(other_memory(known) for known in by_command.values())
+    return [WHY_OTHER_MEMORY.removesuffix(".")] if differ else []
 
 
 def shown(values: dict[str, str]) -> str:

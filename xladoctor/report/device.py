@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from xladoctor import amounts
-from xladoctor.costs import KINDS
+from xladoctor.costs import KINDS, WHY_OTHER_MEMORY, other_memory
 from xladoctor.report import words
 
 if TYPE_CHECKING:
@@ -302,7 +302,10 @@ def _band(floor: list[int], ceiling: list[int], top: int) -> str:
 
 def notes(costs: Iterable[TargetCost]) -> list[str]:
     """What is not known or left out, each sentence once."""
-    return list(dict.fromkeys(note for cost in costs for note in cost.notes))
+    known = list(costs)
+    differ = other_memory([cost.step.memory_bytes for cost in known])
+    every = [note for cost in known for note in cost.notes]
+    return list(dict.fromkeys([*([WHY_OTHER_MEMORY] if differ else []), *every]))
 
 
 def failures(cost: TargetCost) -> list[str]:

@@ -27,7 +27,9 @@ def parts(costs: tuple[TargetCost, ...], width: int) -> Iterable[RenderableType]
         return
     versions = " and ".join(sorted({cost.compiler for cost in costs}))
     yield Text(f"\nOn a TPU, as its compiler estimates ({versions})", style="bold")
-    yield Padding(_side_by_side(costs), (0, 0, 0, 2))
+    together = max(1, (width - _LABELS) // _TARGET)
+    for at in range(0, len(costs), together):
+        yield Padding(_side_by_side(costs[at : at + together]), (at > 0, 0, 0, 2))
     first = costs[0]
     lines = device.lines(first)
     if lines:
@@ -49,6 +51,10 @@ def parts(costs: tuple[TargetCost, ...], width: int) -> Iterable[RenderableType]
         yield Padding(_tensors(tensors, width // 3), (0, 0, 0, 2))
     for note in device.notes(costs):
         yield Padding(Text(f"Note: {note}", style="dim"), (0, 0, 0, 2))
+
+
+#: Columns that the labels of the targets' figures take, and those of one target.
+_LABELS, _TARGET = 30, 23
 
 
 def _side_by_side(costs: tuple[TargetCost, ...]) -> Table:
@@ -122,7 +128,7 @@ def _tensors(tensors: tuple[DeviceTensor, ...], columns: int) -> Table:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_column(overflow="fold", style="dim")
+    table.add_column(no_wrap=True, style="dim")
     for one, count in collections.Counter(
         dataclasses.replace(one, first=None, last=None) for one in tensors
     ).items():

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xladoctor import amounts, visible
-from xladoctor.planning.advice import advice, other_memory, shown
+from xladoctor.planning.advice import advice, shown, why_other_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,9 @@ def _full(rows: Sequence[Row], width: int, *, color: bool) -> str:
             console.print(f"{row.target}, {shown(row.values)}: {row.error}", style="red")
     for sentence in advice(rows):
         console.print(sentence)
-    for note in dict.fromkeys([*other_memory(rows), *(note for row in rows for note in row.notes)]):
+    for note in dict.fromkeys(
+        [*why_other_memory(rows), *(note for row in rows for note in row.notes)]
+    ):
         console.print(f"Note: {note}.")
     console.print(WHAT_IS_SHOWN, style="dim")
     return out.getvalue()

@@ -57,14 +57,15 @@ class Settings:
         engine: Where graphs are compiled; None for one process on this machine.
         time_limit: Seconds for one graph.
         most: Graphs for each target: those of the typical step first, then the largest.
-        asking: Called when a compilation begins, with the target's name and the graph's place.
+        asking: Called when a compilation begins, with the target's name, the graph's place and how
+            many there are at most.
     """
 
     cache: Cache
     engine: Engine | None = None
     time_limit: float = compiler.TIME_LIMIT
     most: int = MOST_GRAPHS
-    asking: Callable[[str, Location | None], object] | None = None
+    asking: Callable[[str, Location | None, int], object] | None = None
 
 
 def study(run: Run, targets: Sequence[Target], settings: Settings) -> tuple[TargetCost, ...]:
@@ -87,7 +88,7 @@ def study(run: Run, targets: Sequence[Target], settings: Settings) -> tuple[Targ
     def asking(request: compiler.Request) -> None:
         if settings.asking is not None:
             place = location(places[request].frames, run.manifest.cwd)
-            settings.asking(request.target.name, place)
+            settings.asking(request.target.name, place, len(requests))
 
     answers = dict(
         compiler.compile_all(
@@ -138,9 +139,15 @@ def _chosen(run: Run, most: int) -> tuple[list[Asked], list[str]]:
             + (f" ({notes[0].rstrip('.')})" if notes else "")
         )
     if waiting:
+        missed = sum(one.per_step > 0 for one in waiting)
         notes.append(
             f"{len(waiting)} of {len(waiting) + len(found)} graphs were not compiled (--tpu-graphs "
-            f"{most}): those of the typical step come first, then the largest."
+            f"{most}): "
+            + (
+                f"{missed} of them are of the typical step, so its device time is without them."
+                if missed
+                else "those of the typical step come first, then the largest."
+            )
         )
     return list(found.values()), notes
 
