@@ -17,7 +17,7 @@ from xladoctor.lint.rules._reads import not_here
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Value
 
 #: Functions of other files that fetch a batch, by their names.
 _FETCHES = re.compile(
@@ -159,10 +159,17 @@ def _is_uncalled(model: FileModel, node: cst.CSTNode) -> bool:
 
 def filled_here(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether a factory has filled a tensor of the host (``torch.randn``): no data is in it."""
-    value = model.value(node)
+    made = _made_here(model, model.value(node))
+    return made is not None and _fills(model, made)
+
+
+def _made_here(model: FileModel, value: Value) -> cst.Call | None:
+    """The call in this file that has made a tensor of the host."""
     made = value.origin if value.kind is Kind.CPU_TENSOR else None
-    if not isinstance(made, cst.Call) or not model.is_here(made):
-        return False
+    return made if isinstance(made, cst.Call) and model.is_here(made) else None
+
+
+def _fills(model: FileModel, made: cst.Call) -> bool:
     name = model.name(made.func) or ""
     return model.library.returns(name) is Returns.NEW_TENSOR and name not in _OF_DATA
 
@@ -174,13 +181,11 @@ def _is_loaded(model: FileModel, node: cst.BaseExpression | None) -> bool:
     value = model.value(node)
     if value.kind is Kind.CONTAINER:
         value = element_of(value)
-    made = value.origin if value.kind is Kind.CPU_TENSOR else None
-    if not isinstance(made, cst.Call) or not model.is_here(made):
+    made = _made_here(model, value)
+    if made is None:
         return False
-    name = model.name(made.func) or ""
-    returned = model.library.returns(name)
-    filled = returned is Returns.NEW_TENSOR and name not in _OF_DATA
-    return returned is Returns.LOADER or (not filled and model.hot_loop(made) is not None)
+    loads = model.library.returns(model.name(made.func) or "") is Returns.LOADER
+    return loads or (not _fills(model, made) and model.hot_loop(made) is not None)
 
 
 class Batches:
