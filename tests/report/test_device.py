@@ -105,6 +105,15 @@ def test_memory_that_differs_between_targets_is_explained() -> None:
     assert "saves only" not in shown(costs[0])
 
 
+def test_memory_is_told_by_what_it_is_for_and_by_how_much_it_is_too_little() -> None:
+    text = " ".join(shown(target(operation())).split())
+    assert "arguments 100 B, temporary 900 B, results 0 B, program 0 B" in text
+    short = target(fits=False, memory_bytes=3 * 2**30, memory_limit_bytes=2**30)
+    assert dict(device.facts([short]))["memory of a core"] == [
+        "3.0 GiB of 1.0 GiB, 2.0 GiB too much"
+    ]
+
+
 def test_the_picture_says_what_is_assigned_and_holds_nothing() -> None:
     picture = device.picture(target(operation()))
     assert picture is not None

@@ -229,7 +229,7 @@ def test_only_as_many_graphs_as_asked_for_and_it_is_said(tmp_path: Path) -> None
     (cost,) = report(graphs.run(tmp_path / "run", *texts), most=2).tpu or ()
     assert len(cost.graphs) == 2
     (note,) = [note for note in cost.notes if "1 of 3 graphs" in note]
-    assert "its device time is without them" in note
+    assert "its device time is without those" in note
 
 
 def test_a_sharded_graph_is_not_taken_for_that_of_one_core(tmp_path: Path) -> None:

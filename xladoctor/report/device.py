@@ -211,6 +211,22 @@ def largest(cost: TargetCost) -> tuple[GraphCost | None, tuple[DeviceTensor, ...
     return most, most.tensors[:TENSORS]
 
 
+def held(graph: GraphCost) -> str:
+    """What the memory of a graph is for: "arguments 1.1 MiB, temporary 7.6 MiB, ..."; or ""."""
+    memory = graph.memory
+    if memory is None:
+        return ""
+    donated = (
+        f" ({size(memory['aliased'])} of them in the place of donated arguments)"
+        if memory["aliased"]
+        else ""
+    )
+    return (
+        f"arguments {size(memory['arguments'])}, temporary {size(memory['temporary'])}, results "
+        f"{size(memory['output'])}{donated}, program {size(memory['code'])}"
+    )
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Band:
     """One kind of memory along the schedule, as a path of SVG."""
@@ -231,6 +247,7 @@ class Picture:
         top: Bytes at the upper edge.
         tensors: The largest.
         location: Where the graph ends.
+        held: What the memory is for, in words.
         idle: Bytes of temporary memory that are assigned and hold nothing at the peak: space
             between tensors; 0 if they are few.
         ticks: Heights (SVG units) with the bytes that they stand for.
@@ -243,6 +260,7 @@ class Picture:
     location: Location | None
     ticks: tuple[tuple[float, str], ...]
     idle: int = 0
+    held: str = ""
     width: int = 900
     height: int = 180
 
@@ -287,6 +305,7 @@ def picture(cost: TargetCost) -> Picture | None:
         graph.location,
         tuple((180 * (1 - share), size(round(share * top))) for share in (0.0, 0.5, 1.0)),
         idle if (idle := memory["temporary"] - max(along)) > _FEW * top else 0,
+        held(graph),
     )
 
 
@@ -357,6 +376,9 @@ def _memory(cost: TargetCost) -> str:
     if step.memory_bytes is None:
         return f"- of {limit}"
     verdict = {True: "fits", False: "does not fit", None: "not known"}[step.fits]
+    over = step.memory_bytes - (step.memory_limit_bytes or step.memory_bytes)
+    if step.fits is False and over > 0:
+        verdict = f"{size(over)} too much"
     return f"{size(step.memory_bytes)} of {limit}, {verdict}"
 
 

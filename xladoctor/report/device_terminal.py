@@ -45,9 +45,11 @@ def parts(costs: tuple[TargetCost, ...], width: int) -> Iterable[RenderableType]
         for sentence in device.failures(cost)[:5]:
             yield Padding(Text(f"{cost.target}: {sentence}", style="red"), (0, 0, 0, 2))
     graph, tensors = device.largest(first)
-    if graph is not None and tensors:
+    if graph is not None and (tensors or graph.memory):
         where = words.place(graph.location)
-        yield Text(f"\nLargest tensors of the graph that ends at {where}", style="bold")
+        yield Text(f"\nMemory of the graph that ends at {where} on {first.target}", style="bold")
+        if held := device.held(graph):
+            yield Padding(Text(held), (0, 0, 0, 2))
         yield Padding(_tensors(tensors, width // 3), (0, 0, 0, 2))
     for note in device.notes(costs):
         yield Padding(Text(f"Note: {note}", style="dim"), (0, 0, 0, 2))

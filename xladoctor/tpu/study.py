@@ -124,7 +124,11 @@ def _chosen(run: Run, most: int) -> tuple[list[Asked], list[str]]:
     found: dict[str, Asked] = {}
     notes: list[str] = []
     # To prepare a graph takes time as well: no more of them than are compiled.
-    waiting = sorted(typical.used(run), key=lambda one: (-one.per_step, -_size(path(one))))
+    # What matters first: of the typical step, most executed and largest.
+    waiting = sorted(
+        typical.used(run),
+        key=lambda one: (not one.per_step, -(one.per_step or 1.0) * _size(path(one))),
+    )
     while waiting and len(found) < most:
         one = waiting.pop(0)
         graph = _read(path(one), one.donates)
@@ -144,7 +148,7 @@ def _chosen(run: Run, most: int) -> tuple[list[Asked], list[str]]:
             f"{len(waiting)} of {len(waiting) + len(found)} graphs were not compiled (--tpu-graphs "
             f"{most}): "
             + (
-                f"{missed} of them are of the typical step, so its device time is without them."
+                f"the typical step runs {missed} of them too, and its device time is without those."
                 if missed
                 else "those of the typical step come first, then the largest."
             )
