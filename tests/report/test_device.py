@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from xladoctor.changes import Change
 from xladoctor.costs import DeviceOperation, GraphCost, StepCost, TargetCost
 from xladoctor.diagnosis import comparison
 from xladoctor.findings import Finding, Location, Severity
+from xladoctor.report import comparison as comparison_report
 from xladoctor.report import device, device_terminal
 from xladoctor.results import Report, Summary
 
@@ -133,3 +135,16 @@ def test_a_run_that_was_not_asked_is_not_called_better_or_worse() -> None:
     assert any("of the first" in note or "the first would cost" in note for note in compared.notes)
     asked = comparison.compare(dataclasses.replace(before, tpu=(target(),)), after)
     assert {item.code for item in asked.codes} == {"XLA101", "XLA602", "XLA730"}
+
+
+@pytest.mark.parametrize(
+    ("micro", "says"), [(8.07, "8.07 us"), (184_000.0, "184 ms"), (2_500_000.0, "2.50 s")]
+)
+def test_device_time_of_a_comparison_has_the_unit_that_fits(micro: float, says: str) -> None:
+    change = Change("tpu_step:v3-8", "device time", "us", micro, micro, "same")
+    assert change.written(change.after) == comparison_report.value(micro, "us") == says
+
+
+def test_memory_of_a_comparison_is_written_as_in_the_report() -> None:
+    change = Change("tpu_memory:v3-8", "memory", "B", 2.0**30, 2.0**31, "worse", 100.0)
+    assert change.written(change.after) == comparison_report.value(2.0**31, "B") == "2.0 GiB"
