@@ -51,6 +51,10 @@ _SAME_INPUT = (
 #: The three ways, as ``--ways`` names them; "cores" is "xla-8" on eight.
 _WAYS = ("cpu", "xla", "cores")
 
+#: Further runs that show what rounding does where a gradient has a corner: one rounding error falls
+#: to one side or the other, so each run shows about half of the corners.
+_RUNS_AT_CORNERS = 4
+
 
 @click.command(
     context_settings={"allow_interspersed_args": False},
@@ -143,25 +147,42 @@ class _Runs:
         self.first: Record | None = None
         self._source: Path | None = None
 
-    def make(self, way: str, *, rounding: float = 0.0, again: bool = False) -> Record:
+    def make(
+        self,
+        way: str,
+        *,
+        rounding: float = 0.0,
+        signs: int = 0,
+        steps: int | None = None,
+        again: bool = False,
+    ) -> Record:
         """Run one way; the first that is run gives its batches to the others.
+
+        Args:
+            way: Which.
+            rounding: Relative size of the changes of its weights; 0 for none.
+            signs: Which signs they have.
+            steps: Fewer than the others make.
+            again: As it was, once more.
 
         Raises:
             XladoctorError: It made no step, and why.
         """
         extra = " with rounding errors added" if rounding else " again" if again else ""
         self._console.print(f"xladoctor: running {in_way(way)}{extra}", soft_wrap=True)
-        folder = self._folder / f"{way}{'-rounded' if rounding else ''}{'-again' if again else ''}"
+        kind = f"-rounded-{signs}" if rounding else "-again" if again else ""
+        folder = self._folder / f"{way}{kind}"
         run_dir = folder / "run"
         run_dir.mkdir(parents=True)
         own = self.first is None or (self.first.way == way and again)
         settings = inside.Settings(
             way,
             str(folder),
-            self._steps,
+            steps or self._steps,
             source=None if own else str(self._source),
             cores=1 if self.first is None or own else max(1, len(self.first.cores)),
             rounding=rounding,
+            signs=signs,
         )
         cores = None if way == "cpu" else 1 if way == "xla" else int(way.rpartition("-")[2])
         environ = launch.environment(os.environ, run_dir, cores=cores)
@@ -233,16 +254,15 @@ def _compared(runs: _Runs, wanted: list[str], *, asked: bool) -> Verdict:
     plain = made[ways[0]]
     rounded = runs.make(ways[0], rounding=compare.rounding_of(plain.steps))
     tolerance = compare.tolerances(plain, rounded)
-    findings = runs.findings(wanted[-1])
-    largest, divergences = 0.0, []
-    for left, right in itertools.pairwise(ways):
-        found, distance = compare.part(made[left], made[right], tolerance)
-        largest = max(largest, distance)
-        if found is not None:
-            divergences.append(explain.explained(found, made[left], made[right], findings))
-    divergence = min(divergences, key=_when, default=None)
+    divergence, largest = _parting(ways, made, tolerance)
+    corner = ""
     if divergence is not None:
         _refuse_chance(runs, made, divergence, tolerance)
+        divergence, largest, corner = _beyond_corners(runs, ways, made, tolerance, divergence)
+    findings = runs.findings(wanted[-1])
+    if divergence is not None:
+        before = ways[ways.index(divergence.way) - 1]
+        divergence = explain.explained(divergence, made[before], made[divergence.way], findings)
     return Verdict(
         ways=tuple(ways),
         steps=min(len(record.steps) for record in (*made.values(), rounded)),
@@ -251,6 +271,7 @@ def _compared(runs: _Runs, wanted: list[str], *, asked: bool) -> Verdict:
         findings=explain.shown(findings, divergence),
         notes=(
             *notes,
+            *([corner] if corner else []),
             *_notes([made[way] for way in ways]),
         ),
     )
@@ -268,6 +289,61 @@ def _alone(record: Record) -> str:
 
 def _when(divergence: Divergence) -> tuple[int, int]:
     return divergence.step, ("loss", *records.KINDS).index(divergence.what)
+
+
+def _parting(
+    ways: list[str], made: dict[str, Record], tolerance: compare.Tolerances
+) -> tuple[Divergence | None, float]:
+    """The first place where two ways part, and the largest difference that counts as equal."""
+    largest, divergences = 0.0, []
+    for left, right in itertools.pairwise(ways):
+        found, distance = compare.part(made[left], made[right], tolerance)
+        largest = max(largest, distance)
+        if found is not None:
+            divergences.append(found)
+    return min(divergences, key=_when, default=None), largest
+
+
+def _beyond_corners(
+    runs: _Runs,
+    ways: list[str],
+    made: dict[str, Record],
+    tolerance: compare.Tolerances,
+    divergence: Divergence,
+) -> tuple[Divergence | None, float, str]:
+    """Where the ways part by more than rounding does at corners of the program's functions.
+
+    Returns:
+        The first place, the largest difference that counts as equal, a note.
+    """
+    plain = made[ways[0]]
+    size = compare.MARGIN * compare.rounding_of(plain.steps)
+    found: Divergence | None = divergence
+    left = _RUNS_AT_CORNERS
+    for signs in range(1, 1 + 2 * _RUNS_AT_CORNERS):
+        if not left or found is None or found.difference is None or found.other == found.way:
+            break  # no number on one side, or cores that had the same numbers to begin with
+        left -= 1
+        # What a corner has moved once is moved at every later step.
+        steps = found.step if found.step == divergence.step else None
+        changed = runs.make(ways[0], rounding=size, signs=signs, steps=steps)
+        tolerance = compare.widened(tolerance, plain, changed)
+        found, _ = _parting(ways, made, tolerance)
+        if steps and found is not None and found.step > divergence.step:
+            left = _RUNS_AT_CORNERS
+    note = "" if found is not None and found.step == divergence.step else _corner(divergence)
+    return found, _parting(ways, made, tolerance)[1], note
+
+
+def _corner(divergence: Divergence) -> str:
+    """What seemed to part and is rounding."""
+    what = f"{divergence.what} {divergence.name}".strip()
+    return (
+        f"at step {divergence.step} rounding alone changes the {what} by as much as the ways "
+        f"differ ({divergence.difference or 0.0:.2g} of its largest value), as it does where the "
+        "input of a ReLU or an absolute value is next to zero: from there on gradients may differ "
+        "by so much"
+    )
 
 
 def _refuse_chance(
