@@ -12,7 +12,7 @@ import pytest
 
 from xladoctor.capture import launch, rundir
 from xladoctor.capture.agent import writer as writing
-from xladoctor.cli import profile as command
+from xladoctor.cli import recording as command
 from xladoctor.cli.app import main
 from xladoctor.errors import UsageError
 from xladoctor.readings.unwatched import unwatched

@@ -114,8 +114,7 @@ def test_what_rounding_does_at_a_corner_is_no_divergence():
     [
         (step(1, gradient=(1.0, 2.3)), "gradient", 1),  # before the corner
         (step(2, gradient=(1.0, 4.0)), "gradient", 2),  # more than the corner does
-        (step(3, gradient=(0.0, 0.0)), "gradient", 3),
-        (step(3, parameter=(3.0, 4.1)), "parameter", 3),  # a loss or a parameter has its own
+        (step(3, parameter=(3.0, 4.1)), "parameter", 3),  # behind it, but no gradient
         (step(3, loss=1.1), "loss", 3),
     ],
 )
@@ -124,6 +123,12 @@ def test_beside_a_corner_what_parts_is_told(changed, what, at):
     steps = [changed if one.number == at else one for one in plain.steps]
     found, _ = compare.part(plain, record("xla", steps), tolerance)
     assert (found.what, found.step) == (what, at)
+
+
+def test_behind_a_corner_no_gradient_tells_anything():
+    plain, tolerance = _at_a_corner()
+    last = step(3, gradient=(0.0, 0.0))
+    assert compare.part(plain, record("xla", [step(1), step(2), last]), tolerance)[0] is None
 
 
 def test_no_corner_leaves_the_tolerances_as_they_are():

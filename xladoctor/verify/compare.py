@@ -45,6 +45,8 @@ MARGIN_AT_CORNERS = 2.0
 FLOOR, FLOOR_NARROW = 128.0, 4.0
 #: Times the square root of the addends. Sums of very many are made in blocks: no more than DEEPEST.
 OF_SUMS, DEEPEST = 4.0, 2**22
+#: What rounding must do to a gradient, and did not before, to have turned a part of it round.
+CORNER = 1e-3
 #: What is made of gradients and nothing else.
 _OF_GRADIENTS = ("gradient", "state")
 #: A tensor of which rounding may change more is rounding itself: its difference tells nothing.
@@ -61,19 +63,20 @@ class Tolerances:
         floor: The least of it.
         noise: The differences between one way and the same with rounding errors added.
         known: The last step for which it was measured; None if it was not.
-        corners: By step, what a corner before it did to some gradient: its step changed the
-            weights, and so it may do as much to every later gradient.
+        corner: The step after which no gradient tells anything: at it, rounding alone turned one
+            round, and with it the weights of all later steps.
     """
 
     floor: float
     noise: dict[tuple[int, str, int], float] = dataclasses.field(default_factory=dict)
     known: int | None = None
-    corners: dict[int, float] = dataclasses.field(default_factory=dict)
+    corner: int | None = None
 
     def of(self, step: int, kind: str, at: int) -> float:
         """The largest relative difference that counts as equal."""
-        allowed = self.floor + MARGIN * self.noise.get((step, kind, at), 0.0)
-        return max(allowed, self.corners.get(step, 0.0)) if kind in _OF_GRADIENTS else allowed
+        if self.corner is not None and step > self.corner and kind in _OF_GRADIENTS:
+            return math.inf
+        return self.floor + MARGIN * self.noise.get((step, kind, at), 0.0)
 
 
 def tolerances(plain: Record, rounded: Record) -> Tolerances:
@@ -103,23 +106,21 @@ def widened(tolerance: Tolerances, plain: Record, changed: Record) -> Tolerances
         plain: One way.
         changed: The same, with weights changed by :data:`MARGIN` rounding errors.
     """
-    result = dataclasses.replace(
-        tolerance, noise=dict(tolerance.noise), corners=dict(tolerance.corners)
-    )
+    result = dataclasses.replace(tolerance, noise=dict(tolerance.noise))
     for mine, theirs in zip(plain.steps, changed.steps, strict=False):
-        later = [step for step in plain.steps if step.number >= mine.number]
         for kind, at, distance in differences(mine, theirs):
             if not math.isfinite(distance):
                 continue
-            allowed = MARGIN_AT_CORNERS * distance
+            if kind == "gradient" and distance > max(CORNER, result.of(mine.number, kind, at)):
+                result.corner = min(mine.number, result.corner or mine.number)
+            # Behind a corner the changes no longer add up: twice of what is seen is not enough.
+            behind = result.corner is not None and mine.number > result.corner
+            allowed = distance if behind else distance * MARGIN_AT_CORNERS / MARGIN
             # What one corner did at one step, another may do at the next.
-            for step in later:
-                if step.optimizer == mine.optimizer:
+            for step in plain.steps:
+                if step.optimizer == mine.optimizer and step.number >= mine.number:
                     key = (step.number, kind, at)
-                    result.noise[key] = max(result.noise.get(key, 0.0), allowed / MARGIN)
-            if kind == "gradient" and allowed > tolerance.of(mine.number, kind, at):
-                for step in later[1:]:
-                    result.corners[step.number] = max(result.corners.get(step.number, 0.0), allowed)
+                    result.noise[key] = max(result.noise.get(key, 0.0), allowed)
     return result
 
 
