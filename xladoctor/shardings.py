@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Location
 
+#: Names that people give to the axis along which the batch is divided (torch_xla's guides on SPMD
+#: and FSDPv2, Hugging Face, torchprime). A batch may stay whole along axes of other names.
+BATCH_AXES = frozenset({"data", "dp", "batch", "fsdp", "dcn", "replica", "replicas"})
+
 #: More devices than any slice has; what a damaged or invented record may ask for.
 MOST_DEVICES = 65_536
 

@@ -220,3 +220,93 @@ def test_a_tensor_that_is_gathered_whole_between_two_shardings(tmp_path: Path, c
     line = CONFLICT.splitlines().index("    hidden = torch.tanh(hidden) * 2  # line conflict") + 1
     assert found["locations"][0]["row"] == line
     assert "f32[16,32,64]" in found["message"]
+
+
+#: What stands in the way of a sharding, one program a case.
+OBSTACLES = """
+import sys
+
+import numpy as np
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.spmd as xs
+import torch_xla.runtime as xr
+from torch.utils.data import DataLoader, TensorDataset
+
+case = sys.argv[1]
+xr.use_spmd()
+count = xr.global_runtime_device_count()
+device = torch_xla.device()
+ids, shape = (np.arange(16), (16,)) if case == "larger" else (np.arange(count), (count,))
+if case == "smaller":
+    shape = (2,)
+mesh = xs.Mesh(ids, shape, ("data",))  # line mesh
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 64), torch.nn.Linear(64, 64))
+model = model.to(device)
+for one in model[1:]:
+    xs.mark_sharding(one.weight, mesh, ("data", None))  # line marked
+if case == "replaced":
+    model[1].weight = torch.nn.Parameter(torch.ones(64, 192).to(device))  # line replaced
+for one in model[1:]:
+    xs.mark_sharding(one.bias, mesh, (None,))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = TensorDataset(torch.randn(64, 3, 8, 8), torch.randint(0, 64, (64,)))
+spec = xs.ShardingSpec(mesh, ("data", None) if case == "rank" else ("data", None, None, None))
+batches = DataLoader(data, batch_size=16, drop_last=True)
+loader = pl.MpDeviceLoader(batches, device, input_sharding=spec)  # line loader
+for x, y in loader:
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    torch_xla.sync()
+"""
+
+
+def obstructed(folder: Path, case: str, cores: int = 8) -> tuple[Any, Any]:
+    """The report of a case, and what its command ended with."""
+    (folder / "train.py").write_text(OBSTACLES)
+    done = profile(
+        folder, "--simulate-cores", str(cores), "--output-format", "json", "--output-file",
+        "report.json", "-o", "run", "--", sys.executable, "train.py", case,
+    )  # fmt: skip
+    return json.loads((folder / "report.json").read_text()), done
+
+
+def obstacle(mark: str) -> int:
+    """The row of that program with a mark."""
+    lines = OBSTACLES.splitlines()
+    return next(at for at, text in enumerate(lines, 1) if text.endswith(f"# line {mark}"))
+
+
+@pytest.mark.parametrize(("case", "wanted"), [("larger", 16), ("smaller", 2)])
+def test_a_mesh_for_another_machine_is_one_sentence(tmp_path: Path, case: str, wanted: int) -> None:
+    report, done = obstructed(tmp_path, case)
+    finding = measured(report)["XLA444"]
+    assert finding["locations"][0]["row"] == obstacle("mesh")
+    assert f"a mesh of {wanted} devices, and this program has 8" in finding["message"]
+    assert done.returncode == 1
+    assert "AssertionError" in done.stderr
+    assert "_xladoctor" not in done.stderr  # the traceback is the program's own
+    assert "xladoctor/capture" not in done.stderr
+
+
+def test_a_spec_of_another_rank_is_named(tmp_path: Path) -> None:
+    report, _ = obstructed(tmp_path, "rank")
+    finding = measured(report)["XLA429"]
+    assert finding["locations"][0]["row"] == obstacle("loader")
+    assert "its ShardingSpec has 2 entries" in finding["message"]
+
+
+def test_a_parameter_that_is_replaced_is_named_with_its_line(tmp_path: Path) -> None:
+    report, _ = obstructed(tmp_path, "replaced")
+    finding = measured(report)["XLA441"]
+    assert finding["locations"][0]["row"] == obstacle("replaced")
+    assert "1.weight" in finding["message"]
+
+
+def test_one_device_has_nothing_to_shard(tmp_path: Path) -> None:
+    report, done = obstructed(tmp_path, "one", cores=1)
+    assert done.returncode == 0
+    assert not measured(report).keys() & {"XLA429", "XLA440", "XLA441", "XLA442"}
+    assert any("SPMD is on with one device" in note for note in report["notes"])

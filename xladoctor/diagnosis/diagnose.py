@@ -206,7 +206,7 @@ def _summary_of_logs(answer: tuple[str, str, str], text: Pasted) -> Summary:
     return Summary(
         *answer,
         compilations=max(compilations, default=None),
-        fallbacks=fallbacks if text.devices else None,
+        fallbacks=fallbacks if any(log.tells_fallbacks for log in text.devices) else None,
     )
 
 
@@ -270,6 +270,11 @@ def _notes(case: Case, readings: Readings) -> list[str]:
             notes.append(
                 "These cores are simulated on the CPU: counts are those of a real device, seconds "
                 "are not." + _shared_cpu(case.run)
+            )
+        if case.run.sharding is not None and case.run.sharding.devices == 1:
+            notes.append(
+                "SPMD is on with one device: it holds and computes everything, so nothing about "
+                "shardings can be told here. --simulate-cores 8 runs it on eight."
             )
         if any(item.modelled for item in case.run.compilations):
             notes.append(

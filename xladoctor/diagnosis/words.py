@@ -51,6 +51,7 @@ _CODES = {
     "XLA440": ("replicated-tensor", Severity.WARNING),
     "XLA441": ("sharding-changes", Severity.WARNING),
     "XLA442": ("uneven-sharding", Severity.INFO),
+    "XLA444": ("mesh-mismatch", Severity.ERROR),
     "XLA450": ("sharding-conflict", Severity.WARNING),
     "XLA448": ("sampler-coverage", Severity.ERROR),
     "XLA501": ("cpu-fallback-operation", Severity.WARNING),

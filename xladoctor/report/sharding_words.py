@@ -39,7 +39,8 @@ class CollectiveLine:
 def devices(sharding: Sharding) -> str:
     """How many devices, and the meshes: "8 devices (data 4 x model 2)"."""
     meshes = "; ".join(_mesh(mesh) for mesh in sharding.meshes[:3])
-    return f"{sharding.devices} devices" + (f" ({meshes})" if meshes else "")
+    counted = "1 device" if sharding.devices == 1 else f"{sharding.devices} devices"
+    return counted + (f" ({meshes})" if meshes else "")
 
 
 def _mesh(mesh: Mesh) -> str:
