@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
@@ -57,6 +58,6 @@ def _choices(model: FileModel, value: cst.BaseExpression) -> list[object]:
         if isinstance(one, cst.IfExp):
             found += [*_choices(model, one.body), *_choices(model, one.orelse)]
         else:
-            literal = model.literal(one)
+            literal = constant(model, one)
             found += [literal] if isinstance(literal, str) else []
     return found

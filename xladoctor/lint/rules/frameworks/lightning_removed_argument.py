@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._constants import constant, default_of
 from xladoctor.lint.rules._lightning import CLASSES, RENAMED, TRAINERS, class_of, for_xla
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     import libcst as cst
 
+    from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel, Problem
 
 #: Removed arguments: the release of Lightning without them (its changelog), what to write instead.
@@ -48,14 +50,14 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     suggestion=f"write {instead}",
                     fix=argument_fix(model, call, name),
                 )
-            literal = model.literal(value)
+            literal = constant(model, value)
             if name == "strategy" and isinstance(literal, str) and literal in RENAMED:
                 new = RENAMED[literal]
                 yield model.problem(
                     value,
                     f'Lightning 2.0 renamed strategy="{literal}": Trainer raises ValueError',
                     suggestion=f'write strategy="{new}"',
-                    fix=model.fix(f'Write "{new}"', model.replace(value, f'"{new}"'), safe=True),
+                    fix=_strategy_fix(model, value, new),
                 )
             made = class_of(model, value) if name == "strategy" else None
             if made in CLASSES:
@@ -66,7 +68,7 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     suggestion=f"from lightning.pytorch.strategies import {CLASSES[made]}",
                 )
             if name == "precision":
-                yield from _precision(model, value)
+                yield from _precision(model, default_of(model, value) or value)
 
 
 def _precision(model: FileModel, value: cst.BaseExpression) -> Iterator[Problem]:
@@ -87,3 +89,10 @@ def _precision(model: FileModel, value: cst.BaseExpression) -> Iterator[Problem]
             suggestion='write precision="bf16-true"',
             fix=fix,
         )
+
+
+def _strategy_fix(model: FileModel, value: cst.BaseExpression, new: str) -> Fix | None:
+    """The new name, where the old one is written in the call."""
+    if model.literal(value) is NotImplemented:
+        return None
+    return model.fix(f'Write "{new}"', model.replace(value, f'"{new}"'), safe=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.library import Returns
+from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
@@ -159,7 +159,7 @@ def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterat
 
 
 def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
-    if any(call.method in _READS for call in calls):
+    if any(call.method in _READS or _reads(model, call) for call in calls):
         return  # each read runs what it needs: another matter (XLA101), and the graph stays small
     yield model.problem(
         loop.node,
@@ -168,6 +168,11 @@ def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iter
         suggestion="call torch_xla.sync() at the end of the body, or wrap the loader in "
         "pl.MpDeviceLoader(loader, device)",
     )
+
+
+def _reads(model: FileModel, call: CallSite) -> bool:
+    """``metric.add_batch(predictions=predictions)``: a library that reads what it is given."""
+    return any(event.effect is Effect.READ for event in model.effects.by_call(call))
 
 
 def _uses_device(model: FileModel, loop: Loop) -> bool:
