@@ -102,6 +102,14 @@ CODES = {
     "abandoned-loader": ("XLA608", "XLA415"),
     "random-geometry": ("XLA208",),
     "load-onto-device": ("XLA720",),
+    "cpu-fallback": ("XLA501",),
+    "debug-env": ("XLA714", "XLA715"),
+    "device-loader-attribute": ("XLA422",),
+    "float64": ("XLA705",),
+    "gradient-alias": ("XLA307",),
+    "index-by-device": ("XLA108",),
+    "lightning-manual": ("XLA319", "XLA407", "XLA902"),
+    "loader-workers": ("XLA606",),
 }
 
 

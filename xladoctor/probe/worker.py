@@ -143,7 +143,9 @@ class _Counters:
         }
         self.scalars = met.counter_value(_READ) or 0
         self.compiled = met.counter_value("UncachedCompile") or 0
-        self.launched = _samples(met, "ExecuteTime")
+        # Not the samples of ExecuteTime: they are counted when the device is done, on a thread of
+        # its own, and that can be after a sync that waited has returned.
+        self.launched = self.compiled + (met.counter_value("CachedCompile") or 0)
         self.read = _samples(met, "TransferFromDeviceTime")
 
 

@@ -133,8 +133,6 @@ def install_for(
     Returns:
         The names that could not be wrapped.
     """
-    import torch
-
     crossing = _Crossing(points, core_of_device, kind, lambda tensor: tensor.device.type == kind)
     missing = crossing.install_methods()
 
@@ -148,11 +146,7 @@ def install_for(
         return crossing.cross(FALLBACK, name_of_fallback(), device, fetch, (tensors,), {})
 
     try:
-        library = torch.library.Library("aten", "IMPL", "PrivateUse1")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch announces every override once
-            library.impl("_to_cpu", to_cpu, allow_override=True)
-        _library.append(library)
+        _implement("PrivateUse1", to_cpu)
     except Exception:
         missing.append("aten::_to_cpu")
     return missing
@@ -418,8 +412,6 @@ def _site() -> tuple[Any, int] | None:
 
 
 def _override_to_cpu(crossing: _Crossing, binding: Callable[[str], Any]) -> None:
-    import torch
-
     fetch = binding("_xla_get_cpu_tensors")
     if None in (fetch, binding("_get_executed_fallback_ops"), binding("_xla_counter_value")):
         raise LookupError("without these no read can be told from a fallback")
@@ -440,7 +432,14 @@ def _override_to_cpu(crossing: _Crossing, binding: Callable[[str], Any]) -> None
         point = READ if name == SCALAR_READ else FALLBACK
         return crossing.cross(point, name, device, fetch, (tensors,), {})
 
-    library = torch.library.Library("aten", "IMPL", "XLA")
+    _implement("XLA", to_cpu)
+
+
+def _implement(key: str, to_cpu: Callable[[Sequence[Any]], Any]) -> None:
+    """Put a function in the place of ``aten::_to_cpu`` for a dispatch key of torch."""
+    import torch
+
+    library = torch.library.Library("aten", "IMPL", key)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch announces every override once
         library.impl("_to_cpu", to_cpu, allow_override=True)

@@ -324,7 +324,7 @@ class CallEvaluator:
             return
         core = Value(Kind.CORE_NUMBER, certain=True, local=True)
         given: list[tuple[str | None, Value]] = [(None, core)]
-        if name.endswith("notebook_launcher"):
+        if name.endswith("notebook_launcher") or _forgets_core(function.function, extra):
             given = []
         given.extend((None, item) for item in extra.items or ())
         self.enter(None, function.function, function, given)
@@ -440,6 +440,17 @@ def _same_batches(node: cst.Call, dataset: Value) -> bool:
 
 def _any_on_device(values: Sequence[Value]) -> bool:
     return any(value.holds_device_tensor for value in values)
+
+
+def _forgets_core(function: Function, extra: Value) -> bool:
+    """``def main(args)`` that is spawned with ``args=(args,)``: XLA408 says enough of it."""
+    parameters = function.node.params
+    taken = len(function.parameters) - int(function.owner is not None and not function.is_static)
+    return (
+        extra.items is not None
+        and 0 < len(extra.items) == taken
+        and not isinstance(parameters.star_arg, cst.Param)
+    )
 
 
 def _is_model(values: Sequence[Value]) -> bool:

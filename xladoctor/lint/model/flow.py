@@ -25,6 +25,7 @@ import libcst as cst
 from xladoctor.lint.model.evaluate import Evaluator
 from xladoctor.lint.model.evidence import Evidence
 from xladoctor.lint.model.facts import Context, Facts
+from xladoctor.lint.model.helpers import only_returned
 from xladoctor.lint.model.hooks import Hooks
 from xladoctor.lint.model.runs import Run, Runs
 from xladoctor.lint.model.statements import Frame, Statements, join_env
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 _PATIENCE = 5
 _MOST_CONTEXTS = 8
 _LONGEST_CHAIN = 20
+#: Helpers within helpers of which each call gets its own answer.
+_HELPERS = 3
 
 
 class Flow:
@@ -85,6 +88,7 @@ class Flow:
         self._evidence = Evidence(tree, names)
         self.hooks = Hooks(tree, names)
         self._running: list[Function] = []
+        self._helpers = 0
         self._waiting: dict[Context, None] = {}
         self._entered: set[Function] = set()
         self._called: set[Function] = set()
@@ -204,9 +208,37 @@ class Flow:
                 self._run(*context)
             else:
                 self._waiting[context] = None
+        if function not in self._running and self._helpers < _HELPERS:
+            returned = only_returned(function)
+            if returned is not None:
+                return self._returned(function, context[1], arguments, returned)
         # A function that calls itself has, for now, returned nothing.
         otherwise = NOTHING if function in self._running else UNKNOWN
         return self.found.results.get(context) or self.known.results.get(context, otherwise)
+
+    def _returned(
+        self,
+        function: Function,
+        instance: Instance | None,
+        given: dict[str, Value],
+        returned: cst.BaseExpression,
+    ) -> Value:
+        """What one call of a function gives that only returns: ``def gpu(x): return x.to(dev)``.
+
+        Such a helper is called with models, batches and numbers alike; each gets its own answer.
+        What its expressions are is what its runs say, which know all of its calls.
+        """
+        frame = Frame(function, instance)
+        recorded, self._recorded = self._recorded, {}
+        before, self._module = self._module, self.tree.module_of(function.node)
+        self._running.append(function)
+        self._helpers += 1
+        self._bind_parameters(function, frame, given)
+        value = self.evaluator.evaluate(returned, frame)
+        self._helpers -= 1
+        self._running.pop()
+        self._module, self._recorded = before, recorded
+        return value
 
     def made(self, call: cst.Call, cls: Class) -> Instance:
         """An object of a class of this file is made by a call."""

@@ -166,8 +166,13 @@ class Guards:
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
             return self._every_so_often(test.expression, not when, depth)
         if isinstance(test, cst.BooleanOperation):
-            parts = [self._every_so_often(part, when, depth) for part in (test.left, test.right)]
-            return any(parts) if isinstance(test.operator, cst.And) is when else all(parts)
+            sides = (test.left, test.right)
+            parts = [self._every_so_often(part, when, depth) for part in sides]
+            if isinstance(test.operator, cst.And) is when:
+                return any(parts)
+            # ``step % 100 == 0 or step < 5``: at the beginning each step is looked at.
+            rare = zip(sides, parts, strict=True)
+            return any(parts) and all(part or (when and _first_few(side)) for side, part in rare)
         if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
             operator = test.comparisons[0].operator
             equal = isinstance(operator, cst.Equal)
@@ -246,6 +251,17 @@ def _bound_in(loop: cst.For | cst.While) -> set[str]:
         if isinstance(part, cst.AssignTarget | cst.AugAssign | cst.NamedExpr | cst.AnnAssign):
             found |= _names_in(part.target)
     return found
+
+
+def _first_few(test: cst.BaseExpression) -> bool:
+    """Whether a condition is one like ``step < 5``."""
+    return (
+        isinstance(test, cst.Comparison)
+        and len(test.comparisons) == 1
+        and isinstance(test.left, cst.Name | cst.Attribute)
+        and isinstance(test.comparisons[0].operator, cst.LessThan | cst.LessThanEqual)
+        and isinstance(test.comparisons[0].comparator, cst.Integer)
+    )
 
 
 def _names_in(node: cst.CSTNode) -> set[str]:

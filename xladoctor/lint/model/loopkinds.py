@@ -102,11 +102,17 @@ class Loops:
         return kinds
 
     def _repeats_an_epoch(self, node: LoopNode, steps: set[LoopNode]) -> bool:
-        """A loop around one over batches, that makes the last step of an epoch by itself."""
-        return not self._over_batches(node) and any(
-            inner in steps and self._over_batches(inner)
+        """A loop around one over batches, that makes the last step of an epoch by itself.
+
+        Both may stand in a function that it calls for each epoch.
+        """
+        if self._over_batches(node):
+            return False
+        batches = {loop for loop in steps if self._over_batches(loop)} - {node}
+        homes = {self._tree.function_of(loop) for loop in batches} - {None}
+        return any(
+            self._reaches(inner, homes, _DEPTH) if isinstance(inner, cst.Call) else inner in batches
             for inner in self._inside[node]
-            if isinstance(inner, cst.For | cst.While | cst.CompFor)
         )
 
     def _over_batches(self, node: LoopNode) -> bool:
@@ -286,12 +292,27 @@ class Loops:
         return LoopKind.STEP if hooks.is_of_model(function) else None
 
     def _is_lone_step(self, function: Function) -> bool:
-        """``train_step(batch)``, which another file calls for every batch."""
-        if not know.STEP_NAME.search(function.name) or self._flow.callers(function):
+        """``train_step(batch)``, which another file calls for every batch.
+
+        Or what a function gives back that puts a step together: ``step = make_step(model, opt)``.
+        """
+        named = know.STEP_NAME.search(function.name) or self._is_given_back(function)
+        if not named or self._flow.callers(function):
             return False
         calls = self.calls_in(function)
         return bool(function.parameters) and any(
             self._around[call] is None and self._trains(call, 1) for call in calls
+        )
+
+    def _is_given_back(self, function: Function) -> bool:
+        outer = function.outer
+        if outer is None or not isinstance(function.node, cst.FunctionDef):
+            return False
+        return any(
+            isinstance(part, cst.Return)
+            and isinstance(part.value, cst.Name)
+            and part.value.value == function.name
+            for part in walk(outer.node, into_functions=False)
         )
 
     def innermost(self, node: cst.CSTNode) -> LoopNode | None:

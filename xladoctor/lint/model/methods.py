@@ -285,11 +285,21 @@ def _last(func: cst.BaseExpression) -> str:
 
 
 def _makes_model(node: cst.BaseExpression) -> bool:
-    """``get_model(args)``: a function of another file whose name says that it makes a model."""
+    """``get_model(args)``: a function of another file whose name says that it makes a model.
+
+    Or a class of a module that is imported with a star: what is moved whole is a model there too.
+    """
     if not isinstance(node, cst.Call):
         return False
     last = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
-    return isinstance(last, cst.Name) and last.value.lower().endswith(("model", "net"))
+    if not isinstance(last, cst.Name):
+        return False
+    named = last.value.lower().endswith(("model", "net"))
+    return named or (last is node.func and _is_class_name(last.value))
+
+
+def _is_class_name(name: str) -> bool:
+    return name[:1].isupper() and not name.isupper() and not name.endswith(("Tensor", "Variable"))
 
 
 def _holds_model(receiver: Value, name: str, arguments: Arguments) -> bool:

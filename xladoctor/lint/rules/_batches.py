@@ -12,12 +12,13 @@ from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.knowledge import LOADER_NAME, MOVER
 from xladoctor.lint.model.values import element_of, origin
+from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Value
 
 #: Functions of other files that fetch a batch, by their names.
 _FETCHES = re.compile(
@@ -47,9 +48,9 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
     """
     told: list[CallSite] = []
     batches = Batches(model, loop, fed=_is_fed(model, loop))
-    for call in _moves_anything(model):
-        moved, source = model.value(call.node), _source(call)
-        if source is None or not moved.holds_device_tensor or origin(moved) is not call.node:
+    for call, source, made in _moves_anything(model):
+        moved = model.value(call.node)
+        if not moved.holds_device_tensor or origin(moved) is not made.node:
             continue
         if model.hot_loop(call.node) is not loop or not_here(model, call.node):
             continue
@@ -75,17 +76,18 @@ def _in_other_branch(model: FileModel, node: cst.CSTNode, other: cst.CSTNode) ->
     return False
 
 
-def _moves_anything(model: FileModel) -> Iterator[CallSite]:
-    """``x.to(device)`` and ``move_to_device(batch, device)``, in the order of the file."""
+def _moves_anything(
+    model: FileModel,
+) -> Iterator[tuple[CallSite, cst.BaseExpression, CallSite]]:
+    """``x.to(device)`` and ``move_to_device(batch, device)``: call, what it moves, who says so."""
+    known = {move.call.node: move for move in moves(model)}
     for call in model.calls():
-        named = (call.name or "").rpartition(".")[2] or call.method or ""
-        if call.target is None and (call.method == "to" or MOVER.search(named)):
-            yield call
-
-
-def _source(call: CallSite) -> cst.BaseExpression | None:
-    """What a call moves."""
-    return call.receiver if call.method == "to" and call.name is None else call.argument(0)
+        if (move := known.get(call.node)) is not None:
+            yield call, move.source, move.origin
+        elif call.target is None and MOVER.search(call.last):
+            source = call.argument(0)
+            if source is not None:
+                yield call, source, call
 
 
 def _in_loop(model: FileModel, loop: Loop, move: CallSite) -> CallSite:
@@ -159,10 +161,17 @@ def _is_uncalled(model: FileModel, node: cst.CSTNode) -> bool:
 
 def filled_here(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether a factory has filled a tensor of the host (``torch.randn``): no data is in it."""
-    value = model.value(node)
+    made = _made_here(model, model.value(node))
+    return made is not None and _fills(model, made)
+
+
+def _made_here(model: FileModel, value: Value) -> cst.Call | None:
+    """The call in this file that has made a tensor of the host."""
     made = value.origin if value.kind is Kind.CPU_TENSOR else None
-    if not isinstance(made, cst.Call) or not model.is_here(made):
-        return False
+    return made if isinstance(made, cst.Call) and model.is_here(made) else None
+
+
+def _fills(model: FileModel, made: cst.Call) -> bool:
     name = model.name(made.func) or ""
     return model.library.returns(name) is Returns.NEW_TENSOR and name not in _OF_DATA
 
@@ -174,13 +183,11 @@ def _is_loaded(model: FileModel, node: cst.BaseExpression | None) -> bool:
     value = model.value(node)
     if value.kind is Kind.CONTAINER:
         value = element_of(value)
-    made = value.origin if value.kind is Kind.CPU_TENSOR else None
-    if not isinstance(made, cst.Call) or not model.is_here(made):
+    made = _made_here(model, value)
+    if made is None:
         return False
-    name = model.name(made.func) or ""
-    returned = model.library.returns(name)
-    filled = returned is Returns.NEW_TENSOR and name not in _OF_DATA
-    return returned is Returns.LOADER or (not filled and model.hot_loop(made) is not None)
+    loads = model.library.returns(model.name(made.func) or "") is Returns.LOADER
+    return loads or (not _fills(model, made) and model.hot_loop(made) is not None)
 
 
 class Batches:

@@ -25,9 +25,20 @@ def constant(model: FileModel, node: cst.BaseExpression) -> object:
     if isinstance(node, cst.Subscript) and isinstance(node.value, cst.Name):
         key = key_of(model, node)
         return NotImplemented if key is None else _entry(model, node.value.value, key)
-    if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
-        return _argparse_default(model, node.attr.value)
-    return NotImplemented
+    default = default_of(model, node)
+    return NotImplemented if default is None else model.literal(default)
+
+
+def default_of(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Where the default of ``args.cores`` is written: in ``add_argument("--cores", default=8)``."""
+    if not isinstance(node, cst.Attribute) or not isinstance(node.value, cst.Name):
+        return None
+    for call in model.methods("add_argument"):
+        flags = [model.literal(flag) for flag in call.positional]
+        names = {flag.lstrip("-").replace("-", "_") for flag in flags if isinstance(flag, str)}
+        if node.attr.value in names and "default" in call.keywords:
+            return call.keywords["default"]
+    return None
 
 
 def _entry(model: FileModel, name: str, key: str) -> object:
@@ -52,12 +63,3 @@ def _entry(model: FileModel, name: str, key: str) -> object:
             ):
                 found.append(node.value)
     return model.literal(found[0]) if len(found) == 1 else NotImplemented
-
-
-def _argparse_default(model: FileModel, attribute: str) -> object:
-    for call in model.methods("add_argument"):
-        flags = [model.literal(flag) for flag in call.positional]
-        names = {flag.lstrip("-").replace("-", "_") for flag in flags if isinstance(flag, str)}
-        if attribute in names and "default" in call.keywords:
-            return model.literal(call.keywords["default"])
-    return NotImplemented

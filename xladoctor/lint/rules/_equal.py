@@ -11,7 +11,7 @@ from xladoctor.lint.library import Equal
 from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules._cores import differs
-from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._exact import around, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -109,6 +109,8 @@ def equal_weights(model: FileModel) -> bool:
 
 
 def _brings_together(model: FileModel, call: CallSite) -> bool:
+    if _made_behind(model, call):
+        return False
     if model.effects.equals(call, Equal.WEIGHTS):
         # A checkpoint that is loaded on request is none for a new run.
         return not (words(call.last) & _LOADS_FILE and _sometimes(model, call))
@@ -125,6 +127,20 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
     # What cannot be read is believed, if it is given a model and runs whatever happens.
     given = any(model.value(argument.value).kind is Kind.MODEL for argument in call.node.args)
     return given and ("broadcast" in said or not _sometimes(model, call))
+
+
+def _made_behind(model: FileModel, call: CallSite) -> bool:
+    """``xm.broadcast_master_param(model)`` above ``model = Net()``: it sends nothing of that."""
+    sent = call.argument(0)
+    if not isinstance(sent, cst.Name) or any(model.is_loop(x) for x in around(model, call.node)):
+        return False
+    bindings = model.bindings(sent.value, sent)
+    return bool(bindings) and all(
+        binding.kind == "assign"
+        and model.function_of(binding.node) is call.function
+        and in_order(model, call.node, binding.node)
+        for binding in bindings
+    )
 
 
 def _sends_parameters(model: FileModel, call: CallSite) -> bool:

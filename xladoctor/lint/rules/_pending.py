@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Loop
 
 #: What a loop can go over without that ending the graph between two iterations.
-_PASSIVE = frozenset({Kind.LOADER, Kind.CONTAINER, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER})
+PASSIVE = frozenset({Kind.LOADER, Kind.CONTAINER, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER})
 
 
 def waits_in_graph(model: FileModel, call: CallSite) -> bool:
@@ -104,7 +104,7 @@ def _may_end(model: FileModel, call: CallSite) -> bool:
 def _goes_on(loop: Loop) -> bool:
     """Whether a loop comes to its next iteration without ending the graph."""
     return isinstance(loop.node, cst.While) or (
-        isinstance(loop.node, cst.For) and loop.iterates.kind in _PASSIVE
+        isinstance(loop.node, cst.For) and loop.iterates.kind in PASSIVE
     )
 
 
@@ -113,7 +113,7 @@ def _calls_in(model: FileModel, loop: Loop) -> Sequence[CallSite]:
     return [
         call
         for call in model.calls()
-        if call.function is loop.function and loop.node in set(model.tree.ancestors(call.node))
+        if call.function is loop.function and loop.node in model.tree.ancestors(call.node)
     ]
 
 
@@ -125,4 +125,4 @@ def _block_of(model: FileModel, node: cst.CSTNode) -> cst.With | None:
 
 
 def _parts(model: FileModel, block: cst.With) -> Iterator[cst.CSTNode]:
-    return (call.node for call in model.calls() if block in set(model.tree.ancestors(call.node)))
+    return (call.node for call in model.calls() if block in model.tree.ancestors(call.node))

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    import libcst as cst
+
+    from xladoctor.lint.model import FileModel, Guard, Problem
+
+#: Words in the names of functions that evaluate a model.
+_EVALUATES = frozenset({"eval", "evaluate", "evaluation", "validate", "validation"})
 
 
 @rule("XLA418")
@@ -19,9 +25,8 @@ def master_only_evaluation(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or model.spmd or model.frameworks:
         return
     reported = set()
-    for loop in model.loops:
-        guard = model.master_only(loop.node) if loop.kind is LoopKind.EVAL else None
-        if guard is None or loop.implicit or guard.node in reported:
+    for guard, node, what in _evaluations(model):
+        if guard.node in reported:
             continue
         reported.add(guard.node)
         yield model.problem(
@@ -30,5 +35,23 @@ def master_only_evaluation(model: FileModel) -> Iterator[Problem]:
             "sharded loader the master sees its own part of the data only",
             suggestion="evaluate on all cores and add up the counts with xm.all_reduce or "
             "xm.mesh_reduce",
-            related=[model.place(loop.node, "the evaluation loop")],
+            related=[model.place(node, what)],
         )
+
+
+def _evaluations(model: FileModel) -> Iterator[tuple[Guard, cst.CSTNode, str]]:
+    """Loops of the program, and functions of other files that get the model."""
+    for loop in model.loops:
+        guard = model.master_only(loop.node) if loop.kind is LoopKind.EVAL else None
+        if guard is not None and not loop.implicit:
+            yield guard, loop.node, "the evaluation loop"
+    for call in model.calls():
+        # A method of a trainer or a metric may do anything by such a name.
+        of_object = call.name is None and call.method is not None
+        if call.target is not None or of_object or not words(call.last) & _EVALUATES:
+            continue
+        given = [model.value(item) for item in (*call.positional, *call.keywords.values())]
+        on_device = any(value.kind is Kind.MODEL and value.on_device for value in given)
+        guard = model.master_only(call.node) if on_device else None
+        if guard is not None:
+            yield guard, call.node, "the evaluation"

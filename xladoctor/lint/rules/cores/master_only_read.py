@@ -119,7 +119,8 @@ def _runs_graph(model: FileModel, guard: Guard, inside: Sequence[CallSite]) -> c
             meets = name is not None and name.effects & {Effect.COLLECTIVE, Effect.SAVE}
             if model.effects.ends_graph(inner) and not meets:
                 return call.node
-    if not any(_uses_trained(model, guard, part) for part in walk(guard.node)):
+    trained = _trained(model, guard.node)
+    if not any(_uses_trained(model, trained, part) for part in walk(guard.node)):
         return None
     reads = {event.node for event in model.effects.of(Effect.READ)}
     for call in inside:
@@ -128,9 +129,9 @@ def _runs_graph(model: FileModel, guard: Guard, inside: Sequence[CallSite]) -> c
     return None
 
 
-def _uses_trained(model: FileModel, guard: Guard, node: cst.CSTNode) -> bool:
+def _uses_trained(model: FileModel, trained: set[str], node: cst.CSTNode) -> bool:
     """Whether a node is a model whose weights wait for the reduction, and it is run."""
-    if not isinstance(node, cst.Name) or node.value not in _trained(model, guard.node):
+    if not isinstance(node, cst.Name) or node.value not in trained:
         return False
     parent = model.parent(node)
     if isinstance(parent, cst.Attribute):

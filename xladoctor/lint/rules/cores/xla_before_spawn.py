@@ -10,6 +10,7 @@ from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import is_main
 from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._lightning import TRAINERS, for_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,7 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
     """Find calls that start the runtime before ``spawn`` or ``launch`` in the same process."""
     if model.target < _SINCE or model.spmd:
         return
+    yield from _started_twice(model)
     for spawn in model.calls(*_SPAWN):
         if _one_process(model, spawn):
             continue
@@ -62,6 +64,26 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
                 fix=_fix(model, call),
             )
         return  # one spawn tells it all
+
+
+def _started_twice(model: FileModel) -> Iterator[Problem]:
+    """A Lightning Trainer for several TPU cores, made on a core that ``xmp.spawn`` has started."""
+    for made in model.calls(*TRAINERS):
+        entry = model.on_every_core(made.node)
+        if entry is None or not isinstance(entry.call, cst.Call) or not for_xla(model, made):
+            continue
+        start = model.call(entry.call)
+        devices = made.keywords.get("devices")
+        one = devices is not None and model.literal(devices) == 1
+        if start.name not in _SPAWN or one or _one_process(model, start):
+            continue
+        yield model.problem(
+            start.node,
+            "Lightning's Trainer starts the cores by itself: on a core that is started already its "
+            'own spawn raises "Runtime is already initialized"',
+            suggestion="call the function once, without spawn",
+            related=[model.place(made.node, "the Trainer, made on every core")],
+        )
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._constants import constant, default_of
+from xladoctor.lint.rules._lightning import CLASSES, RENAMED, TRAINERS, class_of, for_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    import libcst as cst
 
-_TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
+    from xladoctor.findings import Fix
+    from xladoctor.lint.model import FileModel, Problem
 
 #: Removed arguments: the release of Lightning without them (its changelog), what to write instead.
 _REMOVED = {
@@ -30,11 +31,6 @@ _REMOVED = {
     "weights_summary": ("1.7", "enable_model_summary=... or callbacks=[ModelSummary(...)]"),
     "checkpoint_callback": ("1.7", "enable_checkpointing=..."),
 }
-_STRATEGIES = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
-#: Classes that 2.0 renamed (#16781).
-_CLASSES = {"TPUSpawnStrategy": "XLAStrategy", "SingleTPUStrategy": "SingleDeviceXLAStrategy"}
-#: Objects that say that the cores are XLA's.
-_SAY_XLA = {*_CLASSES, *_CLASSES.values(), "XLAFSDPStrategy", "TPUAccelerator", "XLAAccelerator"}
 #: Precisions that Lightning's XLAPrecision refuses (it knows 32-true, 16-true and bf16-true).
 _REFUSED = (16, "16", "16-mixed", "bf16", "bf16-mixed", 64, "64", "64-true")
 
@@ -42,8 +38,8 @@ _REFUSED = (16, "16", "16-mixed", "bf16", "bf16-mixed", 64, "64", "64-true")
 @rule("XLA901")
 def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
     """Find arguments that make ``Trainer(...)`` raise, in calls that ask for TPU cores."""
-    for call in model.calls(*_TRAINERS):
-        if not _for_xla(model, call):
+    for call in model.calls(*TRAINERS):
+        if not for_xla(model, call):
             continue
         for name, value in call.keywords.items():
             if name in _REMOVED:
@@ -54,25 +50,25 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     suggestion=f"write {instead}",
                     fix=argument_fix(model, call, name),
                 )
-            literal = model.literal(value)
-            if name == "strategy" and isinstance(literal, str) and literal in _STRATEGIES:
-                new = _STRATEGIES[literal]
+            literal = constant(model, value)
+            if name == "strategy" and isinstance(literal, str) and literal in RENAMED:
+                new = RENAMED[literal]
                 yield model.problem(
                     value,
                     f'Lightning 2.0 renamed strategy="{literal}": Trainer raises ValueError',
                     suggestion=f'write strategy="{new}"',
-                    fix=model.fix(f'Write "{new}"', model.replace(value, f'"{new}"'), safe=True),
+                    fix=_strategy_fix(model, value, new),
                 )
-            made = _class(model, value) if name == "strategy" else None
-            if made in _CLASSES:
+            made = class_of(model, value) if name == "strategy" else None
+            if made in CLASSES:
                 yield model.problem(
                     value,
-                    f"Lightning 2.0 renamed {made} to {_CLASSES[made]}: the import of the old name "
+                    f"Lightning 2.0 renamed {made} to {CLASSES[made]}: the import of the old name "
                     "fails",
-                    suggestion=f"from lightning.pytorch.strategies import {_CLASSES[made]}",
+                    suggestion=f"from lightning.pytorch.strategies import {CLASSES[made]}",
                 )
             if name == "precision":
-                yield from _precision(model, value)
+                yield from _precision(model, default_of(model, value) or value)
 
 
 def _precision(model: FileModel, value: cst.BaseExpression) -> Iterator[Problem]:
@@ -95,22 +91,8 @@ def _precision(model: FileModel, value: cst.BaseExpression) -> Iterator[Problem]
         )
 
 
-def _class(model: FileModel, value: cst.BaseExpression) -> str | None:
-    """The class of Lightning that a value is made of, also through a variable."""
-    origin = value if isinstance(value, cst.Call) else model.value(value).origin
-    name = model.call(origin).name if isinstance(origin, cst.Call) else None
-    return name.rpartition(".")[2] if name and name.startswith("lightning.") else None
-
-
-def _for_xla(model: FileModel, call: CallSite) -> bool:
-    if {"tpu_cores", "num_tpu_cores"} & set(call.keywords):
-        return True
-    for argument in ("accelerator", "strategy"):
-        value = call.keywords.get(argument)
-        if value is not None and _class(model, value) in _SAY_XLA:
-            return True
-    accelerator = call.keywords.get("accelerator")
-    strategy = call.keywords.get("strategy")
-    return (accelerator is not None and model.literal(accelerator) in ("tpu", "xla")) or (
-        strategy is not None and model.literal(strategy) in (*_STRATEGIES, "xla", "xla_debug")
-    )
+def _strategy_fix(model: FileModel, value: cst.BaseExpression, new: str) -> Fix | None:
+    """The new name, where the old one is written in the call."""
+    if model.literal(value) is NotImplemented:
+        return None
+    return model.fix(f'Write "{new}"', model.replace(value, f'"{new}"'), safe=True)

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.rules._moves import Move
 
 #: Factories that need nothing of the host, and whether their content is the same on any device.
 _FACTORIES = {
@@ -34,11 +36,12 @@ _ARITHMETIC = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
 @rule("XLA604")
 def host_made_tensor(model: FileModel) -> Iterator[Problem]:
     """Find ``torch.zeros(...).to(device)`` and the like in hot loops."""
-    for move in model.methods("to"):
-        device = move.argument(0, "device")
-        if device is None or move.receiver is None or model.value(device).kind is not Kind.DEVICE:
+    for moved in moves(model):
+        move, source = moved.call, moved.source
+        device = moved.origin.argument(0, "device")
+        if device is None or model.value(device).kind is not Kind.DEVICE:
             continue
-        made = _factory(model, move.receiver)
+        made = _factory(model, source)
         if made is None or (loop := costly_loop(model, move.node)) is None:
             continue
         name = (made.name or "").rpartition(".")[2]
@@ -52,9 +55,9 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
             suggestion=f"torch.{name}(..., device=device)",
             related=[
                 loop_place(model, loop),
-                *([] if made.node is move.receiver else [model.place(made.node, "made here")]),
+                *([] if made.node is source else [model.place(made.node, "made here")]),
             ],
-            fix=_fix(model, move, made, device) if constant and _FACTORIES[name] else None,
+            fix=_fix(model, moved, made, device) if constant and _FACTORIES[name] else None,
         )
     yield from _mixed(model)
 
@@ -148,9 +151,10 @@ def _returned(model: FileModel, call: CallSite) -> CallSite | None:
     return model.call(origin)
 
 
-def _fix(
-    model: FileModel, move: CallSite, made: CallSite, device: cst.BaseExpression
-) -> Fix | None:
+def _fix(model: FileModel, moved: Move, made: CallSite, device: cst.BaseExpression) -> Fix | None:
+    move = moved.call
+    if moved.origin is not move:
+        return None  # the helper's own device may not be known here
     if made.node is not move.receiver or len(move.node.args) != 1 or not made.node.args:
         return None
     if "device" in made.keywords:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Function, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _COLLATORS = frozenset(
     f"transformers.{name}"
@@ -42,6 +42,8 @@ _SHAPED_METHODS = frozenset({"new_zeros", "new_full", "new_ones"})
 _MULTIPLE = 128
 #: What tensor cores of GPUs ask for: batches of text still have dozens of lengths.
 _FINE = 16
+#: Functions from the one that a loader is given to the one that pads.
+_HELPERS = 3
 
 
 @rule("XLA209")
@@ -102,9 +104,7 @@ def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
     nodes = list(walk(function.node, into_functions=False))
     calls = [model.call(node) for node in nodes if isinstance(node, cst.Call)]
     # What is padded once more may well get a length of its own.
-    again = any(isinstance(node, cst.FloorDivide) for node in nodes) or any(
-        call.name in _SHAPED for call in calls
-    )
+    again = any(_rounds(node) for node in nodes) or any(call.name in _SHAPED for call in calls)
     for call in calls:
         if call.name == _PAD_SEQUENCE and not again:
             yield _problem(model, call.node, "pad all to one length, or the result to a few")
@@ -120,6 +120,19 @@ def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
                 )
                 yield _problem(model, longest, f"pad all to one length, or to {rounded}", fix)
                 return  # the other uses of the length are fixed with it
+
+
+def _rounds(node: cst.CSTNode) -> bool:
+    """``-(-n // 128) * 128``, ``(n + 127) // 128 * 128``: not the half of a length."""
+    return (
+        isinstance(node, cst.BinaryOperation)
+        and isinstance(node.operator, cst.Multiply)
+        and any(
+            isinstance(part, cst.FloorDivide)
+            for side in (node.left, node.right)
+            for part in walk(side)
+        )
+    )
 
 
 def _problem(
@@ -184,11 +197,30 @@ def _is_longest(model: FileModel, call: cst.Call, batch: cst.Param) -> bool:
 
 
 def _collate_functions(model: FileModel) -> Iterator[Function]:
+    """What makes batches for the loaders: the functions given to them, and what those call."""
     for call in model.calls(DATA_LOADER):
         collate = call.argument(6, "collate_fn")
-        function = model.value(collate).function if collate is not None else None
+        function = _callable(model, collate) if collate is not None else None
         if function is not None:
-            yield function
+            yield from _with_helpers(model, function)
+
+
+def _callable(model: FileModel, node: cst.BaseExpression) -> Function | None:
+    """The function, or the ``__call__`` of the object, that an expression is."""
+    value = model.value(node)
+    if value.function is None and value.instance is not None:
+        return value.instance.cls.methods.get("__call__")
+    return value.function
+
+
+def _with_helpers(
+    model: FileModel, function: Function, depth: int = _HELPERS
+) -> Iterator[Function]:
+    yield function
+    for node in walk(function.node) if depth else ():
+        target = model.call(node).target if isinstance(node, cst.Call) else None
+        if isinstance(target, Function):
+            yield from _with_helpers(model, target, depth - 1)
 
 
 def _tokenizes(model: FileModel, call: CallSite) -> bool:

@@ -29,6 +29,8 @@ _UNPATCHED = "torch.nn.utils.clip_grad.clip_grad_norm_"
 _XLA_WORDS = frozenset({"xla", "tpu", "neuron"})
 #: Ends of names that count the cores, or give each its part of the data.
 _SEVERAL = (".DistributedSampler", ".world_size", ".xrt_world_size", ".global_runtime_device_count")
+#: Functions of other files that tell which process this is, or how many there are.
+_PROCESSES = frozenset({"get_rank", "get_world_size", "get_local_rank", "is_main_process"})
 
 
 @rule("XLA303")
@@ -206,6 +208,8 @@ def _asks_for_cores(model: FileModel, call: CallSite) -> bool:
     """Whether a call is one that only programs for several cores make."""
     tells = model.library.returning(Returns.CORE_NUMBER)
     if call.name in tells or (call.name or "").endswith(_SEVERAL):
+        return True
+    if call.target is None and call.last in _PROCESSES:
         return True
     events = model.effects.by_call(call)
     return call.name != OPTIMIZER_STEP and any(x.effect is Effect.COLLECTIVE for x in events)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.library import Returns
+from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import is_handed_in, moved_by_hand
+from xladoctor.lint.rules._pending import PASSIVE
 from xladoctor.lint.rules._protocol import (
     OPTIMIZER_STEP,
     compiles,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
-#: What a loop can go over without anything ending the graph between two iterations.
-_PASSIVE = frozenset({Kind.LOADER, Kind.CONTAINER, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER})
 #: Names of functions that may end the graph.
 _ENDS = re.compile(r"sync|mark|barrier|step|flush|callback", re.IGNORECASE)
 #: Steps that programs take on one batch before they end the graph.
@@ -48,7 +47,7 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
         return
     for loop in model.loops:
         by_hand = loop.iterates.kind is Kind.UNKNOWN and loop.kind is LoopKind.STEP
-        if loop.implicit or not (loop.iterates.kind in _PASSIVE or by_hand):
+        if loop.implicit or not (loop.iterates.kind in PASSIVE or by_hand):
             continue
         calls = model.reached(loop.node)
         if any(model.effects.ends_graph(call) for call in calls) or not _uses_device(model, loop):
@@ -160,7 +159,7 @@ def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterat
 
 
 def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
-    if any(call.method in _READS for call in calls):
+    if any(call.method in _READS or _reads(model, call) for call in calls):
         return  # each read runs what it needs: another matter (XLA101), and the graph stays small
     yield model.problem(
         loop.node,
@@ -169,6 +168,11 @@ def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iter
         suggestion="call torch_xla.sync() at the end of the body, or wrap the loader in "
         "pl.MpDeviceLoader(loader, device)",
     )
+
+
+def _reads(model: FileModel, call: CallSite) -> bool:
+    """``metric.add_batch(predictions=predictions)``: a library that reads what it is given."""
+    return any(event.effect is Effect.READ for event in model.effects.by_call(call))
 
 
 def _uses_device(model: FileModel, loop: Loop) -> bool:
@@ -241,7 +245,7 @@ def _turns(model: FileModel, loop: Loop) -> int:
 
 
 def _ends(model: FileModel, loop: Loop) -> bool:
-    if loop.iterates.kind not in _PASSIVE:
+    if loop.iterates.kind not in PASSIVE:
         return True
     return model.effects.ends(loop.node)
 

@@ -1,0 +1,63 @@
+"""What rules about Lightning share: which calls ask it for XLA devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._sources import sources
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model import CallSite, FileModel
+
+TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
+#: Names of strategies that 2.0 renamed.
+RENAMED = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
+#: Classes that 2.0 renamed (#16781).
+CLASSES = {"TPUSpawnStrategy": "XLAStrategy", "SingleTPUStrategy": "SingleDeviceXLAStrategy"}
+#: Objects that say that the cores are XLA's.
+_SAY_XLA = {*CLASSES, *CLASSES.values(), "XLAFSDPStrategy", "TPUAccelerator", "XLAAccelerator"}
+
+
+def class_of(model: FileModel, value: cst.BaseExpression) -> str | None:
+    """The class of Lightning that a value is made of, also through a variable."""
+    origin = value if isinstance(value, cst.Call) else model.value(value).origin
+    name = model.call(origin).name if isinstance(origin, cst.Call) else None
+    return name.rpartition(".")[2] if name and name.startswith("lightning.") else None
+
+
+def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
+    """What asks for XLA devices in a call of the Trainer or of Fabric; None if nothing does."""
+    for name in ("tpu_cores", "num_tpu_cores"):
+        if name in call.keywords:
+            return call.keywords[name]
+    for name, words in (
+        ("accelerator", {"tpu", "xla"}),
+        ("strategy", {*RENAMED, "xla", "xla_debug", "xla_fsdp"}),
+    ):
+        value = call.keywords.get(name)
+        if value is not None and (
+            class_of(model, value) in _SAY_XLA
+            or any(one in words for one in _choices(model, value))
+        ):
+            return value
+    return None
+
+
+def beside_torch_tpu(model: FileModel) -> bool:
+    """Whether the file imports TorchTPU itself."""
+    return any("torch_tpu" in model.tree.text(line) for line in model.tree.imports)
+
+
+def _choices(model: FileModel, value: cst.BaseExpression) -> list[object]:
+    """The literals that a value may be: ``"tpu"``, ``"tpu" if use_tpu else "cpu"``."""
+    found: list[object] = []
+    for one in sources(model, value) or [value]:
+        if isinstance(one, cst.IfExp):
+            found += [*_choices(model, one.body), *_choices(model, one.orelse)]
+        else:
+            literal = constant(model, one)
+            found += [literal] if isinstance(literal, str) else []
+    return found
