@@ -15,8 +15,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xladoctor.amounts import size
 from xladoctor.diagnosis import thresholds as limits
-from xladoctor.diagnosis.words import finding, noted, plural, size
+from xladoctor.diagnosis.words import finding, noted, plural
 from xladoctor.readings.hlo import Graph
 from xladoctor.readings.places import location
 from xladoctor.readings.products import products

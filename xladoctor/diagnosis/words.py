@@ -149,15 +149,6 @@ def duration(seconds: float) -> str:
     return amounts.duration(seconds)
 
 
-def size(count: float) -> str:
-    """Bytes for people, 1024-based as torch_xla prints them."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TB"
-
-
 def at(place: Location | None) -> str:
     """``train.py:52``, or what to say when the line is not known."""
     return f"{place.filename}:{place.row}" if place else "an unknown line"
