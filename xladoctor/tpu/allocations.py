@@ -71,8 +71,8 @@ def read(text: str, sources: Mapping[str, int]) -> tuple[tuple[Allocation, ...],
             kept.append((value, lives))
     # What is computed in place is two values and one piece of memory: the one whose line is known.
     kept.sort(key=lambda item: (-item[0].size, item[0].name.partition("{")[0] not in sources))
-    pieces = {value.place: (value, lives) for value, lives in reversed(kept) if value.temporary}
-    kept = [one for one in kept if not one[0].temporary or pieces[one[0].place] is one]
+    shown = {one[0].place: one[0].name for one in reversed(kept) if one[0].temporary}
+    kept = [one for one in kept if not one[0].temporary or shown[one[0].place] == one[0].name]
     largest = tuple(_allocation(value, lives, end, sources) for value, lives in kept[:LARGEST])
     return largest, _thinned(alive)
 
