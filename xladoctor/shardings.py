@@ -31,6 +31,8 @@ _SHORT = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "s64",
     "int32": "s32", "int16": "s16", "int8": "s8", "uint8": "u8", "bool": "pred",
 }  # fmt: skip
+#: What torch calls the types that XLA names.
+DTYPES = {short: name for name, short in _SHORT.items()}
 _TILES = re.compile(r"devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))?")
 
 
@@ -164,8 +166,9 @@ class ShardedTensor:
     """One tensor of a step.
 
     Attributes:
-        kind: "parameter", "buffer", "state" (of an optimizer) or "input".
-        name: As the model names it; "" for inputs.
+        kind: "parameter", "buffer", "state" (of an optimizer), "input", or "product": what matrix
+            products or convolutions of a line of the forward pass give.
+        name: As the model names it; "" for inputs; the operation of products.
         shape: Sizes of the whole tensor.
         dtype: As torch names it ("bfloat16").
         bytes: Of the whole tensor.

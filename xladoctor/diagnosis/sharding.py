@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,9 @@ from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.words import finding, noted, plural
 from xladoctor.readings.hlo import Graph
 from xladoctor.readings.places import location
+from xladoctor.readings.products import products
 from xladoctor.readings.sharding import exchanges
-from xladoctor.shardings import BATCH_AXES, DeviceCollective, ShardedTensor, Sharding, shape
+from xladoctor.shardings import BATCH_AXES, DTYPES, DeviceCollective, ShardedTensor, Sharding, shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,15 +79,34 @@ def sharding_of(run: RunFacts) -> Sharding | None:
         return None
     last = max(rows, key=lambda row: row.step)
     first = min(rows, key=lambda row: row.step)
+    base = _settled(run)
     declared = {(one.kind, one.name): one.spec for one in first.tensors if first is not last}
     return Sharding(
         last.devices,
         last.step,
         last.meshes,
-        tuple(_tensor(run, last, one, declared.get((one.kind, one.name))) for one in last.tensors),
+        (
+            *(_tensor(run, last, one, declared.get((one.kind, one.name))) for one in last.tensors),
+            *(() if base is None else _products(run, last.devices, base)),
+        ),
         last.others,
-        _collectives(run, last),
+        None if base is None else _collectives(run, last, base),
     )
+
+
+def _products(run: RunFacts, devices: int, base: Path) -> Iterator[ShardedTensor]:
+    """The products of the graph as rows of the table: what is inside a graph has no sharding."""
+    for one in products(base):
+        place = run.place(one.frames)
+        copies, rest = divmod(devices, math.prod(one.tiles))
+        if place is None or rest:
+            continue
+        cut = ",".join(map(str, (*one.tiles, *([copies] if copies > 1 else []))))
+        name = f"{one.operation.removeprefix('aten::')}{f' x {one.count}' if one.count > 1 else ''}"
+        yield ShardedTensor(
+            "product", name, one.shape, DTYPES.get(one.dtype, one.dtype), one.bytes,
+            f"{{devices=[{cut}]}}", devices, place,
+        )  # fmt: skip
 
 
 def _tensor(run: RunFacts, row: ShardingRow, one: TensorRow, declared: str | None) -> ShardedTensor:
@@ -98,8 +119,8 @@ def _tensor(run: RunFacts, row: ShardingRow, one: TensorRow, declared: str | Non
     )  # fmt: skip
 
 
-def _collectives(run: RunFacts, row: ShardingRow) -> tuple[DeviceCollective, ...] | None:
-    """Those of the graph that most steps run: the last that was new where most launches are."""
+def _settled(run: RunFacts) -> Path | None:
+    """The graph that most steps run: the last that was new where most launches are."""
     launches: collections.Counter[object] = collections.Counter()
     for launch in run.runs[0].launches:
         if launch.trigger in ("step", "loader", "sync"):
@@ -109,9 +130,13 @@ def _collectives(run: RunFacts, row: ShardingRow) -> tuple[DeviceCollective, ...
     point = launches.most_common(1)[0][0]
     graphs = [one for one in _graphs(run) if (one.frames, one.trigger) == point]
     settled = [one for one in graphs if (one.executions or 0) < limits.WARMUP_EXECUTIONS]
-    if not settled:
-        return None
-    found = exchanges(_base(run, settled[-1]))
+    return _base(run, settled[-1]) if settled else None
+
+
+def _collectives(
+    run: RunFacts, row: ShardingRow, base: Path
+) -> tuple[DeviceCollective, ...] | None:
+    found = exchanges(base)
     if found is None:
         return None
     groups: dict[object, list[DeviceCollective]] = {}
@@ -213,19 +238,30 @@ def _whole_inputs(sharding: Sharding, ranks: tuple[int, ...]) -> Iterator[Findin
     # A spec is for tensors with as many dimensions as it has entries (ShardingSpec.can_apply).
     unfit = bool(ranks) and not {len(one.shape) for one in whole} & {*ranks}
     entries = " or ".join(map(str, sorted({*ranks})))
+    why = (
+        f": its ShardingSpec has {entries} entries, and applies to no tensor with another number "
+        "of dimensions"
+        if unfit
+        else ""
+    )
+    # Layers that shard their outputs (FSDPv2) let XLA divide the work of a whole batch, too.
+    divided = _work_is_divided(sharding)
+    does = "is sent the whole batch" if divided else "gets the whole batch"
+    then = ", to compute its share of it" if divided else " and computes all of it"
     yield finding(
         "XLA429",
-        f"each of the {sharding.devices} devices gets the whole batch ({names}) and computes all "
-        "of it"
-        + (
-            f": its ShardingSpec has {entries} entries, and applies to no tensor with "
-            "another number of dimensions"
-            if unfit
-            else ""
-        ),
+        f"each of the {sharding.devices} devices {does} ({names}){then}{why}",
         _ENTRIES if unfit else _SHARD_INPUT,
         at=[one.location for one in whole],
     )
+
+
+def _work_is_divided(sharding: Sharding) -> bool:
+    """Whether most of what the forward pass makes is divided among all devices."""
+    made = [one for one in sharding.tensors if one.kind == "product"]
+    total = sum(one.bytes for one in made)
+    parts = sum(one.bytes for one in made if one.tiling is not None and one.tiling.copies == 1)
+    return total > 0 and 2 * parts > total
 
 
 def _batch_is_divided(sharding: Sharding) -> bool:
