@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -70,8 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: what the subcommand says, 2 for anything abnormal, 130 after Ctrl-C.
     """
     boundary.see_streams()
-    # At its end Python looks through all there is for circles: a tenth of the time of a short run.
-    atexit.register(gc.freeze)
+    if argv is None and sys.argv[1:2] == ["lint"]:
+        # At its end Python looks through all there is for circles: a tenth of a short run's time.
+        # Other commands load extensions (DuckDB's) that complain of what outlives them.
+        atexit.register(gc.freeze)
     try:
         try:
             code = cli.main(args=argv, prog_name="xladoctor", standalone_mode=False)
