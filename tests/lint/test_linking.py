@@ -402,3 +402,15 @@ def test_only_the_file_that_changed_is_parsed_again(tmp_path, monkeypatch):
         assert len(parsed) == 4 + number
     assert found[0] == found[1] == found[2]
     assert found[0].failures == ()
+
+
+def test_a_count_that_comes_round_is_known_among_linked_files(lint):
+    now_and_then = """
+            if (i * 8) % 1000 > ((i + 1) * 8) % 1000:
+                print(float(accuracy(out, y)))
+    """.rstrip()
+    steps = STEPS.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)").rstrip()
+    steps = steps.replace("            accuracy(out, y)", now_and_then.lstrip("\n"))
+    assert "i * 8" in steps
+    tools = TOOLS.replace(".mean().item()", ".mean()")
+    assert not lint(train=TRAIN, pkg__steps=steps, pkg__tools=tools)
