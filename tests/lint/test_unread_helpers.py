@@ -290,6 +290,94 @@ def fit(model, test_loader):
 """,
 }
 
+#: A module of the program's own around torch_xla, which nobody has read.
+WRAPPED = {
+    "the device and the end of a step": """\
+import torch
+import torch.nn.functional as F
+import tpu_utils
+from torch.utils.data import DataLoader
+def fit(model, data):
+    device = tpu_utils.get_xla_device()
+    model = model.to(device)
+    optim = torch.optim.Adam(model.parameters())
+    for x, y in DataLoader(data, batch_size=8, shuffle=True, drop_last=True, num_workers=4):
+        optim.zero_grad()
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))  # !XLA603
+        loss.backward()
+        optim.step()
+        tpu_utils.mark_step()
+        print(float(loss.item()))  # !XLA101
+""",
+    "a module of another kind": """\
+import torch
+import torch.nn.functional as F
+import train_utils
+from torch.utils.data import DataLoader
+def fit(model, data):
+    device = train_utils.get_device()
+    model = model.to(device)
+    optim = torch.optim.Adam(model.parameters())
+    for x, y in DataLoader(data, batch_size=8, shuffle=True):
+        optim.zero_grad()
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        loss.backward()
+        optim.step()
+        train_utils.mark_step()
+        print(float(loss.item()))
+""",
+}
+
+#: What looks like a fault and is none.
+QUIET = {
+    "batches of one by the class of the settings": (
+        "XLA203",
+        """\
+import dataclasses
+@dataclasses.dataclass
+class Settings:
+    batch_size: int = 1
+    epochs: int = 3
+settings = Settings(epochs=5)
+def fit(model, data):
+    device = xm.xla_device()
+    model = model.to(device)
+    optim = torch.optim.Adam(model.parameters())
+    loader = DataLoader(data, batch_size=settings.batch_size, shuffle=True)
+    for x, y in pl.MpDeviceLoader(loader, device):
+        optim.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        xm.optimizer_step(optim)
+""",
+    ),
+    "a pipeline gives pictures of the host": (
+        "XLA112",
+        """\
+from diffusers import StableDiffusionPipeline
+def main(index, prompts):
+    pipe = StableDiffusionPipeline.from_pretrained("some/model")
+    pipe = pipe.to(xm.xla_device())
+    for i in range(3):
+        start = time.time()
+        picture = pipe(prompts[i]).images[0]
+        print(time.time() - start)
+xmp.spawn(main, args=(["a"],))
+""",
+    ),
+    "the others print into nothing": (
+        "XLA401",
+        """\
+import os
+import sys
+def main(index, prompts):
+    if index > 0:
+        sys.stdout = open(os.devnull, "w")
+    print("batch", len(prompts))
+xmp.spawn(main, args=(["a"],))
+""",
+    ),
+}
+
 
 def check(program, *also):
     """All that is marked is found, and nothing else of the rules that are asked for."""
@@ -326,3 +414,15 @@ def test_a_trainer_that_cannot_start(name):
 @pytest.mark.parametrize("name", MASTERS)
 def test_what_the_others_wait_for(name):
     check(MASTERS[name], "XLA418")
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_module_around_torch_xla_is_known_by_its_names(name):
+    asked = {"XLA101", "XLA603"}
+    assert {one for one in found(WRAPPED[name]) if one[1] in asked} == marks(WRAPPED[name])
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_what_looks_alike_is_not_told(name):
+    code, program = QUIET[name]
+    assert code not in {other for _, other in found(HEAD + program)}
