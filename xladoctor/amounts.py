@@ -1,4 +1,4 @@
-"""Durations and shares as people say them: one spelling for messages and every format."""
+"""Durations, shares and sizes as people say them: one spelling for messages and every format."""
 
 from __future__ import annotations
 
@@ -18,3 +18,23 @@ def duration(seconds: float) -> str:
 def percent(share: float) -> str:
     """``53%``; ``<1%`` for less, not for nothing."""
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
+def size(count: float) -> str:
+    """Bytes: ``512 B``, ``9.5 MiB``, ``15.5 GiB``, in powers of 1024 and named so.
+
+    As libtpu ("of 15.48G hbm") and torch_xla ("4.66GB") count them, and as ``--max-hbm`` reads
+    them: in "GB" of 1000 a limit that is typed from a report would be another one.
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+def device_time(seconds: float) -> str:
+    """``1.23 s``, ``1.2 ms``, ``427 us``: steps and operations of a device are short."""
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 0.9995e-3 else f"{seconds * 1e6:.3g} us"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from xladoctor import amounts
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -90,7 +92,7 @@ class Change:
         if self.unit == "s":
             return f"{value:.3g} s"
         if self.unit:
-            return f"{value:,.4g} us" if self.unit == "us" else f"{value:,.0f} bytes"
+            return amounts.device_time(value / 1e6) if self.unit == "us" else amounts.size(value)
         return f"{value:,.0f}" if value == int(value) else f"{value:.3g}"
 
 

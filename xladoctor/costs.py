@@ -10,9 +10,27 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from xladoctor.findings import Location
+
+
+#: How the module of what an optimizer does begins.
+OPTIMIZER = "optimizer "
+
+#: Kinds of operation by name: what they are called.
+KINDS = {
+    "product": "matrix products and convolutions",
+    "elementwise": "element by element",
+    "reduction": "reductions",
+    "copy": "copies and transposes",
+    "gather": "gathers",
+    "scatter": "scatters",
+    "sort": "sorting",
+    "random": "random numbers",
+    "collective": "collectives",
+    "emulation": "64-bit values in halves",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,6 +55,10 @@ class DeviceOperation:
         module: The modules of the model around it, the outermost first ("Net.encoder", "Block");
             empty if it is of none, or not known.
         flops: Floating point operations of its matrix products and convolutions, of all its runs.
+        runs: How often it runs in one run of the graph.
+        sent: Bytes that one core gives to the others in a collective, of all its runs.
+        wave: Collectives of one wave could be one; "" of what is no collective.
+        counted_once: Whether it is in a loop whose number of iterations is not known.
     """
 
     location: Location | None
@@ -52,6 +74,10 @@ class DeviceOperation:
     padded: float = 1.0
     module: tuple[str, ...] = ()
     flops: float = 0.0
+    runs: int = 1
+    sent: int = 0
+    wave: str = ""
+    counted_once: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,6 +171,11 @@ class GraphCost:
         """How many steps of the schedule the compiler makes no estimate for."""
         return sum(one.cycles is None for one in self.operations)
 
+    @property
+    def not_estimated_bytes(self) -> int:
+        """Bytes that these move in device memory, at most."""
+        return sum(one.memory_bytes for one in self.operations if one.cycles is None)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LineCost:
@@ -167,6 +198,8 @@ class StepCost:
             Simulated cores trace in threads of one Python; then it is the least that one core
             alone would take: its time by the number of cores.
         host_seconds_at_most: The same as it was measured, waiting for other threads included.
+        tracing_seconds: Python and tracing in ``host_seconds``.
+        input_wait_seconds: Waiting for input in ``host_seconds``.
         idle_share: Part of the step in which the device waits for the host, at least, if the host
             never waits for the device.
         memory_bytes: Of the graph that needs most.
@@ -176,11 +209,17 @@ class StepCost:
         bandwidth_share: Bytes moved over what the memory could move while the device runs, at most.
         flops: Of its graphs.
         memory_traffic: Bytes that its graphs move, at most.
+        collectives: How often a core talks to the others.
+        collectives_needed: How often it would have to: those that do not need one another could be
+            one.
+        collective_bytes: What it gives to the others.
     """
 
     device_seconds: float | None = None
     host_seconds: float | None = None
     host_seconds_at_most: float | None = None
+    tracing_seconds: float | None = None
+    input_wait_seconds: float | None = None
     idle_share: float | None = None
     memory_bytes: int | None = None
     memory_limit_bytes: int | None = None
@@ -189,6 +228,9 @@ class StepCost:
     bandwidth_share: float | None = None
     flops: float | None = None
     memory_traffic: int | None = None
+    collectives: float | None = None
+    collectives_needed: float | None = None
+    collective_bytes: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -202,6 +244,7 @@ class TargetCost:
         cores: XLA devices of the target.
         clock_hz: Of its cores.
         peak_flops: Floating point operations a second of one core's matrix units.
+        bandwidth: Bytes a second between a core and its memory.
         step: The typical step.
         graphs: The graphs of the typical step first, then others.
         notes: What is not known or left out, in sentences.
@@ -216,6 +259,23 @@ class TargetCost:
     graphs: tuple[GraphCost, ...] = ()
     notes: tuple[str, ...] = ()
     peak_flops: float | None = None
+    bandwidth: float | None = None
+
+
+#: The same step on two targets: a difference in memory from which it is explained.
+_OTHER_MEMORY = 0.02
+
+WHY_OTHER_MEMORY = (
+    "A step takes more memory where a core has more: the compiler saves only where it has to, and "
+    "pads by the tiles of each TPU. The figure is what the step takes there, not the least it "
+    "needs."
+)
+
+
+def other_memory(needed: Sequence[int | None]) -> bool:
+    """Whether bytes of the same step on several targets differ so much that it must be said."""
+    known = [one for one in needed if one is not None]
+    return bool(known) and max(known) > (1 + _OTHER_MEMORY) * min(known)
 
 
 def to_json(cost: TargetCost) -> dict[str, Any]:
@@ -227,6 +287,7 @@ def to_json(cost: TargetCost) -> dict[str, Any]:
         "cores": cost.cores,
         "clock_hz": cost.clock_hz,
         "peak_flops": cost.peak_flops,
+        "bandwidth": cost.bandwidth,
         "step": dataclasses.asdict(cost.step),
         "graphs": [_graph_to_json(graph) for graph in cost.graphs],
         "notes": list(cost.notes),
@@ -250,6 +311,7 @@ def _graph_to_json(graph: GraphCost) -> dict[str, Any]:
         "memory_bytes": graph.needed,
         "compile_seconds": graph.compile_seconds,
         "not_estimated": graph.not_estimated,
+        "not_estimated_bytes": graph.not_estimated_bytes,
         "lines": [
             {
                 "filename": row.location.filename,

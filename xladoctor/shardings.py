@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Location
 
+#: Names that people give to the axis along which the batch is divided (torch_xla's guides on SPMD
+#: and FSDPv2, Hugging Face, torchprime). A batch may stay whole along axes of other names.
+BATCH_AXES = frozenset({"data", "dp", "batch", "fsdp", "dcn", "replica", "replicas"})
+
 #: More devices than any slice has; what a damaged or invented record may ask for.
 MOST_DEVICES = 65_536
 
@@ -27,6 +31,8 @@ _SHORT = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "s64",
     "int32": "s32", "int16": "s16", "int8": "s8", "uint8": "u8", "bool": "pred",
 }  # fmt: skip
+#: What torch calls the types that XLA names.
+DTYPES = {short: name for name, short in _SHORT.items()}
 _TILES = re.compile(r"devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))?")
 
 
@@ -160,8 +166,9 @@ class ShardedTensor:
     """One tensor of a step.
 
     Attributes:
-        kind: "parameter", "buffer", "state" (of an optimizer) or "input".
-        name: As the model names it; "" for inputs.
+        kind: "parameter", "buffer", "state" (of an optimizer), "input", or "product": what matrix
+            products or convolutions of a line of the forward pass give.
+        name: As the model names it; "" for inputs; the operation of products.
         shape: Sizes of the whole tensor.
         dtype: As torch names it ("bfloat16").
         bytes: Of the whole tensor.

@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from xladoctor import amounts
 from xladoctor.planning.advice import advice
 from xladoctor.planning.row import Row
-from xladoctor.report.plan import gigabytes
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -155,8 +155,8 @@ def _cells(size: int, row: Row) -> str:
     time_, rate, share = row.device_seconds, row.samples_per_second, row.matrix_unit_share
     cells = [
         str(size),
-        gigabytes(row.memory_bytes),
-        gigabytes(row.memory_limit_bytes),
+        amounts.size(row.memory_bytes),
+        amounts.size(row.memory_limit_bytes),
         fits,
         "-" if time_ is None else f"{time_ * 1e3:,.0f} ms",
         "-" if rate is None else f"{rate:,.0f}",

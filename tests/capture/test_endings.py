@@ -17,7 +17,7 @@ from rich.console import Console
 from xladoctor.capture import endings, launch, rundir
 from xladoctor.capture.simulate import launchers
 from xladoctor.capture.simulate.cores import CoreGroup
-from xladoctor.cli import profile
+from xladoctor.cli import recording
 
 #: Invented: what a process leaves that has run its exit handlers, and then does not end.
 _STAYS = """
@@ -121,7 +121,7 @@ def test_a_process_of_cores_that_does_not_end_is_ended_and_its_run_is_whole(tmp_
     console = Console(file=said, width=200)
     words = [sys.executable, "train.py"]
     with (tmp_path / "out.txt").open("wb") as out:
-        run_dir, code = profile.record(
+        run_dir, code = recording.record(
             words, 2, Path("run"), False, None, "normal", console, printed=out
         )
     assert (code, (tmp_path / "out.txt").read_text().count("done")) == (0, 2)

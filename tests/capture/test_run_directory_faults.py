@@ -12,7 +12,7 @@ import pytest
 
 from xladoctor.capture import launch, rundir
 from xladoctor.capture.agent import writer as writing
-from xladoctor.cli import profile as command
+from xladoctor.cli import profile, recording
 from xladoctor.cli.app import main
 from xladoctor.errors import UsageError
 from xladoctor.readings.unwatched import unwatched
@@ -52,15 +52,15 @@ def test_the_commands_own_exit_code_survives(capfd, harm, code):
 
 
 def test_whatever_breaks_after_the_command_has_ended(capfd, monkeypatch):
-    monkeypatch.setattr(command, "_show", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(profile, "_show", lambda *_, **__: 1 / 0)
     assert profiled("raise SystemExit(7)") == 7
     assert "internal error: ZeroDivisionError" in capfd.readouterr().err
     assert profiled("", "--force") == 2
 
 
 def test_whatever_breaks_while_it_runs(capfd, monkeypatch):
-    monkeypatch.setattr(command.Progress, "__call__", lambda *_: 1 / 0)
-    monkeypatch.setattr(command.Watch, "look", lambda *_: 1 / 0)
+    monkeypatch.setattr(recording.Progress, "__call__", lambda *_: 1 / 0)
+    monkeypatch.setattr(recording.Watch, "look", lambda *_: 1 / 0)
     assert profiled("import time; time.sleep(0.6); raise SystemExit(7)") == 7
 
 

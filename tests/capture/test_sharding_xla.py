@@ -111,6 +111,14 @@ def test_table_of_tensors(reports: Any) -> None:
     assert batch["location"]["row"] == row("loader")
 
 
+def test_products_of_the_forward_pass_are_rows_of_the_table(reports: Any) -> None:
+    made = [one for one in reports("sharded")["sharding"]["tensors"] if one["kind"] == "product"]
+    assert {one["location"]["row"] for one in made} == {row("loss")}
+    assert [(one["shape"], one["device_bytes"] * 8) for one in made] == [
+        ([16, 64], one["bytes"]) for one in made
+    ]
+
+
 def test_collectives_of_a_step(reports: Any) -> None:
     """The gradient of the first layer is summed over the batch's axis; forward has a line."""
     collectives = reports("sharded")["sharding"]["collectives"]
@@ -220,3 +228,123 @@ def test_a_tensor_that_is_gathered_whole_between_two_shardings(tmp_path: Path, c
     line = CONFLICT.splitlines().index("    hidden = torch.tanh(hidden) * 2  # line conflict") + 1
     assert found["locations"][0]["row"] == line
     assert "f32[16,32,64]" in found["message"]
+
+
+#: What stands in the way of a sharding, one program a case.
+OBSTACLES = """
+import sys
+
+import numpy as np
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.spmd as xs
+import torch_xla.runtime as xr
+from torch.utils.data import DataLoader, TensorDataset
+
+case = sys.argv[1]
+xr.use_spmd()
+count = xr.global_runtime_device_count()
+device = torch_xla.device()
+ids, shape = (np.arange(16), (16,)) if case == "larger" else (np.arange(count), (count,))
+mesh = xs.Mesh(ids, shape, ("data",))  # line mesh
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 64), torch.nn.Linear(64, 64))
+model = model.to(device)
+for one in model[1:]:
+    xs.mark_sharding(one.weight, mesh, ("data", None))  # line marked
+if case == "faulty":
+    model[1].weight = torch.nn.Parameter(torch.ones(64, 192).to(device))  # line replaced
+for one in model[1:]:
+    xs.mark_sharding(one.bias, mesh, (None,))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = TensorDataset(torch.randn(64, 3, 8, 8), torch.randint(0, 64, (64,)))
+spec = xs.ShardingSpec(mesh, ("data", None) if case == "faulty" else ("data", None, None, None))
+batches = DataLoader(data, batch_size=16, drop_last=True)
+loader = pl.MpDeviceLoader(batches, device, input_sharding=spec)  # line loader
+for x, y in loader:
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    torch_xla.sync()
+"""
+
+
+def obstructed(folder: Path, case: str, cores: int = 8) -> tuple[Any, Any]:
+    """The report of a case, and what its command ended with."""
+    (folder / "train.py").write_text(OBSTACLES)
+    done = profile(
+        folder, "--simulate-cores", str(cores), "--output-format", "json", "--output-file",
+        "report.json", "-o", "run", "--", sys.executable, "train.py", case,
+    )  # fmt: skip
+    return json.loads((folder / "report.json").read_text()), done
+
+
+def obstacle(mark: str) -> int:
+    """The row of that program with a mark."""
+    lines = OBSTACLES.splitlines()
+    return next(at for at, text in enumerate(lines, 1) if text.endswith(f"# line {mark}"))
+
+
+def test_a_mesh_for_another_machine_is_one_sentence(tmp_path: Path) -> None:
+    report, done = obstructed(tmp_path, "larger")
+    finding = measured(report)["XLA444"]
+    assert finding["locations"][0]["row"] == obstacle("mesh")
+    assert "a mesh of 16 devices, and this program has 8" in finding["message"]
+    assert done.returncode == 1
+    assert "AssertionError" in done.stderr
+    assert "xladoctor/capture" not in done.stderr  # the traceback is the program's own
+
+
+def test_a_spec_of_another_rank_and_a_replaced_parameter_are_named(tmp_path: Path) -> None:
+    report, _ = obstructed(tmp_path, "faulty")
+    spec, replaced = measured(report)["XLA429"], measured(report)["XLA441"]
+    assert spec["locations"][0]["row"] == obstacle("loader")
+    assert "its ShardingSpec has 2 entries" in spec["message"]
+    assert replaced["locations"][0]["row"] == obstacle("replaced")
+    assert "1.weight" in replaced["message"]
+
+
+FLATTENED = """
+import numpy as np
+import torch
+import torch_xla
+import torch_xla.distributed.spmd as xs
+import torch_xla.runtime as xr
+
+xr.use_spmd()
+device = torch_xla.device()
+mesh = xs.Mesh(np.arange(8), (4, 2), ("data", "seq"))
+model = torch.nn.Linear(64, 128).to(device)
+xs.mark_sharding(model.weight, mesh, (None, None))
+xs.mark_sharding(model.bias, mesh, (None,))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in [torch.ones(16, 32, 64)] * 4:
+    optimizer.zero_grad()
+    x = batch.to(device)
+    xs.mark_sharding(x, mesh, ("data", "seq", None))
+    model(x).square().mean().backward()
+    optimizer.step()
+    torch_xla.sync()
+"""
+
+
+def test_an_axis_that_a_linear_layer_flattens_is_missing_in_its_product(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FLATTENED)
+    done = profile(
+        tmp_path, "--simulate-cores", "8", "--output-format", "json", "--output-file",
+        "report.json", "-o", "run", "--", sys.executable, "train.py",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    table = json.loads((tmp_path / "report.json").read_text())["sharding"]["tensors"]
+    [made] = [one for one in table if one["kind"] == "product"]
+    assert (made["shape"], made["device_bytes"] * 4) == ([512, 128], made["bytes"])
+    inputs = [one for one in table if one["kind"] == "input"]
+    assert inputs
+    assert all(one["device_bytes"] * 8 == one["bytes"] for one in inputs)
+
+
+def test_one_device_has_nothing_to_shard(tmp_path: Path) -> None:
+    report, done = obstructed(tmp_path, "one", cores=1)
+    assert done.returncode == 0
+    assert not measured(report).keys() & {"XLA429", "XLA440", "XLA441", "XLA442"}
+    assert any("SPMD is on with one device" in note for note in report["notes"])

@@ -60,6 +60,27 @@ def test_a_row_for_each_value_and_target(folder):
     assert not (folder / "weights.pt").exists()
 
 
+def test_layers_of_a_scan_are_all_counted(folder):
+    (folder / "scan.py").write_text(
+        "import sys, torch, torch_xla\n"
+        "from torch_xla.experimental.scan_layers import scan_layers\n"
+        "device = torch_xla.device()\n"
+        "layers = [torch.nn.Linear(512, 512) for _ in range(int(sys.argv[1]))]\n"
+        "layers = torch.nn.ModuleList(layers).to(device)\n"
+        "optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)\n"
+        "for _ in range(9):\n"
+        "    optimizer.zero_grad()\n"
+        "    scan_layers(layers, torch.ones(512, 512).to(device)).sum().backward()\n"
+        "    optimizer.step()\n"
+        "    torch_xla.sync()\n"
+    )
+    done = plan(folder, "--tpu", "v3-8", "--output-format", "json", "--", "scan.py", "{2,8}")
+    assert done.returncode == 0, done.stderr
+    few, many = json.loads(done.stdout)["rows"]
+    assert many["device_seconds"] > 2.5 * few["device_seconds"]
+    assert (few["samples"], many["samples"]) == (512, 512)
+
+
 def test_eight_cores_and_the_table(folder):
     done = plan(folder, "--tpu", "v3-8", "--simulate-cores", "8", "--", "cores.py")
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 from rich.console import Console
 
-from xladoctor.cli import profile
+from xladoctor.cli import run_findings
 from xladoctor.cli.app import main
 
 TRAIN = """
@@ -48,7 +48,7 @@ def found(project, words):
     frames = [[str(project / name), 2, "f"] for name in ("train.py", "tools.py")]
     (folder / "events.jsonl").write_text(json.dumps({"e": "site", "id": 1, "frames": frames}))
     said = io.StringIO()
-    findings = profile._lint(project / "run", words, Console(file=said))
+    findings = run_findings.lint_of(project / "run", words, Console(file=said))
     return [(item.locations[0].filename, item.code) for item in findings], said.getvalue()
 
 

@@ -78,7 +78,7 @@ def test_uploads_of_megabytes_are_named_with_it() -> None:
         "  Percentiles: 50%=20.00MB; 95%=38.50MB\n"
     )
     (found,) = told(text(2048, 40.0, 200.0, 0.01, sent)).findings
-    assert "uploads reach 38.5 MB" in found.message
+    assert "uploads reach 38.5 MiB" in found.message
     assert "uint8" in found.suggestion
 
 

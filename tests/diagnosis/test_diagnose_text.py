@@ -105,7 +105,7 @@ def test_large_reads_are_whole_tensors() -> None:
     inbound = Printed("InboundData", 505, "4.66GB", {"50": "9.44MB", "90": "9.44MB"})
     (found,) = diagnosed([*EXECUTED, inbound], settled()).findings
     assert found.code == "XLA101"
-    assert "4.7 GB in all" in found.message
+    assert "4.7 GiB in all" in found.message
     assert ".cpu()" in found.suggestion
 
 
@@ -273,7 +273,7 @@ def test_a_minute_for_the_first_graph_is_information_and_five_are_not() -> None:
 def test_reads_of_which_the_last_are_single_values_are_not_called_single_values() -> None:
     inbound = Printed("InboundData", 1600, "385.66MB", {"50": "4.00B", "90": "4.00B"})
     (found,) = diagnosed([inbound, time("ExecuteTime", 2400, 46.0)], {}).findings
-    assert "385.7 MB in all, the last 1,024 single values" in found.message
+    assert "385.7 MiB in all, the last 1,024 single values" in found.message
 
 
 def test_passes_of_one_operation_are_one_finding() -> None:

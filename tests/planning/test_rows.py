@@ -120,6 +120,50 @@ def test_a_much_larger_multiple_says_nothing_about_tiles():
     assert len(advice([row(16, 1.0), row(128, 1.0)])) == 1
 
 
+def test_a_width_beside_a_tile_is_compared_too():
+    def wide(width, seconds, layers="2"):
+        values = {"--width": width, "--layers": layers}
+        return Row(("t.py",), values, "v3-8", fits=True, device_seconds=seconds, samples=64)
+
+    rows = [wide("1000", 1.2), wide("1024", 1.0), wide("1024", 0.1, "1"), wide("1040", 1.3)]
+    assert advice(rows)[1:] == [
+        "v3-8: --width 1024, a multiple of 128, takes 17% less device time than --width 1000"
+        if tile == 128
+        else "v3-8: --width 1024, a multiple of 128, takes 23% less device time than --width 1040"
+        for tile in (128, 0)
+    ]
+
+
+def test_a_wider_model_that_takes_longer_says_nothing_about_tiles():
+    rows = [
+        Row(("t.py",), {"--width": width}, "v3-8", fits=True, device_seconds=seconds, samples=8)
+        for width, seconds in (("1000", 1.0), ("1024", 1.1))
+    ]
+    assert len(advice(rows)) == 1
+
+
+def test_why_memory_differs_between_targets_is_said_where_it_does():
+    rows = [row(8, 1.0, memory=900), row(8, 1.0, memory=1000, target="v2-8")]
+    assert "saves only where it has to" in " ".join(render(rows, "full").split())
+    assert "saves only" not in render([rows[0], row(8, 1.0, memory=905, target="v2-8")], "full")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_figure_of_the_table_is_cut(width):
+    rows = [
+        Row(
+            ("train.py",), {"--batch-size": str(size)}, "v5e-256", fits=True,
+            memory_bytes=15 * 2**30, memory_limit_bytes=16_911_433_728,
+            device_seconds=0.0000227, samples=size, matrix_unit_share=0.004,
+        )
+        for size in (100, 65_536)
+    ]  # fmt: skip
+    text = render(rows, "full", width=width)
+    for shown in ("15.0 GiB", "15.8 GiB", "22.7 us", "4,405,286", "2,887,048,458", "<1%", "65536"):
+        assert shown in text
+    assert "…" not in text
+
+
 def test_json_is_as_promised():
     rows = [row(64, 0.5), Row(("train.py",), {}, "v5e-8", error="it failed")]
     found = json.loads(render(rows, "json"))
@@ -142,7 +186,7 @@ def test_the_table_has_a_line_for_each_row_and_says_what_is_wrong():
         Row(("train.py",), {"-b": "9"}, "v5e-8", error="it failed"),
     ]
     text = render(rows, "full")
-    assert "7.48 GB" in text
+    assert "7.0 GiB" in text
     assert "500 ms" in text
     assert "v5e-8, -b 9: it failed" in text
 

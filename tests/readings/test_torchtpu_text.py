@@ -103,3 +103,20 @@ def test_a_log_of_endless_kinds_stays_bounded():
         for number in range(10_500)
     )
     assert len(read(text).fallbacks) == 10_000
+
+
+#: Invented, in the form of the logger in TorchNeuron's public sources; with a launcher's prefix.
+NEURON = """
+[rank0]: [Neuron] [INFO] [NEFF_CACHE] Cache MISS for key: 5f1e_add
+[rank1]: [Neuron] [INFO] [NEFF_CACHE] Cache MISS for key: 77aa_mm
+[rank0]: [Neuron] [INFO] [NEFF_CACHE] Storing NEFF for key: 5f1e_add
+[rank0]: [Neuron] [INFO] [NEFF_CACHE] Cache HIT for key: 5f1e_add
+"""
+
+
+def test_the_cache_of_torchneuron_is_counted():
+    log = read(NEURON)
+    assert (log.requests, log.hits, log.compilations) == ((3,), (1,), (2,))
+    summary = reported(NEURON).summary
+    assert summary.compilations == 2
+    assert summary.fallbacks is None  # its logger drops what it would say of them

@@ -90,15 +90,25 @@ ENTRY main {{
 }}"""
 
 
-def reductions(count: int, row: int = 50) -> str:
-    """Many all-reduces that depend on each other, so that they cannot be joined."""
-    inputs = [f"  p{i} = f32[8,128]{{1,0}} parameter({i + 1})" for i in range(count)]
+def reductions(count: int, row: int = 50, *, one_after_the_other: bool = False) -> str:
+    """Many all-reduces, each given the number of the one before, as torch_xla 2.9 traces them.
+
+    Args:
+        count: How many.
+        row: Of train.py.
+        one_after_the_other: Whether each also needs the result of the one before it.
+    """
+    shape, both = "f32[8,128]{1,0}", "(f32[8,128]{1,0}, f32[])"
+    inputs = [f"  p{i} = {shape} parameter({i})" for i in range(count)]
     lines = [
-        f"  r{i} = f32[8,128]{{1,0}} all-reduce(m{i}), replica_groups={{}}, to_apply=sum, "
-        f"{_where('xla__cross_replica_sum', row)}\n"
-        f"  m{i + 1} = f32[8,128]{{1,0}} multiply(r{i}, p{i})"
+        f"  a{i} = {both} all-reduce({f'm{i}' if one_after_the_other and i else f'p{i}'}, n{i}), "
+        f"replica_groups={{}}, to_apply=sum, {_where('xla__cross_replica_sum', row)}\n"
+        f"  r{i} = {shape} get-tuple-element(a{i}), index=0\n"
+        f"  n{i + 1} = f32[] get-tuple-element(a{i}), index=1\n"
+        f"  m{i + 1} = {shape} multiply(r{i}, p{i})"
         for i in range(count)
     ]
+    total = [f"  t{i} = {shape} add({f't{i - 1}' if i else 'p0'}, m{i + 1})" for i in range(count)]
     return "\n".join(
         [
             "HloModule reductions",
@@ -108,13 +118,46 @@ def reductions(count: int, row: int = 50) -> str:
             "  ROOT s = f32[] add(x, y)",
             "}",
             "ENTRY main {",
-            "  m0 = f32[8,128]{1,0} parameter(0)",
+            "  n0 = f32[] constant(0)",
             *inputs,
             *lines,
-            f"  ROOT t = f32[8,128]{{1,0}} add(m{count}, m0)",
+            *total[:-1],
+            total[-1].replace("  t", "  ROOT t", 1),
             "}",
         ]
     )
+
+
+def looped(limit: str, row: int = 60, dtype: str = "s32") -> str:
+    """A matrix product over and over, as often as a number says."""
+    number = f"{dtype}[]"
+    state = f"({number}, {number}, f32[512,512]{{1,0}})"
+    contracted = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    return f"""HloModule looped
+body {{
+  s = {state} parameter(0)
+  i = {number} get-tuple-element(s), index=0
+  l = {number} get-tuple-element(s), index=1
+  x = f32[512,512]{{1,0}} get-tuple-element(s), index=2
+  one = {number} constant(1)
+  j = {number} add(i, one)
+  d = f32[512,512]{{1,0}} dot(x, x), {contracted}, {_where("aten__mm", row)}
+  ROOT t = {state} tuple(j, l, d)
+}}
+more {{
+  s = {state} parameter(0)
+  i = {number} get-tuple-element(s), index=0
+  l = {number} get-tuple-element(s), index=1
+  ROOT c = pred[] compare(i, l), direction=LT
+}}
+ENTRY main {{
+  x = f32[512,512]{{1,0}} parameter(0)
+  zero = {number} constant(0)
+  l = {number} {limit}
+  s = {state} tuple(zero, l, x)
+  w = {state} while(s), condition=more, body=body
+  ROOT d = f32[512,512]{{1,0}} get-tuple-element(w), index=2
+}}"""
 
 
 def run(folder: Path, *texts: str, cores: int = 1, steps: int = 6, **parts: float) -> Path:

@@ -9,6 +9,7 @@ import pytest
 from tests.tpu import graphs
 from xladoctor import diagnosis, readings
 from xladoctor.errors import SourceError
+from xladoctor.findings import Severity
 from xladoctor.tpu import study, targets
 from xladoctor.tpu.cache import Cache
 
@@ -111,8 +112,68 @@ def test_many_small_collectives_are_told(tmp_path: Path) -> None:
     (finding,) = found(given, "XLA728")
     assert finding.count == 9
     assert finding.locations[0].row == 50
+    assert "of 4.0 KiB each" in finding.message
+    assert "1 would do" in finding.message
+    step = (given.tpu or ())[0].step
+    assert (step.collectives, step.collectives_needed) == (9, 1)
+    assert step.collective_bytes == pytest.approx(9 * 8 * 128 * 4, abs=9 * 4)
     few = report(graphs.run(tmp_path / "few", graphs.reductions(2), cores=8), "v3-8")
     assert not found(few, "XLA728")
+
+
+def test_collectives_that_need_one_another_cannot_be_one(tmp_path: Path) -> None:
+    text = graphs.reductions(9, one_after_the_other=True)
+    given = report(graphs.run(tmp_path / "run", text, cores=8), "v3-8")
+    (finding,) = found(given, "XLA728")
+    assert "cannot be one" in finding.message
+    assert finding.severity is Severity.INFO
+    step = (given.tpu or ())[0].step
+    assert (step.collectives, step.collectives_needed) == (9, 9)
+
+
+def test_few_rows_of_a_large_table_are_not_told(tmp_path: Path) -> None:
+    """64 rows of a table of 64 MiB."""
+    table = graphs.gathered(64, 128).replace("table = f32[64,", "table = f32[131072,")
+    assert not found(report(graphs.run(tmp_path / "run", table)), "XLA727")
+
+
+def test_a_loop_of_unknown_length_is_counted_once_and_said(tmp_path: Path) -> None:
+    (cost,) = report(graphs.run(tmp_path / "run", graphs.looped("parameter(1)"))).tpu or ()
+    assert any("counted once" in note for note in cost.notes)
+    assert cost.step.device_seconds
+
+
+@pytest.mark.parametrize("dtype", ["s32", "s64"])
+def test_a_loop_is_counted_by_its_turns(tmp_path: Path, dtype: str) -> None:
+    """libtpu does not say how many; a 64-bit number it counts in halves."""
+    took, flops = {}, {}
+    for turns in (2, 8):
+        text = graphs.looped(f"constant({turns})", dtype=dtype)
+        (cost,) = report(graphs.run(tmp_path / str(turns), text)).tpu or ()
+        assert not any("counted once" in note for note in cost.notes)
+        took[turns], flops[turns] = cost.step.device_seconds or 0, cost.step.flops or 0
+    assert took[8] > 2.5 * took[2]
+    assert flops[8] == pytest.approx(4 * flops[2], rel=0.01)
+
+
+def test_what_is_not_estimated_is_told_by_kind_with_its_bytes(tmp_path: Path) -> None:
+    (cost,) = report(graphs.run(tmp_path / "run", graphs.gathered(65536, 1024))).tpu or ()
+    (note,) = [one for one in cost.notes if "makes no estimate" in one]
+    assert "gathers 1" in note
+    assert "at full memory bandwidth" in note
+
+
+def test_a_step_that_waits_for_input_is_not_told_to_trace_less(tmp_path: Path) -> None:
+    text = graphs.product(1024, 1024, 1024)
+    given = report(graphs.run(tmp_path / "run", text, trace=0.01, input_wait=0.3))
+    assert not found(given, "XLA602")
+    (finding,) = found(given, "XLA601")
+    assert "waiting for input" in finding.message
+    assert "more workers" in finding.suggestion
+    step = (given.tpu or ())[0].step
+    assert step.tracing_seconds == pytest.approx(0.01)
+    assert step.input_wait_seconds == pytest.approx(0.3)
+    assert step.host_seconds == pytest.approx(0.31)
 
 
 def test_a_refused_graph_is_told_and_the_others_go_on(tmp_path: Path) -> None:
@@ -167,7 +228,8 @@ def test_only_as_many_graphs_as_asked_for_and_it_is_said(tmp_path: Path) -> None
     texts = [graphs.product(128, 128 * size, 128) for size in (1, 2, 3)]
     (cost,) = report(graphs.run(tmp_path / "run", *texts), most=2).tpu or ()
     assert len(cost.graphs) == 2
-    assert any("1 of 3 graphs" in note for note in cost.notes)
+    (note,) = [note for note in cost.notes if "1 of 3 graphs" in note]
+    assert "its device time is without those" in note
 
 
 def test_a_sharded_graph_is_not_taken_for_that_of_one_core(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def step(number=1, loss=1.0, gradient=(1.0, 2.0), parameter=(3.0, 4.0), dtype="f
         },
         dtypes=(dtype,),
         narrow=None,
+        addends=0,
     )
 
 
@@ -92,6 +93,59 @@ def test_noise_that_was_seen_may_come_back():
     noisy = record("cpu", [step(1, parameter=(3.0, 4.01)), step(2)])
     tolerance = compare.tolerances(plain, noisy)
     assert tolerance.of(2, "parameter", 0) == tolerance.of(1, "parameter", 0) > 0.01
+
+
+def _at_a_corner():
+    """A plain run; one whose changed weights turned a ReLU's gradient round at step 2."""
+    plain = record("cpu", [step(1), step(2), step(3)])
+    turned = record("cpu", [step(1), step(2, gradient=(1.0, 2.4)), step(3)])
+    return plain, compare.widened(FEW, plain, turned)
+
+
+def test_what_rounding_does_at_a_corner_is_no_divergence():
+    plain, tolerance = _at_a_corner()
+    near = record("xla", [step(1), step(2, gradient=(1.0, 2.5)), step(3, gradient=(1.0, 1.7))])
+    assert compare.part(plain, near, FEW)[0].step == 2
+    assert compare.part(plain, near, tolerance)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "what", "at"),
+    [
+        (step(1, gradient=(1.0, 2.3)), "gradient", 1),  # before the corner
+        (step(2, gradient=(1.0, 4.0)), "gradient", 2),  # more than the corner does
+        (step(3, parameter=(3.0, 4.1)), "parameter", 3),  # behind it, but no gradient
+        (step(3, loss=1.1), "loss", 3),
+    ],
+)
+def test_beside_a_corner_what_parts_is_told(changed, what, at):
+    plain, tolerance = _at_a_corner()
+    steps = [changed if one.number == at else one for one in plain.steps]
+    found, _ = compare.part(plain, record("xla", steps), tolerance)
+    assert (found.what, found.step) == (what, at)
+
+
+def test_behind_a_corner_no_gradient_tells_anything():
+    plain, tolerance = _at_a_corner()
+    last = step(3, gradient=(0.0, 0.0))
+    assert compare.part(plain, record("xla", [step(1), step(2), last]), tolerance)[0] is None
+
+
+def test_no_corner_leaves_the_tolerances_as_they_are():
+    plain = record("cpu", [step(1), step(2)])
+    assert compare.widened(FEW, plain, plain).of(2, "gradient", 0) == FEW.of(2, "gradient", 0)
+
+
+def test_sums_of_many_numbers_have_a_larger_floor():
+    """The bias of a convolution is a sum over all pixels: 4 rounding errors of a step of theirs."""
+    few, many = (
+        compare.floor_of([step()]),
+        compare.floor_of([dataclasses.replace(step(), addends=10**6)]),
+    )
+    assert many == pytest.approx(4000 * 2.0**-23)
+    assert few == 128 * 2.0**-23
+    beyond = compare.floor_of([dataclasses.replace(step(), addends=10**12)])
+    assert beyond < 1.01e-3
 
 
 def test_narrow_types_have_a_larger_floor():

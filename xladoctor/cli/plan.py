@@ -15,7 +15,7 @@ from xladoctor.capture import launch
 from xladoctor.capture.masking import masked
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.cli.cores import Cores
-from xladoctor.cli.profile import check, command_words
+from xladoctor.cli.recording import check, command_words
 from xladoctor.cli.report import output_options, terminal_options, write
 from xladoctor.cli.tpu import CACHE, engine_option
 from xladoctor.errors import SourceError

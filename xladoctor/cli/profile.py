@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
-from xladoctor import __version__
 from xladoctor.capture import command as commands
-from xladoctor.capture import launch, masking, rundir
-from xladoctor.capture.endings import Endings
+from xladoctor.capture import launch, rundir
 from xladoctor.capture.simulate import MAX_CORES
-from xladoctor.capture.unreached import Watch
 from xladoctor.cli import boundary, pod
 from xladoctor.cli import gates as gating
 from xladoctor.cli.cores import Cores
 from xladoctor.cli.pod import Output
-from xladoctor.cli.progress import Progress
+from xladoctor.cli.recording import check, command_words, record
 from xladoctor.cli.report import html_option, terminal_options, trace_option, write, write_trace
+from xladoctor.cli.run_findings import lint_of
 from xladoctor.cli.sizes import Size
 from xladoctor.cli.tpu import Tpu, ask, chosen, tpu_options
 from xladoctor.errors import UsageError, XladoctorError
 from xladoctor.page import with_page
 from xladoctor.report import FORMATS, render
-from xladoctor.store.bound import Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from xladoctor.findings import Finding
     from xladoctor.results import Report
 
 _EPILOG = """\b
@@ -198,7 +193,7 @@ def _profile(
     own = launch.shell_code(code)
     if shared is not None:
         with contextlib.suppress(OSError, XladoctorError):
-            rundir.write_lint(run_dir, _lint(run_dir, words, console))
+            rundir.write_lint(run_dir, lint_of(run_dir, words, console))
         shared.end()
     if own:
         ended = launch.signal_name(code)
@@ -216,62 +211,6 @@ def _profile(
     return own or verdict
 
 
-def command_words(words: Sequence[str], example: str = "profile --simulate-cores 8") -> list[str]:
-    """The command to run.
-
-    Raises:
-        UsageError: There is none; the sentence shows ``example``.
-    """
-    if not words:
-        raise UsageError(
-            "no command given: put it after '--', for example "
-            f"'xladoctor {example} -- python train.py'"
-        )
-    return commands.expand(words)
-
-
-def check(
-    words: Sequence[str],
-    cores: int | None,
-    what: str = "--simulate-cores",
-    *,
-    processes: bool = False,
-) -> None:
-    """Refuse what cannot work before anything is started or written.
-
-    Args:
-        words: The command.
-        cores: How many are simulated; None for real devices.
-        what: Asks for cores.
-        processes: Whether each core may be a process of its own.
-
-    Raises:
-        UsageError: It cannot work.
-    """
-    launcher = commands.starts_processes(words)
-    if cores is not None and launcher is not None and not processes:
-        raise UsageError(
-            f"{what} does not run under {launcher}, which starts a process for each core: start "
-            "the program with python, and the cores in it with torch_xla.launch(fn), which works "
-            "under torchrun too"
-        )
-    launch.find(words[0], os.environ)
-    commands.missing_script(words)
-    if cores is None:
-        return
-    device = os.environ.get("PJRT_DEVICE", "")
-    if device.upper() not in ("", "CPU"):
-        raise UsageError(
-            f"{what} runs on the CPU, but PJRT_DEVICE={device} is set: "
-            f"leave out {what}, or unset PJRT_DEVICE"
-        )
-    python = commands.interpreter(words, os.environ)
-    found = commands.versions(python, os.environ) if python is not None else None
-    problem = found.problem() if found is not None else None
-    if problem is not None:
-        raise UsageError(f"{what} needs torch and torch_xla in {python}; {problem}")
-
-
 def _check_writable(*files: Path | None) -> None:
     """A long run must not end in a report that has no place to go."""
     for file in files:
@@ -281,121 +220,6 @@ def _check_writable(*files: Path | None) -> None:
             raise UsageError(f"cannot write {file}: it is a folder")
         if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
             raise UsageError(f"cannot write {file}: no such folder, or no right to write there")
-
-
-def record(
-    words: list[str],
-    cores: int | None,
-    output: Path | None,
-    force: bool,
-    hang_timeout: float | None,
-    detail: str,
-    console: Console,
-    printed: IO[bytes] | None = None,
-    time_limit: float | None = None,
-    while_running: Callable[[], None] | None = None,
-    begun: Callable[[Path], None] | None = None,
-    max_size: int | None = None,
-    *,
-    check: bool = False,
-) -> tuple[Path, int]:
-    """Run the command with the agent; returns the run directory and how the command ended.
-
-    What the program prints passes through, or goes to the file ``printed``; then nothing is said of
-    the run, and ``while_running`` is called now and then. ``begun`` is called with the run
-    directory before the command starts. ``max_size``: bytes of the run directory. ``time_limit``:
-    see :func:`launch.run`; ``check``: see :func:`launch.environment`.
-    """
-    now = time.time()
-    shown = output if output is not None else rundir.default_directory(words, now)
-    run_dir = rundir.create(shown, force=force)
-    manifest = rundir.Manifest(
-        xladoctor=__version__,
-        command=words,
-        cwd=str(Path.cwd()),
-        started=now,
-        simulated_cores=cores,
-    )
-    rundir.write_manifest(run_dir, manifest)
-    if begun is not None:
-        begun(run_dir)
-    if printed is None:
-        _announce(console, cores, shown, masking.names(words))
-    shared = while_running is not None if printed is not None else sys.stdout.isatty()
-    progress = Progress(console, run_dir, shared=shared)
-
-    bound = Bound(run_dir, max_size) if max_size is not None else None
-    endings = Endings(run_dir, lambda words: console.print(words, soft_wrap=True, markup=False))
-
-    def now_and_then() -> None:
-        with contextlib.suppress(Exception):  # what we show must not end what the user runs
-            progress()
-        if cores is not None:
-            with contextlib.suppress(OSError):
-                endings.look()
-        if while_running is not None:
-            while_running()
-        if bound is not None:
-            with contextlib.suppress(OSError):
-                bound.look(time.monotonic())
-
-    def at_end() -> None:
-        with contextlib.suppress(OSError):
-            manifest.left_behind = rundir.running(run_dir)
-
-    with launch.scratch_folder() as scratch:
-        environ = launch.environment(
-            os.environ,
-            run_dir,
-            cores=cores,
-            hang_timeout=hang_timeout,
-            detail=detail,
-            scratch=scratch,
-            check=check,
-        )
-        if bound is not None:
-            environ |= bound.environment
-        try:
-            code = launch.run(
-                words,
-                environ,
-                while_running=now_and_then,
-                output=printed,
-                watch=Watch(run_dir, launch.BOOTSTRAP),
-                time_limit=time_limit,
-                at_end=at_end,
-            )
-        finally:
-            progress.stop()
-    try:
-        _close(run_dir, manifest, code)
-    except XladoctorError as error:  # the disk is full, or the folder is gone; the command has run
-        boundary.told(error)
-    finally:
-        rundir.release(run_dir)
-    return run_dir, code
-
-
-def _announce(console: Console, cores: int | None, shown: Path, hidden: Sequence[str]) -> None:
-    """Say what begins, where it is kept, and what of the command is not."""
-    on = f" on {cores} simulated core{'s' if cores > 1 else ''}" if cores is not None else ""
-    console.print(f"xladoctor: profiling{on}; the run is kept in {shown}", soft_wrap=True)
-    if hidden:
-        what = ", ".join(hidden)
-        console.print(
-            f"xladoctor: the command holds what looks like a secret ({what}); it is not kept",
-            soft_wrap=True,
-            markup=False,
-        )
-
-
-def _close(run_dir: Path, manifest: rundir.Manifest, code: int) -> None:
-    """Say in the manifest how the command ended."""
-    manifest.ended = time.time()
-    manifest.exit_code = launch.shell_code(code)
-    manifest.signal = launch.signal_name(code)
-    manifest.complete = code == 0
-    rundir.write_manifest(run_dir, manifest)
 
 
 def _show(
@@ -432,7 +256,7 @@ def _show(
             why = "nothing was recorded: the command failed before it used an XLA device"
         console.print(f"xladoctor: {why}", soft_wrap=True)
     # Kept with the run, so that every later report of it has the same findings.
-    rundir.write_lint(run_dir, _lint(run_dir, words, console))
+    rundir.write_lint(run_dir, lint_of(run_dir, words, console))
     read = readings.load([run_dir])
     costs, notes = ask(tpu, read, console)
     report = diagnosis.diagnose(read, tpu=costs, notes=notes)
@@ -493,54 +317,3 @@ def _why_nothing(run_dir: Path, words: Sequence[str]) -> str:
         "nothing was recorded: no process of the command used torch_xla (or TorchTPU) on a device, "
         "or the ones that did were started with an environment of their own (without PYTHONPATH)"
     )
-
-
-def _lint(run_dir: Path, words: Sequence[str], console: Console) -> list[Finding]:
-    """What 'xladoctor lint' says of the user's files that the run went through."""
-    from xladoctor.cli import lint_plans
-    from xladoctor.lint import run as runner
-
-    names = _files(run_dir, words)
-    if not names:
-        return []
-    request = lint_plans.Request(tuple(names))
-    try:
-        settings = lint_plans.settings_of(request)
-        lint_plans.load_plugins(request, settings)
-        paths, plans = lint_plans.plans_of(request, settings, [Path(name) for name in names])
-    except XladoctorError as error:
-        # The run is measured: a slip in the settings must not cost its report.
-        console.print(f"xladoctor: the code was not linted: {error}", soft_wrap=True)
-        return []
-    results = runner.lint_files(paths, plans, jobs=1)
-    return [finding for result in results for finding in result.result.findings]
-
-
-def findings_of(run_dir: Path, words: Sequence[str], console: Console) -> Sequence[Finding]:
-    """What the linter says of a run's sources and the diagnosis of the run itself, joined.
-
-    Raises:
-        XladoctorError: The run cannot be read.
-    """
-    from xladoctor import diagnosis, readings
-
-    rundir.write_lint(run_dir, _lint(run_dir, words, console))
-    return diagnosis.diagnose(readings.load([run_dir])).findings
-
-
-def _files(run_dir: Path, words: Sequence[str]) -> list[str]:
-    """Files below the current folder that the run went through, as paths relative to it."""
-    here = Path.cwd()
-    seen = {word for word in words if word.endswith(".py")}
-    for folder in rundir.processes(run_dir):
-        for row in rundir.rows(folder):
-            if row.get("e") == "site":
-                seen |= {frame[0] for frame in row.get("frames", ())}
-    files = set()
-    for name in seen:
-        path = (here / name).resolve()
-        if path.suffix == ".py" and path.is_file() and path.is_relative_to(here):
-            relative = path.relative_to(here)
-            if "site-packages" not in relative.parts and "dist-packages" not in relative.parts:
-                files.add(str(relative))
-    return sorted(files)

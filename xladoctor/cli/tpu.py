@@ -142,17 +142,20 @@ class _Doing:
         self._status = console.status("") if console.is_terminal else None
         self._count = 0
 
-    def compiling(self, target: str, place: Location | None) -> None:
+    def compiling(self, target: str, place: Location | None, most: int) -> None:
         """A compilation begins."""
         self._count += 1
         where = f"the graph that ends at {place.filename}:{place.row}" if place else "a graph"
         if self._status is not None:
-            self._status.update(f"xladoctor: {target}: compiling {where} ({self._count})")
+            which = f"{self._count} of at most {most}"
+            self._status.update(f"xladoctor: {target}: compiling {where} ({which})")
             if self._count == 1:
                 self._status.start()
         elif self._count == 1:
             self._console.print(
-                f"xladoctor: asking the TPU compiler, first for {target}: {where}", soft_wrap=True
+                f"xladoctor: asking the TPU compiler for at most {most} compilations, first for "
+                f"{target}: {where}",
+                soft_wrap=True,
             )
 
     def stop(self) -> None:

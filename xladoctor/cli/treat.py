@@ -11,7 +11,7 @@ from rich.console import Console
 from xladoctor.capture.simulate import MAX_CORES
 from xladoctor.cli import lint_plans
 from xladoctor.cli.cores import Cores
-from xladoctor.cli.profile import check
+from xladoctor.cli.recording import check
 from xladoctor.cli.report import output_options, terminal_options
 from xladoctor.cli.report import write as put_out
 from xladoctor.cli.rules import allow_plugins as allow_plugins_option

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING
 from xladoctor import diagnosis, readings
 from xladoctor.capture import launch, rundir
 from xladoctor.changes import Trial
-from xladoctor.cli.profile import record
+from xladoctor.cli.recording import record
 from xladoctor.cli.tpu import ask
 from xladoctor.diagnosis import trial
 from xladoctor.errors import UsageError

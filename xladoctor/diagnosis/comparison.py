@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.changes import CodeChange, Comparison, Counted, Figures, Gate
 from xladoctor.diagnosis import gain
+from xladoctor.diagnosis.on_tpu import COMPILER_ONLY
 from xladoctor.findings import Severity
 
 if TYPE_CHECKING:
@@ -25,13 +26,31 @@ def compare(before: Report, after: Report) -> Comparison:
     may be different files.
     """
     old, new = gain.figures(before), gain.figures(after)
+    notes = _notes(old, new, simulated=before.simulated or after.simulated)
+    found = [before.findings, after.findings]
+    if (before.tpu is None) != (after.tpu is None):
+        found = [_without_compiler(findings) for findings in found]
+        which = "first" if before.tpu is None else "second"
+        notes.append(
+            f"What the {which} would cost on a TPU is not known: findings of the TPU compiler are "
+            "left out."
+        )
     return Comparison(
         before,
         after,
         gain.changes(old, new),
         {part: (_per_step(before, part), _per_step(after, part)) for part in _PARTS},
-        tuple(_codes(before.findings, after.findings)),
-        tuple(_notes(old, new, simulated=before.simulated or after.simulated)),
+        tuple(_codes(*found)),
+        tuple(notes),
+    )
+
+
+def _without_compiler(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings that a run shows by itself."""
+    return tuple(
+        found
+        for found in findings
+        if found.code not in COMPILER_ONLY and (found.tpu_seconds is None or found.seconds)
     )
 
 

@@ -12,8 +12,9 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
+from xladoctor.amounts import size
 from xladoctor.diagnosis import thresholds as limits
-from xladoctor.diagnosis.words import duration, finding, plural, size
+from xladoctor.diagnosis.words import duration, finding, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -115,7 +115,9 @@ def diagnose(
         pasted=pasted(readings),
     )
     measured = [found for find in _DIAGNOSES for found in find(case)]
-    measured += on_tpu.find(tpu) if tpu else ()
+    if tpu:
+        fed = input_pipeline.loader(case.run) if case.run is not None else []
+        measured = on_tpu.joined(measured, tpu, fed)
     static = dict.fromkeys(found for run in readings.runs for found in run.linted or ())
     joined = merge([*static_findings, *static], measured, catalogue.same_problems())
     steps = case.run.step_count if case.run else 0
@@ -132,7 +134,7 @@ def diagnose(
         metrics=(*metrics, *readings.reports),
         findings=tuple(findings),
         about=_about(case, readings),
-        notes=(*_notes(case, readings), *notes),
+        notes=(*_notes(case, readings), *notes, *on_tpu.order(tpu or (), steps)),
         reads=site_counts.reads(case.run) if case.run else (),
         fallbacks=site_counts.fallbacks(case.run) if case.run else (),
         simulated=_simulated(case),
@@ -206,7 +208,7 @@ def _summary_of_logs(answer: tuple[str, str, str], text: Pasted) -> Summary:
     return Summary(
         *answer,
         compilations=max(compilations, default=None),
-        fallbacks=fallbacks if text.devices else None,
+        fallbacks=fallbacks if any(log.tells_fallbacks for log in text.devices) else None,
     )
 
 
@@ -270,6 +272,11 @@ def _notes(case: Case, readings: Readings) -> list[str]:
             notes.append(
                 "These cores are simulated on the CPU: counts are those of a real device, seconds "
                 "are not." + _shared_cpu(case.run)
+            )
+        if case.run.sharding is not None and case.run.sharding.devices == 1:
+            notes.append(
+                "SPMD is on with one device: it holds and computes everything, so nothing about "
+                "shardings can be told here. --simulate-cores 8 runs it on eight."
             )
         if any(item.modelled for item in case.run.compilations):
             notes.append(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.amounts import size
 from xladoctor.diagnosis import thresholds as limits
-from xladoctor.diagnosis.words import finding, size
+from xladoctor.diagnosis.words import finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

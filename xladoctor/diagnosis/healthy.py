@@ -39,8 +39,8 @@ _PARTS = {
     "trace": (
         "Python and tracing",
         (
-            "Give the device more to do in a step (a larger batch), or trace it once with "
-            "torch_xla.compile."
+            "Give the device more to do in a step (a larger batch), or trace the model once with "
+            "torch.compile(model, backend='openxla')."
         ),
     ),
     "fallback": (

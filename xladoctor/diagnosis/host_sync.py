@@ -6,6 +6,7 @@ import collections
 import dataclasses
 from typing import TYPE_CHECKING
 
+from xladoctor.amounts import size
 from xladoctor.diagnosis import thresholds as limits
 from xladoctor.diagnosis.frameworks import setting
 from xladoctor.diagnosis.pasted import SCALAR_READ
@@ -16,7 +17,6 @@ from xladoctor.diagnosis.words import (
     finding,
     plural,
     rate,
-    size,
 )
 from xladoctor.readings.places import location
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from xladoctor.findings import Finding, Location
     from xladoctor.readings.tables import StepRow
 
-_SUGGESTION = (
+#: What helps where the loader is slow in every step.
+MORE_WORKERS = (
     "give the data loader more workers (num_workers, prefetch_factor, persistent_workers), and "
     "load through MpDeviceLoader, which sends batches ahead"
 )
@@ -57,13 +58,13 @@ def _from_run(run: RunFacts) -> Iterator[Finding]:
     seconds = waited / len(cores)
     seldom = _seldom(settled, waiting)
     bound = len(waiting) / len(cores)
-    made = _loader(run)
+    made = loader(run)
     yield finding(
         "XLA601",
         f"the cores waited for their input {waited / total:.0%} of the time after warm-up "
         f"({duration(seconds)} per core)"
         + (f", nearly all of it in {plural(round(bound), 'step')} of a core" if seldom else ""),
-        _KEEP_WORKERS if seldom else _SUGGESTION,
+        _KEEP_WORKERS if seldom else MORE_WORKERS,
         at=made[0] if made else None,
         related=made[1:],
         seconds=seconds,
@@ -89,7 +90,7 @@ def _seldom(settled: list[StepRow], waiting: list[StepRow]) -> bool:
     return not gaps or statistics.median(gaps) > limits.BATCHES_TAKEN_TOGETHER
 
 
-def _loader(run: RunFacts) -> list[Location]:
+def loader(run: RunFacts) -> list[Location]:
     """Where the loader that feeds the steps is made, and the loop over it; empty if not known."""
     feeds = [item.fed for item in run.compilations if item.fed is not None]
     ends = [

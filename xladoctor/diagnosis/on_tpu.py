@@ -1,4 +1,4 @@
-"""What the TPU compiler says of the typical step, as findings: XLA723 to XLA730, and XLA602.
+"""What the TPU compiler says of the typical step, as findings: XLA723 to XLA730, XLA601, XLA602.
 
 Evidence is the compiler's own: its estimated cycles, its layouts, its refusals. A finding's
 ``tpu_seconds`` are seconds of one step on the first target; where the compiler makes no estimate,
@@ -10,27 +10,68 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from xladoctor.amounts import device_time, size
+from xladoctor.costs import OPTIMIZER
 from xladoctor.diagnosis import thresholds as limits
+from xladoctor.diagnosis.input_pipeline import MORE_WORKERS
+from xladoctor.diagnosis.tracing import LESS_TRACING
 from xladoctor.diagnosis.words import at as place_text
-from xladoctor.diagnosis.words import finding, plural, size
+from xladoctor.diagnosis.words import finding, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from xladoctor.costs import DeviceOperation, GraphCost, TargetCost
     from xladoctor.findings import Finding, Location
 
 
-def find(costs: tuple[TargetCost, ...]) -> Iterator[Finding]:
+#: Codes that only the TPU compiler's answers give.
+COMPILER_ONLY = frozenset(f"XLA{number}" for number in range(723, 731))
+
+
+def joined(
+    measured: Iterable[Finding], costs: tuple[TargetCost, ...], loader: Sequence[Location] = ()
+) -> list[Finding]:
+    """What was measured, with what the compiler says; waiting for input is told once.
+
+    Args:
+        measured: Findings of the run.
+        costs: By target.
+        loader: Where the loader that feeds the steps is made, and what has to do with it.
+    """
+    together = list(measured)
+    for one in find(costs, loader):
+        same = next((at for at, old in enumerate(together) if old.code == one.code), None)
+        if one.code == "XLA601" and same is not None:
+            old = together[same]
+            message = f"{old.message}; {one.message}"
+            together[same] = dataclasses.replace(old, message=message, tpu_seconds=one.tpu_seconds)
+        else:
+            together.append(one)
+    return together
+
+
+def find(costs: tuple[TargetCost, ...], loader: Sequence[Location] = ()) -> Iterator[Finding]:
     """Findings of the typical step."""
     for cost in costs:
         yield from _no_room(cost)
         yield from _refused(cost)
     first = costs[0]
-    yield from _idle(first)
+    yield from _idle(first, loader)
     for look in (_padding, _copies, _float32, _wide, _row_by_row):
         yield from look(first)
     yield from _collectives(first)
+
+
+def order(costs: tuple[TargetCost, ...], steps: int) -> tuple[str, ...]:
+    """How findings are ranked, where the compiler has been asked."""
+    if not costs or costs[0].step.device_seconds is None:
+        return ()
+    sentence = (
+        f"Findings are ranked by what they cost in these {steps} steps: on {costs[0].target} where "
+        "its compiler has an estimate, else as measured here."
+    )
+    return (sentence,)
 
 
 def tpu_cost(steps: int) -> Callable[[Finding], float | None]:
@@ -88,8 +129,8 @@ def _refused(cost: TargetCost) -> Iterator[Finding]:
 
 
 # -- host against device ---------------------------------------------------------------------------
-def _idle(cost: TargetCost) -> Iterator[Finding]:
-    """XLA602: the device would be done before the host has traced the next step."""
+def _idle(cost: TargetCost, loader: Sequence[Location]) -> Iterator[Finding]:
+    """XLA602, XLA601: the device is done before the host has traced, or has got, the next step."""
     step = cost.step
     if step.idle_share is None or step.device_seconds is None or step.host_seconds is None:
         return
@@ -97,23 +138,25 @@ def _idle(cost: TargetCost) -> Iterator[Finding]:
         return
     most = step.host_seconds_at_most or step.host_seconds
     shared = (
-        f" (measured {_time(most)} with all cores sharing this machine; alone it is at least "
+        f" (measured {device_time(most)} with all cores sharing this machine; alone it is at least "
         "that by their number)"
         if most > step.host_seconds
         else ""
     )
-    yield dataclasses.replace(
-        finding(
-            "XLA602",
-            f"a core of {cost.target} runs a step in {_time(step.device_seconds)} and the host "
-            f"needs at least {_time(step.host_seconds)} for it{shared}: the device is idle at "
-            f"least {step.idle_share:.0%} of the time",
-            "use a larger batch, or torch_xla.compile / torch.compile(backend='openxla') for the "
-            "step, which traces it once",
-            at=next((graph.location for graph in cost.graphs if graph.per_step), None),
-        ),
-        tpu_seconds=step.host_seconds - step.device_seconds,
+    waiting = step.input_wait_seconds or 0.0
+    of_it = f", at least {device_time(waiting)} of it waiting for input" if waiting else ""
+    message = (
+        f"a core of {cost.target} runs a step in {device_time(step.device_seconds)} and the host "
+        f"needs at least {device_time(step.host_seconds)} for it{of_it}{shared}: the device is "
+        f"idle at least {step.idle_share:.0%} of the time"
     )
+    place = next((graph.location for graph in cost.graphs if graph.per_step), None)
+    if 2 * waiting > step.host_seconds:
+        made = loader[0] if loader else place
+        found = finding("XLA601", message, MORE_WORKERS, at=made, related=loader[1:])
+    else:
+        found = finding("XLA602", message, LESS_TRACING, at=place)
+    yield dataclasses.replace(found, tpu_seconds=step.host_seconds - step.device_seconds)
 
 
 # -- what takes time that a change would save ------------------------------------------------------
@@ -164,8 +207,8 @@ def _slow(
     return dataclasses.replace(
         finding(
             code,
-            f"{message}: {_time(seconds)} of the step on {cost.target} ({share:.0%} of its device "
-            "time)",
+            f"{message}: {device_time(seconds)} of the step on {cost.target} ({share:.0%} of its "
+            "device time)",
             suggestion,
             at=group.location,
             count=round(group.count) or 1,
@@ -193,8 +236,16 @@ def _padding(cost: TargetCost) -> Iterator[Finding]:
 
 
 def _copies(cost: TargetCost) -> Iterator[Finding]:
-    """XLA724: copies and transposes between layouts."""
-    for group, share in _groups(cost, lambda one: one.kind == "copy", limits.TPU_SHARE):
+    """XLA724: copies and transposes between layouts.
+
+    Not those of an optimizer: the products want weights in another order than the program has
+    them, and no line of the program asks for that.
+    """
+
+    def wanted(one: DeviceOperation) -> bool:
+        return one.kind == "copy" and not (one.module and one.module[0].startswith(OPTIMIZER))
+
+    for group, share in _groups(cost, wanted, limits.TPU_SHARE):
         worst = max(group.operations, key=lambda one: one.cycles or 0)
         yield _slow(
             "XLA724", cost, group, share,
@@ -251,11 +302,12 @@ def _row_by_row(cost: TargetCost) -> Iterator[Finding]:
             continue
         worst = max(group.operations, key=lambda one: (one.cycles or 0, one.memory_bytes))
         known = f", {share:.0%} of the step's estimated cycles" if group.cycles else ""
+        does = "written" if worst.kind == "scatter" else "fetched"
         yield dataclasses.replace(
             finding(
                 "XLA727",
                 f"{worst.operation} is a {worst.kind} on {cost.target}: rows of "
-                f"{_plain(worst.shape)} are fetched one after the other "
+                f"{_plain(worst.shape)} are {does} one after the other "
                 f"({size(group.moved)} a step{known or '; the compiler makes no estimate of it'})",
                 "where the table is small, multiply by a one-hot matrix instead; sort or group "
                 "indices; take slices where the rows are neighbours",
@@ -268,37 +320,40 @@ def _row_by_row(cost: TargetCost) -> Iterator[Finding]:
 
 
 def _collectives(cost: TargetCost) -> Iterator[Finding]:
-    """XLA728: many small collectives where one would do."""
-    small: dict[tuple[str, int] | None, _Group] = {}
+    """XLA728: many small collectives, and how many of them could be one."""
+    lines: dict[tuple[str, int] | None, list[tuple[GraphCost, DeviceOperation]]] = {}
     for graph, one in _of_step(cost.graphs):
-        if one.kind == "collective" and one.memory_bytes < limits.TPU_SMALL_COLLECTIVE:
+        if one.wave and one.sent < limits.TPU_SMALL_COLLECTIVE * one.runs:
             key = (one.location.filename, one.location.row) if one.location else None
-            group = small.setdefault(key, _Group(one.location))
-            group.count += graph.per_step
-            group.moved += one.memory_bytes * graph.per_step
-    for group in small.values():
-        if group.count >= limits.TPU_MANY_COLLECTIVES:
-            yield finding(
-                "XLA728",
-                f"{group.count:.0f} collectives a step of {size(group.moved / group.count)} each "
-                "are left after the compiler has joined what it can: each costs its latency",
-                "reduce all gradients in one call (xm.optimizer_step, xm.reduce_gradients, or one "
-                "xm.all_reduce of a list)",
-                at=group.location,
-                count=round(group.count),
-            )
+            lines.setdefault(key, []).append((graph, one))
+    for found in lines.values():
+        count = sum(graph.per_step * one.runs for graph, one in found)
+        if count < limits.TPU_MANY_COLLECTIVES:
+            continue
+        sent = sum(graph.per_step * one.sent for graph, one in found)
+        waves = {(graph.graph, one.wave): graph.per_step * one.runs for graph, one in found}
+        needed = sum(waves.values())
+        fewer = needed < count
+        yield finding(
+            "XLA728",
+            f"{count:.0f} collectives a step of {size(sent / count)} each are left after the "
+            "compiler has joined what it can, and each costs its latency: "
+            + (
+                f"{needed:.0f} would do, the others need no result of one another"
+                if fewer
+                else "each needs the result of one before it, so they cannot be one"
+            ),
+            "reduce all gradients in one call (xm.optimizer_step, xm.reduce_gradients, or one "
+            "xm.all_reduce of a list)"
+            if fewer
+            else "reduce less often: SyncBatchNorm in fewer layers, metrics once an epoch",
+            at=found[0][1].location,
+            count=round(count),
+            certain=fewer,
+        )
 
 
 def _plain(shape: str) -> str:
     """A shape without its layout; of a tuple its first array."""
     first = shape.lstrip("(").partition("{")[0].rstrip(",) ")
     return f"{first} and others" if shape.startswith("(") else first
-
-
-def _time(seconds: float) -> str:
-    """Seconds for people, also very short ones: steps of a TPU are counted in microseconds."""
-    if seconds >= 1:
-        return f"{seconds:.2f} s"
-    if seconds >= 1e-3:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds * 1e6:.3g} us"

@@ -3,7 +3,7 @@
 XLA428 collectives between cores that there are not, XLA429 a batch that every device computes
 whole, XLA440 parameters or optimizer state that are copied to every device while others are
 divided, XLA441 a graph that is compiled again because its inputs have come back divided otherwise,
-XLA442 sizes that the devices do not divide, XLA450 tensors
+XLA442 sizes that the devices do not divide, XLA444 a mesh that torch_xla refuses, XLA450 tensors
 that are gathered whole between two shardings.
 """
 
@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import collections
 import functools
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xladoctor.amounts import size
 from xladoctor.diagnosis import thresholds as limits
-from xladoctor.diagnosis.words import finding, noted, plural, size
+from xladoctor.diagnosis.words import finding, noted, plural
 from xladoctor.readings.hlo import Graph
 from xladoctor.readings.places import location
+from xladoctor.readings.products import products
 from xladoctor.readings.sharding import exchanges
-from xladoctor.shardings import DeviceCollective, ShardedTensor, Sharding, shape
+from xladoctor.shardings import BATCH_AXES, DTYPES, DeviceCollective, ShardedTensor, Sharding, shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,10 +32,6 @@ if TYPE_CHECKING:
     from xladoctor.findings import Finding, Location
     from xladoctor.readings.sharding import ShardingRow, TensorRow
     from xladoctor.readings.tables import CompilationRow
-
-#: Names that people give to the axis along which the batch is divided (torch_xla's guides on SPMD
-#: and FSDPv2, Hugging Face, torchprime). A batch may stay whole along axes of other names.
-_BATCH_AXES = frozenset({"data", "dp", "batch", "fsdp", "dcn", "replica", "replicas"})
 
 #: What XLA adds for a sharding; two graphs that differ in nothing else are the same computation.
 _MARKS = frozenset({"xla::custom_sharding", "xla::Sharding"})
@@ -48,6 +47,11 @@ _SHARD_INPUT = (
     'shard it where it is sent: MpDeviceLoader(..., input_sharding=xs.ShardingSpec(mesh, ("data", '
     "None))), or xs.mark_sharding(batch, mesh, spec) on it"
 )
+_ENTRIES = (
+    'one entry for each dimension: xs.ShardingSpec(mesh, ("data", None, None, None)), and for '
+    "tensors of several ranks a dict of specs, by the batch's keys"
+)
+_FILL_MESH = "make it of xr.global_runtime_device_count() devices, or run it on as many"
 _SHARD_LAST = (
     "mark it after the last assignment (load_state_dict(assign=True), nn.Parameter(...) and tied "
     "weights replace it), or let the wrapping policy cover it"
@@ -75,15 +79,34 @@ def sharding_of(run: RunFacts) -> Sharding | None:
         return None
     last = max(rows, key=lambda row: row.step)
     first = min(rows, key=lambda row: row.step)
+    base = _settled(run)
     declared = {(one.kind, one.name): one.spec for one in first.tensors if first is not last}
     return Sharding(
         last.devices,
         last.step,
         last.meshes,
-        tuple(_tensor(run, last, one, declared.get((one.kind, one.name))) for one in last.tensors),
+        (
+            *(_tensor(run, last, one, declared.get((one.kind, one.name))) for one in last.tensors),
+            *(() if base is None else _products(run, last.devices, base)),
+        ),
         last.others,
-        _collectives(run, last),
+        None if base is None else _collectives(run, last, base),
     )
+
+
+def _products(run: RunFacts, devices: int, base: Path) -> Iterator[ShardedTensor]:
+    """The products of the graph as rows of the table: what is inside a graph has no sharding."""
+    for one in products(base):
+        place = run.place(one.frames)
+        copies, rest = divmod(devices, math.prod(one.tiles))
+        if place is None or rest:
+            continue
+        cut = ",".join(map(str, (*one.tiles, *([copies] if copies > 1 else []))))
+        name = f"{one.operation.removeprefix('aten::')}{f' x {one.count}' if one.count > 1 else ''}"
+        yield ShardedTensor(
+            "product", name, one.shape, DTYPES.get(one.dtype, one.dtype), one.bytes,
+            f"{{devices=[{cut}]}}", devices, place,
+        )  # fmt: skip
 
 
 def _tensor(run: RunFacts, row: ShardingRow, one: TensorRow, declared: str | None) -> ShardedTensor:
@@ -96,8 +119,8 @@ def _tensor(run: RunFacts, row: ShardingRow, one: TensorRow, declared: str | Non
     )  # fmt: skip
 
 
-def _collectives(run: RunFacts, row: ShardingRow) -> tuple[DeviceCollective, ...] | None:
-    """Those of the graph that most steps run: the last that was new where most launches are."""
+def _settled(run: RunFacts) -> Path | None:
+    """The graph that most steps run: the last that was new where most launches are."""
     launches: collections.Counter[object] = collections.Counter()
     for launch in run.runs[0].launches:
         if launch.trigger in ("step", "loader", "sync"):
@@ -107,9 +130,13 @@ def _collectives(run: RunFacts, row: ShardingRow) -> tuple[DeviceCollective, ...
     point = launches.most_common(1)[0][0]
     graphs = [one for one in _graphs(run) if (one.frames, one.trigger) == point]
     settled = [one for one in graphs if (one.executions or 0) < limits.WARMUP_EXECUTIONS]
-    if not settled:
-        return None
-    found = exchanges(_base(run, settled[-1]))
+    return _base(run, settled[-1]) if settled else None
+
+
+def _collectives(
+    run: RunFacts, row: ShardingRow, base: Path
+) -> tuple[DeviceCollective, ...] | None:
+    found = exchanges(base)
     if found is None:
         return None
     groups: dict[object, list[DeviceCollective]] = {}
@@ -165,17 +192,40 @@ def find(case: Case) -> Iterator[Finding]:
             _ONE_PROGRAM,
             at=run.place(call.frames),
         )
+    yield from _refused(run)
     sharding = run.sharding
     if sharding is None or sharding.devices < 2:
         return
-    yield from _whole_inputs(sharding)
-    yield from _copied(sharding)
+    last = max(run.runs[0].shardings, key=lambda row: row.step)
+    yield from _whole_inputs(sharding, last.ranks)
+    sent = {one.name: place for one in last.tensors if (place := run.place(one.sent)) is not None}
+    yield from _copied(sharding, sent)
     yield from _uneven(sharding)
     yield from _gathered_to_be_cut(sharding)
-    yield from _compiled_again(run, sharding)
+    yield from _compiled_again(run, sharding, sent)
 
 
-def _whole_inputs(sharding: Sharding) -> Iterator[Finding]:
+def _refused(run: RunFacts) -> Iterator[Finding]:
+    """Meshes for other machines than this one."""
+    for row in run.runs[0].meshes_refused:
+        wanted = row.places if row.ids in (None, row.devices) else row.ids
+        if wanted in (None, row.devices) or row.devices < 1:
+            message = f"torch_xla refuses this mesh: {row.error}"
+        else:
+            message = (
+                f"a mesh of {plural(wanted or 0, 'device')}, and this program has {row.devices}: "
+                "torch_xla refuses it"
+            )
+        yield finding(
+            "XLA444",
+            message,
+            _FILL_MESH
+            + (f" (--simulate-cores {wanted})" if run.runs[0].manifest.simulated_cores else ""),
+            at=run.place(row.frames),
+        )
+
+
+def _whole_inputs(sharding: Sharding, ranks: tuple[int, ...]) -> Iterator[Finding]:
     inputs = [one for one in sharding.tensors if one.kind == "input" and one.shape]
     if not inputs:
         return
@@ -185,13 +235,33 @@ def _whole_inputs(sharding: Sharding) -> Iterator[Finding]:
     if not whole or len(whole) < len(large) or not _batch_is_divided(sharding):
         return
     names = ", ".join(sorted({shape(one) for one in whole}))
+    # A spec is for tensors with as many dimensions as it has entries (ShardingSpec.can_apply).
+    unfit = bool(ranks) and not {len(one.shape) for one in whole} & {*ranks}
+    entries = " or ".join(map(str, sorted({*ranks})))
+    why = (
+        f": its ShardingSpec has {entries} entries, and applies to no tensor with another number "
+        "of dimensions"
+        if unfit
+        else ""
+    )
+    # Layers that shard their outputs (FSDPv2) let XLA divide the work of a whole batch, too.
+    divided = _work_is_divided(sharding)
+    does = "is sent the whole batch" if divided else "gets the whole batch"
+    then = ", to compute its share of it" if divided else " and computes all of it"
     yield finding(
         "XLA429",
-        f"each of the {sharding.devices} devices gets the whole batch ({names}) and computes all "
-        "of it",
-        _SHARD_INPUT,
+        f"each of the {sharding.devices} devices {does} ({names}){then}{why}",
+        _ENTRIES if unfit else _SHARD_INPUT,
         at=[one.location for one in whole],
     )
+
+
+def _work_is_divided(sharding: Sharding) -> bool:
+    """Whether most of what the forward pass makes is divided among all devices."""
+    made = [one for one in sharding.tensors if one.kind == "product"]
+    total = sum(one.bytes for one in made)
+    parts = sum(one.bytes for one in made if one.tiling is not None and one.tiling.copies == 1)
+    return total > 0 and 2 * parts > total
 
 
 def _batch_is_divided(sharding: Sharding) -> bool:
@@ -207,10 +277,10 @@ def _batch_is_divided(sharding: Sharding) -> bool:
         for axis, count in zip(mesh.axes, mesh.shape, strict=True)
         if count > 1
     }
-    return bool(names & _BATCH_AXES) or (bool(tensors) and all(one.replicated for one in tensors))
+    return bool(names & BATCH_AXES) or (bool(tensors) and all(one.replicated for one in tensors))
 
 
-def _copied(sharding: Sharding) -> Iterator[Finding]:
+def _copied(sharding: Sharding, sent: dict[str, Location]) -> Iterator[Finding]:
     """Parameters and state that every device holds whole while others are divided."""
     kept = [one for one in sharding.tensors if one.kind in ("parameter", "state")]
     marked = _marked(sharding)
@@ -241,7 +311,7 @@ def _copied(sharding: Sharding) -> Iterator[Finding]:
             f"{f' and {more} more' if more > 0 else ''}): {size(held)}, {held / total:.0%} of what "
             "it keeps for parameters and optimizer state, although others are sharded",
             advice,
-            at=[one.location for one in copied if one.location is not None][:1]
+            at=[place for one in copied if (place := one.location or sent.get(one.name))][:1]
             or [noted(place, "others are sharded here") for place in marked[-1:]],
             count=len(copied),
         )
@@ -313,7 +383,9 @@ def _complaints(text: Pasted) -> Iterator[Finding]:
         )
 
 
-def _compiled_again(run: RunFacts, sharding: Sharding) -> Iterator[Finding]:
+def _compiled_again(
+    run: RunFacts, sharding: Sharding, sent: dict[str, Location]
+) -> Iterator[Finding]:
     """Graphs that compute what the one before at their line did, with other shardings."""
     work = functools.cache(_work)  # a graph is compared with the one before it and the next
     before: dict[object, CompilationRow] = {}
@@ -337,11 +409,25 @@ def _compiled_again(run: RunFacts, sharding: Sharding) -> Iterator[Finding]:
             + (f": {names}{' and others' if len(changed) > limits.NAMED_TENSORS else ''}"
                if names else ""),
             _MARK_ALL,
-            at=_marked(sharding)[-1:] or launch,
+            at=_remade(sharding, changed, sent) or _marked(sharding)[-1:] or launch,
             related=[noted(launch, "the step that compiles again")] if launch else [],
             count=1,
             seconds=row.seconds,
         )  # fmt: skip
+
+
+def _remade(
+    sharding: Sharding, changed: list[ShardedTensor], sent: dict[str, Location]
+) -> list[Location]:
+    """The lines that put parameters without a sharding in the place of others, after a mark."""
+    places = [sent[one.name] for one in changed if one.location is None and one.name in sent]
+    first = next(iter(_marked(sharding)), None)
+    later = [
+        one
+        for one in places
+        if first is not None and one.filename == first.filename and one.row > first.row
+    ]
+    return sorted(later, key=lambda place: place.row)[:1]
 
 
 def _work(base: Path) -> collections.Counter[tuple[str, str]]:

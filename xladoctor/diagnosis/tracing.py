@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from xladoctor.diagnosis.case import Case
     from xladoctor.findings import Finding
 
-_SUGGESTION = (
-    "use a larger batch, or torch_xla.compile / torch.compile(backend='openxla') for the step, "
-    "which traces it once"
+#: torch_xla.compile is no remedy: it calls the function, and so traces it, in each step (2.9).
+LESS_TRACING = (
+    "use a larger batch; torch.compile(model, backend='openxla') traces the forward and backward "
+    "pass once, scan_layers(layers, x, is_layer_pure=True) equal layers once (torch_xla.compile "
+    "traces in each step)"
 )
 
 
@@ -43,7 +45,7 @@ def find(case: Case) -> Iterator[Finding]:
                 "XLA602",
                 f"tracing {plural(tracing.total_samples or 0, 'operation')} took "
                 f"{duration(seconds)}, while {against}: the device starves",
-                _SUGGESTION,
+                LESS_TRACING,
                 count=tracing.total_samples,
                 seconds=seconds,
                 by="report",

@@ -51,6 +51,7 @@ _CODES = {
     "XLA440": ("replicated-tensor", Severity.WARNING),
     "XLA441": ("sharding-changes", Severity.WARNING),
     "XLA442": ("uneven-sharding", Severity.INFO),
+    "XLA444": ("mesh-mismatch", Severity.ERROR),
     "XLA450": ("sharding-conflict", Severity.WARNING),
     "XLA448": ("sampler-coverage", Severity.ERROR),
     "XLA501": ("cpu-fallback-operation", Severity.WARNING),
@@ -146,15 +147,6 @@ def rate(value: float) -> str:
 def duration(seconds: float) -> str:
     """Seconds for people; see :func:`xladoctor.amounts.duration`."""
     return amounts.duration(seconds)
-
-
-def size(count: float) -> str:
-    """Bytes for people, 1024-based as torch_xla prints them."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TB"
 
 
 def at(place: Location | None) -> str:

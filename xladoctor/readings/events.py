@@ -23,7 +23,7 @@ from xladoctor.readings.fields import (
 )
 from xladoctor.readings.iterations import NO_OPTIMIZER, Iterations
 from xladoctor.readings.places import location
-from xladoctor.readings.sharding import CallRow, sharding_row
+from xladoctor.readings.sharding import CallRow, MeshRow, sharding_row
 from xladoctor.results import CAUSE_KINDS, Cause
 
 if TYPE_CHECKING:
@@ -409,6 +409,18 @@ class EventReader:
     def _on_spmd_call(self, event: dict[str, Any]) -> None:
         what, frames = text(event.get("what")) or "", self._site(event.get("site"))
         self._rows["spmd-call"].append(CallRow(self._process, 0, what, frames))
+
+    def _on_mesh_refused(self, event: dict[str, Any]) -> None:
+        self._rows["mesh-refused"].append(
+            MeshRow(
+                self._process,
+                integer(event.get("devices")) or 0,
+                integer(event.get("ids")),
+                integer(event.get("places")),
+                text(event.get("error")) or "",
+                self._site(event.get("site")),
+            )
+        )
 
     def _on_device_cache(self, event: dict[str, Any]) -> None:
         counts = (integer(event.get(name)) for name in ("requests", "hits", "compilations"))

@@ -74,6 +74,7 @@ def read_run(path: Path) -> tables.Run:
         silent=tuple(rows["silent"]),
         shardings=tuple(rows["sharding"]),
         spmd_calls=tuple(rows["spmd-call"]),
+        meshes_refused=tuple(rows["mesh-refused"]),
         device_caches=tuple(rows["device-cache"]),
         deaths=tuple(deaths(path, manifest, rows)),
         metrics=tuple(rows["metrics"]),

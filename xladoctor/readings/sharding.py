@@ -38,7 +38,7 @@ _MOST = 10_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorRow:
-    """One tensor, as :class:`xladoctor.shardings.ShardedTensor`, and where it was marked."""
+    """One tensor, as :class:`xladoctor.shardings.ShardedTensor`, where it was marked and sent."""
 
     kind: str
     name: str
@@ -47,6 +47,7 @@ class TensorRow:
     bytes: int
     spec: str
     frames: tuple[Frame, ...]
+    sent: tuple[Frame, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class ShardingRow:
         tensors: The largest first.
         others: Bytes of smaller ones.
         made, loop: Where the loader whose batch it was is made, and iterated; empty if none.
+        ranks: The entries of each spec that the device loader was given.
     """
 
     process: str
@@ -73,6 +75,28 @@ class ShardingRow:
     others: int
     made: tuple[Frame, ...] = ()
     loop: tuple[Frame, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeshRow:
+    """A mesh that torch_xla refused.
+
+    Attributes:
+        process: Folder of the process.
+        devices: Of the program.
+        ids: Devices that the mesh was given; None if not known.
+        places: The product of its shape; None if not known.
+        error: What torch_xla said.
+        frames: The line that made it.
+    """
+
+    process: str
+    devices: int
+    ids: int | None
+    places: int | None
+    error: str
+    frames: tuple[Frame, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,12 +147,14 @@ def sharding_row(
                 integer(one.get("bytes")) or 0,
                 text(one.get("spec")) or "",
                 place(one.get("site")),
+                place(one.get("sent")),
             )
             for one in event["tensors"][:_MOST]
         ),
         integer(event.get("others")) or 0,
         place(fed.get("made")),
         place(fed.get("loop")),
+        integers(event.get("ranks")),
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xladoctor.findings import Finding
-    from xladoctor.readings.sharding import CallRow, ShardingRow
+    from xladoctor.readings.sharding import CallRow, MeshRow, ShardingRow
     from xladoctor.readings.spmd_text import Regathered
     from xladoctor.readings.torchtpu_text import DeviceLog
     from xladoctor.results import Cause, MetricsReport
@@ -469,6 +469,7 @@ class Run:
     silent: tuple[SilentRow, ...] = ()
     shardings: tuple[ShardingRow, ...] = ()
     spmd_calls: tuple[CallRow, ...] = ()
+    meshes_refused: tuple[MeshRow, ...] = ()
     device_caches: tuple[DeviceCacheRow, ...] = ()
     deaths: tuple[DeathRow, ...] = ()
     metrics: tuple[MetricsReport, ...] = ()

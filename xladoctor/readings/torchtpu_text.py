@@ -1,7 +1,11 @@
-"""What TorchTPU writes to a program's log: fallbacks, missing kernels, warnings, its cache.
+"""What TorchTPU (and TorchNeuron) write to a log: fallbacks, missing kernels, warnings, caches.
 
 The lines were taken down from runs of torch_tpu 0.2.0 (on a PJRT plug-in for CPUs). They stand in
 logs of any kind: prefixes of launchers and the lines of other processes between them do not matter.
+
+Of TorchNeuron the requests of its compilation cache are read, one line each, which it writes with
+TORCH_NEURONX_LOG_LEVEL=2: read in its public sources (NeuronLogging.h), not run. For operations on
+the CPU its logger has a text and drops it; ``torch_neuronx.get_fallback_ops()`` names them.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ _MARKS = (
     "CompilationCacheKey",
     "@tt_",
     "File ",
+    "[NEFF_CACHE]",
 )
+_NEFF = re.compile(r"\[NEFF_CACHE\] Cache (?P<what>HIT|MISS) for key:")
 _FALLBACK = re.compile(r"operator '(?P<name>[\w:.]{1,200})' is not implemented for TPU\. Falling")
 _MISSING = re.compile(
     r"operator '(?P<name>[\w:.]{1,200})' is not implemented for TPU\. Please file"
@@ -75,6 +81,8 @@ class DeviceLog:
             where none has.
         sizes: Compiled programs (with ``_set_dump_on_cache_miss``), and for how many different
             sizes of their inputs each was compiled.
+        tells_fallbacks: Whether such a log would name operations on the CPU (TorchNeuron's does
+            not).
     """
 
     source: str
@@ -85,6 +93,7 @@ class DeviceLog:
     hits: tuple[int, ...] = ()
     compilations: tuple[int, ...] = ()
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    tells_fallbacks: bool = True
 
 
 class DeviceLogReader:
@@ -100,6 +109,7 @@ class DeviceLogReader:
         self._names: dict[str, str] = {}
         self._program: str | None = None
         self._frame: tuple[str, int, str | None] | None = None
+        self._neff = {"HIT": 0, "MISS": 0}
 
     def feed(self, line: str) -> None:
         """Take one line."""
@@ -111,6 +121,8 @@ class DeviceLogReader:
             self._missing.setdefault(found["name"], self._frame)
         for found in _CACHE.finditer(line):
             self._cache.setdefault(found["what"], []).append(int(found["count"]))
+        for found in _NEFF.finditer(line):
+            self._neff[found["what"]] += 1
         warned = _WARNING.search(line) if "<TorchTpu/" in line else None
         if warned is not None:
             row = int(warned["row"]) if warned["row"] else None
@@ -139,9 +151,18 @@ class DeviceLogReader:
 
     def finish(self) -> DeviceLog | None:
         """All of it, None if the text holds nothing of TorchTPU's."""
-        found = (self._fallbacks, self._missing, self._warnings, self._cache, self._sizes)
-        if not any(found):
+        own = (self._fallbacks, self._missing, self._warnings, self._cache, self._sizes)
+        hits, misses = self._neff["HIT"], self._neff["MISS"]
+        if not any(own) and not hits + misses:
             return None
+        told = any(own)
+        if hits + misses:
+            for what, count in (
+                ("cache_reqs", hits + misses),
+                ("cache_hits", hits),
+                ("compilations", misses),
+            ):
+                self._cache.setdefault(what, []).append(count)
         sizes: dict[str, int] = {}
         for program, keys in self._sizes.items():
             name = self._names.get(program, program)
@@ -150,5 +171,5 @@ class DeviceLogReader:
         return DeviceLog(
             self._source, self._fallbacks, self._missing, self._warnings,
             counts.get("cache_reqs", ()), counts.get("cache_hits", ()),
-            counts.get("compilations", ()), sizes,
+            counts.get("compilations", ()), sizes, told,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from xladoctor import visible
+from xladoctor import amounts, visible
 from xladoctor.findings import capital
 from xladoctor.report import words
 from xladoctor.results import SCHEMA_VERSION
@@ -243,7 +243,7 @@ def value(number: float | None, unit: str) -> str:
     if unit == "s":
         return words.seconds(number)
     if unit:
-        return f"{number:,.4g} us" if unit == "us" else words.amount(number, unit)
+        return amounts.device_time(number / 1e6) if unit == "us" else words.amount(number, unit)
     return f"{number:,.0f}" if number == int(number) else f"{number:,.2f}"
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from xladoctor import amounts
+from xladoctor.costs import KINDS, WHY_OTHER_MEMORY, other_memory
 from xladoctor.report import words
 
 if TYPE_CHECKING:
@@ -16,20 +17,6 @@ if TYPE_CHECKING:
 
 #: Lines, modules and tensors that are shown; all of them are in the JSON.
 LINES, MODULES, TENSORS = 10, 8, 6
-
-#: Kinds of operation by name: what they are called.
-KINDS = {
-    "product": "matrix products and convolutions",
-    "elementwise": "element by element",
-    "reduction": "reductions",
-    "copy": "copies and transposes",
-    "gather": "gathers",
-    "scatter": "scatters",
-    "sort": "sorting",
-    "random": "random numbers",
-    "collective": "collectives",
-    "emulation": "64-bit values in halves",
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,6 +29,7 @@ class Line:
         seconds: Of one step.
         share: Of the step's device time.
         matrix_units: Share of the matrix units' peak that its products reach; None without any.
+        memory: Share of the memory's bandwidth that it uses, at most; None if that is not known.
     """
 
     location: Location | None
@@ -49,6 +37,21 @@ class Line:
     seconds: float
     share: float
     matrix_units: float | None = None
+    memory: float | None = None
+
+    @property
+    def bound(self) -> str:
+        """Which of the two it is near to: "37% of the matrix units"; "" if near to none."""
+        matrix, memory = self.matrix_units or 0.0, self.memory or 0.0
+        if max(matrix, memory) < _NEAR:
+            return "" if matrix < 0.01 else f"{amounts.percent(matrix)} of the matrix units"
+        if matrix >= memory:
+            return f"{amounts.percent(matrix)} of the matrix units"
+        return f"up to {amounts.percent(memory)} of the memory bandwidth"
+
+
+#: Share of a peak from which an operation is bound by it.
+_NEAR = 0.3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,27 +90,38 @@ def facts(costs: Iterable[TargetCost]) -> list[tuple[str, list[str]]]:
     known = list(costs)
     return [
         ("device time of a step", [time(cost.step.device_seconds) for cost in known]),
-        ("host time of a step", [_host(cost) for cost in known]),
+        ("Python and tracing", [_host(cost, cost.step.tracing_seconds) for cost in known]),
+        ("waiting for input", [_host(cost, cost.step.input_wait_seconds) for cost in known]),
         ("device waits for the host", [_idle(cost) for cost in known]),
         ("memory of a core", [_memory(cost) for cost in known]),
         ("matrix units in use", [_percent(cost.step.matrix_unit_share) for cost in known]),
         ("memory bandwidth in use", [_at_most(cost.step.bandwidth_share) for cost in known]),
-        ("the step waits for", [bound(cost) for cost in known]),
+        ("the device is bound by", [bound(cost) for cost in known]),
+        *([("collectives", talk)] if any(talk := [_collectives(cost) for cost in known]) else []),
         ("graphs that compile", [_compiled(cost) for cost in known]),
     ]
 
 
 def bound(cost: TargetCost) -> str:
-    """What a step takes its time for, in one word or two."""
+    """What the device takes its time for while it runs, in one word or two."""
     step = cost.step
     if step.device_seconds is None:
         return "-"
-    if (step.host_seconds or 0.0) > step.device_seconds:
-        return "the host"
     matrix, memory = step.matrix_unit_share or 0.0, step.bandwidth_share or 0.0
-    if max(matrix, memory) < 0.3:
-        return "small or padded operations"
+    if max(matrix, memory) < _NEAR:
+        return "neither: small or padded operations"
     return "the matrix units" if matrix >= memory else "the memory"
+
+
+def _collectives(cost: TargetCost) -> str:
+    """``12 a step, 1.5 MiB; 1 would do``; "" without any."""
+    step = cost.step
+    if not step.collectives:
+        return ""
+    fewer = step.collectives_needed is not None and step.collectives_needed < step.collectives
+    return f"{step.collectives:.0f} a step, {size(step.collective_bytes)}" + (
+        f"; {step.collectives_needed:.0f} would do" if fewer else ""
+    )
 
 
 def lines(cost: TargetCost) -> list[Line]:
@@ -115,7 +129,12 @@ def lines(cost: TargetCost) -> list[Line]:
     total = _total(cost)
     found: dict[tuple[str, int] | None, tuple[Location | None, dict[str, float]]] = {}
     flops: dict[tuple[str, int] | None, float] = {}
+    moved: dict[tuple[str, int] | None, float] = {}
     for graph in cost.graphs:
+        for one in graph.operations if graph.per_step else ():
+            if one.cycles:
+                key = (one.location.filename, one.location.row) if one.location else None
+                moved[key] = moved.get(key, 0.0) + one.memory_bytes * graph.per_step
         for row in graph.lines if graph.per_step else ():
             at = row.location
             key = (at.filename, at.row) if at else None
@@ -127,6 +146,7 @@ def lines(cost: TargetCost) -> list[Line]:
     for key, (location, operations) in found.items():
         cycles = sum(operations.values())
         peak = cycles / cost.clock_hz * (cost.peak_flops or 0.0)
+        bandwidth = cycles / cost.clock_hz * (cost.bandwidth or 0.0)
         names = sorted(operations, key=operations.__getitem__, reverse=True)
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
         out.append(
@@ -136,6 +156,7 @@ def lines(cost: TargetCost) -> list[Line]:
                 cycles / cost.clock_hz,
                 cycles / total if total else 0.0,
                 flops[key] / peak if peak and flops[key] else None,
+                min(1.0, moved.get(key, 0.0) / bandwidth) if bandwidth else None,
             )
         )
     return sorted(out, key=lambda line: -line.seconds)
@@ -190,6 +211,22 @@ def largest(cost: TargetCost) -> tuple[GraphCost | None, tuple[DeviceTensor, ...
     return most, most.tensors[:TENSORS]
 
 
+def held(graph: GraphCost) -> str:
+    """What the memory of a graph is for: "arguments 1.1 MiB, temporary 7.6 MiB, ..."; or ""."""
+    memory = graph.memory
+    if memory is None:
+        return ""
+    donated = (
+        f" ({size(memory['aliased'])} of them in the place of donated arguments)"
+        if memory["aliased"]
+        else ""
+    )
+    return (
+        f"arguments {size(memory['arguments'])}, temporary {size(memory['temporary'])}, results "
+        f"{size(memory['output'])}{donated}, program {size(memory['code'])}"
+    )
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Band:
     """One kind of memory along the schedule, as a path of SVG."""
@@ -210,6 +247,9 @@ class Picture:
         top: Bytes at the upper edge.
         tensors: The largest.
         location: Where the graph ends.
+        held: What the memory is for, in words.
+        idle: Bytes of temporary memory that are assigned and hold nothing at the peak: space
+            between tensors; 0 if they are few.
         ticks: Heights (SVG units) with the bytes that they stand for.
     """
 
@@ -219,9 +259,14 @@ class Picture:
     tensors: tuple[DeviceTensor, ...]
     location: Location | None
     ticks: tuple[tuple[float, str], ...]
+    idle: int = 0
+    held: str = ""
     width: int = 900
     height: int = 180
 
+
+#: Share of the picture's height that is not worth a word.
+_FEW = 0.02
 
 #: A limit that is so many times what is needed would press the picture flat.
 _FAR = 4
@@ -259,6 +304,8 @@ def picture(cost: TargetCost) -> Picture | None:
         tensors,
         graph.location,
         tuple((180 * (1 - share), size(round(share * top))) for share in (0.0, 0.5, 1.0)),
+        idle if (idle := memory["temporary"] - max(along)) > _FEW * top else 0,
+        held(graph),
     )
 
 
@@ -274,7 +321,10 @@ def _band(floor: list[int], ceiling: list[int], top: int) -> str:
 
 def notes(costs: Iterable[TargetCost]) -> list[str]:
     """What is not known or left out, each sentence once."""
-    return list(dict.fromkeys(note for cost in costs for note in cost.notes))
+    known = list(costs)
+    differ = other_memory([cost.step.memory_bytes for cost in known])
+    every = [note for cost in known for note in cost.notes]
+    return list(dict.fromkeys([*([WHY_OTHER_MEMORY] if differ else []), *every]))
 
 
 def failures(cost: TargetCost) -> list[str]:
@@ -288,11 +338,7 @@ def failures(cost: TargetCost) -> list[str]:
 
 def time(value: float | None) -> str:
     """``427 us``, ``1.2 ms``; a dash for what is not known."""
-    if value is None:
-        return "-"
-    if value >= 1:
-        return f"{value:.2f} s"
-    return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} us"
+    return "-" if value is None else amounts.device_time(value)
 
 
 def size(value: float | None) -> str:
@@ -309,12 +355,12 @@ def _total(cost: TargetCost) -> float:
     return sum((graph.cycles or 0) * graph.per_step for graph in cost.graphs)
 
 
-def _host(cost: TargetCost) -> str:
-    step = cost.step
-    if step.host_seconds is None:
-        return "-"
-    sure = step.host_seconds == step.host_seconds_at_most
-    return time(step.host_seconds) if sure else f"at least {time(step.host_seconds)}"
+def _host(cost: TargetCost, seconds: float | None) -> str:
+    """Time of the host; on simulated cores it is the least that one core alone would take."""
+    if not seconds:
+        return "-" if seconds is None else "none"
+    sure = cost.step.host_seconds == cost.step.host_seconds_at_most
+    return time(seconds) if sure else f"at least {time(seconds)}"
 
 
 def _idle(cost: TargetCost) -> str:
@@ -330,6 +376,9 @@ def _memory(cost: TargetCost) -> str:
     if step.memory_bytes is None:
         return f"- of {limit}"
     verdict = {True: "fits", False: "does not fit", None: "not known"}[step.fits]
+    over = step.memory_bytes - (step.memory_limit_bytes or step.memory_bytes)
+    if step.fits is False and over > 0:
+        verdict = f"{size(over)} too much"
     return f"{size(step.memory_bytes)} of {limit}, {verdict}"
 
 

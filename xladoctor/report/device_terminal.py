@@ -27,7 +27,9 @@ def parts(costs: tuple[TargetCost, ...], width: int) -> Iterable[RenderableType]
         return
     versions = " and ".join(sorted({cost.compiler for cost in costs}))
     yield Text(f"\nOn a TPU, as its compiler estimates ({versions})", style="bold")
-    yield Padding(_side_by_side(costs), (0, 0, 0, 2))
+    together = max(1, (width - _LABELS) // _TARGET)
+    for at in range(0, len(costs), together):
+        yield Padding(_side_by_side(costs[at : at + together]), (at > 0, 0, 0, 2))
     first = costs[0]
     lines = device.lines(first)
     if lines:
@@ -43,12 +45,18 @@ def parts(costs: tuple[TargetCost, ...], width: int) -> Iterable[RenderableType]
         for sentence in device.failures(cost)[:5]:
             yield Padding(Text(f"{cost.target}: {sentence}", style="red"), (0, 0, 0, 2))
     graph, tensors = device.largest(first)
-    if graph is not None and tensors:
+    if graph is not None and (tensors or graph.memory):
         where = words.place(graph.location)
-        yield Text(f"\nLargest tensors of the graph that ends at {where}", style="bold")
+        yield Text(f"\nMemory of the graph that ends at {where} on {first.target}", style="bold")
+        if held := device.held(graph):
+            yield Padding(Text(held), (0, 0, 0, 2))
         yield Padding(_tensors(tensors, width // 3), (0, 0, 0, 2))
     for note in device.notes(costs):
         yield Padding(Text(f"Note: {note}", style="dim"), (0, 0, 0, 2))
+
+
+#: Columns that the labels of the targets' figures take, and those of one target.
+_LABELS, _TARGET = 30, 23
 
 
 def _side_by_side(costs: tuple[TargetCost, ...]) -> Table:
@@ -71,9 +79,7 @@ def _lines(lines: list[device.Line], columns: int) -> Table:
 
 
 def _does(line: device.Line) -> str:
-    if line.matrix_units is None or line.matrix_units < 0.01:
-        return line.operations
-    return f"{line.operations} ({device.percent(line.matrix_units)} of the matrix units)"
+    return f"{line.operations} ({line.bound})" if line.bound else line.operations
 
 
 def _modules(modules: list[device.Module], columns: int) -> Table:
@@ -124,7 +130,7 @@ def _tensors(tensors: tuple[DeviceTensor, ...], columns: int) -> Table:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_column(overflow="fold", style="dim")
+    table.add_column(no_wrap=True, style="dim")
     for one, count in collections.Counter(
         dataclasses.replace(one, first=None, last=None) for one in tensors
     ).items():

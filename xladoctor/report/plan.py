@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from xladoctor import visible
-from xladoctor.planning.advice import advice, shown
+from xladoctor import amounts, visible
+from xladoctor.planning.advice import advice, shown, why_other_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,8 @@ FORMATS = ("full", "json")
 #: Said below every table: the figures are the compiler's, and of the device alone.
 WHAT_IS_SHOWN = (
     "Times are the TPU compiler's estimate of the device alone: no input pipeline, no Python, and "
-    "of collectives not the waiting. Nothing was executed."
+    "nothing for what it does not estimate (collectives, most gathers and scatters). Nothing was "
+    "executed."
 )
 
 
@@ -74,20 +75,23 @@ def _full(rows: Sequence[Row], width: int, *, color: bool) -> str:
             console.print(f"{row.target}, {shown(row.values)}: {row.error}", style="red")
     for sentence in advice(rows):
         console.print(sentence)
-    for note in dict.fromkeys(note for row in rows for note in row.notes):
+    for note in dict.fromkeys(
+        [*why_other_memory(rows), *(note for row in rows for note in row.notes)]
+    ):
         console.print(f"Note: {note}.")
     console.print(WHAT_IS_SHOWN, style="dim")
     return out.getvalue()
 
 
 def _table(rows: Sequence[Row]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     names = list(dict.fromkeys(name for row in rows for name in row.values))
     for name in names:
-        table.add_column(name, justify="right")
-    table.add_column("target")
-    for title in ("memory", "of", "fits", "step", "samples/s/core", "matrix unit"):
-        table.add_column(title, justify="right")
+        table.add_column(name, justify="right", vertical="bottom", overflow="fold")
+    table.add_column("target", no_wrap=True)
+    for title in ("memory", "a core\nhas", "fits", "device\ntime", "samples/s\na core"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("matrix\nunits", justify="right", no_wrap=True)
     before = None
     for row in rows:
         chosen = tuple(row.values.get(name, "") for name in names)
@@ -103,19 +107,10 @@ def _cells(row: Row) -> list[Text | str]:
     share = row.matrix_unit_share
     rate = row.samples_per_second
     return [
-        gigabytes(row.memory_bytes),
-        gigabytes(row.memory_limit_bytes),
+        "-" if row.memory_bytes is None else amounts.size(row.memory_bytes),
+        "-" if row.memory_limit_bytes is None else amounts.size(row.memory_limit_bytes),
         fits[row.fits],
-        "-" if row.device_seconds is None else f"{row.device_seconds * 1e3:,.3g} ms",
+        "-" if row.device_seconds is None else amounts.device_time(row.device_seconds),
         "-" if rate is None else f"{rate:,.0f}",
-        "-" if share is None else f"{share:.0%}",
+        "-" if share is None else amounts.percent(share),
     ]
-
-
-def gigabytes(size: int | None) -> str:
-    """Bytes as a person reads them: "7.48 GB", "12 MB"."""
-    if size is None:
-        return "-"
-    if size >= 1e8:
-        return f"{size / 1e9:.2f} GB"
-    return f"{size / 1e6:.2f} MB"

@@ -39,7 +39,8 @@ class CollectiveLine:
 def devices(sharding: Sharding) -> str:
     """How many devices, and the meshes: "8 devices (data 4 x model 2)"."""
     meshes = "; ".join(_mesh(mesh) for mesh in sharding.meshes[:3])
-    return f"{sharding.devices} devices" + (f" ({meshes})" if meshes else "")
+    counted = "1 device" if sharding.devices == 1 else f"{sharding.devices} devices"
+    return counted + (f" ({meshes})" if meshes else "")
 
 
 def _mesh(mesh: Mesh) -> str:
@@ -61,6 +62,8 @@ def tensors(sharding: Sharding) -> list[TensorLine]:
 def _line(ones: list[ShardedTensor], meshes: tuple[Mesh, ...]) -> TensorLine:
     first = ones[0]
     name = first.name or words.place(first.location)
+    if first.kind == "product":
+        name = f"{words.place(first.location)} {name}"
     if first.kind == "state":
         keys = ", ".join(one.name.partition(": ")[2] for one in ones)
         name = f"{name.partition(':')[0]}: {keys}"
@@ -81,6 +84,8 @@ def _sharded(one: ShardedTensor, meshes: tuple[Mesh, ...]) -> str:
     cut = one.tiling
     if cut is None:
         return "by hand"
+    if axes is None and one.kind == "product":
+        axes = _by_size(cut.tiles, meshes)
     if axes is None:
         return " x ".join(map(str, cut.tiles)) + " tiles"
     return ", ".join(
@@ -88,6 +93,23 @@ def _sharded(one: ShardedTensor, meshes: tuple[Mesh, ...]) -> str:
         for dimension, along in enumerate(axes)
         if along
     )
+
+
+def _by_size(
+    tiles: tuple[int, ...], meshes: tuple[Mesh, ...]
+) -> tuple[tuple[str, ...], ...] | None:
+    """The axes of a mesh that are as long as a dimension has parts; None unless it is one each."""
+    if len(meshes) != 1:
+        return None
+    found: list[tuple[str, ...]] = []
+    for count in tiles:
+        sizes = enumerate(meshes[0].shape)
+        fitting = [axis for axis, size in sizes if size == count] if count > 1 else []
+        if count > 1 and len(fitting) != 1:
+            return None
+        found.append(meshes[0].named(fitting))
+    named = [axis for axes in found for axis in axes]
+    return tuple(found) if len(named) == len(set(named)) else None
 
 
 def collectives(sharding: Sharding) -> list[CollectiveLine]:

@@ -86,11 +86,7 @@ def amount(value: float | None, unit: str) -> str:
         return seconds(value)
     if unit != "B":
         return f"{value:,.0f}"
-    for name in ("B", "KB", "MB", "GB"):
-        if value < 1024:
-            return f"{value:.0f} B" if name == "B" else f"{value:.1f} {name}"
-        value /= 1024
-    return f"{value:,.1f} TB"
+    return amounts.size(value)
 
 
 def place(location: Location | None) -> str:

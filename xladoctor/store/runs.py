@@ -243,7 +243,7 @@ _MOMENTS = ("t0", "t1", "at", "started", "ended", "since", "until", "t")
 _TABLES = (
     "processes", "cores", "steps", "compilations", "syncs", "fallbacks", "launches", "errors",
     "hangs", "divergences", "weight_divergences", "silent", "shardings", "spmd_calls",
-    "device_caches", "deaths",
+    "meshes_refused", "device_caches", "deaths",
 )  # fmt: skip
 
 

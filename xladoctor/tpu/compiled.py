@@ -77,6 +77,10 @@ class Operation:
         memory_bytes: Bytes of its operands and results that lie in device memory (HBM).
         operands: Shapes of what it takes.
         flops: Floating point operations of its matrix products and convolutions in one run.
+        sent: Bytes that one core gives to the others, of a collective in one run.
+        wave: Collectives of one wave do the same between the same cores, and none needs the result
+            of another: they could be one. "" of what is none.
+        counted_once: Whether it is in a loop whose number of iterations the compiler does not know.
     """
 
     name: str
@@ -89,6 +93,9 @@ class Operation:
     memory_bytes: int = 0
     operands: tuple[str, ...] = ()
     flops: float = 0.0
+    sent: int = 0
+    wave: str = ""
+    counted_once: bool = False
 
     @property
     def total_cycles(self) -> int:
@@ -126,7 +133,8 @@ class Compiled:
         compiler: "libtpu 0.0.21".
         seconds: How long the compiler took.
         memory: None if it was refused.
-        flops: Floating point operations of one run of the graph on one core, as XLA counts them.
+        flops: Floating point operations of one run of the graph on one core, as XLA counts them,
+            and those of its loops by their turns.
         operations: In the order of the schedule.
         allocations: The largest tensors: those alive at the peak, or those that the compiler names
             when it refuses.

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from xladoctor import files
+from xladoctor.costs import OPTIMIZER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,7 +63,7 @@ class Layers:
             return
         for frame in reversed(frames):
             if _OPTIMIZERS in frame[0] and frame[2] == "step" and self._class(frame):
-                yield f"optimizer {self._class(frame)}"
+                yield f"{OPTIMIZER}{self._class(frame)}"
                 return
 
     def _class(self, frame: Frame) -> str:

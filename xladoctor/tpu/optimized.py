@@ -2,8 +2,8 @@
 
 Facts used (libtpu 0.0.21): the text is in the order of the schedule; ``estimated_cycles`` stands
 in the ``backend_config`` of fusions, convolutions and copies that the compiler has costed, and
-nowhere for gathers, scatters, collectives and what is moved in the background; a loop whose number
-of iterations is known says it as ``known_trip_count``.
+nowhere for gathers, scatters, collectives and what is moved in the background; how often a loop
+runs is not said (``loops`` finds it).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from xladoctor.readings.hlo import COMMENT
-from xladoctor.tpu import products, shapes
+from xladoctor.tpu import loops, products, shapes, traffic
 from xladoctor.tpu.compiled import Operation
 
 if TYPE_CHECKING:
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _SOURCE = re.compile(r'source_file="xladoctor" source_line=(\d+)')
-_TURNS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_WHOLE = re.compile(r"-?\d+")
 _BODY = re.compile(r"body=%?([\w.\-]+)")
 _CALLS = re.compile(r"(?:calls|to_apply)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"(?:branch_computations=\{([^}]*)\}|true_computation=%?([\w.\-]+))")
 _ELSE = re.compile(r"false_computation=%?([\w.\-]+)")
 _NAME = re.compile(r"%([\w.\-]+)")
+_GROUPS = re.compile(r"replica_groups=(\{\}|\{\{.*?\}\}|\[[^ ]*)")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 
 #: What only names or regroups values, or makes none: it takes no time.
@@ -51,6 +52,9 @@ _KINDS = (
     ("reduction", ("reduce", "reduce-window")),
 )  # fmt: skip
 
+#: Bytes of a single number, the widest.
+_ONE_NUMBER = 16
+
 #: What moves elements and computes nothing.
 _MOVES = frozenset(
     {"copy", "copy-start", "copy-done", "transpose", "bitcast", "reshape", "slice", "pad",
@@ -60,13 +64,15 @@ _MOVES = frozenset(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """One instruction as it is printed."""
+    """One instruction as it is printed; a parameter has its number, a whole constant its value."""
 
     name: str
     shape: str
     opcode: str
     operands: tuple[str, ...]
     rest: str
+    root: bool = False
+    number: int | None = None
 
     @property
     def source(self) -> int | None:
@@ -99,29 +105,31 @@ class Optimized:
 
     def operations(self) -> tuple[Operation, ...]:
         """What runs, in the order of the schedule; the insides of fusions are not steps."""
-        return tuple(self._walk(self._entry, 1))
+        return tuple(self._walk(self._entry, 1, known=True))
 
     def sources(self) -> Mapping[str, int]:
         """The numbers of the instructions of the schedule by name, as far as they are known."""
         return _sources(self._computations.get(self._entry, []))
 
-    def _walk(self, computation: str, runs: int) -> Iterator[Operation]:
+    def _walk(self, computation: str, runs: int, *, known: bool) -> Iterator[Operation]:
         lines = self._computations.get(computation, [])
         shapes_of = {line.name: line.shape for line in lines}
         sources = _sources(lines)
+        waves = self._waves(computation)
         for line in lines:
             if line.opcode in _FREE:
                 continue
-            inner = self._inner(line)
+            inner = self._inner(line, lines)
             if inner:
                 for name, iterations in inner:
-                    yield from self._walk(name, runs * iterations)
+                    sure = known and iterations is not None
+                    turns = 1 if iterations is None else iterations
+                    yield from self._walk(name, runs * turns, known=sure)
                 continue
             if line.opcode.endswith("-done"):  # counted where it starts
                 continue
             cycles = _CYCLES.search(line.rest)
             operands = tuple(shapes_of.get(name, "") for name in line.operands)
-            touched = [line.shape, *operands]
             yield Operation(
                 name=line.name,
                 opcode=line.opcode,
@@ -130,10 +138,40 @@ class Optimized:
                 cycles=int(cycles[1]) if cycles else None,
                 runs=runs,
                 source=sources.get(line.name),
-                memory_bytes=sum(shapes.padded(shape, space=0) for shape in touched),
+                memory_bytes=traffic.moved(line, shapes_of, self._fused(line)),
                 operands=operands[:4],
                 flops=self._flops(line, shapes_of),
+                sent=sum(map(shapes.unpadded, operands)) if line.name in waves else 0,
+                wave=waves.get(line.name, ""),
+                counted_once=not known,
             )
+
+    def _waves(self, computation: str) -> dict[str, str]:
+        """By the name of each collective: which others could be one with it.
+
+        torch_xla orders collectives by a number that each takes beside its data and gives to the
+        next one (2.9); that is no need of a result.
+        """
+        lines = self._computations.get(computation, [])
+        single = {line.name for line in lines if shapes.unpadded(line.shape) <= _ONE_NUMBER}
+        depth: dict[str, int] = {}
+        waves = {}
+        for line in lines:
+            needs = line.operands
+            collective = not line.opcode.endswith("-done") and self._kind(line) == "collective"
+            if collective:
+                needs = tuple(name for name in needs if name not in single) or needs
+            depth[line.name] = max((depth.get(name, 0) for name in needs), default=0) + collective
+            if collective:
+                how = _GROUPS.search(line.rest)
+                parts = (computation, line.opcode, how[1] if how else "", str(depth[line.name]))
+                waves[line.name] = " ".join(parts)
+        return waves
+
+    def _fused(self, line: Line) -> Sequence[Line]:
+        """The computation that is fused into an instruction."""
+        called = _CALLS.search(line.rest) if line.opcode == "fusion" else None
+        return self._computations.get(called[1], ()) if called is not None else ()
 
     def _flops(self, line: Line, shapes_of: Mapping[str, str]) -> float:
         """Of the products in an instruction, those that are fused into it included."""
@@ -145,11 +183,12 @@ class Optimized:
         known = {one.name: one.shape for one in inside}
         return sum(self._flops(one, known) for one in inside)
 
-    def _inner(self, line: Line) -> list[tuple[str, int]]:
-        """Computations that run as steps of their own, and how often."""
+    def _inner(self, line: Line, around: Sequence[Line]) -> list[tuple[str, int | None]]:
+        """Computations that run as steps of their own, and how often; None if it is not known."""
         if line.opcode == "while":
-            iterations, body = _TURNS.search(line.rest), _BODY.search(line.rest)
-            return [(body[1], int(iterations[1]) if iterations else 1)] if body else []
+            body = _BODY.search(line.rest)
+            turns = loops.iterations(line, around, self._computations)
+            return [(body[1], turns)] if body else []
         if line.opcode == "call":
             called = _CALLS.search(line.rest)
             return [(called[1], 1)] if called else []
@@ -165,7 +204,7 @@ class Optimized:
         names = [name for name in [*names, other[1] if other else ""] if name]
 
         def cost(name: str) -> int:
-            return sum(operation.total_cycles for operation in self._walk(name, 1))
+            return sum(operation.total_cycles for operation in self._walk(name, 1, known=True))
 
         return [max(names, key=cost)] if names else []
 
@@ -221,7 +260,18 @@ def _line(row: str) -> Line | None:
     operands = () if opcode in ("constant", "parameter") else tuple(
         _NAME.findall(rest[len(opcode) + 1 : close])
     )  # fmt: skip
-    return Line(name.lstrip("%"), shape, opcode, operands, rest[close + 1 :])
+    inside = rest[len(opcode) + 1 : close]
+    return Line(
+        name.lstrip("%"), shape, opcode, operands, rest[close + 1 :],
+        root=row.lstrip().startswith("ROOT "),
+        number=_number(inside) if operands == () else None,
+    )  # fmt: skip
+
+
+def _number(text: str) -> int | None:
+    if text in ("true", "false"):
+        return int(text == "true")
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def _closing(text: str, opening: int) -> int:

@@ -81,6 +81,11 @@ def padded(shape: str, space: int | None = None) -> int:
     return sum(one.padded for one in arrays(shape) if space is None or one.space == space)
 
 
+def unpadded(shape: str) -> int:
+    """Bytes of a shape's elements, wherever it lies."""
+    return sum(one.unpadded for one in arrays(shape))
+
+
 def plain(shape: str) -> str:
     """A shape without its layout ("f32[1000,1025]")."""
     return re.sub(r"(?<=\])\{[^}]*\}", "", shape)

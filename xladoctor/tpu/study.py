@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xladoctor.costs import DeviceOperation, DeviceTensor, GraphCost, StepCost, TargetCost
+from xladoctor import amounts
+from xladoctor.costs import (
+    KINDS,
+    DeviceOperation,
+    DeviceTensor,
+    GraphCost,
+    StepCost,
+    TargetCost,
+)
 from xladoctor.errors import SourceError
 from xladoctor.readings.places import location
 from xladoctor.tpu import compiler, layers, modules, shapes, typical
@@ -48,14 +57,15 @@ class Settings:
         engine: Where graphs are compiled; None for one process on this machine.
         time_limit: Seconds for one graph.
         most: Graphs for each target: those of the typical step first, then the largest.
-        asking: Called when a compilation begins, with the target's name and the graph's place.
+        asking: Called when a compilation begins, with the target's name, the graph's place and how
+            many there are at most.
     """
 
     cache: Cache
     engine: Engine | None = None
     time_limit: float = compiler.TIME_LIMIT
     most: int = MOST_GRAPHS
-    asking: Callable[[str, Location | None], object] | None = None
+    asking: Callable[[str, Location | None, int], object] | None = None
 
 
 def study(run: Run, targets: Sequence[Target], settings: Settings) -> tuple[TargetCost, ...]:
@@ -78,7 +88,7 @@ def study(run: Run, targets: Sequence[Target], settings: Settings) -> tuple[Targ
     def asking(request: compiler.Request) -> None:
         if settings.asking is not None:
             place = location(places[request].frames, run.manifest.cwd)
-            settings.asking(request.target.name, place)
+            settings.asking(request.target.name, place, len(requests))
 
     answers = dict(
         compiler.compile_all(
@@ -114,7 +124,11 @@ def _chosen(run: Run, most: int) -> tuple[list[Asked], list[str]]:
     found: dict[str, Asked] = {}
     notes: list[str] = []
     # To prepare a graph takes time as well: no more of them than are compiled.
-    waiting = sorted(typical.used(run), key=lambda one: (-one.per_step, -_size(path(one))))
+    # What matters first: of the typical step, most executed and largest.
+    waiting = sorted(
+        typical.used(run),
+        key=lambda one: (not one.per_step, -(one.per_step or 1.0) * _size(path(one))),
+    )
     while waiting and len(found) < most:
         one = waiting.pop(0)
         graph = _read(path(one), one.donates)
@@ -129,9 +143,15 @@ def _chosen(run: Run, most: int) -> tuple[list[Asked], list[str]]:
             + (f" ({notes[0].rstrip('.')})" if notes else "")
         )
     if waiting:
+        missed = sum(one.per_step > 0 for one in waiting)
         notes.append(
             f"{len(waiting)} of {len(waiting) + len(found)} graphs were not compiled (--tpu-graphs "
-            f"{most}): those of the typical step come first, then the largest."
+            f"{most}): "
+            + (
+                f"the typical step runs {missed} of them too, and its device time is without those."
+                if missed
+                else "those of the typical step come first, then the largest."
+            )
         )
     return list(found.values()), notes
 
@@ -165,6 +185,7 @@ def _target_cost(
         cores=target.cores,
         clock_hz=target.clock_hz,
         peak_flops=target.peak_flops,
+        bandwidth=target.bandwidth,
         step=step,
         graphs=graphs,
         notes=(*notes, *_notes(run, target, graphs)),
@@ -172,13 +193,12 @@ def _target_cost(
 
 
 def _notes(run: Run, target: Target, graphs: Sequence[GraphCost]) -> list[str]:
-    notes = []
-    missing = sum(graph.not_estimated for graph in graphs if graph.per_step)
-    if missing:
+    step = [graph for graph in graphs if graph.per_step]
+    notes = _silent(target, step)
+    if any(one.counted_once for graph in step for one in graph.operations):
         notes.append(
-            f"{target.name}: the compiler makes no estimate of {missing} operations of the step "
-            "(collectives, gathers, scatters, copies in the background): device time is without "
-            "them."
+            f"{target.name}: the step has a loop whose number of iterations the compiler does not "
+            "know: it is counted once, so device time is too low."
         )
     if run.manifest.simulated_cores:
         notes.append(
@@ -186,6 +206,24 @@ def _notes(run: Run, target: Target, graphs: Sequence[GraphCost]) -> list[str]:
             "TPU, and donated inputs are taken to be those that results replace."
         )
     return notes
+
+
+def _silent(target: Target, step: Iterable[GraphCost]) -> list[str]:
+    """What the compiler makes no estimate of, and how much that may be."""
+    ones = [one for graph in step for one in graph.operations if one.cycles is None]
+    if not ones:
+        return []
+    moved = sum(one.memory_bytes for one in ones)
+    kinds = collections.Counter(one.kind for one in ones).most_common()
+    sent = sum(one.sent for one in ones)
+    links = f", and send {amounts.size(sent)} to other cores" if sent else ""
+    return [
+        f"{target.name}: the compiler makes no estimate of {len(ones)} operations of the step ("
+        + ", ".join(f"{KINDS.get(kind, kind)} {count}" for kind, count in kinds)
+        + f"). They move at most {amounts.size(moved)}, "
+        f"{amounts.device_time(moved / target.bandwidth)} at full memory bandwidth{links}: device "
+        "time is without them."
+    ]
 
 
 def _step(run: Run, target: Target, graphs: Sequence[GraphCost]) -> StepCost:
@@ -202,13 +240,15 @@ def _step(run: Run, target: Target, graphs: Sequence[GraphCost]) -> StepCost:
         else None
     )
     host = typical.host(run)
-    least = host.at_least
+    least = host.alone(host.working)
     needed = [graph.needed for graph in parts if graph.needed is not None]
     fits = [graph.fits for graph in parts]
     return StepCost(
         device_seconds=device,
         host_seconds=least,
         host_seconds_at_most=host.working,
+        tracing_seconds=host.alone(host.tracing),
+        input_wait_seconds=host.alone(host.input_wait),
         idle_share=None
         if device is None or least is None or max(device, least) <= 0
         else 1 - device / max(device, least),
@@ -221,7 +261,19 @@ def _step(run: Run, target: Target, graphs: Sequence[GraphCost]) -> StepCost:
         else None,
         flops=flops,
         memory_traffic=traffic,
+        **(_collectives(parts) if complete else {}),
     )
+
+
+def _collectives(parts: Sequence[GraphCost]) -> dict[str, float]:
+    """How often a core talks to the others in a step, how often it would have to, and bytes."""
+    count = needed = sent = 0.0
+    for graph in parts:
+        ones = [one for one in graph.operations if one.wave]
+        count += graph.per_step * sum(one.runs for one in ones)
+        sent += graph.per_step * sum(one.sent for one in ones)
+        needed += graph.per_step * sum({one.wave: one.runs for one in ones}.values())
+    return {"collectives": count, "collectives_needed": needed, "collective_bytes": sent}
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -284,6 +336,10 @@ def _operation(
         padding=padding,
         padded=padded,
         flops=one.flops * one.runs,
+        runs=one.runs,
+        sent=one.sent * one.runs,
+        wave=one.wave,
+        counted_once=one.counted_once,
         module=model.path(source.frames) if source is not None else (),
     )
 

@@ -49,15 +49,27 @@ class Used:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Host:
-    """What the host does in a typical step, in seconds of wall time of one core."""
+    """What the host does in a typical step, in seconds of wall time of one core.
 
-    working: float | None
+    Attributes:
+        tracing: Python and tracing; None if it was not measured.
+        input_wait: Waiting for the next batch; None if it was not measured.
+        sharing: How many cores trace in threads of one Python, which take turns: one alone takes at
+            least its time by their number.
+    """
+
+    tracing: float | None
+    input_wait: float | None
     sharing: int
 
     @property
-    def at_least(self) -> float | None:
-        """What one core alone would take, at least: threads of one Python take turns."""
-        return None if self.working is None else self.working / self.sharing
+    def working(self) -> float | None:
+        """Both together."""
+        return None if self.tracing is None else self.tracing + (self.input_wait or 0.0)
+
+    def alone(self, seconds: float | None) -> float | None:
+        """What one core alone would take of it, at least."""
+        return None if seconds is None else seconds / self.sharing
 
 
 def used(run: Run) -> list[Used]:
@@ -154,13 +166,17 @@ def _typical(rows: Iterable[StepRow]) -> list[StepRow]:
 
 
 def host(run: Run) -> Host:
-    """What the host does in a typical step: Python, tracing and waiting for input."""
-    rows = _typical(run.steps)
-    seconds = []
-    for row in rows:
-        working = [row.parts.get(part) for part in ("trace", "input_wait")]
-        if working[0] is not None:
+    """What the host does in the step that takes it a middling time: tracing, and input."""
+    found = []
+    for row in _typical(run.steps):
+        tracing, waiting = row.parts.get("trace"), row.parts.get("input_wait")
+        if tracing is not None:
             count = (row.last or 0) - (row.first or 0) + 1
-            seconds.append(sum(part or 0.0 for part in working) / count)
+            both = (tracing + (waiting or 0.0)) / count
+            found.append((both, tracing / count, None if waiting is None else waiting / count))
     sharing = max(1, run.manifest.simulated_cores or 1)
-    return Host(statistics.median(seconds) if seconds else None, sharing)
+    if not found:
+        return Host(None, None, sharing)
+    found.sort(key=lambda one: one[0])
+    _, tracing, waiting = found[(len(found) - 1) // 2]
+    return Host(tracing, waiting, sharing)

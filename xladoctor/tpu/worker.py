@@ -95,13 +95,17 @@ def _answer(compiler: Compiler, request: dict[str, Any]) -> dict[str, Any]:
         else:
             seconds = time.monotonic() - began
             optimized = Optimized(program.text())
+            operations = optimized.operations()
+            flops = program.flops()
+            if flops is not None:  # XLA counts what is in a loop once
+                flops += sum(one.flops * (one.runs - 1) for one in operations)
             largest, picture = _assignment(Path(dump), optimized)
             answer = compiled.Compiled(
                 **facts,
                 seconds=seconds,
                 memory=compiled.Memory(**program.memory()),
-                flops=program.flops(),
-                operations=optimized.operations(),
+                flops=flops,
+                operations=operations,
                 allocations=largest,
                 picture=picture,
             )

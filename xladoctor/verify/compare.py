@@ -3,8 +3,16 @@
 How much is too much is measured, not guessed: one way is run once more with weights that are
 changed by a rounding error each, at the start and after each step. What that does to a tensor by a
 step is what rounding may do to it. Two ways round at every operation, so they may differ by
-:data:`MARGIN` times as much, and by :data:`FLOOR` rounding errors of the largest value in any case:
-a sum of n numbers in another order differs by about the square root of n of them.
+:data:`MARGIN` times as much.
+
+Changed weights do not change the order of sums. In another order a sum of n numbers differs by
+about the square root of n rounding errors, and by a few times that if they are alike and their sum
+is small. So what is below :data:`FLOOR` rounding errors of the largest value never counts, nor what
+is below :data:`OF_SUMS` times the square root of the most that a gradient can be a sum of.
+
+One run does not show the corners: where a ReLU's input or an absolute value is next to zero, one
+rounding error decides which way the gradient goes. So what seems to part is held against further
+runs (:func:`widened`), changed by :data:`MARGIN` rounding errors with other signs each.
 """
 
 from __future__ import annotations
@@ -31,8 +39,16 @@ ROUNDING = {
 }
 #: How many times what rounding did to one way two ways may differ.
 MARGIN = 16.0
+#: How many times what those changes did to a run two ways may differ.
+MARGIN_AT_CORNERS = 2.0
 #: Rounding errors of the largest value that never count; of types with less than 32 bits.
 FLOOR, FLOOR_NARROW = 128.0, 4.0
+#: Times the square root of the addends. Sums of very many are made in blocks: no more than DEEPEST.
+OF_SUMS, DEEPEST = 4.0, 2**22
+#: What rounding must do to a gradient, and did not before, to have turned a part of it round.
+CORNER = 1e-3
+#: What is made of gradients and nothing else.
+_OF_GRADIENTS = ("gradient", "state")
 #: A tensor of which rounding may change more is rounding itself: its difference tells nothing.
 TELLING = 1e-2
 #: Cores run the same update on the same numbers: they may differ by so much of the largest value.
@@ -47,14 +63,19 @@ class Tolerances:
         floor: The least of it.
         noise: The differences between one way and the same with rounding errors added.
         known: The last step for which it was measured; None if it was not.
+        corner: The step after which no gradient tells anything: at it, rounding alone turned one
+            round, and with it the weights of all later steps.
     """
 
     floor: float
     noise: dict[tuple[int, str, int], float] = dataclasses.field(default_factory=dict)
     known: int | None = None
+    corner: int | None = None
 
     def of(self, step: int, kind: str, at: int) -> float:
         """The largest relative difference that counts as equal."""
+        if self.corner is not None and step > self.corner and kind in _OF_GRADIENTS:
+            return math.inf
         return self.floor + MARGIN * self.noise.get((step, kind, at), 0.0)
 
 
@@ -77,11 +98,40 @@ def tolerances(plain: Record, rounded: Record) -> Tolerances:
     return result
 
 
+def widened(tolerance: Tolerances, plain: Record, changed: Record) -> Tolerances:
+    """What rounding may do, with what it did at corners, from there on.
+
+    Args:
+        tolerance: As known so far.
+        plain: One way.
+        changed: The same, with weights changed by :data:`MARGIN` rounding errors.
+    """
+    result = dataclasses.replace(tolerance, noise=dict(tolerance.noise))
+    for mine, theirs in zip(plain.steps, changed.steps, strict=False):
+        for kind, at, distance in differences(mine, theirs):
+            if not math.isfinite(distance):
+                continue
+            if kind == "gradient" and distance > max(CORNER, result.of(mine.number, kind, at)):
+                result.corner = min(mine.number, result.corner or mine.number)
+            # Behind a corner the changes no longer add up: twice of what is seen is not enough.
+            behind = result.corner is not None and mine.number > result.corner
+            allowed = distance if behind else distance * MARGIN_AT_CORNERS / MARGIN
+            # What one corner did at one step, another may do at the next.
+            for step in plain.steps:
+                if step.optimizer == mine.optimizer and step.number >= mine.number:
+                    key = (step.number, kind, at)
+                    result.noise[key] = max(result.noise.get(key, 0.0), allowed)
+    return result
+
+
 def floor_of(steps: Sequence[Step]) -> float:
     """The difference that never counts, for the types that the program computes with."""
     used = {dtype for step in steps for dtype in (*step.dtypes, step.narrow) if dtype}
     narrow = [ROUNDING[one] for one in used if ROUNDING.get(one, 0.0) > ROUNDING["float32"]]
-    return FLOOR_NARROW * max(narrow) if narrow else FLOOR * ROUNDING["float32"]
+    if narrow:
+        return FLOOR_NARROW * max(narrow)
+    addends = min(DEEPEST, max((step.addends for step in steps), default=0))
+    return max(FLOOR, OF_SUMS * math.sqrt(addends)) * ROUNDING["float32"]
 
 
 def rounding_of(steps: Sequence[Step]) -> float:

@@ -39,6 +39,7 @@ class Step:
         sketches: Kind to the sketches of its tensors; a kind that could not be read is not there.
         dtypes: Of the parameters.
         narrow: The narrowest type that a module gave back, if it has less than 32 bits.
+        addends: The most numbers that a module gave back: gradients are sums over no more.
     """
 
     number: int
@@ -50,6 +51,7 @@ class Step:
     sketches: dict[str, tuple[array.array[float], ...]]
     dtypes: tuple[str, ...]
     narrow: str | None
+    addends: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ def _step(row: dict[str, Any]) -> Step:
         sketches={kind: _sketches(row[kind]) for kind in KINDS if kind in row},
         dtypes=tuple(row["dtypes"]),
         narrow=row["narrow"],
+        addends=row["addends"],
     )
 
 

@@ -27,7 +27,7 @@ where it shows, as marked in the program. A dash: looked for and not found. *not
 _HEALTHY = """
 ## Healthy programs
 
-No finding of severity error by `lint` or the run, and no divergence in `verify`.
+No finding of severity error by `lint` or the run, and no divergence in `verify` that is none.
 
 | program | lint | run | verify |
 |---|---|---|---|
@@ -81,6 +81,10 @@ def page(table: dict[str, Any], measured: dict[str, Any], marked: Callable[[str]
         row = measured.get(case["program"], {})
         cells = [_healthy_cell(row, by) for by in _BY]
         text += f"| `{case['program']}` | {' | '.join(cells)} |\n"
+    rightly = [case for case in healthy if "rightly" in case]
+    if rightly:
+        text += "\nParts, and rightly:\n\n"
+        text += "".join(f"* `{case['program']}`: {case['rightly']}\n" for case in rightly)
     return text + _LEFT_OUT
 
 
@@ -108,7 +112,8 @@ def accused(table: dict[str, Any], measured: dict[str, Any]) -> list[str]:
             for one in row[by]
             if one["severity"] == "error"
         ]
-        if errors or "step" in (row.get("verify") or {}):
+        parts = "step" in (row.get("verify") or {}) and "rightly" not in case
+        if errors or parts:
             names.append(case["program"])
     return names
 

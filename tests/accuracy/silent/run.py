@@ -154,7 +154,8 @@ def _verify(path: Path, case: dict[str, Any]) -> dict[str, Any]:
         return {"cannot": "is not run on simulated cores"}
     with tempfile.TemporaryDirectory() as folder:
         done = _xladoctor(
-            path, "verify", "--simulate-cores", str(CORES), "--steps", str(STEPS),
+            path, "verify", "--simulate-cores", str(case.get("cores", CORES)),
+            "--steps", str(STEPS),
             "--output-format", "json", "--output-file", "answer.json", "--", sys.executable,
             str(path), *case.get("arguments", []), folder=folder,
         )  # fmt: skip

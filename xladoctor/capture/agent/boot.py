@@ -10,7 +10,7 @@ from . import measure, torch_tpu, wrapping
 from .children import see_deaths
 from .hlo import Dumps
 from .points import Points
-from .process import Process
+from .process import Process, see_uncaught
 from .recorder import Recorder
 from .writer import Writer
 
@@ -58,6 +58,7 @@ def boot() -> Recorder | None:
     for missing in wrapping.install(points):
         recorder.process.hook_off(missing, None)
     recorder.install(points)
+    see_uncaught(recorder.ended_by)
     with contextlib.suppress(Exception):  # no such processes on this system
         see_deaths(run_dir)
     meter = measure.Meter(

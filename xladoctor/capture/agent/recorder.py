@@ -72,7 +72,7 @@ class Recorder:
         self.left_over: Callable[[], list[str]] = list
         self._simulated_cores = simulated_cores
         self._loaders = Loaders()
-        self._shardings = Shardings(self.process, self._feed_of)
+        self._shardings = Shardings(self.process, self._feed_of, self._start)
         self._begin()
         atexit.register(self._end)
 
@@ -118,6 +118,10 @@ class Recorder:
             (STEP, self._step),
         ):
             points.around(point, RECORD, function)
+
+    def ended_by(self, error: BaseException) -> None:
+        """Write what an exception tells that ends the program before it uses a device."""
+        self._shardings.failed(error)
 
     def on_event(self, kind: str, facts: dict[str, Any]) -> None:
         """What the simulation tells (see ``simulate.install``); never raises."""

@@ -49,6 +49,7 @@ def end(recorder: Recorder, error: BaseException | None) -> None:
     """End the recording; ``error`` is what has ended the program's work, if anything has."""
     with contextlib.suppress(Exception):
         if error is not None and isinstance(error, Exception):
+            recorder.ended_by(error)
             recorder.failed(error)
         recorder.close()
     for points, _, _ in _installed:

@@ -8,6 +8,9 @@ and input of the step is written with its size and its sharding, as torch_xla na
   replicated, and after an execution what XLA has chosen for a result (torch_xla 2.9.0, seen by
   running).
 * The meshes are those that are alive; their axes name the devices that exchange data.
+* A mesh that torch_xla refuses is written too: the program ends with it, before it uses a device.
+* A tensor and the parameter that is made of it share a storage, so the line that sent a tensor is
+  the one that made the parameter what it is (seen by running).
 
 Nothing is asked, and no module is looked at, in a program that is not SPMD.
 """
@@ -17,8 +20,10 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
+import os
 import sys
 import threading
+import traceback
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +47,9 @@ MOST = 400
 #: What a :data:`MARK` of a device loader is called.
 MADE_LOADER, ITERATED = "MpDeviceLoader", "iter"
 
+#: Where torch_xla makes meshes, and looks whether they fit the devices.
+_MESHES = os.path.join("torch_xla", "distributed", "spmd", "xla_sharding.py")
+
 _WRAPPERS = ("_orig_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
 
 
@@ -58,13 +66,18 @@ class Shardings:
     Args:
         process: Takes the rows.
         feed: Gives the row of the loader whose batch a core is at, or None.
+        start: Makes the process one that is recorded, if it is not yet.
     """
 
     def __init__(
-        self, process: Process, feed: Callable[[int | None], dict[str, Any] | None]
+        self,
+        process: Process,
+        feed: Callable[[int | None], dict[str, Any] | None],
+        start: Callable[[], None],
     ) -> None:
         self._process = process
         self._feed = feed
+        self._start = start
 
     def begin(self, sites: Sites) -> None:
         """Begin with nothing seen, in a new process or a forked child.
@@ -81,6 +94,33 @@ class Shardings:
         self._calls: set[tuple[str, int]] = set()
         self._made: dict[int, int | None] = {}  # id of a device loader -> where it was made
         self._loader: int | None = None  # that of the one that is iterated
+        self._ranks: dict[int, list[int]] = {}  # id of a device loader -> entries of its specs
+        self._given: list[int] = []  # those of the one that is iterated
+        self._sent: dict[int, int] = {}  # storage of a tensor -> site that sent it
+
+    def failed(self, error: BaseException) -> None:
+        """Write a mesh that torch_xla has refused; what ended the program may be anything else.
+
+        Args:
+            error: What nobody caught.
+        """
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            code, known = frame.f_code, frame.f_locals
+            made = code.co_name == "__init__" and code.co_filename.endswith(_MESHES)
+            if not made or ("device_ids" not in known and "ici_mesh_shape" not in known):
+                continue
+            self._start()
+            self._process.write(
+                {
+                    "e": "mesh-refused",
+                    "devices": _devices(),
+                    "ids": _length(known.get("device_ids")),
+                    "places": _places(known.get("mesh_shape") or known.get("ici_mesh_shape")),
+                    "error": f"{type(error).__name__}: {error}",
+                    "site": self._sites.at_error(error),
+                }
+            )
+            return
 
     def install(self, points: Points) -> None:
         """Put the observers around the points."""
@@ -107,7 +147,8 @@ class Shardings:
         due = self._due and call.what == "_xla_step_marker"
         if due:
             self._due = False
-            for held, entry in self._inputs:
+        if call.what == "_xla_step_marker" and self._steps <= LOOKS[-1]:
+            for held, entry in self._inputs:  # those of a step are marked by now
                 tensor = held()
                 if tensor is not None:
                     entry["spec"] = _spec(tensor)
@@ -128,6 +169,10 @@ class Shardings:
             for tensor in _uploaded(call, result)[: MOST - len(self._inputs)]:
                 entry = self._entry(_Tensor("input", "", tensor), site)
                 self._inputs.append((weakref.ref(tensor), entry))
+        elif not self._steps and call.what == "to" and len(self._sent) < 10 * MOST and xla.spmd():
+            storage, site = _storage(result, held=True), self._site()
+            if storage is not None and site is not None:
+                self._sent[storage] = site
         return result
 
     def _mark(self, call: Call, proceed: Callable[[], Any]) -> Any:
@@ -147,8 +192,10 @@ class Shardings:
         loader = id(call.args[0])
         if call.what == ITERATED:
             self._loader = self._made.get(loader)
+            self._given = self._ranks.get(loader, [])
         elif len(self._made) < MOST:
             self._made[loader] = self._site()
+            self._ranks[loader] = _ranks(call.kwargs.get("input_sharding"))
 
     def _collective(self, call: Call, proceed: Callable[[], Any]) -> Any:
         """A collective between cores: under SPMD there is one core, and nothing is exchanged."""
@@ -174,6 +221,7 @@ class Shardings:
                 "devices": _devices(),
                 "meshes": meshes,
                 "fed": self._feed(core),
+                "ranks": self._given,
                 "tensors": entries[:MOST],
                 "others": sum(int(entry["bytes"]) for entry in entries[MOST:]),
             }
@@ -213,6 +261,7 @@ class Shardings:
             "bytes": math.prod(tensor.shape) * tensor.element_size(),
             "spec": _spec(tensor),
             "site": site,
+            "sent": None if one.kind == "input" else self._sent.get(_storage(tensor) or 0),
         }
 
     def _marked_at(self, tensor: Any) -> int | None:
@@ -246,6 +295,30 @@ def _uploaded(call: Call, result: Any) -> list[Any]:
 def _spec(tensor: Any) -> str:
     asked = xla.binding("_get_xla_sharding_spec")
     return "" if asked is None else str(asked(tensor))
+
+
+def _storage(tensor: Any, *, held: bool = False) -> int | None:
+    """The number of a tensor's storage; ``held`` keeps it from being given to another one."""
+    if not getattr(tensor, "is_xla", False):
+        return None
+    storage = tensor.untyped_storage()
+    return int(storage._weak_ref() if held else storage._cdata)
+
+
+def _ranks(given: Any) -> list[int]:
+    """The entries of each spec that a device loader is given."""
+    specs = given.values() if isinstance(given, dict) else [given]
+    held = (getattr(one, "partition_spec", None) for one in specs)
+    return [len(one) for one in held if isinstance(one, tuple)]
+
+
+def _length(ids: Any) -> int | None:
+    return len(ids) if hasattr(ids, "__len__") else None
+
+
+def _places(shape: Any) -> int | None:
+    whole = isinstance(shape, tuple | list) and all(isinstance(one, int) for one in shape)
+    return math.prod(shape) if whole else None
 
 
 def _devices() -> int:

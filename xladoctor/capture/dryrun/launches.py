@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
@@ -39,14 +40,19 @@ class Launches:
         self._count_backward()
 
     def _count_backward(self) -> None:
-        """Tell of each backward pass; ``Tensor.backward`` ends in this function (torch 2.9.0)."""
+        """Tell of each backward pass; ``Tensor.backward`` ends in this function (torch 2.9.0).
+
+        Not of those of torch_xla itself: ``scan`` makes one to learn what it is.
+        """
         import torch
 
         original = torch.autograd.backward
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            self._steps.backward()
+            caller = sys._getframe(1).f_globals.get("__name__", "")
+            if not caller.startswith("torch_xla."):
+                self._steps.backward()
             return original(*args, **kwargs)
 
         torch.autograd.backward = backward

@@ -18,6 +18,7 @@ Facts used (torch_xla 2.9.0, source and seen by running):
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,9 @@ def pending(device: str) -> tuple[list[Any], int]:
     found: dict[int, Any] = {}
     for tensor in _reachable():
         if tensor.is_xla and str(tensor.device) == device:
-            found[xla.binding("_xla_get_tensor_id")(tensor)] = tensor
+            # AOTAutograd (scan, torch.compile) leaves tensors that only say that they are there.
+            with contextlib.suppress(RuntimeError):
+                found[xla.binding("_xla_get_tensor_id")(tensor)] = tensor
     tensors = waiting([found[number] for number in sorted(found)])
     missing = left(device) - len(tensors)
     if missing > 0:

@@ -23,7 +23,12 @@ _DEVICES = {
 #: Functions of ``torch_xla.core.xla_model`` that one core leaves as it is given to them.
 _UNCHANGED = ("all_gather", "collective_permute", "reduce_scatter", "all_to_all", "send")
 #: Functions that mark how tensors are divided over devices.
-_SHARDING = ("mark_sharding", "mark_sharding_with_gradients", "enable_manual_sharding")
+_SHARDING = (
+    "mark_sharding",
+    "mark_sharding_with_gradients",
+    "enable_manual_sharding",
+    "clear_sharding",
+)
 
 
 def install() -> None:
@@ -99,6 +104,8 @@ def _bindings() -> None:
 
     for name in ("_xla_sync_multi", "_xla_optimization_barrier_", "_xla_wait_device_ops"):
         setattr(bindings, name, nothing)
+    bindings._get_xla_sharding_spec = lambda _tensor: ""  # none: FSDPv2 asks it of each parameter
+    bindings._get_xla_sharding_type = nothing
     bindings._xla_get_cpu_tensors = copies
     bindings._xla_tensors_from_aten = copies
 

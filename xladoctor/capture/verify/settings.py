@@ -31,6 +31,7 @@ class Settings:
         rounding: Relative size of the changes that stand for rounding; 0 for none. The weights are
             changed by so much at the start and after each step: how far that carries them is what
             rounding may do.
+        signs: Which of many sets of signs those changes have.
     """
 
     way: str
@@ -39,6 +40,7 @@ class Settings:
     source: str | None = None
     cores: int = 1
     rounding: float = 0.0
+    signs: int = 0
 
     @property
     def on_host(self) -> bool:

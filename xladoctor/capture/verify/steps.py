@@ -139,7 +139,10 @@ class Steps:
         core = state.current()
         core.depth = max(0, core.depth - 1)
         dtype = getattr(output, "dtype", None)
-        if dtype is not None and dtype.is_floating_point and dtype.itemsize < 4:
+        if dtype is None or not dtype.is_floating_point:
+            return
+        core.notes["addends"] = max(core.notes.get("addends", 0), output.numel())
+        if dtype.itemsize < 4:
             core.notes["narrow"] = str(dtype).removeprefix("torch.")
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
@@ -202,11 +205,11 @@ class Steps:
         """Change each weight by a relative amount that stands for rounding."""
         import torch
 
-        size = self._settings.rounding
+        size, turn = self._settings.rounding, core.steps + 104_729 * self._settings.signs
         for at, parameter in enumerate(parameters):
             if not parameter.is_floating_point():
                 continue
-            places = torch.arange(parameter.numel()) + 7919 * (core.steps + 31 * at)
+            places = torch.arange(parameter.numel()) + 7919 * (turn + 31 * at)
             signs = (hashed(places) % 2 * 2 - 1).reshape(parameter.shape).to(parameter.dtype)
             with torch.no_grad():
                 parameter.data.mul_(1 + size * signs.to(parameter.device))
@@ -265,6 +268,7 @@ class Steps:
             "dtypes": [str(part.dtype).removeprefix("torch.") for part in parameters],
             "sizes": [part.numel() for part in parameters],
             "narrow": core.notes.get("narrow"),
+            "addends": core.notes.get("addends", 0),
             "gradient": packed([_host(part) for part in one["gradients"]]),
         }
         if all(other["optimizer"] is not optimizer for other in later):

@@ -1,4 +1,4 @@
-"""What rules about Lightning share: which Trainers are for XLA devices."""
+"""What rules about Lightning share: which calls ask it for XLA devices."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
 
 TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
-STRATEGIES = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
+#: Names of strategies that 2.0 renamed.
+RENAMED = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
 #: Classes that 2.0 renamed (#16781).
 CLASSES = {"TPUSpawnStrategy": "XLAStrategy", "SingleTPUStrategy": "SingleDeviceXLAStrategy"}
 #: Objects that say that the cores are XLA's.
@@ -26,16 +28,36 @@ def class_of(model: FileModel, value: cst.BaseExpression) -> str | None:
     return name.rpartition(".")[2] if name and name.startswith("lightning.") else None
 
 
-def for_xla(model: FileModel, call: CallSite) -> bool:
-    """Whether a ``Trainer(...)`` or ``Fabric(...)`` asks for XLA devices."""
-    if {"tpu_cores", "num_tpu_cores"} & set(call.keywords):
-        return True
-    for argument in ("accelerator", "strategy"):
-        value = call.keywords.get(argument)
-        if value is not None and class_of(model, value) in _SAY_XLA:
-            return True
-    accelerator = call.keywords.get("accelerator")
-    strategy = call.keywords.get("strategy")
-    return (accelerator is not None and constant(model, accelerator) in ("tpu", "xla")) or (
-        strategy is not None and constant(model, strategy) in (*STRATEGIES, "xla", "xla_debug")
-    )
+def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
+    """What asks for XLA devices in a call of the Trainer or of Fabric; None if nothing does."""
+    for name in ("tpu_cores", "num_tpu_cores"):
+        if name in call.keywords:
+            return call.keywords[name]
+    for name, words in (
+        ("accelerator", {"tpu", "xla"}),
+        ("strategy", {*RENAMED, "xla", "xla_debug", "xla_fsdp"}),
+    ):
+        value = call.keywords.get(name)
+        if value is not None and (
+            class_of(model, value) in _SAY_XLA
+            or any(one in words for one in _choices(model, value))
+        ):
+            return value
+    return None
+
+
+def beside_torch_tpu(model: FileModel) -> bool:
+    """Whether the file imports TorchTPU itself."""
+    return any("torch_tpu" in model.tree.text(line) for line in model.tree.imports)
+
+
+def _choices(model: FileModel, value: cst.BaseExpression) -> list[object]:
+    """The literals that a value may be: ``"tpu"``, ``"tpu" if use_tpu else "cpu"``."""
+    found: list[object] = []
+    for one in sources(model, value) or [value]:
+        if isinstance(one, cst.IfExp):
+            found += [*_choices(model, one.body), *_choices(model, one.orelse)]
+        else:
+            literal = constant(model, one)
+            found += [literal] if isinstance(literal, str) else []
+    return found

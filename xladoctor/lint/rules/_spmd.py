@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.rules._sources import made_in
+import libcst as cst
+
+from xladoctor.lint.rules._sources import made_in, sources
 
 if TYPE_CHECKING:
-    import libcst as cst
-
     from xladoctor.lint.model import CallSite, FileModel
 
-_SHARDING = "torch_xla.distributed.spmd.xla_sharding"
+#: Calls around or instead of a range of device numbers.
+_RANGES = frozenset({"numpy.arange", "torch.arange", "builtins.range"})
+_AROUND = frozenset({"numpy.array", "numpy.asarray", "builtins.list", "builtins.tuple"})
+
+_MODULES = (
+    "torch_xla.distributed.spmd",
+    "torch_xla.distributed.spmd.xla_sharding",
+    "torch_xla.experimental.xla_sharding",  # until 2.4
+)
 USE_SPMD = ("torch_xla.runtime.use_spmd", "torch_xla.experimental.xla_sharding.use_spmd")
 
 
@@ -30,13 +39,13 @@ def conditional(model: FileModel, node: cst.CSTNode) -> bool:
 
 
 #: torch_xla's marks and its FSDPv2; the second is what people import it as.
-MARK = ("torch_xla.distributed.spmd.mark_sharding", f"{_SHARDING}.mark_sharding")
-MESH = ("torch_xla.distributed.spmd.Mesh", f"{_SHARDING}.Mesh")
+MARK = tuple(f"{module}.mark_sharding" for module in _MODULES)
+MESH = tuple(f"{module}.Mesh" for module in _MODULES)
 FSDP = (
     "torch_xla.experimental.spmd_fully_sharded_data_parallel.SpmdFullyShardedDataParallel",
     "torch_xla.distributed.spmd.SpmdFullyShardedDataParallel",
 )
-SPEC = ("torch_xla.distributed.spmd.ShardingSpec", f"{_SHARDING}.ShardingSpec")
+SPEC = tuple(f"{module}.ShardingSpec" for module in _MODULES)
 
 
 def axes_of(model: FileModel, node: cst.BaseExpression | None) -> tuple[str, ...] | None:
@@ -57,3 +66,74 @@ def axes_of(model: FileModel, node: cst.BaseExpression | None) -> tuple[str, ...
     if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
         return None
     return tuple(names)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Count:
+    """A number of devices as it is written: a number, times something that is not known.
+
+    Attributes:
+        factor: The number.
+        unknown: The text of what it is multiplied with, "" for nothing.
+    """
+
+    factor: int
+    unknown: str = ""
+
+
+def count_of(model: FileModel, node: cst.BaseExpression) -> Count | None:
+    """A number of devices, or of places along an axis; None for sums, quotients and the like."""
+    number = model.literal(node)
+    if isinstance(number, int) and not isinstance(number, bool):
+        return Count(number)
+    made = sources(model, node)
+    last = made[0] if made is not None and len(made) == 1 else node
+    number = model.literal(last)
+    if isinstance(number, int) and not isinstance(number, bool):
+        return Count(number)
+    if isinstance(last, cst.Call) and not last.args:
+        return Count(1, model.call(last).name or model.tree.text(last))
+    return Count(1, node.value) if isinstance(node, cst.Name) and made is None else None
+
+
+def shape_of(
+    model: FileModel, mesh: CallSite
+) -> tuple[cst.BaseExpression, tuple[Count | None, ...]] | None:
+    """The shape of a mesh: where it is written, and the places along each axis."""
+    given = mesh.argument(1, "mesh_shape")
+    found = None if given is None or mesh.has_star else sources(model, given)
+    if found is None or len(found) != 1 or not isinstance(found[0], cst.Tuple):
+        return None
+    elements = found[0].elements
+    if any(isinstance(element, cst.StarredElement) for element in elements):
+        return None
+    return found[0], tuple(count_of(model, element.value) for element in elements)
+
+
+def devices_of(model: FileModel, mesh: CallSite) -> Count | None:
+    """How many device numbers a mesh is given (``np.arange(8)``, ``np.array(range(n))``)."""
+    node = mesh.argument(0, "device_ids")
+    for _ in range(3):
+        found = None if node is None else sources(model, node)
+        if found is None or len(found) != 1 or not isinstance(found[0], cst.Call):
+            return None
+        call = model.call(found[0])
+        if len(call.positional) != 1 or call.keywords:
+            return None
+        if call.name in _RANGES:
+            return count_of(model, call.positional[0])
+        if call.name not in _AROUND:
+            return None
+        node = call.positional[0]
+    return None
+
+
+def product(counts: tuple[Count | None, ...]) -> Count | None:
+    """The places of a mesh; None where one of its axes is not known, or two are not numbers."""
+    factor, unknown = 1, ""
+    for one in counts:
+        if one is None or (one.unknown and unknown):
+            return None
+        factor *= one.factor
+        unknown = unknown or one.unknown
+    return Count(factor, unknown)

@@ -11,6 +11,7 @@ from xladoctor.lint.rewrites import moving
 from xladoctor.lint.rules import _torch_tpu, rule
 from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._environment import SETTING, settings
+from xladoctor.lint.rules._lightning import TRAINERS, beside_torch_tpu, for_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +63,18 @@ def lazy_graph_call(model: FileModel) -> Iterator[Problem]:
 
 @rule("XLA853")
 def torch_xla_launch(model: FileModel) -> Iterator[Problem]:
-    """Find what starts and numbers the cores."""
+    """Find what starts and numbers the cores, Lightning's Trainer among it."""
     yield from _torch_tpu.problems(model, "XLA853")
+    for call in model.calls(*TRAINERS):
+        asked = for_xla(model, call)
+        if asked is not None and not beside_torch_tpu(model):  # there it is XLA862's
+            yield model.problem(
+                asked,
+                "Lightning's TPU accelerator and XLA strategies are torch_xla's: none for TorchTPU "
+                "is published (November 2026)",
+                suggestion='a loop of one\'s own on torch.device("tpu"), started by torchrun '
+                '(init_process_group("tpu_dist"))',
+            )
 
 
 @rule("XLA854")

@@ -11,6 +11,7 @@ from xladoctor.lint.rewrites.moves import under_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, same_everywhere
 from xladoctor.lint.rules._reads import snippet
+from xladoctor.lint.rules._writes import SAVE, written_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,26 +19,12 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
-#: Function to (position, keyword) of the path.
-_WRITERS = {
-    "numpy.save": (0, "file"),
-    "numpy.savez": (0, "file"),
-    "numpy.savez_compressed": (0, "file"),
-    "numpy.savetxt": (0, "fname"),
-    "torch.save": (1, "f"),
-    "joblib.dump": (1, "filename"),
-    "matplotlib.pyplot.savefig": (0, "fname"),
-    "torchvision.utils.save_image": (1, "fp"),
-}
-_METHODS = frozenset({"to_csv", "to_parquet", "to_pickle", "to_json", "write_text", "write_bytes"})
-_SAVE = "torch_xla.core.xla_model.save"
-
 
 @rule("XLA406")
 def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
     """Find files with one name that every core opens for writing."""
     for call in model.calls():
-        path = _written_path(model, call)
+        path = written_path(model, call)
         if path is None or _is_nowhere(model, path) or not same_everywhere(model, path):
             continue
         entry = every_core(model, call.node)
@@ -63,37 +50,17 @@ def _is_nowhere(model: FileModel, path: cst.BaseExpression) -> bool:
     return model.name(path) == "os.devnull" or model.literal(path) in {"/dev/null", "nul"}
 
 
-def _written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
-    """The path that a call writes to, None if it writes none."""
-    if call.name in _WRITERS:
-        return call.argument(*_WRITERS[call.name])
-    if call.name == "builtins.open":
-        mode = call.argument(1, "mode")
-        text = model.literal(mode) if mode is not None else "r"
-        writes = isinstance(text, str) and text[:1] in {"w", "x"}
-        return call.argument(0, "file") if writes else None
-    if call.name == _SAVE:
-        every = call.argument(2, "master_only")
-        writes = every is not None and model.literal(every) is False
-        return call.argument(1, "file_or_path") if writes else None
-    if call.name is None and call.method in _METHODS:
-        if call.method.startswith("write_"):
-            return call.receiver
-        return call.argument(0, "path_or_buf")
-    return None
-
-
 def _fix(model: FileModel, call: CallSite) -> Fix | None:
     """``torch.save`` as ``xm.save``; another writer under a test for the master core."""
     if call.has_star:
         return None
     if call.name == "torch.save":
-        spelled = model.spelled(_SAVE, call.node)
+        spelled = model.spelled(SAVE, call.node)
         if spelled is None or len(call.node.args) != 2 or call.keywords:
             return None
         return model.fix("Write it once", model.replace(call.node.func, spelled), safe=False)
     spelled = model.spelled("torch_xla.core.xla_model.is_master_ordinal", call.node)
-    if spelled is None or call.name == _SAVE or call.name == "builtins.open":
+    if spelled is None or call.name == SAVE or call.name == "builtins.open":
         return None
     if not isinstance(model.parent(call.node), cst.Expr) or _reads_device(model, call):
         return None  # all cores have to read what is on the device, so the test cannot go here

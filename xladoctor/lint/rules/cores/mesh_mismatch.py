@@ -8,20 +8,30 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._sources import made_in
-from xladoctor.lint.rules._spmd import FSDP, MARK, MESH, SPEC, axes_of
+from xladoctor.lint.rules._spmd import (
+    FSDP,
+    MARK,
+    MESH,
+    SPEC,
+    axes_of,
+    devices_of,
+    product,
+    shape_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
     from xladoctor.lint.model.file import Place
+    from xladoctor.lint.rules._spmd import Count
 
 _FSDP_AXIS = "fsdp"
 
 
 @rule("XLA444")
 def mesh_mismatch(model: FileModel) -> Iterator[Problem]:
-    """Find axes that a mesh does not have, axes used twice, names that do not fit its shape."""
+    """Find axes that a mesh does not have or that are used twice, and shapes that do not fit."""
     for call in model.calls(*MESH):
         yield from _mesh(model, call)
     for call in model.calls(*MARK, *SPEC):
@@ -41,16 +51,40 @@ def mesh_mismatch(model: FileModel) -> Iterator[Problem]:
 
 def _mesh(model: FileModel, call: CallSite) -> Iterator[Problem]:
     axes = axes_of(model, call.node)
-    shape = call.argument(1, "mesh_shape")
-    if axes is None or not isinstance(shape, cst.Tuple) or _starred(shape):
+    shape = shape_of(model, call)
+    if shape is None:
         return
-    if len(axes) != len(shape.elements):
+    written, counts = shape
+    if axes is not None and len(axes) != len(counts):
         yield model.problem(
             call.node,
-            f"{len(axes)} axis names for a mesh of {len(shape.elements)} dimensions: it raises "
+            f"{len(axes)} axis names for a mesh of {len(counts)} dimensions: it raises "
             "AssertionError",
             suggestion="one name for each dimension",
         )
+        return
+    places, devices = product(counts), devices_of(model, call)
+    if places is None or devices is None or places == devices:
+        return
+    if places.unknown != devices.unknown:
+        return  # the machine decides
+    yield model.problem(
+        written,
+        f"the mesh {model.tree.text(written).strip()} has {_times(places)} places for "
+        f"{_times(devices)} devices: it raises AssertionError",
+        suggestion="sizes whose product is the number of devices, one of them worked out: "
+        "(count // 4, 4) with count = xr.global_runtime_device_count()",
+        related=[]
+        if written is call.argument(1, "mesh_shape")
+        else [model.place(call.node, "the mesh is made here")],
+    )
+
+
+def _times(count: Count) -> str:
+    if not count.unknown:
+        return str(count.factor)
+    name = count.unknown.rpartition(".")[2]
+    return name if count.factor == 1 else f"{count.factor} x {name}"
 
 
 def _spec(model: FileModel, call: CallSite, place: int) -> Iterator[Problem]:

@@ -11,16 +11,20 @@ from xladoctor.lint.library import Effect, Equal, builtin
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._loaders import SAMPLER
 from xladoctor.lint.rules._spmd import conditional, turned_on
+from xladoctor.lint.rules._writes import written_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model.file import Place
 
 _XM = "torch_xla.core.xla_model."
 _XR = "torch_xla.runtime."
 _WORLD = frozenset({f"{_XR}world_size", f"{_XM}xrt_world_size", f"{_XM}get_world_size"})
 _NUMBER = frozenset({f"{_XR}global_ordinal", f"{_XM}get_ordinal"})
+_MASTER = _NUMBER | {f"{_XM}is_master_ordinal", f"{_XR}local_ordinal", f"{_XM}get_local_ordinal"}
+_HOST = frozenset({f"{_XR}process_index", f"{_XR}host_index"})
 _SPAWN = ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")
 
 
@@ -60,6 +64,7 @@ def spmd_process_api(model: FileModel) -> Iterator[Problem]:
                 "hosts exchange through torch.distributed and xr.process_index()",
                 related=related,
             )
+    yield from _masters(model, related)
     for call in model.calls("torch.distributed.init_process_group"):
         backend = call.argument(0, "backend")
         if backend is not None and model.literal(backend) == "xla":
@@ -69,6 +74,26 @@ def spmd_process_api(model: FileModel) -> Iterator[Problem]:
                 suggestion='leave it out, or init_process_group("gloo", init_method="xla://") for '
                 "what the hosts exchange",
                 related=related,
+            )
+
+
+def _masters(model: FileModel, related: list[Place]) -> Iterator[Problem]:
+    """Files that the master alone is to write, where every host is the master."""
+    told: set[cst.CSTNode] = set()
+    for call in model.calls():
+        if written_path(model, call) is None:
+            continue
+        for guard in model.guards(call.node):
+            asked = {one.name for one in model.reached(guard.test)}
+            if guard.test in told or not asked & _MASTER or asked & _HOST or not guard.when:
+                continue
+            told.add(guard.test)
+            yield model.problem(
+                guard.test,
+                "in SPMD mode this is true in the process of every host: on several hosts each "
+                "writes the file",
+                suggestion="xr.process_index() == 0",
+                related=[model.place(call.node, "what is written"), *related],
             )
 
 

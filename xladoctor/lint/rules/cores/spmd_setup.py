@@ -7,11 +7,24 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.model import Function, Kind, LoopKind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import SETTING, is_off, settings
 from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._spmd import FSDP, USE_SPMD, conditional, turned_on
+from xladoctor.lint.rules._ranks import first_rank
+from xladoctor.lint.rules._sources import made_in
+from xladoctor.lint.rules._spmd import (
+    FSDP,
+    MARK,
+    MESH,
+    SPEC,
+    USE_SPMD,
+    axes_of,
+    conditional,
+    shape_of,
+    turned_on,
+)
+from xladoctor.shardings import BATCH_AXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +44,7 @@ _SINCE = (2, 1)
 
 @rule("XLA429")
 def spmd_setup(model: FileModel) -> Iterator[Problem]:
-    """Find ``XLA_USE_SPMD``, ``use_spmd()`` after the first tensor, and unsharded batches."""
+    """Find ``XLA_USE_SPMD``, ``use_spmd()`` after the first tensor, and batches left whole."""
     if not model.is_xla or model.target < _SINCE:
         return
     for node in model.nodes(*SETTING):
@@ -53,6 +66,8 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
                 suggestion="call use_spmd() first",
                 related=[model.place(tensor.node, "the first tensor")],
             )
+    for call in model.calls(_LOADER):
+        yield from _other_rank(model, call)
     start = turned_on(model)
     if start is not None:
         yield from _unsharded(model, start)
@@ -70,6 +85,29 @@ def _tensor_before(model: FileModel, spmd: CallSite) -> CallSite | None:
             if (value.is_device_tensor or value.on_device) and value.certain:
                 return call
     return None
+
+
+def _other_rank(model: FileModel, call: CallSite) -> Iterator[Problem]:
+    """One spec for all tensors of a batch, of another rank than they have."""
+    given = call.keywords.get("input_sharding")
+    made = None if given is None else made_in(model, given, SPEC)
+    spec = None if made is None else made.argument(1, "partition_spec")
+    if made is None or not isinstance(spec, cst.Tuple):
+        return
+    if any(isinstance(one, cst.StarredElement) for one in spec.elements):
+        return
+    rank = first_rank(model, call.argument(0, "loader"))
+    entries = len(spec.elements)
+    if rank is None or rank == entries:
+        return
+    yield model.problem(
+        call.node,
+        f"a spec of {entries} for batches of {rank} dimensions: torch_xla leaves them whole on "
+        "every device, and says nothing",
+        suggestion="one entry for each dimension (None for those that are not sharded); for "
+        "tensors of several ranks a dict of specs, by the batch's keys",
+        related=[model.place(spec, "the spec")],
+    )
 
 
 def _unsharded(model: FileModel, start: CallSite) -> Iterator[Problem]:
@@ -92,28 +130,63 @@ def _unsharded(model: FileModel, start: CallSite) -> Iterator[Problem]:
 
 
 def _moved_whole(model: FileModel, start: CallSite) -> Iterator[Problem]:
-    """Batches that a step loop moves itself, in a program that shards nothing at all.
+    """Batches that a step loop moves itself, in a program that shards nothing, or weights alone.
 
-    Where no such move is seen, the model's stands for it.
+    Where no such move is seen and nothing is sharded, the model's stands for it.
     """
-    if any(_shards(part, call) for part in (model, *model.linked) for call in part.calls()):
+    sharding = [
+        (part, call)
+        for part in (model, *model.linked)
+        for call in part.calls()
+        if _shards(part, call)
+    ]
+    weights = bool(sharding)
+    if weights and not (
+        _has_batch_axis(model) and all(_of_weights(part, call) for part, call in sharding)
+    ):
         return
     loops = [loop for loop in model.loops if loop.kind is LoopKind.STEP]
     moves = [call for call in model.calls() if call.method in _MOVES]
     first: dict[Loop, CallSite] = {}
     for call in moves:
-        loop = model.loop(call.node)
-        if loop in loops and model.value(call.node).is_device_tensor:
+        loop = model.step_loop(call.node) if weights else model.loop(call.node)
+        if loop in loops and loop is not None and model.value(call.node).is_device_tensor:
             first.setdefault(loop, call)
     wholes = [call for call in moves if model.value(call.node).kind is Kind.MODEL]
-    for call in first.values() or (wholes[:1] if loops else ()):
+    for call in first.values() or (wholes[:1] if loops and not weights else ()):
         yield model.problem(
             call.node,
-            "SPMD is on and nothing is sharded: every device holds all of it and computes the same",
+            "SPMD is on and no batch is sharded: every device gets all of it and computes the same"
+            if weights
+            else "SPMD is on and nothing is sharded: every device holds all of it and computes the "
+            "same",
             suggestion='xs.mark_sharding(batch, mesh, ("data", None)), or '
             "MpDeviceLoader(..., input_sharding=...)",
             related=[model.place(start.node, "SPMD is turned on here")],
         )
+
+
+def _has_batch_axis(model: FileModel) -> bool:
+    """Whether a mesh has an axis for batches, by its name, with more than one place."""
+    for part in (model, *model.linked):
+        for call in part.calls(*MESH):
+            axes, shape = axes_of(part, call.node), shape_of(part, call)
+            for axis, places in zip(axes or (), shape[1] if shape else (), strict=False):
+                one = places is not None and not places.unknown and places.factor == 1
+                if axis in BATCH_AXES and not one:
+                    return True
+    return False
+
+
+def _of_weights(model: FileModel, call: CallSite) -> bool:
+    """Whether a call that shards is known to shard weights alone, or nothing by itself."""
+    if call.name in MARK:
+        return _is_of_model(model, call)
+    target = call.target
+    if not isinstance(target, Function):
+        return False
+    inside = [one for one in model.reached(target.node.body) if _shards(model, one)]
+    return bool(inside) and all(one.name in MARK and _is_of_model(model, one) for one in inside)
 
 
 def _shards(model: FileModel, call: CallSite) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant, default_of
-from xladoctor.lint.rules._lightning import CLASSES, STRATEGIES, TRAINERS, class_of, for_xla
+from xladoctor.lint.rules._lightning import CLASSES, RENAMED, TRAINERS, class_of, for_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,8 +51,8 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     fix=argument_fix(model, call, name),
                 )
             literal = constant(model, value)
-            if name == "strategy" and isinstance(literal, str) and literal in STRATEGIES:
-                new = STRATEGIES[literal]
+            if name == "strategy" and isinstance(literal, str) and literal in RENAMED:
+                new = RENAMED[literal]
                 yield model.problem(
                     value,
                     f'Lightning 2.0 renamed strategy="{literal}": Trainer raises ValueError',

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from xladoctor.lint import family
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._lightning import TRAINERS, beside_torch_tpu, for_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,8 @@ _DECIDED = frozenset({"TORCH_TPU_SLICEBUILDER_ADDRESSES", "TORCH_TPU_TOPOLOGY"})
 
 @rule("XLA862")
 def launch_environment(model: FileModel) -> Iterator[Problem]:
-    """Find spawned processes of a program that never calls ``set_tpu_launch_env``."""
+    """Find processes that are not started as TorchTPU needs it."""
+    yield from _lightning(model)
     parts = (model, *model.linked)
     joined = any(
         isinstance(backend := part.literal(given), str)
@@ -51,3 +53,20 @@ def launch_environment(model: FileModel) -> Iterator[Problem]:
             suggestion="torch.tpu.distributed.set_tpu_launch_env(nproc_per_node=...) in the "
             "parent, before they are started",
         )
+
+
+def _lightning(model: FileModel) -> Iterator[Problem]:
+    """Lightning's TPU accelerator in a program for TorchTPU."""
+    if not beside_torch_tpu(model):
+        return
+    for call in model.calls(*TRAINERS):
+        asked = for_xla(model, call)
+        if asked is not None:
+            yield model.problem(
+                asked,
+                "Lightning's TPU accelerator and XLA strategies are torch_xla's: they start "
+                "torch_xla's processes, and know nothing of TorchTPU's device",
+                suggestion='a loop of one\'s own on torch.device("tpu"), started by torchrun '
+                '(init_process_group("tpu_dist")): no accelerator for TorchTPU is published '
+                "(November 2026)",
+            )
