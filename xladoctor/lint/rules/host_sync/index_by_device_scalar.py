@@ -41,7 +41,11 @@ def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
 def _is_bound(model: FileModel, node: cst.BaseExpression) -> bool:
     """The end of a slice is one number: a device tensor there has no dimensions, or it fails."""
     value = model.value(node)
-    return isinstance(node, cst.Name) and value.is_device_tensor and value.certain
+    return (
+        isinstance(node, cst.Name | cst.BinaryOperation)
+        and value.is_device_tensor
+        and value.certain
+    )
 
 
 def _is_scalar(model: FileModel, node: cst.BaseExpression) -> bool:
