@@ -192,3 +192,13 @@ def test_importing_xladoctor_costs_nothing_of_it(tmp_path: Path) -> None:
         tmp_path, "-c", "import xladoctor, sys; print('xladoctor.interactive' in sys.modules)"
     )
     assert done.stdout == "False\n"
+
+
+def test_a_stretch_of_a_torchtpu_program_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    # Invented: an empty module in the place of torch_tpu, which is all that is asked for.
+    (tmp_path / "torch_tpu.py").write_text("")
+    program = "import torch_tpu, xladoctor\nwith xladoctor.profile('run'):\n    pass\n"
+    done = run(tmp_path, "-c", program)
+    assert done.returncode == 1
+    assert "one for TorchTPU is recorded as a whole: xladoctor profile --" in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -91,8 +91,8 @@ class DeviceTensor:
         unpadded: Bytes of its elements; None if not known.
         location: The line that makes it, if known.
         operation: torch's name of what makes it; "" if not known.
-        first: Position in the schedule at which it comes into being; None if not known.
-        last: Position at which it is used for the last time.
+        first: When it comes into being, as a share of the schedule's operations; None if not known.
+        last: When it has been used for the last time, likewise.
     """
 
     kind: str
@@ -101,8 +101,8 @@ class DeviceTensor:
     unpadded: int | None
     location: Location | None
     operation: str
-    first: int | None = None
-    last: int | None = None
+    first: float | None = None
+    last: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -342,6 +342,8 @@ def _graph_to_json(graph: GraphCost) -> dict[str, Any]:
                 "unpadded_bytes": tensor.unpadded,
                 "operation": tensor.operation or None,
                 "location": _place(tensor.location),
+                "alive_from": tensor.first,
+                "alive_to": tensor.last,
             }
             for tensor in graph.tensors
         ],

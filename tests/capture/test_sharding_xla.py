@@ -111,6 +111,10 @@ def test_table_of_tensors(reports: Any) -> None:
     assert batch["location"]["row"] == row("loader")
 
 
+def test_what_one_host_hides_is_said(reports: Any) -> None:
+    assert any("One host drove all devices" in note for note in reports("sharded")["notes"])
+
+
 def test_products_of_the_forward_pass_are_rows_of_the_table(reports: Any) -> None:
     made = [one for one in reports("sharded")["sharding"]["tensors"] if one["kind"] == "product"]
     assert {one["location"]["row"] for one in made} == {row("loss")}

@@ -85,6 +85,9 @@ def test_the_picture_of_memory_never_shows_more_than_is_assigned() -> None:
     (answer,) = ask(Request(graphs.prepared(graphs.large(1)), V5E))
     assert answer.memory is not None
     assert 2**30 <= max(answer.picture) <= answer.memory.temporary
+    spans = [(one.first, one.last) for one in answer.allocations if one.kind == "temporary"]
+    assert spans
+    assert all(a is not None and b is not None and 0 <= a < b <= 1 for a, b in spans)
     temporary = [one.size for one in answer.allocations if one.kind == "temporary"]
     assert sum(temporary) <= answer.memory.temporary
 

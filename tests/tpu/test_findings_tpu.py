@@ -209,6 +209,7 @@ def test_findings_are_ranked_by_what_they_cost_on_the_tpu(tmp_path: Path) -> Non
     given = report(graphs.run(tmp_path / "run", graphs.batched(2048, 9), trace=0.2))
     codes = [one.code for one in given.findings]
     assert codes.index("XLA602") < codes.index("XLA723")
+    assert any("ranked by what they cost in these 6 steps: on v5e-8" in n for n in given.notes)
 
 
 def test_a_graph_that_was_cut_costs_itself(tmp_path: Path) -> None:

@@ -16,8 +16,13 @@ def agent() -> Any:
     """The agent's ``session`` module, loaded as the bootstrap does: one agent per process.
 
     Raises:
-        UsageError: torch_xla is not installed.
+        UsageError: torch_xla is not installed, or the process is one of TorchTPU's.
     """
+    if "torch_tpu" in sys.modules and "torch_xla" not in sys.modules:
+        raise UsageError(
+            "xladoctor.profile() records stretches of torch_xla's programs; one for TorchTPU is "
+            "recorded as a whole: xladoctor profile -- python train.py"
+        )
     try:
         import torch_xla  # noqa: F401
     except ImportError as error:

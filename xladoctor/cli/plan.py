@@ -111,7 +111,8 @@ def _plan(
             )
             for at, one in enumerate(chosen, 1)
         ]
-        made = _compile(traced, wanted, simulate_cores or 1, engine, tpu_time_limit)
+        called = [shown(one.values) for one in chosen]
+        made = _compile(traced, called, wanted, simulate_cores or 1, engine, tpu_time_limit)
     rows = [
         row_of(one, step, target, made[at, target.name])
         for at, (one, step) in enumerate(zip(chosen, traced, strict=True))
@@ -150,30 +151,49 @@ def _trace(
 
 def _compile(
     traced: Sequence[Traced],
+    called: Sequence[str],
     wanted: Sequence[targets.Target],
     cores: int,
     engine: engines.Engine,
     time_limit: float,
 ) -> dict[tuple[int, str], list[Compiled] | str]:
-    """The compiler's answers, by the number of the command and the target."""
+    """The compiler's answers, by the number of the command and the target.
+
+    Args:
+        traced: The steps of the commands.
+        called: What was chosen for each, in words.
+        wanted: The slices.
+        cores: That the program saw.
+        engine: Where graphs are compiled.
+        time_limit: Seconds for one graph.
+    """
     version = engine.compiler()
     requests: dict[tuple[Path, str], compiler.Request] = {}
+    names: dict[compiler.Request, str] = {}
     failed: dict[Path, str] = {}
-    for path in dict.fromkeys(path for step in traced for path in step.graphs):
+    first: dict[Path, str] = {}
+    for step, name in zip(traced, called, strict=True):
+        for number, path in enumerate(dict.fromkeys(step.graphs), 1):
+            part = f", graph {number}" if len(set(step.graphs)) > 1 else ""
+            first.setdefault(path, f"{name}{part}")
+    for path, name in first.items():
         try:
             graph = modules.read(path)
         except SourceError as error:
             failed[path] = str(error)
             continue
         for target in wanted:
-            requests[path, target.name] = compiler.Request(graph, target, cores, version)
+            request = compiler.Request(graph, target, cores, version)
+            requests[path, target.name] = request
+            names[request] = name
     started = 0
 
     def asking(request: compiler.Request) -> None:
         nonlocal started
         started += 1
         which = f"{started} of at most {len(requests)}"
-        click.echo(f"xladoctor: compiling for {request.target.name} ({which})", err=True)
+        what = f"{names[request]} for {request.target.name}"
+        click.echo(f"xladoctor: compiling {what} ({which})", err=True)
 
     cache = Cache(CACHE.absolute())
     answers = {

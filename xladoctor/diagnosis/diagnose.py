@@ -278,6 +278,15 @@ def _notes(case: Case, readings: Readings) -> list[str]:
                 "SPMD is on with one device: it holds and computes everything, so nothing about "
                 "shardings can be told here. --simulate-cores 8 runs it on eight."
             )
+        elif case.run.sharding is not None and all(
+            len(run.processes) == 1 for run in case.run.runs
+        ):
+            notes.append(
+                "One host drove all devices, and what several would do otherwise is not in this "
+                "run: a batch that is sharded without minibatch=True is then that of the first "
+                "host (XLA447), sharded tensors are read by all hosts or by none (XLA425), and "
+                "each is a master (XLA428). 'xladoctor lint' looks for these."
+            )
         if any(item.modelled for item in case.run.compilations):
             notes.append(
                 "xm.rendezvous and xm.mesh_reduce compile graphs on a real device; simulated cores "

@@ -71,14 +71,14 @@ def read(text: str, sources: Mapping[str, int]) -> tuple[tuple[Allocation, ...],
             kept.append((value, lives))
     # What is computed in place is two values and one piece of memory: the one whose line is known.
     kept.sort(key=lambda item: (-item[0].size, item[0].name.partition("{")[0] not in sources))
-    pieces = {value.place: (value, lives) for value, lives in reversed(kept) if value.temporary}
-    kept = [one for one in kept if not one[0].temporary or pieces[one[0].place] is one]
-    largest = tuple(_allocation(value, lives, sources) for value, lives in kept[:LARGEST])
+    shown = {one[0].place: one[0].name for one in reversed(kept) if one[0].temporary}
+    kept = [one for one in kept if not one[0].temporary or shown[one[0].place] == one[0].name]
+    largest = tuple(_allocation(value, lives, end, sources) for value, lives in kept[:LARGEST])
     return largest, _thinned(alive)
 
 
 def _allocation(
-    value: _Value, lives: tuple[int, int] | None, sources: Mapping[str, int]
+    value: _Value, lives: tuple[int, int] | None, end: int, sources: Mapping[str, int]
 ) -> Allocation:
     return Allocation(
         kind=value.kind,
@@ -86,8 +86,8 @@ def _allocation(
         size=value.size,
         unpadded=sum(one.unpadded for one in shapes.arrays(value.shape)),
         source=sources.get(value.name.partition("{")[0]),
-        first=lives[0] if lives else None,
-        last=lives[1] if lives else None,
+        first=lives[0] / (end + 1) if lives else None,
+        last=(lives[1] + 1) / (end + 1) if lives else None,
     )
 
 

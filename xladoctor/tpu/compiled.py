@@ -47,8 +47,8 @@ class Allocation:
         size: Bytes that it takes.
         unpadded: Bytes of its elements alone; None if not known.
         source: Number of the instruction that makes it, in ``Prepared.sources``.
-        first: Position in the schedule at which it comes into being; None if not known.
-        last: Position at which it is used for the last time.
+        first: When it comes into being, as a share of the schedule's operations; None if not known.
+        last: When it has been used for the last time, likewise.
     """
 
     kind: str
@@ -56,8 +56,8 @@ class Allocation:
     size: int
     unpadded: int | None = None
     source: int | None = None
-    first: int | None = None
-    last: int | None = None
+    first: float | None = None
+    last: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

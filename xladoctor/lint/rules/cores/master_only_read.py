@@ -13,6 +13,7 @@ from xladoctor.lint.rules._cores import entry_places
 from xladoctor.lint.rules._pending import pending_at
 from xladoctor.lint.rules._protocol import reduces_gradients
 from xladoctor.lint.rules._reads import loop_place, snippet
+from xladoctor.lint.rules._spmd import FSDP, MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,10 +29,17 @@ _MASTER_PRINT = _PRINTS[1]
 _ASKED = frozenset({"state_dict", "eval", "train", "parameters", "named_parameters", "config"})
 
 
+_HOST = frozenset({"torch_xla.runtime.process_index", "torch_xla.runtime.host_index"})
+_SAVES = frozenset({"torch.save", "torch_xla.core.xla_model.save"})
+
+
 @rule("XLA425")
 def master_only_read(model: FileModel) -> Iterator[Problem]:
-    """Find reads and runs of the pending step behind ``if xm.is_master_ordinal()``."""
-    if not model.is_xla or model.spmd or not reduces_gradients(model):
+    """Find reads and runs of the pending step, and of sharded parameters, on one core or host."""
+    if model.is_xla and model.spmd:
+        yield from _one_host(model)
+        return
+    if not model.is_xla or not reduces_gradients(model):
         return
     told = set()
     for problem, inside in _branches(model):
@@ -60,6 +68,60 @@ def master_only_read(model: FileModel) -> Iterator[Problem]:
                 *entry_places(model, entry),
             ],
         )
+
+
+def _one_host(model: FileModel) -> Iterator[Problem]:
+    """Of SPMD programs: sharded parameters that one host alone reads."""
+    marks = [call for part in (model, *model.linked) for call in part.calls(*FSDP, *MARK)]
+    if not marks:
+        return
+    told = set()
+    for call in model.methods("state_dict"):
+        if call.receiver is None or model.value(call.receiver).kind is not Kind.MODEL:
+            continue
+        for guard in model.guards(call.node):
+            asked = {one.name for one in model.reached(guard.test)}
+            if guard.node in told or not asked & _HOST or not guard.when:
+                continue
+            if not _is_read(model, call):
+                continue
+            told.add(guard.node)
+            yield model.problem(
+                call.node,
+                "one host alone reads sharded parameters: to bring one to the host all devices run "
+                "a program that gathers it, and on several hosts those of the others never come",
+                suggestion="read on all hosts and write on one, or save from all with "
+                "torch.distributed.checkpoint and SPMDSavePlanner",
+                related=[
+                    model.place(guard.test, "only one host gets here"),
+                    *(
+                        [model.place(marks[0].node, "sharded here")]
+                        if model.is_here(marks[0].node)
+                        else []
+                    ),
+                ],
+            )
+
+
+def _is_read(model: FileModel, call: CallSite) -> bool:
+    """Whether a state dict is saved, or its tensors are brought to the host, where it is asked."""
+    node = model.parent(call.node)
+    while node is not None and not isinstance(node, cst.SimpleStatementLine | cst.FunctionDef):
+        if isinstance(node, cst.Call) and model.call(node).name in _SAVES:
+            return True
+        if isinstance(node, cst.BaseComp | cst.For):
+            inside = (model.call(one) for one in walk(node) if isinstance(one, cst.Call))
+            return any(one.method == "cpu" for one in inside)
+        if isinstance(node, cst.Assign):
+            target = node.targets[0].target
+            return isinstance(target, cst.Name) and any(
+                isinstance(first := one.argument(0, "obj"), cst.Name)
+                and first.value == target.value
+                for one in model.calls(*_SAVES)
+                if one.function is call.function
+            )
+        node = model.parent(node)
+    return False
 
 
 def _reads(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
