@@ -188,7 +188,26 @@ def fix_to_json(fix: Fix | None) -> dict[str, Any] | None:
 
 def packed(finding: Finding) -> dict[str, Any]:
     """A finding as plain data that JSON can hold, for :func:`unpacked`."""
-    return dataclasses.asdict(finding)
+    fix = finding.fix
+    return {
+        **_fields_of(finding),
+        "locations": [_fields_of(place) for place in finding.locations],
+        "related": [_fields_of(place) for place in finding.related],
+        "fix": None if fix is None else _packed_fix(fix),
+    }
+
+
+def _packed_fix(fix: Fix) -> dict[str, Any]:
+    edits = [
+        {**_fields_of(edit), "start": _fields_of(edit.start), "end": _fields_of(edit.end)}
+        for edit in fix.edits
+    ]
+    return {**_fields_of(fix), "edits": edits}
+
+
+def _fields_of(item: Any) -> dict[str, Any]:
+    """The fields of a data class; ``dataclasses.asdict`` copies what is in them, and takes long."""
+    return {name: getattr(item, name) for name in type(item).__slots__}
 
 
 def unpacked(entry: Mapping[str, Any]) -> Finding:

@@ -284,3 +284,24 @@ def test_switches_for_faults_are_those_of_the_device():
     """
     rows = [item.locations[0].row for item in linted(text) if item.code == "XLA714"]
     assert rows == [6, 8, 10]
+
+
+def test_what_makes_a_file_one_for_devices_is_seen_before_it_is_parsed() -> None:
+    for member in family.members().values():
+        for name in (*member.imports, *member.names):
+            assert engine._BINDS.search(name), name
+    bad = [
+        (page.code, example.source)
+        for page in catalogue.pages().values()
+        for example in page.examples
+        if example.kind == "bad" and page.code != "XLA001"
+    ]
+    assert len(bad) > 100
+    assert [code for code, source in bad if not engine._may_concern_us(source)] == []
+
+
+def test_a_file_that_only_speaks_of_devices_is_left_to_pythons_parser() -> None:
+    text = '"""Kernels for TPUs, as XLA compiles them."""\nimport jax\n'
+    assert not engine._may_concern_us(text)
+    [found] = engine.lint(sources.Source("kernel.py", text + "x = = 1\n")).findings
+    assert (found.code, found.locations[0].row) == ("XLA001", 3)

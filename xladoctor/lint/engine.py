@@ -33,6 +33,18 @@ _Made = TypeVar("_Made")
 #: A file without any of these words cannot concern our rules: it is only checked for its syntax.
 #: (``output`` holds "tpu" too.)
 _MARKERS = re.compile(r"xla|(?<![a-z])tpu|xrt_|pjrt_|neuron|torchax", re.IGNORECASE)
+#: Nor one without any of these: a program for XLA devices imports one of the packages, and what is
+#: said of others is about what they install, set in the environment, or silence.
+_BINDS = re.compile(
+    r"torch|neuron|lightning|accelerate|transformers|optimum|environ|putenv|setup|install|xladoctor"
+)
+
+
+def load() -> None:
+    """Load the rules, and the tables that all of them ask."""
+    registry.rules()
+    library.builtin()
+    family.members()
 
 
 def lint(
@@ -96,7 +108,7 @@ def _read(source: Source, *, linked: bool, sound: bool) -> tuple[Result, Source 
     if not source.text.strip():
         return Result(tuple(findings)), None
     problem = None if sound else sources.syntax_error(source.text)
-    concerns_us = linked or _MARKERS.search(source.text) is not None or bool(source.shell)
+    concerns_us = linked or bool(source.shell) or _may_concern_us(source.text)
     if problem is None and concerns_us and not sound:
         problem = sources.too_much(source.text)
     # LibCST's parser takes the process down with it on very deep nesting, so Python goes first.
@@ -105,6 +117,10 @@ def _read(source: Source, *, linked: bool, sound: bool) -> tuple[Result, Source 
     if not concerns_us or (problem is not None and problem.fatal):
         return Result(tuple(findings)), None
     return Result(tuple(findings)), source
+
+
+def _may_concern_us(text: str) -> bool:
+    return _MARKERS.search(text) is not None and _BINDS.search(text) is not None
 
 
 def _models(

@@ -108,6 +108,7 @@ class _Graph:
         self._imports: dict[str, dict[str, str]] = {}
         self._importers: dict[str, list[str]] | None = None
         self._given = tuple(given)
+        self._located: dict[tuple[str, str], str | None] = {}
 
     def is_root(self, name: str) -> bool:
         return self._files.facts(name).root
@@ -123,11 +124,18 @@ class _Graph:
             importer = self._absolute(name) if modules else ""
             folder = os.path.dirname(importer)  # noqa: PTH120
             for module in modules:
-                path = _locate(module, folder, self._folders.roots, self._is_file)
+                path = self._locate(module, folder)
                 if path is not None and importer != path:
                     found[module] = self._name(path, name)
             self._imports[name] = found
         return self._imports[name]
+
+    def _locate(self, module: str, folder: str) -> str | None:
+        """The file that a module name means in a folder; its files often import the same."""
+        key = module, folder
+        if key not in self._located:
+            self._located[key] = _locate(module, folder, self._folders.roots, self._is_file)
+        return self._located[key]
 
     def importers(self, name: str) -> list[str]:
         """The given files that import a file."""

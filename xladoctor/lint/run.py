@@ -202,6 +202,19 @@ def lint_files(
     """
     names = [str(path) for path in paths]
     plans = dict.fromkeys(names, plan) if isinstance(plan, Plan) else plan
+    with _seldom_collecting():
+        done = _lint_files(names, plans, jobs, plugins, cache, as_run)
+    yield from (done[name] for name in names)
+
+
+def _lint_files(
+    names: Sequence[str],
+    plans: Mapping[str, Plan],
+    jobs: int | None,
+    plugins: tuple[Sequence[str], Path] | None,
+    cache: Cache | None,
+    as_run: Run | None,
+) -> dict[str, FileResult]:
     files = Files(cache=cache, looked=as_run.looked if as_run is not None else None)
     done: dict[str, FileResult] = {}
     fresh: list[tuple[_Work, str | None]] = []
@@ -225,7 +238,7 @@ def lint_files(
         if as_run is not None and as_run.whole and all(x.is_lint_alone for x in done.values()):
             cache.keep_run(as_run, {name: done[name].result.findings for name in names})
         cache.save()
-    yield from (done[name] for name in names)
+    return done
 
 
 def _with_problem(found: FileResult, problem: str | None) -> FileResult:
@@ -244,13 +257,13 @@ def _linted(
 ) -> Iterator[list[FileResult]]:
     work = [item for item, _ in fresh]
     if processes <= 1 or len(work) <= 1:
-        with _seldom_collecting():
-            yield from map(_lint_safely, work)
+        yield from map(_lint_safely, work)
         return
     import concurrent.futures
 
-    from xladoctor.lint import engine  # noqa: F401  (processes that are forked have it then)
+    from xladoctor.lint import engine
 
+    engine.load()  # processes that are forked have it then
     # The largest first: the last to end is then a small one, and no process waits long for it.
     sizes = [sum(map(len, item.data.values())) for item in work]
     order = sorted(range(len(work)), key=lambda index: -sizes[index])
@@ -264,6 +277,7 @@ def _linted(
 
 def _begin(plugins: tuple[Sequence[str], Path] | None) -> None:
     """What a process does before it lints."""
+    gc.freeze()  # what a fork shares with others stays shared while nothing looks through it
     gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     if plugins:
         loading.load(*plugins)

@@ -66,10 +66,10 @@ def canonical(dotted: str) -> str:
 def dotted_text(node: cst.BaseExpression) -> str | None:
     """``a.b.c`` as text if the expression is a plain chain of names, else None."""
     parts: list[str] = []
-    while isinstance(node, cst.Attribute):
+    while type(node) is cst.Attribute:
         parts.append(node.attr.value)
         node = node.value
-    if not isinstance(node, cst.Name):
+    if type(node) is not cst.Name:
         return None
     parts.append(node.value)
     return ".".join(reversed(parts))
@@ -86,7 +86,7 @@ def string(node: cst.SimpleString) -> str | bytes:
 
 def imports_module(node: cst.BaseExpression) -> str | None:
     """The module that ``importlib.import_module("torch_xla.runtime")`` gives, if it is written."""
-    if not isinstance(node, cst.Call) or len(node.args) != 1:
+    if type(node) is not cst.Call or len(node.args) != 1:
         return None
     if dotted_text(node.func) not in {"importlib.import_module", "import_module"}:
         return None

@@ -95,20 +95,7 @@ class Evaluator:
         """What a name says about its value, in a file for XLA devices; never certain."""
         if not self.flow.believes():
             return UNKNOWN
-        last = text.rpartition(".")[2]
-        if know.DEVICE_NAME.search(last):
-            return Value(Kind.DEVICE)
-        if know.OPTIMIZER_NAME.search(last):
-            return Value(Kind.OPTIMIZER)
-        if know.LOSS_NAME.search(last):
-            return Value(Kind.LOSS)
-        if know.DEVICE_LOADER_NAME.search(last):
-            return Value(Kind.DEVICE_LOADER)
-        if know.MODEL_NAME.search(last):
-            return Value(Kind.MODEL)
-        if know.MASTER_NAME.match(last):
-            return Value(Kind.IS_MASTER, local=True)
-        return UNKNOWN
+        return _guessed(text.rpartition(".")[2])
 
     def _inner(self, node: cst.Await, frame: Frame) -> Value:
         return self.evaluate(node.expression, frame)
@@ -376,6 +363,23 @@ class Evaluator:
             keyword = argument.keyword.value if argument.keyword is not None else None
             found.append((argument.star or keyword, value))
         return found
+
+
+@functools.lru_cache(maxsize=10_000)
+def _guessed(name: str) -> Value:
+    if know.DEVICE_NAME.search(name):
+        return Value(Kind.DEVICE)
+    if know.OPTIMIZER_NAME.search(name):
+        return Value(Kind.OPTIMIZER)
+    if know.LOSS_NAME.search(name):
+        return Value(Kind.LOSS)
+    if know.DEVICE_LOADER_NAME.search(name):
+        return Value(Kind.DEVICE_LOADER)
+    if know.MODEL_NAME.search(name):
+        return Value(Kind.MODEL)
+    if know.MASTER_NAME.match(name):
+        return Value(Kind.IS_MASTER, local=True)
+    return UNKNOWN
 
 
 def combine(left: Value, right: Value) -> Value:

@@ -317,26 +317,20 @@ class Loops:
 
     def innermost(self, node: cst.CSTNode) -> LoopNode | None:
         """The innermost loop of the same function that runs a node again and again."""
-        if node not in self._innermost:
-            self._innermost[node] = self._find_innermost(node)
-        return self._innermost[node]
-
-    def _find_innermost(self, node: cst.CSTNode) -> LoopNode | None:
-        child = node
-        for parent in self._tree.ancestors(node):
-            if type(parent) in _DEFINITIONS:
-                return None
-            if type(parent) not in _REPEATING:
-                child = parent
-                continue
-            if isinstance(parent, cst.For) and child is parent.body:
-                return parent
-            if isinstance(parent, cst.While) and child in {parent.body, parent.test}:
-                return parent
-            if isinstance(parent, cst.BaseComp) and child is not parent.for_in:
-                return parent.for_in
-            child = parent
-        return None
+        found: LoopNode | None = None
+        passed: list[cst.CSTNode] = []  # up to a loop, a function or what is known already
+        current: cst.CSTNode | None = node
+        while current is not None and found is None:
+            if current in self._innermost:
+                found = self._innermost[current]
+                break
+            passed.append(current)
+            parent = self._tree.parents.get(current)
+            if type(parent) in _REPEATING:
+                found = _repeating(parent, current)
+            current = None if type(parent) in _DEFINITIONS else parent
+        self._innermost.update(dict.fromkeys(passed, found))
+        return found
 
     @functools.cached_property
     def _by_home(self) -> dict[Function | None, list[cst.Call]]:
@@ -375,3 +369,14 @@ def _runs_once(node: LoopNode) -> bool:
     return isinstance(last, cst.Break | cst.Return) and not any(
         isinstance(part, cst.Continue) for part in walk(node.body, into_functions=False)
     )
+
+
+def _repeating(parent: cst.CSTNode | None, child: cst.CSTNode) -> LoopNode | None:
+    """The loop that a node is, or holds, if it runs what stands right in it again and again."""
+    if isinstance(parent, cst.For) and child is parent.body:
+        return parent
+    if isinstance(parent, cst.While) and child in {parent.body, parent.test}:
+        return parent
+    if isinstance(parent, cst.BaseComp) and child is not parent.for_in:
+        return parent.for_in
+    return None

@@ -43,6 +43,8 @@ class Names:
         self._tree = tree
         self._resolved: dict[cst.CSTNode, str | None] = {}
         self._written: dict[cst.CSTNode, str | None] = {}
+        self._meant: dict[tuple[Scope, str], str | None] = {}
+        self._asking = 0
         self._links: Mapping[str, Names] = {}
         for kind in (cst.Global, cst.Nonlocal):
             for node in tree.by_type.get(kind, ()):
@@ -72,6 +74,7 @@ class Names:
             modules: Names of modules as this file's imports spell them ("pkg.utils", ".utils").
         """
         self._links = modules
+        self._meant = {}
         for node in self._tree.imports:
             if isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar):
                 module = "." * len(node.relative) + (
@@ -229,17 +232,34 @@ class Names:
         return self._written[node]
 
     def _spell_out(self, node: cst.BaseExpression) -> str | None:
-        if isinstance(node, cst.Attribute):
+        # By type and not by isinstance, which LibCST's abstract classes make slow.
+        if type(node) is cst.Attribute:
             base = self._raw(node.value)
             if base is None:
-                return self._kept(node)
+                self._asking += 1
+                kept = self._kept(node)
+                self._asking -= 1
+                return kept
             return None if base.startswith("builtins.") else f"{base}.{node.attr.value}"
-        if not isinstance(node, cst.Name):
+        if type(node) is not cst.Name:
             return None
-        bindings = self.lookup(node.value, self._tree.scopes[node])
+        scope = self._tree.scopes[node]
+        key = scope, node.value
+        if key in self._meant:
+            return self._meant[key]
+        self._asking += 1
+        found = self._meaning(node.value, scope)
+        self._asking -= 1
+        if not self._asking:  # what is found within a circle is only right there
+            self._meant[key] = found
+        return found
+
+    def _meaning(self, name: str, scope: Scope) -> str | None:
+        """What a name means in a scope."""
+        bindings = self.lookup(name, scope)
         if bindings is None:
-            return f"builtins.{node.value}" if node.value in _BUILTINS else None
-        return self._from_bindings(bindings) or self._handed_on(node.value, bindings)
+            return f"builtins.{name}" if name in _BUILTINS else None
+        return self._from_bindings(bindings) or self._handed_on(name, bindings)
 
     def _handed_on(self, name: str, bindings: Sequence[Binding]) -> str | None:
         """``def save(xm, path)`` and ``xm, pl = load_torch_xla()`` in a file that imports it."""
@@ -292,7 +312,12 @@ class Names:
         return meanings.pop() if len(meanings) == 1 else None
 
     def _bind(self, node: cst.CSTNode, scope: Scope) -> None:
-        if isinstance(node, cst.Import):
+        if type(node) is cst.Assign:
+            for target in node.targets:
+                self._target(target.target, node.value, scope)
+        elif type(node) is cst.Param:
+            self._add(scope, node.name.value, Binding("param", node))
+        elif isinstance(node, cst.Import):
             for alias in node.names:
                 dotted = dotted_text(alias.name)
                 if dotted is None:
@@ -314,16 +339,11 @@ class Names:
             outer = scope.parent if scope.node is node else scope
             assert outer is not None
             self._add(outer, node.name.value, Binding("class", node))
-        elif isinstance(node, cst.Param):
-            self._add(scope, node.name.value, Binding("param", node))
         else:
             self._bind_targets(node, scope)
 
     def _bind_targets(self, node: cst.CSTNode, scope: Scope) -> None:
-        if isinstance(node, cst.Assign):
-            for target in node.targets:
-                self._target(target.target, node.value, scope)
-        elif isinstance(node, cst.AnnAssign):
+        if isinstance(node, cst.AnnAssign):
             if node.value is not None:
                 self._target(node.target, node.value, scope)
         elif isinstance(node, cst.NamedExpr):

@@ -8,42 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint.model import quick_nodes
 from xladoctor.lint.model.positions import Positions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from libcst.metadata import CodeRange
 
 
-def _hash_in_c() -> None:
-    """Let nodes be hashed by identity as LibCST does it, but not in Python.
+_DEFINITIONS = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
 
-    Nodes are the keys of nearly all that is known of them: a large file asks for millions.
-    """
-    own = cst.CSTNode.__hash__
-    waiting: list[type[cst.CSTNode]] = [cst.CSTNode]  # type: ignore[type-abstract]
-    while waiting:
-        kind = waiting.pop()
-        waiting.extend(kind.__subclasses__())
-        if kind.__hash__ is own:
-            kind.__hash__ = object.__hash__  # type: ignore[method-assign]
-
-
-_hash_in_c()
-
-_DEFINITIONS = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
-
-#: What the walk takes note of.
+#: What the walk takes note of, beside calls and texts.
 _COLLECTED = frozenset(
     [
         cst.FunctionDef, cst.Lambda, cst.ClassDef, cst.GeneratorExp, cst.ListComp, cst.SetComp,
-        cst.DictComp, cst.Call, cst.For, cst.While, cst.CompFor, cst.SimpleString, cst.Import,
-        cst.ImportFrom,
+        cst.DictComp, cst.For, cst.While, cst.CompFor, cst.Import, cst.ImportFrom,
     ]
 )  # fmt: skip
 
@@ -56,6 +41,9 @@ _TRIVIA = frozenset(
         "lpar",
         "rpar",
         "leading_lines",
+        "leading_whitespace",
+        "trailing_comma",
+        "relative",
         "lines_after_decorators",
         "lines_after_module_docstring",
         "semicolon",
@@ -177,7 +165,7 @@ def parsed(name: str, text: str) -> cst.Module:  # noqa: ARG001  (nodes belong t
     Raises:
         libcst.ParserSyntaxError: It is not Python.
     """
-    return cst.parse_module(text)
+    return quick_nodes.parse(text)
 
 
 class Tree:
@@ -192,7 +180,7 @@ class Tree:
     """
 
     def __init__(self, text: str, module: cst.Module | None = None) -> None:
-        module = cst.parse_module(text) if module is None else module
+        module = quick_nodes.parse(text) if module is None else module
         self.module = module
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.scopes: dict[cst.CSTNode, Scope] = {}
@@ -284,7 +272,12 @@ class Tree:
             self._homes[node] = function
         # By type and not by isinstance, which LibCST's abstract classes make slow: most nodes are
         # names and attributes, and nothing of all this.
-        if type(node) in _COLLECTED:
+        kind = type(node)
+        if kind is cst.Call:
+            self.calls.append(node)  # type: ignore[arg-type]
+        elif kind is cst.SimpleString:
+            self.strings.append(node)  # type: ignore[arg-type]
+        elif kind in _COLLECTED:
             if isinstance(node, cst.FunctionDef | cst.Lambda):
                 function = self._function(node, function, owner)
                 owner = None
@@ -301,15 +294,16 @@ class Tree:
                 self.scopes[node] = scope
         for child in children(node):
             self.parents[child] = node
-            self._walk(child, scope, function, owner)
+            if type(child) in _LEAVES:  # half of all nodes
+                self.scopes[child] = scope
+                if function is not None:
+                    self._homes[child] = function
+            else:
+                self._walk(child, scope, function, owner)
 
     def _collect(self, node: cst.CSTNode) -> None:
-        if isinstance(node, cst.Call):
-            self.calls.append(node)
-        elif isinstance(node, cst.For | cst.While | cst.CompFor):
+        if isinstance(node, cst.For | cst.While | cst.CompFor):
             self.loops.append(node)
-        elif isinstance(node, cst.SimpleString):
-            self.strings.append(node)
         elif isinstance(node, cst.Import | cst.ImportFrom):
             self.imports.append(node)
 
@@ -370,24 +364,33 @@ class Forest(Tree):
 
 
 _NO_NODES = frozenset([type(None), str, bool, int, cst.MaybeSentinel])
+#: Kinds without parts, of which the walk takes no note but that they are there.
+_LEAVES = frozenset([cst.Name, cst.Integer, cst.Float, cst.Imaginary, cst.Pass])
 
 
 @functools.cache
-def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
-    return tuple(
+def _parts(kind: type[cst.CSTNode]) -> Callable[[cst.CSTNode], tuple[Any, ...]] | None:
+    """What reads the fields of a kind of node that carry meaning; None if it has none."""
+    names = [
         field.name
         for field in dataclasses.fields(kind)
         if field.name not in _TRIVIA
         and not field.name.startswith("whitespace")
         and field.type not in {str, "str"}
-    )
+    ]
+    if not names:
+        return None
+    read = operator.attrgetter(*names)
+    return read if len(names) > 1 else lambda node: (read(node),)
 
 
 def children(node: cst.CSTNode) -> list[cst.CSTNode]:
     """The parts of a node that carry meaning, about in source order."""
     found: list[cst.CSTNode] = []
-    for name in _fields(type(node)):
-        value = getattr(node, name)
+    read = _parts(type(node))
+    if read is None:
+        return found
+    for value in read(node):
         # Fields hold nodes, sequences of nodes, texts, None, or LibCST's mark for what is missing.
         kind = type(value)
         if kind is list or kind is tuple:
@@ -405,6 +408,6 @@ def walk(node: cst.CSTNode, *, into_functions: bool = True) -> Iterator[cst.CSTN
         yield current
         inner = children(current)
         if not into_functions:
-            inner = [item for item in inner if not isinstance(item, _DEFINITIONS)]
+            inner = [item for item in inner if type(item) not in _DEFINITIONS]
         inner.reverse()
         waiting.extend(inner)

@@ -162,17 +162,23 @@ def join(one: Value, other: Value) -> Value:
     Commutative, associative, idempotent and monotone, with ``NOTHING`` as its neutral element; only
     ``origin``, a witness that no comparison asks for, depends on the order.
     """
-    if one is other or one == other or other.kind is Kind.NOTHING:
+    if one is other or other.kind is Kind.NOTHING:
         return one
     if one.kind is Kind.NOTHING:
         return other
+    if one.kind is other.kind and one == other:
+        return one
     by_kind: dict[Kind, Value] = {}
     for value in (*(one.roads or (one,)), *(other.roads or (other,))):
         before = by_kind.get(value.kind)
         by_kind[value.kind] = value if before is None else _join_same(before, value)
     if len(by_kind) == 1:
         return by_kind.popitem()[1]
-    return _counts_as(tuple(by_kind[kind] for kind in Kind if kind in by_kind))
+    return _counts_as(tuple(by_kind[kind] for kind in sorted(by_kind, key=_RANK.__getitem__)))
+
+
+#: Roads stand in the order of ``Kind``.
+_RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
 
 def _counts_as(roads: tuple[Value, ...]) -> Value:
