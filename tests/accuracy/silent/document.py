@@ -18,7 +18,7 @@ Training that is wrong without an error, as others have reported it: the faults 
 `tests/accuracy/silent/programs`, on {cores} simulated cores; `make accuracy-silent` runs them and writes this page.
 
 **{found} of {all} are found** ({lint} by `lint`, {run} by a run on simulated cores, {verify} by `verify`), and of {healthy} healthy programs {accused}
-({healthy_lint} of them were linted, {healthy_run} run and {healthy_verify} verified so far).
+({healthy_lint} of them were linted, {healthy_run} run and {healthy_verify} verified).
 
 A fault counts as found where its own finding is made, or where `verify` says that the ways part. *Line* is the line of the program that it is told at: **bold** if it is the line of the fault or
 where it shows, as marked in the program. A dash: looked for and not found. *not run*: not measured.
@@ -59,7 +59,7 @@ def page(table: dict[str, Any], measured: dict[str, Any], marked: Callable[[str]
         accused=_accused_words(len(accused(table, measured))),
         healthy=len(healthy),
         **{
-            f"healthy_{by}": sum(by in measured.get(case["program"], {}) for case in healthy)
+            f"healthy_{by}": sum(_told(measured.get(case["program"], {}), by) for case in healthy)
             for by in _BY
         },
         **counts,
@@ -118,6 +118,11 @@ def accused(table: dict[str, Any], measured: dict[str, Any]) -> list[str]:
     return names
 
 
+def _told(row: dict[str, Any], by: str) -> bool:
+    """Whether a program was measured, and could be."""
+    return by in row and not (isinstance(row[by], dict) and "cannot" in row[by])
+
+
 def _accused_words(count: int) -> str:
     return f"{count or 'none'} {'are' if count > 1 else 'is'} accused"
 
@@ -163,7 +168,9 @@ def _healthy_cell(row: dict[str, Any], by: str) -> str:
     if isinstance(result, dict):
         if "equal" in result:
             return f"equal through step {result['equal']} ({', '.join(result['ways'])})"
-        return in_short(result) if "step" in result else f"cannot: {result['cannot']}"
+        if "step" in result:
+            return f"parts at step {result['step']} ({result['what']}, {result['way']})"
+        return f"cannot: {result['cannot']}"
     errors = [one for one in result if one["severity"] == "error"]
     return in_short(errors) if errors else "none"
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import libcst as cst
 
-from xladoctor.lint.model import quick_nodes
 from xladoctor.lint.model.positions import Positions
 
 if TYPE_CHECKING:
@@ -21,6 +20,22 @@ if TYPE_CHECKING:
 
     from libcst.metadata import CodeRange
 
+
+def _hash_in_c() -> None:
+    """Let nodes be hashed by identity as LibCST does it, but not in Python.
+
+    Nodes are the keys of nearly all that is known of them: a large file asks for millions.
+    """
+    own = cst.CSTNode.__hash__
+    waiting: list[type[cst.CSTNode]] = [cst.CSTNode]  # type: ignore[type-abstract]
+    while waiting:
+        kind = waiting.pop()
+        waiting.extend(kind.__subclasses__())
+        if kind.__hash__ is own:
+            kind.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+_hash_in_c()
 
 _DEFINITIONS = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
 
@@ -165,7 +180,7 @@ def parsed(name: str, text: str) -> cst.Module:  # noqa: ARG001  (nodes belong t
     Raises:
         libcst.ParserSyntaxError: It is not Python.
     """
-    return quick_nodes.parse(text)
+    return cst.parse_module(text)
 
 
 class Tree:
@@ -180,7 +195,7 @@ class Tree:
     """
 
     def __init__(self, text: str, module: cst.Module | None = None) -> None:
-        module = quick_nodes.parse(text) if module is None else module
+        module = cst.parse_module(text) if module is None else module
         self.module = module
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.scopes: dict[cst.CSTNode, Scope] = {}
