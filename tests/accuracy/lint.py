@@ -102,6 +102,7 @@ CODES = {
     "abandoned-loader": ("XLA608", "XLA415"),
     "random-geometry": ("XLA208",),
     "load-onto-device": ("XLA720",),
+    "collective-in-step": ("XLA423",),
     "cpu-fallback": ("XLA501",),
     "debug-env": ("XLA714", "XLA715"),
     "device-loader-attribute": ("XLA422",),
@@ -110,6 +111,7 @@ CODES = {
     "index-by-device": ("XLA108",),
     "lightning-manual": ("XLA319", "XLA407", "XLA902"),
     "loader-workers": ("XLA606",),
+    "random-branch": ("XLA207",),
 }
 
 

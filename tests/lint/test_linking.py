@@ -402,3 +402,82 @@ def test_only_the_file_that_changed_is_parsed_again(tmp_path, monkeypatch):
         assert len(parsed) == 4 + number
     assert found[0] == found[1] == found[2]
     assert found[0].failures == ()
+
+
+def test_a_count_that_comes_round_is_known_among_linked_files(lint):
+    now_and_then = """
+            if (i * 8) % 1000 > ((i + 1) * 8) % 1000:
+                print(float(accuracy(out, y)))
+    """.rstrip()
+    steps = STEPS.replace("for x, y in loader", "for i, (x, y) in enumerate(loader)").rstrip()
+    steps = steps.replace("            accuracy(out, y)", now_and_then.lstrip("\n"))
+    assert "i * 8" in steps
+    tools = TOOLS.replace(".mean().item()", ".mean()")
+    assert not lint(train=TRAIN, pkg__steps=steps, pkg__tools=tools)
+
+
+def test_padding_in_a_collate_function_of_another_file(lint):
+    train = """
+        import torch_xla.core.xla_model as xm
+        from torch.utils.data import DataLoader
+        from batches import collate
+
+        device = xm.xla_device()
+        loader = DataLoader(DATA, batch_size=8, drop_last=True, num_workers=4, collate_fn=collate)
+    """
+    batches = """
+        import torch_xla
+        from torch.nn.utils.rnn import pad_sequence
+
+        def collate(batch):
+            return pad_sequence(batch, batch_first=True)
+    """
+    assert lint(train=train, batches=batches) == [("batches.py", 6, "XLA209")]
+
+
+@pytest.mark.parametrize("equal", ["torch.manual_seed(3)", "", "xm.broadcast_master_param(net)"])
+def test_what_makes_weights_equal_in_another_file(lint, equal):
+    seed = equal if "seed" in equal else "pass"
+    sent = equal if "param" in equal else "pass"
+    start = f"""
+        import torch
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.xla_multiprocessing as xmp
+        from trainer import Trainer
+
+        def main(index, loader):
+            {seed}
+            trainer = Trainer(xm.xla_device())
+            net = trainer.net
+            {sent}
+            trainer.fit(loader)
+
+        xmp.spawn(main, args=(LOADER,))
+    """
+    trainer = """
+        import torch
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.out = torch.nn.Linear(3, 3)
+
+            def forward(self, x):
+                return self.out(x)
+
+        class Trainer:
+            def __init__(self, device):
+                self.device = device
+                self.net = Net().to(device)
+
+            def fit(self, loader):
+                optim = torch.optim.SGD(self.net.parameters(), lr=0.1)
+                for x in pl.MpDeviceLoader(loader, self.device):
+                    optim.zero_grad()
+                    self.net(x).mean().backward()
+                    xm.optimizer_step(optim)
+    """
+    told = [code for _, _, code in lint(start=start, trainer=trainer) if code == "XLA426"]
+    assert told == ([] if equal else ["XLA426"])

@@ -134,6 +134,42 @@ class Head(nn.Module):
         return self.out(x)
 xmp.spawn(_mp_fn, args=(LOADER,))
 """,
+    "the seed comes after the model": """\
+from networks import Net
+from helpers import set_seed
+def on_core(index, loader):
+    net = Net(64)  # !XLA426
+    set_seed(7)
+    device = xm.xla_device()
+    net = net.to(device)
+    train(net, loader, device)
+xmp.spawn(on_core, args=([],))
+""",
+    "the seed comes first": """\
+from networks import Net
+from helpers import set_seed
+def on_core(index, loader):
+    set_seed(7)
+    net = Net(64)
+    device = xm.xla_device()
+    net = net.to(device)
+    train(net, loader, device)
+xmp.spawn(on_core, args=([],))
+""",
+    "the function that trains seeds itself": """\
+from networks import Net
+from helpers import set_seed
+def run(index, loader):
+    set_seed(7)
+    device = xm.xla_device()
+    NET.to(device)
+    train(NET, loader, device)
+def on_core(index, loader):
+    global NET
+    NET = Net(64)  # !XLA426
+    run(index, loader)
+xmp.spawn(on_core, args=([],))
+""",
     "weights are sent behind it": """\
 class Net(nn.Module):
     def __init__(self):
@@ -290,6 +326,268 @@ def fit(model, test_loader):
 """,
 }
 
+#: A module of the program's own around torch_xla, which nobody has read.
+WRAPPED = {
+    "the device and the end of a step": """\
+import torch
+import torch.nn.functional as F
+import tpu_utils
+from torch.utils.data import DataLoader
+def fit(model, data):
+    device = tpu_utils.get_xla_device()
+    model = model.to(device)
+    optim = torch.optim.Adam(model.parameters())
+    for x, y in DataLoader(data, batch_size=8, shuffle=True, drop_last=True, num_workers=4):
+        optim.zero_grad()
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))  # !XLA603
+        loss.backward()
+        optim.step()
+        tpu_utils.mark_step()
+        print(float(loss.item()))  # !XLA101
+""",
+    "a module of another kind": """\
+import torch
+import torch.nn.functional as F
+import train_utils
+from torch.utils.data import DataLoader
+def fit(model, data):
+    device = train_utils.get_device()
+    model = model.to(device)
+    optim = torch.optim.Adam(model.parameters())
+    for x, y in DataLoader(data, batch_size=8, shuffle=True):
+        optim.zero_grad()
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        loss.backward()
+        optim.step()
+        train_utils.mark_step()
+        print(float(loss.item()))
+""",
+}
+
+#: A model that another function moves when the optimizer has its parameters already.
+HANDED = {
+    "the training moves it": """\
+device = xm.xla_device()
+def main(net, data):
+    optimizer = torch.optim.Adam(net.parameters())  # !XLA305
+    fit(net, optimizer, data)
+def fit(model, optimizer, data):
+    model.train()
+    model = model.to(device)
+    for x, y in data:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x.to(device)), y.to(device)).backward()
+        xm.optimizer_step(optimizer)
+main(nn.Linear(4, 4), [])
+""",
+    "what the training begins with moves it": """\
+device = xm.xla_device()
+def main(net, data):
+    optimizer = torch.optim.Adam(net.parameters())  # !XLA305
+    fit(net, data=data, optimizer=optimizer)
+def ready(net):
+    net.to(device)
+    net.train()
+def fit(model, optimizer, data):
+    ready(model)
+    for x, y in data:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x.to(device)), y.to(device)).backward()
+        xm.optimizer_step(optimizer)
+main(nn.Linear(4, 4), [])
+""",
+    "moved before": """\
+device = xm.xla_device()
+def main(net, data):
+    net = net.to(device)
+    optimizer = torch.optim.Adam(net.parameters())
+    fit(net, optimizer, data)
+def fit(model, optimizer, data):
+    model = model.to(device)
+    for x, y in data:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x.to(device)), y.to(device)).backward()
+        xm.optimizer_step(optimizer)
+main(nn.Linear(4, 4), [])
+""",
+    "the training moves another": """\
+device = xm.xla_device()
+def main(net, data):
+    optimizer = torch.optim.Adam(net.parameters())
+    fit(net, optimizer, data)
+def fit(model, optimizer, data):
+    model = nn.Sequential(nn.Linear(4, 4))
+    model = model.to(device)
+    optimizer.zero_grad()
+main(nn.Linear(4, 4), [])
+""",
+    "the training makes its own": """\
+device = xm.xla_device()
+def main(net, data):
+    optimizer = torch.optim.Adam(net.parameters())
+    fit(net, optimizer, data)
+def fit(model, optimizer, data):
+    model = model.to(device)
+    optimizer = torch.optim.Adam(model.parameters())
+    optimizer.zero_grad()
+main(nn.Linear(4, 4), [])
+""",
+}
+
+#: What is drawn as a Python number becomes part of the graph; what a bound is read from waits.
+DRAWN = {
+    "a part of the batch at a drawn place": """\
+import random
+def fit(model, loader, optim):
+    device = xm.xla_device()
+    model = model.to(device)
+    for images, lengths in pl.MpDeviceLoader(loader, device):
+        optim.zero_grad()
+        left = np.random.randint(0, 32)
+        part = images[:, :, left : left + 224]  # !XLA208
+        kind = random.choice(["text", "box", "both"])
+        loss = model(part).mean()
+        if kind != "box":  # !XLA207
+            loss = loss + model(images).mean()
+        if bool(random.getrandbits(1)):  # !XLA207
+            loss = model.first(images) @ part
+        loss.backward()
+        xm.optimizer_step(optim)
+""",
+    "arrays of the host are cut there": """\
+def fit(model, loader, optim):
+    device = xm.xla_device()
+    model = model.to(device)
+    for batch in pl.MpDeviceLoader(loader, device):
+        optim.zero_grad()
+        left = np.random.randint(0, 32)
+        wave = batch[0][left : left + 8000]
+        model(torch.from_numpy(wave).to(device)).mean().backward()
+        xm.optimizer_step(optim)
+""",
+    "one cut for the whole run": """\
+def fit(model, loader, optim):
+    device = xm.xla_device()
+    model = model.to(device)
+    left = np.random.randint(0, 32)
+    for images, _ in pl.MpDeviceLoader(loader, device):
+        optim.zero_grad()
+        model(images[:, :, left : left + 224]).mean().backward()
+        xm.optimizer_step(optim)
+""",
+    "lengths of the batch as bounds": """\
+def fit(model, loader, optim):
+    device = xm.xla_device()
+    model = model.to(device)
+    for batch in pl.MpDeviceLoader(loader, device):
+        optim.zero_grad()
+        texts, lengths = batch
+        loss = 0
+        for score, text, length in zip(model(texts), texts, lengths):
+            score = score[:length, :]  # !XLA108
+            text = text[:20]
+            loss += F.cross_entropy(score[:20], text)
+            loss += score[1 : length - 1].mean()  # !XLA108
+            loss += score[: len(texts) - 1].mean() + score[: lengths.shape[0]].mean()
+        loss.backward()
+        xm.optimizer_step(optim)
+""",
+}
+
+#: A mask that is the same in each step.
+FILLED = {
+    "computed of constants in the step": """\
+def fit(model, loader, optim):
+    device = xm.xla_device()
+    model = model.to(device)
+    for images, _ in pl.MpDeviceLoader(loader, device):
+        optim.zero_grad()
+        grid = torch.linspace(-1, 1, 32)
+        mask = torch.exp(-grid.pow(2)).to(images.device)  # !XLA604
+        (model(images) * mask).mean().backward()
+        xm.optimizer_step(optim)
+""",
+    "computed once": """\
+def fit(model, loader, optim):
+    device = xm.xla_device()
+    model = model.to(device)
+    grid = torch.linspace(-1, 1, 32)
+    mask = torch.exp(-grid.pow(2)).to(device)
+    for images, _ in pl.MpDeviceLoader(loader, device):
+        optim.zero_grad()
+        (model(images) * mask).mean().backward()
+        xm.optimizer_step(optim)
+""",
+}
+
+#: What looks like a fault and is none.
+QUIET = {
+    "batches of one by the class of the settings": (
+        "XLA203",
+        """\
+import dataclasses
+@dataclasses.dataclass
+class Settings:
+    batch_size: int = 1
+    epochs: int = 3
+settings = Settings(epochs=5)
+def fit(model, data):
+    device = xm.xla_device()
+    model = model.to(device)
+    optim = torch.optim.Adam(model.parameters())
+    loader = DataLoader(data, batch_size=settings.batch_size, shuffle=True)
+    for x, y in pl.MpDeviceLoader(loader, device):
+        optim.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        xm.optimizer_step(optim)
+""",
+    ),
+    "a pipeline gives pictures of the host": (
+        "XLA112",
+        """\
+from diffusers import StableDiffusionPipeline
+def main(index, prompts):
+    pipe = StableDiffusionPipeline.from_pretrained("some/model")
+    pipe = pipe.to(xm.xla_device())
+    for i in range(3):
+        start = time.time()
+        picture = pipe(prompts[i]).images[0]
+        print(time.time() - start)
+xmp.spawn(main, args=(["a"],))
+""",
+    ),
+    "one core steps alone": (
+        "XLA303",
+        """\
+def fit(model, loader):
+    device = xm.xla_device()
+    model = model.to(device)
+    optim = torch.optim.Adam(model.parameters())
+    for x, y in pl.MpDeviceLoader(loader, device):
+        optim.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        xm.optimizer_step(optim)
+def main():
+    fit(nn.Linear(4, 4), [])
+if __name__ == "__main__":
+    main()
+""",
+    ),
+    "the others print into nothing": (
+        "XLA401",
+        """\
+import os
+import sys
+def main(index, prompts):
+    if index > 0:
+        sys.stdout = open(os.devnull, "w")
+    print("batch", len(prompts))
+xmp.spawn(main, args=(["a"],))
+""",
+    ),
+}
+
 
 def check(program, *also):
     """All that is marked is found, and nothing else of the rules that are asked for."""
@@ -326,3 +624,30 @@ def test_a_trainer_that_cannot_start(name):
 @pytest.mark.parametrize("name", MASTERS)
 def test_what_the_others_wait_for(name):
     check(MASTERS[name], "XLA418")
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_module_around_torch_xla_is_known_by_its_names(name):
+    asked = {"XLA101", "XLA603"}
+    assert {one for one in found(WRAPPED[name]) if one[1] in asked} == marks(WRAPPED[name])
+
+
+@pytest.mark.parametrize("name", HANDED)
+def test_an_optimizer_is_made_before_another_function_moves_the_model(name):
+    check(HANDED[name], "XLA305")
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_is_drawn_or_read_shapes_the_graph(name):
+    check(DRAWN[name], "XLA108", "XLA207", "XLA208")
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_constants_are_computed_once(name):
+    check(FILLED[name], "XLA604")
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_what_looks_alike_is_not_told(name):
+    code, program = QUIET[name]
+    assert code not in {other for _, other in found(HEAD + program)}

@@ -17,6 +17,7 @@ import libcst as cst
 from xladoctor.lint.library import Effect, Equal
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.values import Kind
+from xladoctor.lint.model.wrappers import meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ OPTIMIZER_STEP = "torch_xla.core.xla_model.optimizer_step"
 #: Methods of a tensor that hand its content to the host.
 _READS = ("item", "cpu", "tolist", "numpy")
 _CASTS = tuple(f"builtins.{name}" for name in ("float", "int", "bool", "complex", "range"))
+_MARK_STEP = f"{know.XM}.mark_step"
 _BACKWARD = ("backward", "manual_backward")
 _LOADERS = frozenset({"torch.utils.data.DataLoader",
                       "torchdata.stateful_dataloader.StatefulDataLoader"})  # fmt: skip
@@ -240,7 +242,7 @@ class Effects:
         name = self.name(call)
         if name is not None and Effect.GRAPH_END in name.effects and self._holds(call, name):
             return True
-        return self._next_of_device_loader(call)
+        return meant(call.name) == _MARK_STEP or self._next_of_device_loader(call)
 
     def _next_of_device_loader(self, call: CallSite) -> bool:
         """``next(batches)`` of a device loader's iterator ends the step before."""

@@ -26,6 +26,7 @@ from xladoctor.lint.model.values import (
     on_device,
     without_places,
 )
+from xladoctor.lint.model.wrappers import meant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -205,7 +206,7 @@ class CallEvaluator:
             return self._reduced(node, name, values, frame)
         if name in know.GRADIENT_NORMS and (self._flow.steps() or _any_on_device(values)):
             return Value(Kind.DEVICE_TENSOR, origin=node)
-        returned = self._flow.library.returns(name)
+        returned = self._flow.library.returns(meant(name) or name)
         if returned is not None:
             return self._returned(node, returned, name, arguments)
         if name.startswith("torch_xla"):

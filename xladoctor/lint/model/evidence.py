@@ -16,6 +16,7 @@ import libcst as cst
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.syntax import Function
+from xladoctor.lint.model.wrappers import meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +81,8 @@ class Evidence:
     def _takes_steps(self) -> dict[Home | Class, cst.Call]:
         found: dict[Home | Class, cst.Call] = {}
         for call in self._tree.calls:
-            if (self._names.resolve(call.func) or "") in STEPS:
+            name = self._names.resolve(call.func)
+            if (meant(name) or name) in STEPS:
                 home = self._home(call)
                 found.setdefault(home, call)
                 if isinstance(home, Function) and home.owner is not None:

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.knowledge import DEVICE_NAME
+from xladoctor.lint.model.wrappers import meant
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.names import Names
@@ -53,11 +54,18 @@ def found_members(tree: Tree, names: Names, target: str = "") -> frozenset[str]:
     found = set(family.of_imports(imported))
     if family.TORCH_XLA not in found and _frameworks_on_xla(tree, names, roots):
         found.add(family.TORCH_XLA)
+    if family.TORCH_XLA not in found and "torch" in roots and _wraps_xla(tree, names):
+        found.add(family.TORCH_XLA)
     if "torch" in roots or roots & set(_FRAMEWORKS):
         found |= _devices_named(tree, names, strict=family.TORCH_XLA in found)
     if "torch" in roots and not found:
         found.update(filter(None, (_chosen(literal, tree) for literal in tree.strings)))
     return frozenset(found)
+
+
+def _wraps_xla(tree: Tree, names: Names) -> bool:
+    """Whether a file gets its device or ends its steps by a module of the program's own."""
+    return any(meant(names.resolve(call.func)) is not None for call in tree.calls)
 
 
 def _chosen(literal: cst.SimpleString, tree: Tree) -> str | None:

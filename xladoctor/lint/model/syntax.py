@@ -373,6 +373,10 @@ class Forest(Tree):
         self.modules = tuple(tree.module for tree in trees)
         self._nodes = {}
 
+    def text(self, node: cst.CSTNode) -> str:
+        """The node as it is written."""
+        return self.module_of(node).code_for_node(node)
+
 
 _NO_NODES = frozenset([type(None), str, bool, int, cst.MaybeSentinel])
 #: Kinds without parts, of which the walk takes no note but that they are there.

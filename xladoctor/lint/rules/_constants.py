@@ -30,14 +30,38 @@ def constant(model: FileModel, node: cst.BaseExpression) -> object:
 
 
 def default_of(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """Where the default of ``args.cores`` is written: in ``add_argument("--cores", default=8)``."""
+    """Where the default of ``args.cores`` is written.
+
+    In ``add_argument("--cores", default=8)``, or in the class of the settings: ``cores: int = 8``.
+    """
     if not isinstance(node, cst.Attribute) or not isinstance(node.value, cst.Name):
         return None
+    settings = model.value(node.value).instance
+    if settings is not None:
+        made = settings.call
+        given = made.args if isinstance(made, cst.Call) else ()
+        named = {x.keyword.value for x in given if x.keyword is not None}
+        if node.attr.value in named or any(x.keyword is None for x in given):
+            return None
+        return _of_class(settings.cls.node, node.attr.value)
     for call in model.methods("add_argument"):
         flags = [model.literal(flag) for flag in call.positional]
         names = {flag.lstrip("-").replace("-", "_") for flag in flags if isinstance(flag, str)}
         if node.attr.value in names and "default" in call.keywords:
             return call.keywords["default"]
+    return None
+
+
+def _of_class(cls: cst.ClassDef, attribute: str) -> cst.BaseExpression | None:
+    """What the body of a class gives an attribute."""
+    for line in cls.body.body:
+        for part in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+            if (
+                isinstance(part, cst.AnnAssign)
+                and isinstance(part.target, cst.Name)
+                and part.target.value == attribute
+            ):
+                return part.value
     return None
 
 

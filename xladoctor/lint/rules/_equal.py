@@ -43,7 +43,15 @@ class Seed:
 
 
 def seeded(model: FileModel) -> Iterator[Seed]:
-    """The calls that seed, also through functions of the program or by their name alone."""
+    """The calls that seed, also through functions of the program or by their name alone.
+
+    Those of linked files too: where the cores are started, they are often seeded.
+    """
+    for part in (model, *model.linked):
+        yield from _seeded(part)
+
+
+def _seeded(model: FileModel) -> Iterator[Seed]:
     for call in model.calls():
         if model.effects.equals(call, Equal.NUMBERS):
             yield Seed(call, _apart(model, call))
@@ -91,7 +99,7 @@ def _seed_before(model: FileModel, call: CallSite, seeds: list[Seed], depth: int
     before = [
         seed
         for seed in seeds
-        if seed.call.function is call.function and in_order(model, seed.call.node, call.node)
+        if seed.call.function is call.function and _comes_first(model, seed.call, call)
     ]
     if before:
         return before[-1]
@@ -103,9 +111,18 @@ def _seed_before(model: FileModel, call: CallSite, seeds: list[Seed], depth: int
     return next((seed for seed in found if seed is not None), None)
 
 
+def _comes_first(model: FileModel, one: CallSite, other: CallSite) -> bool:
+    """Whether a call stands before another one of the same file, this or a linked one."""
+    parts = (part for part in (model, *model.linked) if part.is_here(other.node))
+    home = next(parts, model)
+    return home.is_here(one.node) and in_order(home, one.node, other.node)
+
+
 def equal_weights(model: FileModel) -> bool:
     """Whether something brings the weights of all cores together, whatever they were before."""
-    return any(_brings_together(model, call) for call in model.calls())
+    return any(
+        _brings_together(part, call) for part in (model, *model.linked) for call in part.calls()
+    )
 
 
 def _brings_together(model: FileModel, call: CallSite) -> bool:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel
 
+#: Modules whose functions draw numbers of Python's.
+DICE = ("random.", "numpy.random.", "secrets.")
 _PRECISION = frozenset({"amp", "fp16", "bf16", "float16", "bfloat16", "half", "mixed", "precision"})
 
 
@@ -56,6 +58,25 @@ def assigned(model: FileModel, name: cst.Name) -> list[cst.BaseExpression]:
         if item.kind == "assign" and isinstance(item.node, cst.BaseExpression)
     ]
     return values if len(values) == len(bindings) else []
+
+
+def drawn(model: FileModel, node: cst.CSTNode) -> CallSite | None:
+    """The call of Python's or NumPy's dice that an expression is, or all that a name is bound to.
+
+    Of several (one for each loop) the last one before the use.
+    """
+    made: list[cst.BaseExpression] = []
+    if isinstance(node, cst.Call):
+        made = [node]
+    elif isinstance(node, cst.Name):
+        made = assigned(model, node)
+    calls = [model.call(one) for one in made if isinstance(one, cst.Call)]
+    dice = [call for call in calls if (call.name or "").startswith(DICE)]
+    if not dice or len(dice) != len(made):
+        return None
+    order = model.tree.order
+    before = [call for call in dice if order.get(call.node, 0) <= order.get(node, 0)]
+    return (before or dice)[-1]
 
 
 def has_one_name(model: FileModel, made: cst.CSTNode) -> bool:
@@ -104,11 +125,17 @@ def reads(model: FileModel, name: cst.Name) -> Iterator[cst.Name]:
             yield use
 
 
+def bounds(node: cst.Subscript) -> Iterator[cst.BaseExpression]:
+    """The ends of the slices between the brackets."""
+    for element in node.slice:
+        if isinstance(element.slice, cst.Slice):
+            parts = (element.slice.lower, element.slice.upper)
+            yield from (part for part in parts if part is not None)
+
+
 def indices(node: cst.Subscript) -> Iterator[cst.BaseExpression]:
     """What stands between the brackets: numbers, and the ends of slices."""
     for element in node.slice:
         if isinstance(element.slice, cst.Index):
             yield element.slice.value
-        elif isinstance(element.slice, cst.Slice):
-            parts = (element.slice.lower, element.slice.upper)
-            yield from (part for part in parts if part is not None)
+    yield from bounds(node)

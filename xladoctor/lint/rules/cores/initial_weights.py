@@ -55,6 +55,15 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     seeds = list(seeded(model))
     for call in model.calls():
         made = _makes_model(model, call) or _made_elsewhere(model, call, seeds)
+        late = None if made else _made_before_the_seed(model, call, seeds)
+        if late is not None and (entry := every_core(model, late.node)) is not None:
+            yield model.problem(
+                late.node,
+                "every core draws its own random weights here, before the seed that would make "
+                "them equal; gradients are averaged, weights never",
+                suggestion=_ADVICE,
+                related=entry_places(model, entry),
+            )
         entry = every_core(model, call.node) if made else None
         seed = last_seed(model, call, seeds) if entry is not None else None
         if entry is None or (seed is not None and not seed.apart) or _loaded_then(model, call):
@@ -133,6 +142,32 @@ def _made_elsewhere(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool
     if seed is not None or not all(seed.apart for seed in seeds):
         return False
     return bool(makers) and all(_surely_draws(model, maker) for maker in makers)
+
+
+def _made_before_the_seed(model: FileModel, call: CallSite, seeds: list[Seed]) -> CallSite | None:
+    """``net = Net()`` and then the seed of all cores, before ``net.to(device)``."""
+    value = model.value(call.node)
+    if call.method != "to" or value.kind is not Kind.MODEL or not value.on_device:
+        return None
+    makers = [made for made in _makers(model, call) if model.on_every_core(made) is not None]
+    made = model.call(makers[0]) if len(makers) == 1 else None
+    if made is None or not _surely_draws(model, made.node) or not _is_trained(model, call):
+        return None
+    if last_seed(model, made, seeds) is not None or _loaded_then(model, made):
+        return None
+    alike = [seed for seed in seeds if not seed.apart]
+    late = bool(alike) and all(_runs_after(model, made, seed.call) for seed in alike)
+    return made if late else None
+
+
+def _runs_after(model: FileModel, made: CallSite, later: CallSite, depth: int = 3) -> bool:
+    """Whether a call runs after another one of the same file, in its function or what it calls."""
+    if not model.is_here(later.node) or not model.is_here(made.node):
+        return False
+    if later.function is made.function:
+        return in_order(model, made.node, later.node)
+    callers = list(model.callers(later.function)) if later.function is not None and depth else []
+    return bool(callers) and all(_runs_after(model, made, one, depth - 1) for one in callers)
 
 
 def _loaded_then(model: FileModel, made: CallSite) -> bool:

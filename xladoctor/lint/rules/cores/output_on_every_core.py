@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _CORE_WORDS = re.compile(r"\b(core|device|ordinal|process|rank|replica|worker)s?\b")
 _BARS = ("tqdm.tqdm", "tqdm.trange")
 _QUIETENS = frozenset({"init_distributed_mode", "setup_for_distributed"})
+_OUTPUTS = frozenset({"builtins.print", "sys.stdout"})
 _MASTER_PRINT = "torch_xla.core.xla_model.master_print"
 
 
@@ -56,6 +57,8 @@ def output_on_every_core(model: FileModel) -> Iterator[Problem]:
 def _print_is_replaced(model: FileModel) -> bool:
     """Whether the program puts a ``print`` of its own into ``builtins``, as a rule a quiet one.
 
+    Or gives ``sys.stdout`` another file.
+
     The function that does it goes by one name from DETR to MAE, and stands in another file.
     """
     if any(
@@ -64,7 +67,7 @@ def _print_is_replaced(model: FileModel) -> bool:
     ):
         return True
     return any(
-        isinstance(item.target, cst.Attribute) and part.name(item.target) == "builtins.print"
+        isinstance(item.target, cst.Attribute) and part.name(item.target) in _OUTPUTS
         for part in (model, *model.linked)
         for node in part.nodes(cst.Assign)
         for item in node.targets

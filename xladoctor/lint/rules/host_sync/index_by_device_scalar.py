@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import indices, made_by
+from xladoctor.lint.rules._exact import bounds, indices, made_by
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ _REDUCTIONS = frozenset({"argmax", "argmin", "sum", "max", "min"})
 def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
     """Find ``x[t]`` and ``x[:t]`` where ``t`` is certainly a device tensor without dimensions."""
     for node in model.nodes(cst.Subscript):
-        if not model.value(node.value).is_device_tensor:
-            continue
-        index = next((part for part in indices(node) if _is_scalar(model, part)), None)
+        index = next((part for part in bounds(node) if _is_bound(model, part)), None)
+        if index is None and model.value(node.value).is_device_tensor:
+            index = next((part for part in indices(node) if _is_scalar(model, part)), None)
         loop = costly_loop(model, node) if index is not None else None
         if index is None or loop is None:
             continue
@@ -36,6 +36,16 @@ def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
             suggestion="x.index_select(0, index.view(1)).squeeze(0) keeps the index on the device",
             related=[loop_place(model, loop), *why_on_device(model, model.value(node.value), loop)],
         )
+
+
+def _is_bound(model: FileModel, node: cst.BaseExpression) -> bool:
+    """The end of a slice is one number: a device tensor there has no dimensions, or it fails."""
+    value = model.value(node)
+    return (
+        isinstance(node, cst.Name | cst.BinaryOperation)
+        and value.is_device_tensor
+        and value.certain
+    )
 
 
 def _is_scalar(model: FileModel, node: cst.BaseExpression) -> bool:

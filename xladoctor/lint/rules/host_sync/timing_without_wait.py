@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -20,6 +21,8 @@ _CLOCKS = frozenset(
 )
 _XM = "torch_xla.core.xla_model."
 _STEPS = frozenset({"torch_xla.sync", _XM + "mark_step", _XM + "optimizer_step"})
+#: What makes the pipelines of diffusers.
+_PIPELINE = re.compile(r"Pipeline(\.from_(pretrained|single_file|pipe))?$")
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 _CASTS = frozenset(f"builtins.{name}" for name in ("float", "int", "bool", "print", "str"))
 #: Methods that keep what they are given as it is.
@@ -117,12 +120,38 @@ def _works(model: FileModel, call: CallSite) -> bool:
 def _waits(model: FileModel, call: CallSite) -> bool:
     if call.name in family.waits() or (call.method in _READS and call.name is None):
         return True
+    if _makes_pictures(model, call):
+        return True
     if isinstance(call.target, Function) and _stores_on_host(model, call.target):
         return True
     if call.name in {"torch_xla.sync", _XM + "mark_step"}:
         return call.argument(0, "wait") is not None
     if call.name in _CASTS or call.name == _XM + "master_print":
         return any(_shows_tensor(model, part) for part in walk(call.node))
+    return False
+
+
+def _makes_pictures(model: FileModel, call: CallSite) -> bool:
+    """``pipe(prompt)`` of diffusers gives pictures of the host, unless it is told otherwise."""
+    if call.target is not None or call.name is not None:
+        return False
+    kept = call.keywords.get("output_type")
+    if kept is not None and model.literal(kept) not in {"pil", "np"}:
+        return False
+    waiting, seen = [call.node.func], set[cst.CSTNode]()
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, cst.Name):
+            bound = (item.node for item in model.bindings(node.value, node))
+            waiting += [item for item in bound if isinstance(item, cst.BaseExpression)]
+        elif isinstance(node, cst.Call):
+            made = model.call(node)
+            if (made.name or "").startswith("diffusers.") and _PIPELINE.search(made.name or ""):
+                return True
+            waiting += [made.receiver] if made.method == "to" and made.receiver is not None else []
     return False
 
 

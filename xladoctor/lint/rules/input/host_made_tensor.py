@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._filled import computed_of_constants
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
     from xladoctor.lint.rules._moves import Move
 
 #: Factories that need nothing of the host, and whether their content is the same on any device.
@@ -42,7 +43,10 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
         if device is None or model.value(device).kind is not Kind.DEVICE:
             continue
         made = _factory(model, source)
-        if made is None or (loop := costly_loop(model, move.node)) is None:
+        if (loop := costly_loop(model, move.node)) is None:
+            continue
+        if made is None:
+            yield from _computed(model, moved, loop)
             continue
         name = (made.name or "").rpartition(".")[2]
         constant = _constant(model, made, name)
@@ -60,6 +64,19 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
             fix=_fix(model, moved, made, device) if constant and _FACTORIES[name] else None,
         )
     yield from _mixed(model)
+
+
+def _computed(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
+    """``torch.exp(-grid.pow(2)).to(device)`` of constants: computed and uploaded each time."""
+    factory = computed_of_constants(model, moved.source)
+    if factory is None or costly_loop(model, factory) is None:
+        return
+    yield model.problem(
+        moved.call.node,
+        f"this tensor is computed of constants on the CPU and uploaded {often(loop)}",
+        suggestion="compute it once before the loop, or give the factory device=device",
+        related=[loop_place(model, loop), model.place(factory, "made here")],
+    )
 
 
 def _mixed(model: FileModel) -> Iterator[Problem]:

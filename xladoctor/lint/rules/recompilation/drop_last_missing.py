@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cores import differs
 from xladoctor.lint.rules._endless import endless
 from xladoctor.lint.rules._loaders import DATA_LOADER, bound_name, loops_over, says_evaluation
@@ -79,7 +80,7 @@ def _keeps_short_batch(model: FileModel, call: CallSite) -> bool:
     if call.has_star or "batch_sampler" in call.keywords:
         return False
     batch = call.argument(1, "batch_size")
-    if batch is None or model.literal(batch) in (1, None):
+    if batch is None or constant(model, batch) in (1, None):
         return False
     drop = call.argument(8, "drop_last")
     return drop is None or model.literal(drop) is False

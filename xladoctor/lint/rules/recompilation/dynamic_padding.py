@@ -73,9 +73,9 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
                 suggestion='padding="max_length" with max_length=, or pad_to_multiple_of=128 for a '
                 "few lengths",
             )
-    for function in sorted(collating, key=lambda one: model.tree.range(one.node).start.line):
-        if model.is_here(function.node):
-            yield from _padded_by_hand(model, function)
+    here = [function for function in collating if model.is_here(function.node)]
+    for function in sorted(here, key=lambda one: model.row(one.node)):
+        yield from _padded_by_hand(model, function)
 
 
 def _has_few_lengths(model: FileModel, call: CallSite) -> bool:
@@ -197,12 +197,16 @@ def _is_longest(model: FileModel, call: cst.Call, batch: cst.Param) -> bool:
 
 
 def _collate_functions(model: FileModel) -> Iterator[Function]:
-    """What makes batches for the loaders: the functions given to them, and what those call."""
-    for call in model.calls(DATA_LOADER):
-        collate = call.argument(6, "collate_fn")
-        function = _callable(model, collate) if collate is not None else None
-        if function is not None:
-            yield from _with_helpers(model, function)
+    """What makes batches for the loaders: the functions given to them, and what those call.
+
+    The loaders of linked files count too.
+    """
+    for part in (model, *model.linked):
+        for call in part.calls(DATA_LOADER):
+            collate = call.argument(6, "collate_fn")
+            function = _callable(part, collate) if collate is not None else None
+            if function is not None:
+                yield from _with_helpers(model, function)
 
 
 def _callable(model: FileModel, node: cst.BaseExpression) -> Function | None:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import drawn
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import FileModel, Problem
 
-_DICE = ("random.", "numpy.random.", "secrets.")
 _NOT_DICE = frozenset({"random.seed", "random.Random", "numpy.random.seed"})
 
 
@@ -39,11 +39,13 @@ def random_branch(model: FileModel) -> Iterator[Problem]:
 
 
 def _throws(model: FileModel, test: cst.BaseExpression) -> bool:
+    """``random.random() < p``, and ``"box" in kind`` of ``kind = random.choice(kinds)``."""
     for part in walk(test):
-        if isinstance(part, cst.Call):
-            name = model.call(part).name or ""
-            if name.startswith(_DICE) and name not in _NOT_DICE:
-                return True
+        made = drawn(model, part)
+        if made is None or made.name in _NOT_DICE:
+            continue
+        if made.node is part or model.hot_loop(made.node) is not None:
+            return True
     return False
 
 
@@ -51,7 +53,7 @@ def _computes(model: FileModel, node: cst.CSTNode) -> bool:
     """A call or an operator whose result is a device tensor."""
     if isinstance(node, cst.Call | cst.BinaryOperation):
         value = model.value(node)
-        return value.is_device_tensor and not _moves(node)
+        return (value.is_device_tensor or value.made_of_device) and not _moves(node)
     return False
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Function, Problem
 
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
 #: torch_xla writes to ``torch.nn.utils.clip_grad_norm_`` when it is imported; this address keeps
@@ -201,7 +201,16 @@ def _several_cores(model: FileModel, step: CallSite) -> bool:
     if model.multi_core:
         return False
     plain = "barrier" not in step.keywords and len(step.positional) == 1
+    plain = plain and not _runs_alone(model, step.function)
     return plain or any(_asks_for_cores(model, call) for call in model.calls())
+
+
+def _runs_alone(model: FileModel, function: Function | None, depth: int = 4) -> bool:
+    """Whether the file itself runs a function, and starts nothing: there is one core then."""
+    if function is None:
+        return True
+    callers = model.callers(function) if depth else ()
+    return any(_runs_alone(model, caller.function, depth - 1) for caller in callers)
 
 
 def _asks_for_cores(model: FileModel, call: CallSite) -> bool:

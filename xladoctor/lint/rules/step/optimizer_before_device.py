@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _FSDP = "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel"
+#: Functions that hand a model on to one another.
+_DEPTH = 3
 _MADE_AT_ONCE = cst.List | cst.ListComp | cst.Tuple
 
 
@@ -27,7 +29,9 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
     makers = [call for call in model.calls() if model.value(call.node).kind is Kind.OPTIMIZER]
     for maker in makers:
         for owner, taken in _owners(model, maker):
-            move = _moved_after(model, maker, owner, taken)
+            move = _moved_after(model, maker, owner, taken) or _handed_on(
+                model, makers, maker, owner
+            )
             wrap = None if move is not None else _wrapped_after(model, maker, owner, taken)
             after = move or wrap
             if after is None or _made_again(model, makers, maker, owner, after):
@@ -103,6 +107,79 @@ def _moved_after(
         return None
     guards = {guard.node for guard in model.guards(maker.node)}
     return moves[0] if {guard.node for guard in model.guards(moves[0].node)} <= guards else None
+
+
+def _handed_on(
+    model: FileModel, makers: list[CallSite], maker: CallSite, owner: cst.BaseExpression
+) -> CallSite | None:
+    """``train(net, optimizer)``, whose first lines move the model: the move, in that function."""
+    line = model.parent(maker.node)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    if not isinstance(owner, cst.Name) or not isinstance(target, cst.Name):
+        return None
+    if model.value(owner).on_device:
+        return None
+    guards = {guard.node for guard in model.guards(maker.node)}
+    for call in model.calls():
+        given = {item.value.value for item in call.node.args if isinstance(item.value, cst.Name)}
+        if call.function is not maker.function or not {owner.value, target.value} <= given:
+            continue
+        inside = {guard.node for guard in model.guards(call.node)} <= guards
+        if inside and in_order(model, maker.node, call.node):
+            return _moved_in(model, makers, call, owner.value, _DEPTH)
+    return None
+
+
+def _moved_in(
+    model: FileModel, makers: list[CallSite], call: CallSite, given: str, depth: int
+) -> CallSite | None:
+    """Where a function moves what it is given, always, and makes no optimizer of its own."""
+    function = call.target
+    if not isinstance(function, Function) or function.owner is not None or call.has_star:
+        return None
+    if depth == 0 or any(maker.function is function for maker in makers):
+        return None
+    name = _parameter(call, function, given)
+    inner = [other for other in model.calls() if other.function is function and name is not None]
+    for other in inner:
+        if not _is_parameter(model, other, name) or model.guards(other.node):
+            continue
+        if other.method == "to" and _names(other.receiver, name):
+            device = other.argument(0, "device")
+            known = device is not None and model.value(device).kind is Kind.DEVICE
+            return other if known else None
+        deeper = _moved_in(model, makers, other, str(name), depth - 1)
+        if deeper is not None:
+            return deeper
+    return None
+
+
+def _parameter(call: CallSite, function: Function, given: str) -> str | None:
+    """The parameter that gets what the caller calls ``given``."""
+    for index, item in enumerate(call.node.args):
+        if _names(item.value, given):
+            if item.keyword is not None:
+                return item.keyword.value
+            return function.parameters[index] if index < len(function.parameters) else None
+    return None
+
+
+def _is_parameter(model: FileModel, call: CallSite, name: str | None) -> bool:
+    """Whether a call uses the parameter itself: nothing was bound to its name before."""
+    used = [call.receiver, *(item.value for item in call.node.args)]
+    return any(
+        isinstance(node, cst.Name)
+        and node.value == name
+        and all(
+            binding.kind == "param" or binding.node is call.node
+            for binding in model.bindings(node.value, node)
+        )
+        for node in used
+    )
+
+
+def _names(node: cst.CSTNode | None, name: str | None) -> bool:
+    return isinstance(node, cst.Name) and node.value == name
 
 
 def _made_again(

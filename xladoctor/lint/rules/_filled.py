@@ -1,0 +1,86 @@
+"""Tensors of the host that are computed of nothing but constants: masks, grids, windows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel
+
+#: Factories whose numbers are the same each time.
+_FACTORIES = frozenset(
+    f"torch.{name}" for name in ("zeros", "ones", "full", "arange", "eye", "linspace")
+)
+#: Names and calls on the way to the factories.
+_DEPTH = 8
+
+
+def computed_of_constants(model: FileModel, node: cst.BaseExpression) -> cst.Call | None:
+    """The factory at the bottom of ``torch.exp(-grid ** 2)``, if only such ones are there.
+
+    Args:
+        model: The file.
+        node: What is moved; a factory's own call is no computation.
+    """
+    if model.value(node).kind is not Kind.CPU_TENSOR:
+        return None
+    found: list[cst.Call] = []
+    if not _is_constant(model, node, found, _DEPTH) or not found or found[0] is node:
+        return None
+    return found[0]
+
+
+def _is_constant(
+    model: FileModel, node: cst.BaseExpression, found: list[cst.Call], depth: int
+) -> bool:
+    if depth == 0:
+        return False
+    if isinstance(node, cst.Call) and model.call(node).name in _FACTORIES:
+        call = model.call(node)
+        device = call.keywords.get("device")
+        if call.has_star or (device is not None and model.literal(device) != "cpu"):
+            return False
+        found.append(node)
+        return True
+    if isinstance(node, cst.BaseNumber | cst.SimpleString):
+        return True
+    if model.value(node).kind is Kind.NUMBER:
+        return not isinstance(node, cst.Call)
+    parts = list(_parts(model, node))
+    return bool(parts) and all(_is_constant(model, part, found, depth - 1) for part in parts)
+
+
+def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """What an expression is computed of; nothing where that is not known."""
+    if isinstance(node, cst.UnaryOperation):
+        yield node.expression
+    elif isinstance(node, cst.BinaryOperation):
+        yield from (node.left, node.right)
+    elif isinstance(node, cst.Name):
+        for binding in model.bindings(node.value, node):
+            made = _assigned(model, binding.node) if binding.kind in {"assign", "other"} else None
+            yield made if made is not None else node  # a way round that ends at the depth
+    elif isinstance(node, cst.Call):
+        call = model.call(node)
+        if (call.name or "").startswith("torch.") or (call.name is None and call.receiver):
+            if call.name is None and call.receiver is not None:
+                yield call.receiver
+            yield from (item.value for item in node.args)
+
+
+def _assigned(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
+    """What is assigned: the expression itself, or what a tuple of names takes apart."""
+    if not isinstance(node, cst.Name):
+        return node if isinstance(node, cst.BaseExpression) else None
+    for parent in model.tree.ancestors(node):
+        if isinstance(parent, cst.Assign):
+            return parent.value
+        if not isinstance(parent, cst.Tuple | cst.Element | cst.AssignTarget):
+            return None
+    return None
