@@ -164,6 +164,9 @@ def see_uncaught(tell: Callable[[BaseException], None]) -> None:
                 tell(error)
         before(kind, error, trace)
 
+    # What shows errors in its own way may ask whether the hook it finds is Python's own, or ours.
+    hook.before = before  # type: ignore[attr-defined]
+    hook.tell = tell  # type: ignore[attr-defined]
     sys.excepthook = hook
 
 

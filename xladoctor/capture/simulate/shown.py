@@ -58,13 +58,17 @@ def say_once_in_the_parent() -> None:
     Python would print the core's traceback again, with all the frames of its launchers.
     """
     original = sys.excepthook
-    if original is not sys.__excepthook__:
+    told = getattr(original, "tell", None)  # the agent's: see agent.process.see_uncaught
+    if getattr(original, "before", original) is not sys.__excepthook__:
         return  # the program has its own
 
     @functools.wraps(original)
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
         if not getattr(error, _MARK, False):
             return original(kind, error, trace)
+        if told is not None:
+            with contextlib.suppress(Exception):
+                told(error)
         sys.stderr.write("".join(traceback.format_exception_only(kind, error)))
         return None
 
