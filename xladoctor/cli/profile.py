@@ -191,9 +191,11 @@ def _profile(
     if refused is not None:
         raise UsageError(refused)
     own = launch.shell_code(code)
+    linted = False
     if shared is not None:
         with contextlib.suppress(OSError, XladoctorError):
             rundir.write_lint(run_dir, lint_of(run_dir, words, console))
+            linted = True
         shared.end()
     if own:
         ended = launch.signal_name(code)
@@ -202,7 +204,7 @@ def _profile(
     try:
         verdict = _show(
             run_dir, words, own, limits, wanted, output_format, output_file, html, trace, console,
-            quiet=shared is not None and not shared.first,
+            quiet=shared is not None and not shared.first, linted=linted,
         )  # fmt: skip
     except Exception as error:  # noqa: BLE001  (whatever it is, the command has ended)
         # How the command ended is what its caller has to know first.
@@ -235,10 +237,12 @@ def _show(
     console: Console,
     *,
     quiet: bool = False,
+    linted: bool = False,
 ) -> int:
     """Report on the run; returns 1 if a limit was broken, else 0.
 
     ``code`` is the command's own exit code. ``quiet``: nothing is printed that was not asked for.
+    ``linted``: what the linter says is kept with the run already.
 
     Raises:
         XladoctorError: Nothing was recorded, or the report cannot be written.
@@ -255,8 +259,8 @@ def _show(
         if code:  # what the linter sees may well be why
             why = "nothing was recorded: the command failed before it used an XLA device"
         console.print(f"xladoctor: {why}", soft_wrap=True)
-    # Kept with the run, so that every later report of it has the same findings.
-    rundir.write_lint(run_dir, lint_of(run_dir, words, console))
+    if not linted:  # kept with the run, so that every later report of it has the same findings
+        rundir.write_lint(run_dir, lint_of(run_dir, words, console))
     read = readings.load([run_dir])
     costs, notes = ask(tpu, read, console)
     report = diagnosis.diagnose(read, tpu=costs, notes=notes)

@@ -169,7 +169,8 @@ def compared(runs: Runs, wanted: list[str], *, asked: bool) -> Verdict:
     corner = ""
     if divergence is not None:
         _refuse_chance(runs, made, divergence, tolerance)
-        divergence, largest, corner = _beyond_corners(runs, ways, made, tolerance, divergence)
+        parting, corner = _beyond_corners(runs, ways, made, tolerance, (divergence, largest))
+        divergence, largest = parting
     findings = runs.findings(wanted[-1])
     if divergence is not None:
         before = ways[ways.index(divergence.way) - 1]
@@ -220,16 +221,18 @@ def _beyond_corners(
     ways: list[str],
     made: dict[str, Record],
     tolerance: compare.Tolerances,
-    divergence: Divergence,
-) -> tuple[Divergence | None, float, str]:
+    parting: tuple[Divergence, float],
+) -> tuple[tuple[Divergence | None, float], str]:
     """Where the ways part by more than rounding does at corners of the program's functions.
 
     Returns:
-        The first place, the largest difference that counts as equal, a note.
+        As :func:`_parting`, which gave ``parting``, and a note.
     """
+    divergence = parting[0]
     plain = made[ways[0]]
     size = compare.MARGIN * compare.rounding_of(plain.steps)
-    found: Divergence | None = divergence
+    found: Divergence | None
+    found, largest = parting
     left = _RUNS_AT_CORNERS
     for signs in range(1, 1 + 2 * _RUNS_AT_CORNERS):
         if not left or found is None or found.difference is None or found.other == found.way:
@@ -241,12 +244,12 @@ def _beyond_corners(
         steps = found.step if found.step == divergence.step else None
         changed = runs.make(ways[0], rounding=size, signs=signs, steps=steps)
         tolerance = compare.widened(tolerance, plain, changed)
-        found, _ = _parting(ways, made, tolerance)
+        found, largest = _parting(ways, made, tolerance)
         if steps and found is not None and found.step > divergence.step:
             left = _RUNS_AT_CORNERS
     ended = found is None or found.step > divergence.step
     note = _corner(divergence) if ended and tolerance.corner is not None else ""
-    return found, _parting(ways, made, tolerance)[1], note
+    return (found, largest), note
 
 
 def _corner(divergence: Divergence) -> str:

@@ -188,3 +188,11 @@ STEP_NAME = re.compile(
     r"^_?((do_|run_|one_|single_)?(train(ing)?|optimi[sz]ation|update|fit)_?(one_?)?(step|batch|iter(ation)?))(_fn)?$"
     r"|^_?(forward_(and_)?backward|optimi[sz]e_parameters|train_one_(step|batch|iter)|step_fn)$"
 )
+
+#: Lightning's names for strategies and accelerators, which only run on XLA devices.
+LIGHTNING_FOR_XLA = frozenset(
+    {
+        "XLAStrategy", "XLAFSDPStrategy", "XLAAccelerator", "SingleDeviceXLAStrategy",
+        "TPUSpawnStrategy", "TPUAccelerator", "SingleTPUStrategy",
+    }
+)  # fmt: skip

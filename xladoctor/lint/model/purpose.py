@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint import family
 from xladoctor.lint.model.dotted import string
-from xladoctor.lint.model.knowledge import DEVICE_NAME
+from xladoctor.lint.model.knowledge import DEVICE_NAME, LIGHTNING_FOR_XLA
 from xladoctor.lint.model.wrappers import meant
 
 if TYPE_CHECKING:
@@ -27,13 +27,6 @@ _PACKAGES_ON_XLA = ("optimum.tpu",)
 _TAKES_DEVICE = frozenset(
     {"torch.device", "torch.set_default_device", "torch.autocast", "torch.amp.autocast",
      "torch.distributed.device_mesh.init_device_mesh", "torch.distributed.init_device_mesh"}
-)  # fmt: skip
-#: Lightning's names for strategies and accelerators, which only run on XLA devices.
-_FOR_XLA = frozenset(
-    {
-        "XLAStrategy", "XLAFSDPStrategy", "XLAAccelerator", "SingleDeviceXLAStrategy",
-        "TPUSpawnStrategy", "TPUAccelerator", "SingleTPUStrategy",
-    }
 )  # fmt: skip
 
 
@@ -143,7 +136,9 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     ):
         return True
     imported = {name.rpartition(".")[2] for name in names.imported()}
-    if imported & _FOR_XLA or ("DistributedType" in imported and _asks_for_xla(tree, names)):
+    if imported & LIGHTNING_FOR_XLA or (
+        "DistributedType" in imported and _asks_for_xla(tree, names)
+    ):
         return True
     return any(string(literal) in words for literal in tree.strings) or any(
         argument.keyword is not None and argument.keyword.value == "tpu_cores"

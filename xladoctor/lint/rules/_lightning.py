@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.knowledge import LIGHTNING_FOR_XLA
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._sources import sources
 
@@ -17,8 +18,6 @@ TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.F
 RENAMED = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
 #: Classes that 2.0 renamed (#16781).
 CLASSES = {"TPUSpawnStrategy": "XLAStrategy", "SingleTPUStrategy": "SingleDeviceXLAStrategy"}
-#: Objects that say that the cores are XLA's.
-_SAY_XLA = {*CLASSES, *CLASSES.values(), "XLAFSDPStrategy", "TPUAccelerator", "XLAAccelerator"}
 
 
 def class_of(model: FileModel, value: cst.BaseExpression) -> str | None:
@@ -39,7 +38,7 @@ def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     ):
         value = call.keywords.get(name)
         if value is not None and (
-            class_of(model, value) in _SAY_XLA
+            class_of(model, value) in LIGHTNING_FOR_XLA
             or any(one in words for one in _choices(model, value))
         ):
             return value

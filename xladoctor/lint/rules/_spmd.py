@@ -10,7 +10,10 @@ import libcst as cst
 from xladoctor.lint.rules._sources import made_in, sources
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import CallSite, FileModel
+    from xladoctor.lint.model import CallSite, FileModel, Guard
+
+#: What tells one host of an SPMD program from another.
+_HOST = frozenset({"torch_xla.runtime.process_index", "torch_xla.runtime.host_index"})
 
 #: Calls around or instead of a range of device numbers.
 _RANGES = frozenset({"numpy.arange", "torch.arange", "builtins.range"})
@@ -66,6 +69,16 @@ def axes_of(model: FileModel, node: cst.BaseExpression | None) -> tuple[str, ...
     if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
         return None
     return tuple(names)
+
+
+def asked_by(model: FileModel, guard: Guard) -> set[str]:
+    """The functions that the condition of a guard calls, also through others, by full names."""
+    return {call.name for call in model.reached(guard.test) if call.name is not None}
+
+
+def of_one_host(asked: set[str]) -> bool:
+    """Whether a condition that asks these is one of the host's number."""
+    return bool(asked & _HOST)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

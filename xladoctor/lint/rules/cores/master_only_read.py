@@ -13,7 +13,7 @@ from xladoctor.lint.rules._cores import entry_places
 from xladoctor.lint.rules._pending import pending_at
 from xladoctor.lint.rules._protocol import reduces_gradients
 from xladoctor.lint.rules._reads import loop_place, snippet
-from xladoctor.lint.rules._spmd import FSDP, MARK
+from xladoctor.lint.rules._spmd import FSDP, MARK, asked_by, of_one_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,6 @@ _MASTER_PRINT = _PRINTS[1]
 _ASKED = frozenset({"state_dict", "eval", "train", "parameters", "named_parameters", "config"})
 
 
-_HOST = frozenset({"torch_xla.runtime.process_index", "torch_xla.runtime.host_index"})
 _SAVES = frozenset({"torch.save", "torch_xla.core.xla_model.save"})
 
 
@@ -75,15 +74,15 @@ def _one_host(model: FileModel) -> Iterator[Problem]:
     marks = [call for part in (model, *model.linked) for call in part.calls(*FSDP, *MARK)]
     if not marks:
         return
+    here = model.is_here(marks[0].node)
+    sharded = [model.place(marks[0].node, "sharded here")] if here else []
     told = set()
     for call in model.methods("state_dict"):
         if call.receiver is None or model.value(call.receiver).kind is not Kind.MODEL:
             continue
         for guard in model.guards(call.node):
-            asked = {one.name for one in model.reached(guard.test)}
-            if guard.node in told or not asked & _HOST or not guard.when:
-                continue
-            if not _is_read(model, call):
+            one_host = guard.when and of_one_host(asked_by(model, guard))
+            if guard.node in told or not one_host or not _is_read(model, call):
                 continue
             told.add(guard.node)
             yield model.problem(
@@ -92,14 +91,7 @@ def _one_host(model: FileModel) -> Iterator[Problem]:
                 "a program that gathers it, and on several hosts those of the others never come",
                 suggestion="read on all hosts and write on one, or save from all with "
                 "torch.distributed.checkpoint and SPMDSavePlanner",
-                related=[
-                    model.place(guard.test, "only one host gets here"),
-                    *(
-                        [model.place(marks[0].node, "sharded here")]
-                        if model.is_here(marks[0].node)
-                        else []
-                    ),
-                ],
+                related=[model.place(guard.test, "only one host gets here"), *sharded],
             )
 
 

@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint.library import Effect, Equal, builtin
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._loaders import SAMPLER
-from xladoctor.lint.rules._spmd import conditional, turned_on
+from xladoctor.lint.rules._spmd import asked_by, conditional, of_one_host, turned_on
 from xladoctor.lint.rules._writes import written_path
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ _XR = "torch_xla.runtime."
 _WORLD = frozenset({f"{_XR}world_size", f"{_XM}xrt_world_size", f"{_XM}get_world_size"})
 _NUMBER = frozenset({f"{_XR}global_ordinal", f"{_XM}get_ordinal"})
 _MASTER = _NUMBER | {f"{_XM}is_master_ordinal", f"{_XR}local_ordinal", f"{_XM}get_local_ordinal"}
-_HOST = frozenset({f"{_XR}process_index", f"{_XR}host_index"})
 _SPAWN = ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")
 
 
@@ -84,8 +83,9 @@ def _masters(model: FileModel, related: list[Place]) -> Iterator[Problem]:
         if written_path(model, call) is None:
             continue
         for guard in model.guards(call.node):
-            asked = {one.name for one in model.reached(guard.test)}
-            if guard.test in told or not asked & _MASTER or asked & _HOST or not guard.when:
+            asked = asked_by(model, guard)
+            master = asked & _MASTER and not of_one_host(asked)
+            if guard.test in told or not master or not guard.when:
                 continue
             told.add(guard.test)
             yield model.problem(
