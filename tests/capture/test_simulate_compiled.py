@@ -9,9 +9,11 @@ import torch
 pytestmark = pytest.mark.xla
 
 CORES = 4
+CASES = ["compiled", "direct", "counters", "pairs", "traced"]
 
 PROGRAM = """
 import json
+import threading
 import time
 import torch, torch_xla
 import torch.distributed as dist
@@ -119,6 +121,42 @@ def direct(index, value, zeros, keep, found):
         found["refused"] = str(error)
 
 
+tracing, seen = threading.Event(), threading.Event()
+
+
+def traced(index, value, zeros, keep, found):
+    # Core 0 is in the middle of tracing a module when the others call a compiled function and a
+    # module of theirs; then all of them trace.
+    double = torch.compile(lambda x: x * 2, backend="openxla")
+    keep("before", double(value(2)))
+    twice = torch.nn.Identity()
+    dist.barrier()
+
+    class Slow(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.ReLU()
+
+        def forward(self, x):
+            if index == 0:
+                found["here"] = torch.fx._symbolic_trace.is_fx_symbolic_tracing()
+                tracing.set()
+                seen.wait(60)
+            return self.inner(x) + 1
+
+    if index == 1:
+        tracing.wait(60)
+        found["here"] = torch.fx._symbolic_trace.is_fx_symbolic_tracing()
+        keep("compiled", double(value(2)))
+        keep("module", twice(value(2)))
+        seen.set()
+    slow = torch.fx.symbolic_trace(Slow())
+    found["nodes"] = [node.op for node in slow.graph.nodes]
+    keep("traced", slow(value(2)))
+    dist.barrier()
+    found["clean"] = torch.nn.Module.__call__.__qualname__
+
+
 def pairs(index, value, zeros, keep, found):
     # Two pairs at once, then a ring, then two messages one behind the other.
     got = zeros(3)
@@ -171,7 +209,7 @@ def every(*shape):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compiled")
-    return simulated.run_cases(folder, CORES, PROGRAM, ["compiled", "direct", "counters", "pairs"])
+    return simulated.run_cases(folder, CORES, PROGRAM, CASES)
 
 
 @pytest.mark.parametrize("case", ["compiled", "direct"])
@@ -204,6 +242,22 @@ def test_torch_xla_itself_refuses_what_it_cannot_split(runs):
     for found in runs["direct"].results.values():
         assert "does not support arbitrary split sizes" in found["refused"]
         assert found["bfloat16_by_name"] == found["bfloat16"]
+
+
+def test_a_core_that_traces_leaves_the_others_their_modules_and_compiled_functions(runs):
+    done = runs["traced"]
+    assert done.error is None, done.stderr
+    for core, found in done.results.items():
+        mine = every(2)[core]
+        assert found["before"] == (mine * 2).tolist()
+        assert found["nodes"] == ["placeholder", "call_module", "call_function", "output"]
+        assert found["traced"] == (mine + 1).tolist()
+        assert found["clean"] == "Module._wrapped_call_impl"
+    assert runs["traced"].results[0]["here"] is True
+    other = runs["traced"].results[1]
+    assert other["here"] is False
+    assert other["compiled"] == (every(2)[1] * 2).tolist()
+    assert other["module"] == every(2)[1].tolist()
 
 
 def test_several_pairs_of_cores_send_and_receive_at_once(runs):

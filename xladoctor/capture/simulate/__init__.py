@@ -17,6 +17,7 @@ the agent, so that they do not:
 ``bfloat16``     reductions that XLA's CPU client lacks
 ``variables``    what torch_xla must not see
 ``compiled``     graphs of ``torch.compile``
+``tracing``      what ``torch.fx`` replaces while a core traces
 ``randomness``   each core its own random numbers
 ``modes``        what torch_xla keeps for a process: eager mode, names of graphs
 ``threads``      what a core's own threads belong to
@@ -91,6 +92,7 @@ def install(
         modes,
         randomness,
         threads,
+        tracing,
         variables,
         workers,
     )
@@ -131,6 +133,7 @@ def install(
         bfloat16.install(running)
         modes.install(running, tell)
         compiled.install(running)
+        tracing.install(running)
     threads.install()
     workers.install()
     answers.install(tell)

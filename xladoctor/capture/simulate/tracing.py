@@ -1,0 +1,107 @@
+"""``torch.fx`` on simulated cores: each core traces as in a process of its own.
+
+While ``torch.fx`` traces a function (``torch.fx.symbolic_trace``, and ``torch.compile`` for every
+graph), it says so in a variable of the process, and replaces ``torch.nn.Module.__call__`` and
+``__getattr__`` for everybody. In one process with several cores
+
+* a compiled function that another core calls meanwhile is refused ("Detected that you are using FX
+  to symbolically trace a dynamo-optimized function"),
+* modules that another core calls meanwhile are taken for parts of what is traced, and
+* of two traces at once the one that ends first takes away what the other one has replaced.
+
+So one core traces at a time, and what is said and replaced holds for its thread only. The lock is
+the one under which dynamo compiles, since compiling traces, and tracing may compile (``cond``).
+Source: torch 2.9, ``torch/fx/_symbolic_trace.py``, ``torch/_dynamo/eval_frame.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .running import Running
+
+#: Seconds between two looks whether the run is over, for a core that waits for its turn.
+_POLL_SECONDS = 0.2
+
+#: What asks whether a function is being traced.
+_QUESTIONS = ("is_fx_tracing", "is_fx_symbolic_tracing")
+
+_thread = threading.local()
+
+
+def install(running: Running) -> None:
+    """Let the cores trace in turns; what this torch does not have is left alone."""
+    try:
+        fx: Any = importlib.import_module("torch.fx._symbolic_trace")
+        trace, patch = fx.Tracer.trace, fx._Patcher.patch_method
+    except (ImportError, AttributeError):
+        return
+    fx.Tracer.trace = _in_turn(running, trace)
+    fx._Patcher.patch_method = _for_this_thread(patch)
+    for name in _QUESTIONS:
+        question = getattr(fx, name, None)
+        if question is not None:
+            setattr(fx, name, _asked_here(question))
+
+
+def _in_turn(running: Running, original: Callable[..., Any]) -> Any:
+    @functools.wraps(original)
+    def trace(*args: Any, **kwargs: Any) -> Any:
+        with _turn(running):
+            return original(*args, **kwargs)
+
+    return trace
+
+
+@contextlib.contextmanager
+def _turn(running: Running) -> Iterator[None]:
+    lock: Any = importlib.import_module("torch._dynamo.convert_frame").compile_lock
+    core = running.here
+    while not lock.acquire(timeout=_POLL_SECONDS):
+        if core is not None:
+            core.group.check()
+    _thread.depth = _depth() + 1
+    try:
+        yield
+    finally:
+        _thread.depth -= 1
+        lock.release()
+
+
+def _depth() -> int:
+    """How many traces this thread is in."""
+    return int(getattr(_thread, "depth", 0))
+
+
+def _asked_here(original: Callable[[], bool]) -> Any:
+    @functools.wraps(original)
+    def question() -> bool:
+        return _depth() > 0 and original()
+
+    return question
+
+
+def _for_this_thread(original: Callable[..., Any]) -> Any:
+    """Around what replaces a method while a function is traced: for the thread that traces."""
+
+    @functools.wraps(original)
+    def patch_method(
+        self: Any, cls: type, name: str, new_fn: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        here, before = threading.get_ident(), getattr(cls, name)
+
+        @functools.wraps(new_fn)
+        def replacement(*called: Any, **named: Any) -> Any:
+            method = new_fn if threading.get_ident() == here else before
+            return method(*called, **named)
+
+        return original(self, cls, name, replacement, *args, **kwargs)
+
+    return patch_method
