@@ -7,11 +7,13 @@ graph), it says so in a variable of the process, and replaces ``torch.nn.Module.
 * a compiled function that another core calls meanwhile is refused ("Detected that you are using FX
   to symbolically trace a dynamo-optimized function"),
 * modules that another core calls meanwhile are taken for parts of what is traced, and
-* of two traces at once the one that ends first takes away what the other one has replaced.
+* of two traces at once the one that ends first takes away what the other one has replaced, and
+  with it the table of decompositions (``make_fx``, and so AOTAutograd and torch_xla's ``scan``).
 
 So one core traces at a time, and what is said and replaced holds for its thread only. The lock is
 the one under which dynamo compiles, since compiling traces, and tracing may compile (``cond``).
-Source: torch 2.9, ``torch/fx/_symbolic_trace.py``, ``torch/_dynamo/eval_frame.py``.
+Source: torch 2.9, ``torch/fx/_symbolic_trace.py``, ``torch/fx/experimental/proxy_tensor.py``,
+``torch/_dynamo/eval_frame.py``.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ def install(running: Running) -> None:
     except (ImportError, AttributeError):
         return
     fx.Tracer.trace = _in_turn(running, trace)
+    with contextlib.suppress(ImportError, AttributeError):
+        made: Any = importlib.import_module("torch.fx.experimental.proxy_tensor")._MakefxTracer
+        made._trace_inner = _in_turn(running, made._trace_inner)
     fx._Patcher.patch_method = _for_this_thread(patch)
     for name in _QUESTIONS:
         question = getattr(fx, name, None)
