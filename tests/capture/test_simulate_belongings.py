@@ -1,4 +1,4 @@
-"""What a program keeps in its process belongs to a core: output, variables, loggers, trust."""
+"""What a program keeps in its process, or gives to its cores, belongs to a core."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ pytestmark = pytest.mark.xla
 CORES = 4
 
 PROGRAM = """
-import builtins, contextlib, io, json, logging, os, sys, threading
+import argparse, builtins, contextlib, io, json, logging, os, sys, threading
+import numpy
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
 
 logging.getLogger("training").addHandler(logging.NullHandler())
 
@@ -128,11 +130,31 @@ def trust(index):
     return found, Some in torch.serialization.get_safe_globals()
 
 
-def main(index, case):
-    found = globals()[case](index)
+def arguments(index, given, model):
+    given.lr *= 4
+    given.rank = index
+    given.shared[index] = index + 1
+    xm.rendezvous("set")
+    weight = model.to(torch_xla.device()).weight
+    xm.rendezvous("moved")
+    sharing = [given.shared.tolist(), given.array is ARRAYS.setdefault("array", given.array)]
+    return [given.lr, given.rank, str(weight.device), weight.sum().item()], sharing
+
+
+ARRAYS = {}
+
+
+def main(index, case, given, model):
+    found = globals()[case](index, *((given, model) if case == "arguments" else ()))
     with open(f"result{index}.json", "w") as file:
         json.dump(found, file)
 
+
+def start(case):
+    model = torch.nn.Linear(1, 2)
+    torch.nn.init.ones_(model.weight)
+    given = argparse.Namespace(lr=0.5, shared=torch.zeros(4), array=numpy.zeros(4))
+    xmp.spawn(main, args=(case, given, model), start_method="fork")
 """
 
 CASES = (
@@ -143,6 +165,7 @@ CASES = (
     "variables",
     "loggers",
     "trust",
+    "arguments",
 )
 
 
@@ -195,3 +218,9 @@ def test_loggers_have_their_level_and_handlers_on_each_core(runs):
 def test_classes_are_trusted_until_the_last_core_has_loaded(runs):
     found = checked(runs["trust"])
     assert found == [[None, False]] + [["Some", False]] * 3
+
+
+def test_what_is_given_to_the_cores_is_each_ones_own_and_tensors_share_memory(runs):
+    found = checked(runs["arguments"])
+    shared = [[1.0, 2.0, 3.0, 4.0], True]
+    assert found == [[[2.0, core, f"xla:{core}", 2.0], shared] for core in range(CORES)]

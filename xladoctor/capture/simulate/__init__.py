@@ -22,6 +22,7 @@ the agent, so that they do not:
 ``randomness``   each core its own random numbers
 ``modes``        what torch_xla keeps for a process: eager mode, names of graphs
 ``threads``      what a core's own threads belong to
+``arguments``    what the program gives to its cores
 ``belongings``   what a program keeps in its process: output, variables, loggers
 ``workers``      processes of data loaders that start quickly
 ``answers``      what torch_xla says on TPUs only

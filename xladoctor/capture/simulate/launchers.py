@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call
-from . import belongings, compiled, frameworks, hosts, randomness, threads
+from . import arguments, belongings, compiled, frameworks, hosts, randomness, threads
 from .cores import GRACE_SECONDS, CoreGroup, CoreStopped
 from .deadlock import sentence, stands
 from .lines import flush_all, whole_lines
@@ -79,6 +79,8 @@ class Launcher:
         def run(*args: Any, **kwargs: Any) -> Any:
             self._parent = os.getppid()  # a forked process has another than the one we began in
             _renew_autograd()
+            if self._size > 1 and kwargs.get("initializer_fn") is pjrt.initialize_multiprocess:
+                kwargs["fn"] = arguments.for_each_core(kwargs["fn"])
             with self._interruptible(), whole_lines(), belongings.own_output():
                 try:
                     return original(*args, **kwargs)
