@@ -2,6 +2,7 @@
 
 import builtins
 import io
+import pickle
 import sys
 import threading
 import types
@@ -101,6 +102,12 @@ def test_standing_in_for_the_output_ends(monkeypatch):
         builtins.print = quiet = lambda *_: None
         assert builtins.print is quiet
         builtins.print = before[1]
+
+        class Logs:
+            log = print  # no method, as the builtin
+
+        Logs().log(end="")
+        assert pickle.loads(pickle.dumps(Logs.log)) is print
     assert (sys.stdout, builtins.print, type(sys), type(builtins)) == before
     assert vars(sys)["stdout"] is before[0]
 

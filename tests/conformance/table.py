@@ -94,6 +94,7 @@ class Table:
                             row.get("environ", {}),
                             row.get("one_process", False),
                             row.get("widen", True),
+                            row.get("torchrun", False),
                         )
         return list(found.values())
 

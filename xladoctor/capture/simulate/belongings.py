@@ -134,14 +134,21 @@ class _Stream:
         return getattr(getattr(sys, self._name), name)
 
 
-def _print(original: Any) -> Any:
-    @functools.wraps(original)
-    def print_here(*args: Any, **kwargs: Any) -> Any:
+class _Print:
+    """The ``print`` of the core that calls it; a function would become a method in a class."""
+
+    def __init__(self, of_process: Any) -> None:
+        functools.update_wrapper(self, of_process, updated=())
+        self._of_process = of_process
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return builtins.print(*args, **kwargs)  # noqa: T201 - the program's
 
-    own: Any = print_here
-    own._of_process = original
-    return own
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As ``print``, wherever it is loaded."""
+        return eval, ("print",)
+
+    __call__._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
@@ -152,7 +159,7 @@ def own_output() -> Iterator[None]:
     for module, name in ((sys, "stdout"), (sys, "stderr"), (builtins, "print")):
         value = vars(module)[name]
         if value is not None and not hasattr(value, "_of_process"):
-            stand_in = _print(value) if name == "print" else _Stream(name, value)
+            stand_in = _Print(value) if name == "print" else _Stream(name, value)
             vars(module)[name] = stand_in
             placed.append((module, name))
     kinds: dict[Any, type] = {sys: _Sys, builtins: _Builtins}
