@@ -46,6 +46,8 @@ def install() -> None:
         environ._data = _Own("_data", dict)
         for name, copied in _OF_LOGGERS.items():
             setattr(logging.Logger, name, _Own(name, copied))
+        manager: Any = logging.Manager
+        manager._disable = _Own("_disable")  # logging.disable(level)
 
 
 class _Own:
