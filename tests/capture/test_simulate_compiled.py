@@ -165,6 +165,17 @@ def traced(index, value, zeros, keep, found):
     time.sleep(0.03 * index)
     made = make_fx(slow_silu, decomposition_table=parts)(torch.ones(2))
     found["made"] = [str(node.target) for node in made.graph.nodes][1:-1]
+
+    def slow_square(x):
+        time.sleep(0.05)
+        return x * x
+
+    # Forward-mode derivatives: every core is inside of its function at the same time.
+    at, ones = torch.tensor(2.0 + index), torch.ones(())
+    found["forwards"] = torch.func.jvp(slow_square, (at,), (ones,))[1].item()
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(torch.tensor(2.0), torch.tensor(index + 1.0))
+        found["dual"] = torch.autograd.forward_ad.unpack_dual(slow_square(dual)).tangent.item()
     dist.barrier()
     found["clean"] = torch.nn.Module.__call__.__qualname__
 
@@ -264,6 +275,7 @@ def test_a_core_that_traces_leaves_the_others_their_modules_and_compiled_functio
         assert found["before"] == (mine * 2).tolist()
         assert found["nodes"] == ["placeholder", "call_module", "call_function", "output"]
         assert found["traced"] == (mine + 1).tolist()
+        assert (found["forwards"], found["dual"]) == (4.0 + 2 * core, 4.0 * (core + 1))
         assert found["made"] == ["aten.sigmoid.default", "aten.mul.Tensor"]
         assert found["clean"] == "Module._wrapped_call_impl"
     assert runs["traced"].results[0]["here"] is True
