@@ -223,7 +223,7 @@ def _keep_dtype_apart(running: Running) -> None:
 def _change(core: Core, **changed: Any) -> None:
     """Let a core go into another room, if that is one."""
     mode = dataclasses.replace(core.mode, **changed)
-    if mode == core.mode:
+    if mode == core.mode and mode.holds:
         return
     core.group.rooms.leave(core)
     core.mode = mode
