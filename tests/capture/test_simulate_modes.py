@@ -14,11 +14,13 @@ STEPS = 3
 PROGRAM = """
 import contextlib
 import json
+import os
 import time
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.debug.profiler as xp
 import torch_xla.experimental
+import torch_xla.runtime as xr
 from torch_xla.distributed.parallel_loader import MpDeviceLoader
 from torch_xla.experimental.eager import eager_mode, is_eager_mode
 
@@ -165,6 +167,20 @@ def dtypes_apart(index):
     return [sorted({str(torch.rand(2).dtype)}), value]
 
 
+def cache(index):
+    # as the documentation of torch_xla has it
+    xr.initialize_cache(f"cache_{index}", readonly=False)
+    again = []
+    for _ in range(2):
+        total = torch.ones(2).to(torch_xla.device()) + index
+        torch_xla.sync(wait=True)
+        try:
+            xr.initialize_cache(f"cache_{index}")
+        except AssertionError as error:
+            again.append(str(error))
+    return again, total.cpu().tolist(), os.path.exists(f"cache_{index}")
+
+
 def main(index, case):
     found = globals()[case](index)
     with open(f"result{index}.json", "w") as file:
@@ -179,6 +195,7 @@ CASES = (
     "marks",
     "dtypes",
     "dtypes_apart",
+    "cache",
 )
 
 
@@ -252,3 +269,12 @@ def test_a_step_that_one_core_marks_is_not_the_step_of_another(runs):
     for core, taken in checked(runs["marks"]).items():
         assert [mark for mark, _ in taken] == [bool(core % 2)] * 6
         assert [value for _, value in taken] == [[at + core] * 2 for at in range(6)]
+
+
+def test_each_core_may_name_a_folder_for_what_it_compiles_once_and_first(runs):
+    done = runs["cache"]
+    assert done.code == 0, done.stderr
+    assert done.kinds == ["not-obeyed"]
+    already = "Computation cache has already been initialized"
+    for core in range(CORES):
+        assert done.results[core] == [[already] * 2, [core + 1.0] * 2, False]

@@ -49,12 +49,14 @@ class Mode:
         dtype: The ``torch.dtype`` of new tensors; None if torch was not asked.
         at_launch: Setter to the core's value, for those of :data:`_AT_LAUNCH` that there are.
         marked_step: Whether a ``StepTrace`` has ended the step since the loader's last batch.
+        cache: Whether it has named a folder for what it compiles.
     """
 
     eager: bool = False
     dtype: Any = None
     at_launch: dict[str, Any] = dataclasses.field(default_factory=dict)
     marked_step: bool = False
+    cache: bool = False
 
     @classmethod
     def of_process(cls) -> Mode:
@@ -162,6 +164,8 @@ def install(running: Running, tell: Callable[[str, dict[str, Any]], None]) -> No
     _ignore_sessions(xlac, running, tell)
     with contextlib.suppress(ImportError, AttributeError):
         _keep_marks_apart(running)
+    with contextlib.suppress(ImportError, AttributeError):
+        _ignore_caches(running, tell)
 
 
 def _keep_apart(xlac: Any, running: Running, setter: str, getter: str) -> None:
@@ -287,3 +291,33 @@ def _keep_marks_apart(running: Running) -> None:
 
     profiler.set_tracer_marked_step = set_tracer_marked_step
     profiler.get_tracer_marked_step = get_tracer_marked_step
+
+
+def _ignore_caches(running: Running, tell: Callable[[str, dict[str, Any]], None]) -> None:
+    """``xr.initialize_cache`` with a folder for each core, as torch_xla's documentation has it.
+
+    The process has one cache, which the first core's would be; and graphs that it holds already
+    would be counted as compiled in one run and not in the next.
+    """
+    runtime: Any = importlib.import_module("torch_xla.runtime")
+    original = runtime.initialize_cache
+    said: list[str] = []
+
+    @functools.wraps(original)
+    def initialize_cache(path: str, readonly: bool = False) -> None:
+        core = running.here
+        if core is None or (running.share is not None and running.share.one_each):
+            original(path, readonly)
+            return
+        if core.mode.cache or core.launches:
+            raise AssertionError("Computation cache has already been initialized")
+        core.mode.cache = True
+        if not said:
+            said.append(path)
+            message = (
+                "xr.initialize_cache is not obeyed on simulated cores, which share one cache: "
+                "each run compiles all its graphs"
+            )
+            tell("not-obeyed", {"message": message})
+
+    runtime.initialize_cache = initialize_cache
