@@ -12,6 +12,7 @@ CORES = 4
 STEPS = 3
 
 PROGRAM = """
+import contextlib
 import json
 import os
 import time
@@ -123,6 +124,49 @@ def marks(index):
     return taken
 
 
+@contextlib.contextmanager
+def local_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def dtypes(index):
+    # The cores make models at once, each under a default of its own, as transformers does it; the
+    # last core makes none.
+    wanted = [torch.bfloat16, torch.bfloat16, torch.float64, torch.float32][index]
+    seen = []
+    for at in range(5):
+        if wanted is torch.float32:
+            seen.append(str(torch.ones(2).dtype))
+        else:
+            with local_dtype(wanted):
+                uneven(index, at)
+                model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+                seen.extend({str(one.dtype) for one in model.parameters()})
+        seen.append(str(torch.zeros(2).dtype))
+        uneven(index, at + 1)
+    xm.rendezvous("made")
+    torch.set_default_dtype(torch.float64)  # for good
+    for _ in range(3):
+        seen.append(str(torch.rand(2).dtype))
+        seen.append(xm.all_reduce("sum", torch.ones(2, dtype=torch.float32, device="xla")).tolist())
+    return seen
+
+
+def dtypes_apart(index):
+    # A default dtype of one core alone lets nobody wait for ever.
+    if index == 0:
+        torch.set_default_dtype(torch.float64)
+    total = xm.all_reduce("sum", torch.ones(2, dtype=torch.float32, device="xla"))
+    value = total.tolist()
+    torch.set_default_dtype(torch.float64)
+    return [sorted({str(torch.rand(2).dtype)}), value]
+
+
 def cache(index):
     # as the documentation of torch_xla has it
     xr.initialize_cache(f"cache_{index}", readonly=False)
@@ -143,7 +187,16 @@ def main(index, case):
         json.dump(found, file)
 """
 
-CASES = ("full_graph", "unexpected", "eager", "only_one_is_eager", "marks", "cache")
+CASES = (
+    "full_graph",
+    "unexpected",
+    "eager",
+    "only_one_is_eager",
+    "marks",
+    "dtypes",
+    "dtypes_apart",
+    "cache",
+)
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +254,15 @@ def test_one_eager_core_does_not_make_the_others_eager(runs):
         assert not eager
         assert traced
         assert value == [4.0, 4.0] if core == 1 else [2.0, 2.0]
+
+
+def test_each_core_has_its_own_default_dtype(runs):
+    wanted = ["torch.bfloat16", "torch.bfloat16", "torch.float64", "torch.float32"]
+    apart = checked(runs["dtypes_apart"])
+    for core, seen in checked(runs["dtypes"]).items():
+        assert seen[:10] == [wanted[core], "torch.float32"] * 5
+        assert seen[10:] == ["torch.float64", [CORES] * 2] * 3
+        assert apart[core] == [["torch.float64"], [CORES] * 2]
 
 
 def test_a_step_that_one_core_marks_is_not_the_step_of_another(runs):
