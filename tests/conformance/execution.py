@@ -165,7 +165,7 @@ class _Process:
             "PYTHONPATH": os.pathsep.join([str(_WIDENED), str(PROJECT), str(checkout / "test")]),
             "CONFORMANCE_LOG": str(self._log),
             "CONFORMANCE_CORES": str(devices),
-            "CONFORMANCE_TESTS": os.path.realpath(checkout / "test") if file.widen else "\0",
+            "CONFORMANCE_TESTS": os.path.realpath(checkout / "test") if file.widen else "nowhere",
             "TMPDIR": str(folder),
         }
         if not simulated:
