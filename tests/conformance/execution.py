@@ -182,12 +182,14 @@ class _Process:
                 start_new_session=True,
             )  # fmt: skip
             how = "died"
-            while process.poll() is None:
-                if time.time() - self._newest() > limit:
-                    how = "late"
-                    break
-                time.sleep(0.2)
-            _end(process)
+            try:
+                while process.poll() is None:
+                    if time.time() - self._newest() > limit:
+                        how = "late"
+                        break
+                    time.sleep(0.2)
+            finally:  # also when this run is ended
+                _end(process)
         text = out.read_text(errors="replace")
         return _Ended(how, process.returncode, text, self._told())
 
