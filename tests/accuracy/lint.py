@@ -95,7 +95,7 @@ CODES = {
     "spmd-process-api": ("XLA428", "XLA429"),
     "spmd-unsharded": ("XLA429",),
     "missing-no-grad": ("XLA320",),
-    "torch-checkpoint": ("XLA312",),
+    "torch-checkpoint": ("XLA312", "XLA905"),
     "nccl": ("XLA708",),
     "data-parallel": ("XLA709",),
     "gradient-scaler": ("XLA704",),
@@ -112,6 +112,7 @@ CODES = {
     "lightning-manual": ("XLA319", "XLA407", "XLA902"),
     "loader-workers": ("XLA606",),
     "random-branch": ("XLA207",),
+    "removed-argument": ("XLA803",),
 }
 
 
