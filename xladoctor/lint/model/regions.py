@@ -359,7 +359,8 @@ class Regions:
         return self._reach[node]
 
     def _find_reached(self, node: cst.CSTNode) -> Sequence[cst.Call]:
-        found = {part: None for part in walk(node) if type(part) is cst.Call}
+        dead = self._tree.unreached
+        found = {part: None for part in walk(node) if type(part) is cst.Call and part not in dead}
         frontier = list(found)
         seen: set[Function] = set()
         for _ in range(_CHAIN):
