@@ -5,7 +5,8 @@
 ``lint.jsonl`` has one labelled place a line: ``repo``, ``commit``, ``path``, ``line``,
 ``alt_lines`` (places that count as the same), ``label`` (problem, trap, ambiguous), ``family``,
 ``sev`` and, if it is to be counted by that too, the ``style`` of the file. FOLDER holds the files
-as ``owner+name/commit/path``; they belong to others and are never committed. A line of a notebook
+as ``owner+name/commit/path``; they belong to others and are never committed. A file is linted with
+the files there that it imports. A line of a notebook
 counts through its code cells, with one empty line between two.
 
 A problem is found when a finding of one of its family's codes stands on its line; a trap is a false
@@ -21,7 +22,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xladoctor.lint import engine, sources
+from xladoctor.lint import run
+from xladoctor.lint.engine import LintOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -153,7 +155,8 @@ def findings_by_line(file: Path) -> dict[int, set[str]]:
     """Line (of the joined code cells, for a notebook) to the codes reported there."""
     lines: dict[int, set[str]] = collections.defaultdict(set)
     first_rows = cell_offsets(file) if file.suffix == ".ipynb" else {}
-    for finding in engine.lint(sources.read(file)).findings:
+    [result] = run.lint_files([file], run.Plan(LintOptions()), jobs=1)
+    for finding in result.result.findings:
         place = finding.locations[0]
         offset = first_rows.get(place.cell, 0) if place.cell is not None else 0
         for row in range(place.row, (place.end_row or place.row) + 1):

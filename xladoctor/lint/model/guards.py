@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Tree
 
+#: How many names a length is followed through.
+_DEPTH = 2
 _LEAVE = cst.Return | cst.Raise | cst.Continue | cst.Break
 _FUNCTIONS = cst.FunctionDef | cst.Lambda | cst.ClassDef
 #: By type and not by isinstance, which LibCST's abstract classes make slow.
@@ -239,8 +241,16 @@ class Guards:
         )
 
     def _is_length(self, node: cst.BaseExpression) -> bool:
-        while isinstance(node, cst.BinaryOperation):
-            node = node.left
+        for _ in range(_DEPTH):  # last = len(loader) - 1
+            while isinstance(node, cst.BinaryOperation):
+                node = node.left
+            if not isinstance(node, cst.Name):
+                break
+            bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+            made = bindings[0].node if len(bindings) == 1 else None
+            if not isinstance(made, cst.BinaryOperation | cst.Call):
+                return False
+            node = made
         return isinstance(node, cst.Call) and self._names.resolve(node.func) == "builtins.len"
 
 
