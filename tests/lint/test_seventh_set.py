@@ -63,6 +63,92 @@ def keep(net, path):
     net = net.to(where)
     torch.save(net.state_dict(), path)  # !XLA721
 """,
+    "XLA401 XLA405: who is the master, asked of a file that nobody has read": """\
+import helpers.dist as dist
+from helpers.dist import is_master
+def work(index, net, adam, batches, ask):
+    where = torch_xla.device()
+    net.to(where)
+    for x, y in pl.MpDeviceLoader(batches, where):
+        loss = net(x, y)
+        loss.backward()
+        xm.optimizer_step(adam)
+        if dist.is_main_process():
+            print("one more")
+        if dist.get_rank() == 0:
+            xm.mesh_reduce("seen", len(x), sum)  # !XLA405
+        if dist.is_initialized():
+            print("one more")  # !XLA401
+    if is_master(ask):
+        xm.rendezvous("end")  # !XLA405
+torch_xla.launch(work, args=(1, 2, 3, 4))
+""",
+    "XLA418 XLA101: an evaluation in a step closure": """\
+from helpers.dist import is_master
+def on_tpu():
+    return torch_xla is not None
+def use_xla():
+    return on_tpu()
+def after(net, crit, batches, ask):
+    check(net, crit, batches, ask)
+def check(net, crit, batches, ask):
+    if not is_master(ask):  # !XLA418
+        return
+    net.eval()
+    with torch.no_grad():
+        for x, y in batches:
+            made = net(x.to(torch.device(ask.device)))
+            ask.keep(made.cpu())  # !XLA101
+def fit(net, crit, batches, adam, ask):
+    where = torch.device(ask.device)
+    net.to(where)
+    for x, y in batches:
+        loss = crit(net(x.to(where)), y.to(where))
+        loss.backward()
+        xm.optimizer_step(adam)
+        xm.mark_step()
+        if not use_xla():
+            after(net, crit, batches, ask)
+        else:
+            xm.add_step_closure(after, (net, crit, batches, ask))
+""",
+    "XLA423: the cores meet in a step closure": """\
+def fit(net, adam, batches, crit, note):
+    where = torch_xla.device()
+    net.to(where)
+    for n, (x, y) in enumerate(pl.MpDeviceLoader(batches, where)):
+        adam.zero_grad()
+        loss = crit(net(x), y)
+        loss.backward()
+        xm.optimizer_step(adam)
+        def tell():
+            note(xm.mesh_reduce("loss", loss.item(), sum))  # !XLA423
+        xm.add_step_closure(tell)
+        def seldom():
+            note(xm.mesh_reduce("loss", loss.item(), sum))
+        if n % 100 == 0:
+            xm.add_step_closure(seldom)
+""",
+    "XLA308: reduced into the name of a loop": """\
+def mean_of(t, cores):
+    out = t.clone()
+    out = xm.all_reduce(xm.REDUCE_SUM, out)
+    return out / cores
+def into_place(t, cores):
+    t.copy_(xm.all_reduce(xm.REDUCE_SUM, t) / cores)
+    return t
+def spread(net, cores, kept):
+    for name, stat in net.named_buffers():
+        if "running" in name:
+            stat = mean_of(stat, cores)  # !XLA308
+    for weight in net.parameters():
+        weight = xm.all_reduce(xm.REDUCE_SUM, weight.data)  # !XLA308
+    for weight in net.parameters():
+        weight = xm.all_reduce(xm.REDUCE_SUM, weight.data)
+        kept.append(weight)
+    for stat in net.buffers():
+        stat = into_place(stat, cores)
+""",
 }
 
 

@@ -387,6 +387,10 @@ class FileModel:
         """Whether it is in a function given to ``add_step_closure`` (or only called from one)."""
         return self._regions.in_step_closure(node)
 
+    def closure_calls(self, function: Function) -> Sequence[CallSite]:
+        """The calls of ``add_step_closure`` that are given a function."""
+        return [self._program.sites[node] for node in self._regions.closure_calls(function)]
+
     def on_every_core(self, node: cst.CSTNode) -> Entry | None:
         """Where the cores start that all run this node, or None if that is not known."""
         return self._regions.on_every_core(node)
