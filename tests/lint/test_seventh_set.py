@@ -149,6 +149,38 @@ def spread(net, cores, kept):
     for stat in net.buffers():
         stat = into_place(stat, cores)
 """,
+    "XLA603: arrays beside a device loader": """\
+import numpy as np
+from torch.autograd import Variable
+def fit(net, adam, batches, cut):
+    where = torch_xla.device()
+    net.to(where)
+    for names, waves, x in pl.MpDeviceLoader(batches, where):
+        parts = []
+        for wave in waves:
+            parts.append(torch.from_numpy(cut(wave)).to(where))  # !XLA603
+        loss = net(torch.stack(parts), x)
+        loss.backward()
+        xm.optimizer_step(adam)
+def check(net, batches):
+    where = torch_xla.device()
+    net.to(where).eval()
+    with torch.no_grad():
+        for names, x in pl.MpDeviceLoader(batches, where):
+            wanted = torch.as_tensor(np.array(names), device=where)  # !XLA603
+            net(x, wanted, torch.tensor([1.0, 2.0], device=where))
+def learn(net, adam, batches):
+    where = torch_xla.device()
+    net.to(where)
+    scale = torch.from_numpy(np.ones(3)).to(where)
+    for n, (names, x) in enumerate(pl.MpDeviceLoader(batches, where)):
+        swapped = Variable(torch.from_numpy(np.array(names)).float())
+        wanted = swapped.to(where)  # !XLA603
+        place = torch.tensor(n).to(where)
+        loss = net(x, wanted, place) * scale
+        loss.backward()
+        xm.optimizer_step(adam)
+""",
 }
 
 

@@ -236,6 +236,9 @@ class CallEvaluator:
             alike = first.alike if what is not Returns.LOADER else _same_batches(node, first)
             return Value(_LOADERS[what], certain=True, origin=node, element=first, alike=alike)
         match what:
+            case Returns.NEW_TENSOR if name == "torch.from_numpy":
+                # Whatever is believed of what it is given: that is an array, on the host.
+                return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
             case Returns.NEW_TENSOR:
                 return self._tensor_function(node, arguments, made_here=True)
             case Returns.ARRAY:
