@@ -5,8 +5,8 @@
 ``lint.jsonl`` has one labelled place a line: ``repo``, ``commit``, ``path``, ``line``,
 ``alt_lines`` (places that count as the same), ``label`` (problem, trap, ambiguous), ``family``,
 ``sev`` and, if it is to be counted by that too, the ``style`` of the file. FOLDER holds the files
-as ``owner+name/commit/path``; they belong to others and are never committed. A file is linted with
-the files there that it imports. A line of a notebook
+as ``owner+name/commit/path``; they belong to others and are never committed. The files of a
+commit are linted together. A line of a notebook
 counts through its code cells, with one empty line between two.
 
 A problem is found when a finding of one of its family's codes stands on its line; a trap is a false
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ from xladoctor.lint.engine import LintOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from xladoctor.findings import Finding
 
 #: Which codes may find which family of labels. A family without a rule yet counts as missed.
 CODES = {
@@ -132,8 +135,8 @@ def main() -> None:
     by_style: collections.Counter[tuple[str, str]] = collections.Counter()
     unlabelled = 0
     for (repo, commit, path), labelled in sorted(by_file.items()):
-        file = options.files / repo.replace("/", "+") / commit / path
-        found = findings_by_line(file)
+        folder = options.files / repo.replace("/", "+") / commit
+        found = findings_by_line(folder, path)
         for case in labelled:
             outcomes = judge(case, found, options.verbose)
             counts.update((case["family"], outcome) for outcome in outcomes)
@@ -151,12 +154,20 @@ def main() -> None:
     print(f"codes on lines without a label {unlabelled}")
 
 
-def findings_by_line(file: Path) -> dict[int, set[str]]:
+@functools.cache
+def linted(folder: Path) -> dict[Path, tuple[Finding, ...]]:
+    """What is found in the files of a commit that are there, linted together."""
+    files = sorted(file for file in folder.rglob("*") if file.suffix in {".py", ".ipynb"})
+    results = run.lint_files(files, run.Plan(LintOptions()), jobs=1)
+    return {Path(item.filename): item.result.findings for item in results}
+
+
+def findings_by_line(folder: Path, path: str) -> dict[int, set[str]]:
     """Line (of the joined code cells, for a notebook) to the codes reported there."""
     lines: dict[int, set[str]] = collections.defaultdict(set)
+    file = folder / path
     first_rows = cell_offsets(file) if file.suffix == ".ipynb" else {}
-    [result] = run.lint_files([file], run.Plan(LintOptions()), jobs=1)
-    for finding in result.result.findings:
+    for finding in linted(folder)[file]:
         place = finding.locations[0]
         offset = first_rows.get(place.cell, 0) if place.cell is not None else 0
         for row in range(place.row, (place.end_row or place.row) + 1):
