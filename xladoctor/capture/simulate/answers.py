@@ -133,7 +133,9 @@ def _places() -> None:
     original = mesh._get_physical_tpu_mesh
 
     @functools.wraps(original)
-    def in_a_row(_mesh: Any, devices: Any) -> Any:
+    def in_a_row(self: Any, devices: Any) -> Any:
+        if all("coords" in one for one in self.device_attributes):
+            return original(self, devices)
         return sharding.np.reshape(devices, (-1, 1, 1))
 
     mesh._get_physical_tpu_mesh = in_a_row
