@@ -181,6 +181,31 @@ def learn(net, adam, batches):
         loss.backward()
         xm.optimizer_step(adam)
 """,
+    "XLA402: a method gives this core's part": """\
+from torch.utils.data import DataLoader
+class Run:
+    def __init__(self, parts):
+        self.parts = parts
+    def part(self, parts):
+        mine = parts[torch_xla.runtime.global_ordinal()]
+        return self.read(mine)
+    def whole(self, parts):
+        return self.read(parts)
+    def work(self, index):
+        where = torch_xla.device()
+        net = torch.nn.Linear(2, 2).to(where)
+        adam = torch.optim.Adam(net.parameters())
+        data = self.part(self.parts).shuffle(8)
+        for x in pl.MpDeviceLoader(DataLoader(data, 8, drop_last=True), where):
+            net(x).sum().backward()
+            xm.optimizer_step(adam)
+        others = self.whole(self.parts)
+        for x in pl.MpDeviceLoader(DataLoader(others, 8, drop_last=True), where):  # !XLA402
+            net(x).sum().backward()
+            xm.optimizer_step(adam)
+    def start(self):
+        torch_xla.launch(self.work)
+""",
 }
 
 
