@@ -440,7 +440,16 @@ PROJECT = {
     "pkg/steps.py": "import torch_xla\nfrom tools import accuracy\n\ndevice = torch_xla.device()\n",
     "old/legacy.py": "import torch_xla.core.xla_model as xm\nt = xm.xla_device()\n",
 }
-LINES = ("xm.mark_step()", "x = 1", "# nothing", "import tools", "from pkg import steps", "(")
+LINES = (
+    "xm.mark_step()",
+    "x = 1",
+    "# nothing",
+    "import tools",
+    "from pkg import steps",
+    "(",
+    "def accuracy(output):\n    return output.sum().item()",
+    "def accuracy(output):\n    return 1.0",
+)
 
 
 def said(capsys, *flags):
@@ -496,6 +505,106 @@ def test_whatever_changes_a_kept_run_says_what_a_new_one_says(
         kept = said(capsys, "--cache-dir", "kept", ".")
         assert kept == said(capsys, "--no-cache", ".")
         assert kept == said(capsys, "--cache-dir", "kept", ".")
+
+
+KEPT = Path(".xladoctor", "cache")
+
+
+@pytest.fixture
+def settled(project):
+    """The project with its settings, and a place for the cache that no search looks into."""
+    (project / "xladoctor.toml").write_text("")
+    (project / ".xladoctor").mkdir()
+    return project
+
+
+#: Edits of what one file does for another, each with the codes that it adds or takes away there.
+EDITS = {
+    "a comment": ("tools.py", "# why\n" + TOOLS, {}),
+    "a comment behind the code": ("tools.py", TOOLS.replace("()\n", "()  # read\n"), {}),
+    "another name inside": (
+        "tools.py",
+        "def accuracy(output):\n    mean = output.mean()\n    return mean.item()\n",
+        {},
+    ),
+    "no read": ("tools.py", TOOLS.replace(".item()", ""), {"XLA101": -1}),
+    "one more read": (
+        "tools.py",
+        TOOLS.replace("    return", "    output.cpu()\n    return"),
+        {"XLA101": 1},
+    ),
+    "a number returned": ("tools.py", "def accuracy(output):\n    return 1.0\n", {"XLA101": -1}),
+    "a read of what is returned": ("train.py", None, {}),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_an_edit_counts_where_it_matters_and_links_nothing_anew(
+    settled, capsys, monkeypatch, linted, what
+):
+    name, text, changes = EDITS[what]
+    before = json.loads(said(capsys, ".")[1])
+    linted()
+    with monkeypatch.context() as patched:
+        patched.setattr(linking, "groups", lambda *_: pytest.fail("files were linked again"))
+        edited = Path(name)
+        edited.write_text(edited.read_text() + "out.item()\n" if text is None else text)
+        kept = said(capsys, ".")
+        assert linted() == ["tools.py", "train.py"]
+        assert said(capsys, ".") == kept
+        assert linted() == []
+    assert kept == said(capsys, "--no-cache", ".")
+    codes = [[item["code"] for item in found] for found in (before, json.loads(kept[1]))]
+    for code in {*codes[0], *codes[1]}:
+        assert codes[1].count(code) - codes[0].count(code) == changes.get(code, 0), code
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("alone.py", "import torch_xla\nimport tools\n"),
+        ("train.py", textwrap.dedent(TRAIN).replace("from tools", "from others")),
+        ("train.py", "print('moved')\n"),
+        ("new.py", "import torch_xla\nimport alone\n"),
+        ("tools.py", None),
+    ],
+)
+def test_where_other_files_belong_together_they_are_linked_again(
+    settled, capsys, linted, name, text
+):
+    said(capsys, ".")
+    linted()
+    if text is None:
+        (settled / name).unlink()
+    else:
+        (settled / name).write_text(text)
+    kept = said(capsys, ".")
+    assert linted()
+    assert kept == said(capsys, "--no-cache", ".")
+
+
+@pytest.mark.parametrize("lines", [3, 30])
+def test_the_lines_of_a_group_count_where_they_decide(settled, capsys, monkeypatch, linted, lines):
+    monkeypatch.setattr(linking, "_MOST_LINES", 25)
+    (settled / "tools.py").write_text(TOOLS + "\n" * lines)
+    said(capsys, ".")
+    assert linted() == ALL
+    (settled / "tools.py").write_text(TOOLS + "\n" * (33 - lines))
+    kept = said(capsys, ".")
+    assert linted() == ["tools.py", "train.py"]
+    assert kept == said(capsys, "--no-cache", ".")
+
+
+def test_what_an_edited_run_took_over_stays_and_what_is_stale_goes(settled, capsys):
+    """After many edits a kept run stands for no more than one after a single edit."""
+    sizes = []
+    for number in range(6):
+        (settled / "alone.py").write_text(f"import torch_xla\n# {number}\n")
+        said(capsys, ".")
+        runs = [item for item in entries(KEPT).values() if "uses" in item]
+        sizes.append([len(item["uses"]) for item in runs])
+        assert all(key in entries(KEPT) for item in runs for key in item["uses"])
+    assert sizes == [sizes[0]] * 6
 
 
 def test_a_run_in_which_nothing_changed_reads_no_file(project, capsys, monkeypatch):

@@ -38,11 +38,13 @@ class Group:
         names: All of them, sorted.
         given: Those whose findings are wanted.
         imports: File name to {module as its imports spell it: file name}.
+        bounded: Whether more files would belong to it, if groups were not bounded.
     """
 
     names: tuple[str, ...]
     given: tuple[str, ...]
     imports: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    bounded: bool = False
 
 
 def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
@@ -66,13 +68,18 @@ def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
             name = parent[name]
         return name
 
+    apart: set[str] = set()
     for _, one, other in edges:
         first, second = find(one), find(other)
+        if first == second:
+            continue
         number = size[first][0] + size[second][0]
         lines = size[first][1] + size[second][1]
-        if first != second and number <= _MOST_FILES and lines <= _MOST_LINES:
+        if number <= _MOST_FILES and lines <= _MOST_LINES:
             parent[second] = first
             size[first] = (number, lines)
+        else:
+            apart |= {one, other}
     members: dict[str, list[str]] = {}
     for name in graph.known:
         members.setdefault(find(name), []).append(name)
@@ -89,8 +96,38 @@ def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
             if len(together) > 1
         }
         mine = tuple(item for item in given if item in inside and item in wanted)
-        found.append(Group(tuple(sorted(together)), mine, imports))
+        bounded = not apart.isdisjoint(inside)
+        found.append(Group(tuple(sorted(together)), mine, imports, bounded))
     return found
+
+
+def hold(found: Sequence[Group], edited: Mapping[str, str], files: Files) -> bool:
+    """Whether groups that were found before would be found again.
+
+    They are, where no file came or went, none imports anything else than before or turned into one
+    for XLA devices, and the lines of a group decide nothing.
+
+    Args:
+        found: The groups.
+        edited: The files that hold something else now, to the digests of what they held.
+        files: Reads them.
+    """
+    of = {name: group for group in found for name in group.names if name in edited}
+    for name, digest in edited.items():
+        before, now = files.known_facts(digest), files.facts(name)
+        if before is None or (before.root, before.modules) != (now.root, now.modules):
+            return False
+        group = of.get(name)
+        if before.lines != now.lines and (group is None or not _may_grow(group, files)):
+            return False
+    return True
+
+
+def _may_grow(group: Group, files: Files) -> bool:
+    """Whether a group holds the same files, however many lines its files had before."""
+    if len(group.names) == 1 or group.bounded:
+        return not group.bounded
+    return sum(files.facts(name).lines for name in group.names) <= _MOST_LINES
 
 
 class _Graph:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import pathspec
 
     from xladoctor.findings import Finding
-    from xladoctor.lint.cache import Cache, Run
+    from xladoctor.lint.cache import Cache
+    from xladoctor.lint.kept_run import Run
     from xladoctor.lint.linking import Group
     from xladoctor.lint.sources import Source
 
@@ -216,11 +217,12 @@ def _lint_files(
     as_run: Run | None,
 ) -> dict[str, FileResult]:
     files = Files(cache=cache, looked=as_run.looked if as_run is not None else None)
-    done: dict[str, FileResult] = {}
+    groups, done = _grouped(names, plans, files, cache, as_run)
     fresh: list[tuple[_Work, str | None]] = []
-    for group in linking.groups(names, files):
+    for group, key in groups:
+        if group.given[0] in done:
+            continue
         wanted = {name: plans[name] for name in group.given}
-        key = _key(cache, group, wanted, files) if cache is not None else None
         known = _known(cache, key, wanted) if cache is not None and key is not None else None
         if known is None:
             work = _Work(group, _contents(group, files), wanted, _sound(group, files))
@@ -236,9 +238,34 @@ def _lint_files(
             cache.keep_results(key, {item.filename: item.result.findings for item in results})
     if cache is not None:
         if as_run is not None and as_run.whole and all(x.is_lint_alone for x in done.values()):
-            cache.keep_run(as_run, {name: done[name].result.findings for name in names})
+            keyed = [(group, key or "") for group, key in groups]
+            cache.keep_run(as_run, {name: done[name].result.findings for name in names}, keyed)
         cache.save()
     return done
+
+
+def _grouped(
+    names: Sequence[str],
+    plans: Mapping[str, Plan],
+    files: Files,
+    cache: Cache | None,
+    as_run: Run | None,
+) -> tuple[list[tuple[Group, str | None]], dict[str, FileResult]]:
+    """What is linted together under which keys, and what is known of groups without a look."""
+
+    def key(group: Group) -> str | None:
+        if cache is None:
+            return None
+        return _key(cache, group, {name: plans[name] for name in group.given}, files)
+
+    before = as_run.groups(names) if as_run is not None else None
+    if as_run is not None and before is not None:
+        groups = [group for group, _ in before]
+        if linking.hold(groups, as_run.edited, files):
+            same = as_run.go_on(groups)
+            done = {name: FileResult(name, Result(same[name]), read=None) for name in same}
+            return [(g, known if g.given[0] in done else key(g)) for g, known in before], done
+    return [(group, key(group)) for group in linking.groups(names, files)], {}
 
 
 def _with_problem(found: FileResult, problem: str | None) -> FileResult:

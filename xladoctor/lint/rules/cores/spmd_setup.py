@@ -24,7 +24,6 @@ from xladoctor.lint.rules._spmd import (
     shape_of,
     turned_on,
 )
-from xladoctor.shardings import BATCH_AXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,6 +167,8 @@ def _moved_whole(model: FileModel, start: CallSite) -> Iterator[Problem]:
 
 def _has_batch_axis(model: FileModel) -> bool:
     """Whether a mesh has an axis for batches, by its name, with more than one place."""
+    from xladoctor.shardings import BATCH_AXES  # takes time to load, and few files ask for it
+
     for part in (model, *model.linked):
         for call in part.calls(*MESH):
             axes, shape = axes_of(part, call.node), shape_of(part, call)
