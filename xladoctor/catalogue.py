@@ -197,6 +197,9 @@ def page(code: str) -> Page:
         UsageError: No such rule.
     """
     wanted = code.strip()
+    known = pages().get(wanted)
+    if known is not None:
+        return known
     for candidate in pages().values():
         if wanted.upper() == candidate.code or wanted.lower() == candidate.name:
             return candidate

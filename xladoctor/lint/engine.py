@@ -159,10 +159,8 @@ def _models(
     if isinstance(program, Result):
         return {}, failed | {of[0].source.filename: program}
     return {
-        member.source.filename: FileModel(
-            target=member.options.target,
-            of=(program, part),
-            library=library.extended(member.options.library),
+        member.source.filename: FileModel.view(
+            program, part, member.options.target, library.extended(member.options.library)
         )
         for member, part in zip(of, parts, strict=True)
     }, failed

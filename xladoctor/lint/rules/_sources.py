@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -96,22 +94,7 @@ def _of_attribute(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExp
         function = function.outer
     if function is None or function.owner is None:
         return []
-    return [
-        line.value
-        for method in function.owner.methods.values()
-        for line in walk(method.node)
-        if isinstance(line, cst.Assign | cst.AnnAssign) and line.value is not None
-        for target in _targets(line)
-        if isinstance(target, cst.Attribute)
-        and _is_self(target.value)
-        and target.attr.value == node.attr.value
-    ]
-
-
-def _targets(line: cst.Assign | cst.AnnAssign) -> list[cst.BaseExpression]:
-    if isinstance(line, cst.AnnAssign):
-        return [line.target]
-    return [target.target for target in line.targets]
+    return model.kept(function.owner).get(node.attr.value, [])
 
 
 def _is_self(node: cst.BaseExpression) -> bool:
