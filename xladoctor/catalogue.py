@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xladoctor import patterns
 from xladoctor.errors import CatalogueError, UsageError
 from xladoctor.findings import Severity
 
@@ -34,11 +35,11 @@ _TITLE = re.compile(r"^# (?P<name>[a-z0-9-]+) \((?P<code>XLA\d{3})\)\s*$")
 _BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 #: In a block that shows what a fix makes, the marks of what was wrong before are for tests only.
 #: What to write instead: nothing in it is marked, though a test may find something there.
-_GOOD = re.compile(r"^```py (?:fixed|good)[ ]*\n.*?^```\s*?$", re.MULTILINE | re.DOTALL)
+_GOOD = patterns.lazy(r"^```py (?:fixed|good)[ ]*\n.*?^```\s*?$", re.MULTILINE | re.DOTALL)
 #: The examples that only the tests need, up to the next heading (or the end).
-_TESTS = re.compile(r"^## Tests\n(?:^(?!## ).*\n?)*", re.MULTILINE)
-_CODES = re.compile(r"[A-Z]+\d+")
-_MARK = re.compile(r"[ ]*#[ ]*error:(\s*\[[A-Z]+\d+\])+[ ]*$", re.MULTILINE)
+_TESTS = patterns.lazy(r"^## Tests\n(?:^(?!## ).*\n?)*", re.MULTILINE)
+_CODES = patterns.lazy(r"[A-Z]+\d+")
+_MARK = patterns.lazy(r"[ ]*#[ ]*error:(\s*\[[A-Z]+\d+\])+[ ]*$", re.MULTILINE)
 
 #: From which likeness on (0 to 1) a code, or a name, is taken for a slip of the pen.
 _CODES_ALIKE, _NAMES_ALIKE = 0.8, 0.6
