@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from xladoctor import catalogue
 from xladoctor.errors import UsageError
-from xladoctor.lint import discovery, linking, sources
+from xladoctor.lint import discovery, first_look, linking, sources
 from xladoctor.lint import plugins as loading
+from xladoctor.lint import rules as registry
 from xladoctor.lint.asked import UNPARSABLE, Failure, FileResult, LintOptions, Member, Result
 from xladoctor.lint.contents import Files
 
@@ -106,8 +107,6 @@ def _sound(group: Group, files: Files) -> frozenset[str]:
 
 def lint_group(work: _Work) -> list[FileResult]:
     """Lint files that belong together; a file that cannot be read is a finding."""
-    from xladoctor.lint import engine  # with LibCST and the rules: only where it is needed
-
     group, data, plan, plans = work.group, work.data, work.plan, work.plans
     members = {
         name: Member(
@@ -119,7 +118,7 @@ def lint_group(work: _Work) -> list[FileResult]:
         )
         for name in group.names
     }
-    results = dict(zip(members, engine.lint_together(list(members.values())), strict=True))
+    results = dict(zip(members, _results(list(members.values())), strict=True))
     found = []
     for name in group.given:
         first = FileResult(name, results[name], data.get(name, b""))
@@ -136,7 +135,7 @@ def lint_group(work: _Work) -> list[FileResult]:
                 else dataclasses.replace(member, wanted=False)
                 for other, member in members.items()
             ]
-            return engine.lint_together(changed)[list(members).index(name)]
+            return _results(changed)[list(members).index(name)]
 
         from xladoctor.lint import fixes
 
@@ -146,6 +145,16 @@ def lint_group(work: _Work) -> list[FileResult]:
             FileResult(name, fixed.result, data[name], fixed.data, fixed.made, fixed.stable)
         )
     return found
+
+
+def _results(members: Sequence[Member]) -> list[Result]:
+    if len(members) == 1 and not registry.has_others():
+        answer = first_look.whole_answer(members[0])
+        if answer is not None:
+            return [answer]
+    from xladoctor.lint import engine  # with LibCST and the rules: only where it is needed
+
+    return engine.lint_together(members)
 
 
 def _lint_safely(work: _Work) -> list[FileResult]:

@@ -244,9 +244,12 @@ class FileModel:
         Those of builtins are left out.
         """
         found: dict[str, list[cst.BaseExpression]] = {}
-        resolve = self._program.names.resolve
+        known: dict[object, str | None] = {}  # a name means the same all over its scope
         for node in self.nodes(cst.Attribute, cst.Name):
-            dotted = resolve(node)
+            key = (self.tree.scopes[node], node.value) if type(node) is cst.Name else node
+            if key not in known:
+                known[key] = self.names.resolve(node)
+            dotted = known[key]
             if dotted is not None and not dotted.startswith("builtins."):
                 found.setdefault(dotted, []).append(node)
         return found

@@ -78,9 +78,9 @@ def _may_be_started(model: FileModel) -> bool:
 
 
 def _starts_processes(model: FileModel) -> bool:
-    if _STARTED.search(model.text):
+    if any(_STARTS.search(name) for name in {_last(call) for call in model.calls()}):
         return True
-    return any(_STARTS.search(name) for name in {_last(call) for call in model.calls()})
+    return _STARTED.search(model.text) is not None
 
 
 def _last(call: CallSite) -> str:
