@@ -339,6 +339,15 @@ class FileModel:
         """What the methods of a class assign to the attributes of ``self``, by their names."""
         return self._program.kept(owner)
 
+    def bases(self, owner: Class) -> set[str]:
+        """The last parts of the names of a class's bases ("LightningModule")."""
+        return {(self.name(base) or "").rpartition(".")[2] for base in owner.bases}
+
+    def functions_around(self, node: cst.CSTNode) -> Iterator[Function]:
+        """The functions around a node, innermost first."""
+        function = self.function_of(node)
+        return iter(()) if function is None else function.around
+
     def is_module(self, owner: Class) -> bool:
         """Whether the objects of a class are models, by its bases here and in linked files."""
         return self._flow.hooks.is_module(owner)

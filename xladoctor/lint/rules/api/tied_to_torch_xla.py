@@ -11,6 +11,7 @@ from xladoctor.lint.rewrites import moving
 from xladoctor.lint.rules import _torch_tpu, rule
 from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._environment import settings
+from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._lightning import TRAINERS, beside_torch_tpu, for_xla
 
 if TYPE_CHECKING:
@@ -130,12 +131,7 @@ def torch_xla_internals(model: FileModel) -> Iterator[Problem]:
 
 def _in_function(model: FileModel, node: cst.CSTNode) -> bool:
     """Such an import is made when the function runs: the file itself needs nothing."""
-    parent = model.parent(node)
-    while parent is not None:
-        if isinstance(parent, cst.FunctionDef):
-            return True
-        parent = model.parent(parent)
-    return False
+    return any(isinstance(parent, cst.FunctionDef) for parent in around(model, node))
 
 
 def _device_advice() -> Iterator[str]:

@@ -94,14 +94,10 @@ def _problem(model: FileModel, spot: cst.CSTNode | Place, name: str, effect: str
 
 def _meant(model: FileModel, node: cst.CSTNode) -> bool:
     """Under a condition, or in a test: someone has thought of it."""
-    function = model.function_of(node)
-    while function is not None:
-        if function.name.startswith(("test_", "debug", "setUp")):
-            return True
-        function = function.outer
-    return bool(
-        [guard for guard in model.guards(node) if "__name__" not in model.tree.text(guard.test)]
-    )
+    starts = ("test_", "debug", "setUp")
+    if any(function.name.startswith(starts) for function in model.functions_around(node)):
+        return True
+    return any("__name__" not in model.tree.text(guard.test) for guard in model.guards(node))
 
 
 def _compiled(model: FileModel) -> bool:
