@@ -8,13 +8,14 @@ the package.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from xladoctor import patterns
 from xladoctor.errors import CatalogueError, UsageError
@@ -26,6 +27,7 @@ else:  # pragma: no cover
     import tomli as tomllib
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from importlib.abc import Traversable
 
 #: Where a page can be read on the web; {stem} is the page's file name without ending.
@@ -249,18 +251,62 @@ def same_problems() -> dict[str, frozenset[str]]:
     }
 
 
+class KeptTables(Protocol):
+    """Where tables are kept as they were parsed, for as long as no page or table changes."""
+
+    def table(self, name: str) -> Any | None:
+        """What was kept under a name, None if nothing was."""
+
+    def keep_table(self, name: str, table: object) -> None:
+        """Remember a table (plain data that JSON can hold)."""
+
+
+_kept: list[KeptTables] = []
+
+
+@contextlib.contextmanager
+def tables_kept_by(store: KeptTables | None) -> Iterator[None]:
+    """Where tables are looked for meanwhile, and kept: TOML's parser is Python, and slow."""
+    before = _kept[:]
+    _kept[:] = [] if store is None else [store]
+    try:
+        yield
+    finally:
+        _kept[:] = before
+
+
+def keep_no_tables() -> None:
+    """Let go of the store, in a process that must not share it."""
+    _kept.clear()
+
+
+def _parsed(name: str, parse: Callable[[], Any]) -> Any:
+    for store in _kept:
+        found = store.table(name)
+        if found is not None:
+            return found
+    found = parse()
+    for store in _kept:
+        store.keep_table(name, found)
+    return found
+
+
 @functools.cache
 def table(name: str) -> dict[str, Any]:
     """A table of facts, ``rules/tables/<name>.toml``."""
-    return tomllib.loads(_table_text(name))
+    return dict(_parsed(name, lambda: tomllib.loads(_table_text(name))))
 
 
 @functools.cache
 def rows(name: str, key: str) -> list[dict[str, Any]]:
     """The ``[[key]]`` rows with which a table ends; what stands before them is not parsed."""
-    mark = f"\n[[{key}]]\n"
-    _, found, text = _table_text(name).partition(mark)
-    return list(tomllib.loads(found + text).get(key, ()))
+
+    def parse() -> list[Any]:
+        mark = f"\n[[{key}]]\n"
+        _, found, text = _table_text(name).partition(mark)
+        return list(tomllib.loads(found + text).get(key, ()))
+
+    return list(_parsed(f"{name}/{key}", parse))
 
 
 def _table_text(name: str) -> str:

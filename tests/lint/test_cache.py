@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 
+from xladoctor import catalogue
 from xladoctor.cli.app import main
 from xladoctor.lint import engine, linking, run
 from xladoctor.lint import looked as looking
@@ -377,6 +378,24 @@ def test_facts_of_files_are_kept(project, monkeypatch):
     monkeypatch.setattr("xladoctor.lint.contents.imported_modules", lambda _: pytest.fail("parsed"))
     [alone, pair] = linking.groups(ALL, Files(cache=Cache(Path("kept"), TODAY, SECRET)))
     assert (alone.names, pair.names) == (("alone.py",), ("tools.py", "train.py"))
+
+
+def test_tables_are_kept_as_they_were_parsed(project, monkeypatch):
+    def asked():
+        for question in (catalogue.table, catalogue.rows):
+            question.cache_clear()
+        with catalogue.tables_kept_by(Cache(Path("kept"), TODAY, SECRET)):
+            return catalogue.table("library"), catalogue.rows("ops_torch_tpu", "call")
+
+    cache = Cache(Path("kept"), TODAY, SECRET)
+    with catalogue.tables_kept_by(cache):
+        catalogue.table.cache_clear()
+        catalogue.rows.cache_clear()
+        first = catalogue.table("library"), catalogue.rows("ops_torch_tpu", "call")
+    cache.save()
+    assert first[0]["call"]
+    monkeypatch.setattr(catalogue.tomllib, "loads", lambda _: pytest.fail("parsed again"))
+    assert asked() == first
 
 
 def test_the_flags(project, capsys, linted):

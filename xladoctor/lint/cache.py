@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xladoctor import __version__, catalogue
 from xladoctor.lint.kept_run import Run, packed_found, unpacked_found
@@ -106,6 +106,14 @@ class Cache:
     def keep_facts(self, digest: str, facts: Facts) -> None:
         """Remember what linking asks of a file."""
         self._store.put(self._key("facts", digest), dataclasses.asdict(facts))
+
+    def table(self, name: str) -> Any | None:
+        """A table of facts as it was parsed before, None if that is not known."""
+        return self._store.get(self._key("table", name))
+
+    def keep_table(self, name: str, table: object) -> None:
+        """Remember a table of facts."""
+        self._store.put(self._key("table", name), table)
 
     def run(self, asked: Sequence[object], now: int) -> Run:
         """The run that is asked this (plain data), at a time (nanoseconds since the epoch)."""

@@ -212,7 +212,7 @@ def lint_files(
     """
     names = [str(path) for path in paths]
     plans = dict.fromkeys(names, plan) if isinstance(plan, Plan) else plan
-    with _seldom_collecting():
+    with _seldom_collecting(), catalogue.tables_kept_by(cache):
         done = _lint_files(names, plans, jobs, plugins, cache, as_run)
     yield from (done[name] for name in names)
 
@@ -313,6 +313,7 @@ def _linted(
 
 def _begin(plugins: tuple[Sequence[str], Path] | None) -> None:
     """What a process does before it lints."""
+    catalogue.keep_no_tables()  # SQLite's connections are not for children
     gc.freeze()  # what a fork shares with others stays shared while nothing looks through it
     gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     if plugins:
