@@ -27,7 +27,7 @@ _MARKERS = re.compile(r"xla|(?<![a-z])tpu|xrt_|pjrt_|neuron|torchax", re.IGNOREC
 #: Nor one without any of these: a program for XLA devices imports one of the packages, and what is
 #: said of others is about what they install, set in the environment, or silence.
 BINDS = re.compile(
-    r"torch|neuron|lightning|accelerate|transformers|optimum|environ|putenv|setup|install|xladoctor"
+    r"torch|neuron|lightning|accelerate|transformers|optimum|environ|putenv|env-setup|install|xladoctor"
 )
 
 
