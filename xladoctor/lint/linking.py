@@ -218,13 +218,27 @@ class _Folders:
         self._files: dict[str, bool] = {}
 
     def names(self, folder: str) -> frozenset[str]:
-        if folder not in self._listed:
+        if folder not in self._listed and self._is_missing(folder):
+            self._listed[folder] = frozenset()
+        elif folder not in self._listed:
             try:
                 entries = self._looked.entries(folder)
                 self._listed[folder] = frozenset(item.name for item in entries)
             except (OSError, ValueError):  # none, or a name that none can have
                 self._listed[folder] = frozenset()
         return self._listed[folder]
+
+    def _is_missing(self, folder: str) -> bool:
+        """Whether a folder around it, as it was listed, shows that there is none.
+
+        Most modules that files import are not the project's: no later run has to look for them,
+        since a folder that comes into being changes what stands in the one around it.
+        """
+        above, name = os.path.split(folder)
+        if above == folder:
+            return False
+        known = self._listed.get(above)
+        return self._is_missing(above) if known is None else name not in known
 
     def has(self, path: str) -> bool:
         """Whether there is such a file."""
