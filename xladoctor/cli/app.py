@@ -73,8 +73,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     boundary.see_streams()
     if argv is None and sys.argv[1:2] == ["lint"]:
         # At its end Python looks through all there is for circles: a tenth of a short run's time.
-        # Other commands load extensions (DuckDB's) that complain of what outlives them.
+        # Other commands load extensions (DuckDB's) that complain of what outlives them. Nor does it
+        # look through trees and models as soon as they are linted, before the process ends anyway.
+        from xladoctor.lint import asked
+
         atexit.register(gc.freeze)
+        gc.set_threshold(asked.OBJECTS, *gc.get_threshold()[1:])
     try:
         try:
             code = cli.main(args=argv, prog_name="xladoctor", standalone_mode=False)

@@ -15,7 +15,15 @@ from xladoctor.errors import UsageError
 from xladoctor.lint import discovery, first_look, linking, sources
 from xladoctor.lint import plugins as loading
 from xladoctor.lint import rules as registry
-from xladoctor.lint.asked import UNPARSABLE, Failure, FileResult, LintOptions, Member, Result
+from xladoctor.lint.asked import (
+    OBJECTS,
+    UNPARSABLE,
+    Failure,
+    FileResult,
+    LintOptions,
+    Member,
+    Result,
+)
 from xladoctor.lint.contents import Files
 
 if TYPE_CHECKING:
@@ -31,9 +39,6 @@ if TYPE_CHECKING:
 
 #: Starting a process costs as much as linting about so many files.
 _FILES_PER_PROCESS = 24
-#: Objects that come into being until Python looks for circles. A syntax tree is made of hundreds of
-#: thousands that stay: looking through them every 700, as Python does, takes a fifth of the time.
-_OBJECTS = 200_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -315,7 +320,7 @@ def _begin(plugins: tuple[Sequence[str], Path] | None) -> None:
     """What a process does before it lints."""
     catalogue.keep_no_tables()  # SQLite's connections are not for children
     gc.freeze()  # what a fork shares with others stays shared while nothing looks through it
-    gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
+    gc.set_threshold(OBJECTS, *gc.get_threshold()[1:])
     if plugins:
         loading.load(*plugins)
 
@@ -323,7 +328,7 @@ def _begin(plugins: tuple[Sequence[str], Path] | None) -> None:
 @contextlib.contextmanager
 def _seldom_collecting() -> Iterator[None]:
     before = gc.get_threshold()
-    gc.set_threshold(_OBJECTS, *before[1:])
+    gc.set_threshold(OBJECTS, *before[1:])
     try:
         yield
     finally:
