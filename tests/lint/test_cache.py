@@ -626,6 +626,23 @@ def test_the_lines_of_a_group_count_where_they_decide(settled, capsys, monkeypat
     assert kept == said(capsys, "--no-cache", ".")
 
 
+def test_what_comes_and_goes_around_a_project_is_not_looked_at(tmp_path, capsys, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
+    (tmp_path / "mine" / ".xladoctor").mkdir()
+    for name, text in PROJECT.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    first = said(capsys, ".")
+    (tmp_path / "letter.txt").write_text("")
+    with monkeypatch.context() as patched:
+        patched.setattr(linking, "groups", lambda *_: pytest.fail("files were linked again"))
+        assert said(capsys, ".") == first
+    (tmp_path / "setup.py").write_text("")  # now the folder is the project's
+    (tmp_path / "tools.py").write_text("")
+    assert said(capsys, ".") == said(capsys, "--no-cache", ".")
+
+
 def test_what_an_edited_run_took_over_stays_and_what_is_stale_goes(settled, capsys):
     """After many edits a kept run stands for no more than one after a single edit."""
     sizes = []

@@ -251,15 +251,26 @@ class _Folders:
         """The folders of the project from which absolute imports may start, the nearest first."""
         if folder not in self._roots:
             self._roots[folder] = self._find_roots(folder)
+            for start in self._roots[folder]:
+                self.names(start)  # shows at once what is missing in it
         return self._roots[folder]
+
+    def _holds(self, folder: str, name: str) -> bool:
+        """Whether a name stands in a folder, of which nothing else matters.
+
+        So what comes and goes around a project, in the user's own folder, is not looked at.
+        """
+        if folder in self._listed:
+            return name in self._listed[folder]
+        return self._looked.exists(_join(folder, name))
 
     def _find_roots(self, folder: str) -> tuple[str, ...]:
         found: list[str] = []
         for _ in range(_MOST_FOLDERS):
             # A file inside a package imports by the package's name, not from its own folder.
-            if not self.has(_join(folder, "__init__.py")):
+            if not self._holds(folder, "__init__.py"):
                 found += [folder, _join(folder, "src")]
-            if self.names(folder) & _PROJECT_MARKS:
+            if any(self._holds(folder, mark) for mark in _PROJECT_MARKS):
                 return tuple(found)
             above = os.path.dirname(folder)  # noqa: PTH120
             if above == folder:
