@@ -118,6 +118,7 @@ CODES = {
     "loader-workers": ("XLA606",),
     "random-branch": ("XLA207",),
     "removed-argument": ("XLA803",),
+    "varying-index": ("XLA205",),
 }
 
 
