@@ -248,6 +248,52 @@ def work(index, ask):
     run.train(ask.batches)
 torch_xla.launch(work, args=(1,))
 """,
+    "XLA425: the master saves while the reduction waits": """\
+def work(rank, ask):
+    where = torch_xla.device()
+    torch.manual_seed(3)
+    net = torch.nn.Linear(4, 4).to(where)
+    adam = torch.optim.Adam([p for p in net.parameters() if p.requires_grad])
+    for n, x in enumerate(pl.MpDeviceLoader(ask.batches, where)):
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+        adam.zero_grad()
+        if n > 8 and n % ask.every == 0 and rank == 0:  # !XLA425
+            torch.save(net.state_dict(), ask.path)
+        if n % ask.every == 1 and rank == 0:  # !XLA425
+            state = {"adam": adam.state_dict(), "n": n}
+            torch.save(state, ask.path)
+        if n % ask.every == 2 and rank == 0:
+            torch.save({"n": n}, ask.path)
+        xm.mark_step()
+        if n % ask.every == 3 and rank == 0:
+            torch.save(net.state_dict(), ask.path)
+    if rank == 0:
+        torch.save(net.state_dict(), ask.path)
+torch_xla.launch(work, args=(1,))
+""",
+    "XLA312: checkpointing that a model turns on": """\
+from transformers import AutoModelForCausalLM
+from torch_xla.utils.checkpoint import checkpoint
+def work(ask, batches):
+    where = torch_xla.device()
+    net = AutoModelForCausalLM.from_config(ask.config)
+    if ask.small_memory:
+        net.gradient_checkpointing_enable()  # !XLA312
+    ask.unet.enable_gradient_checkpointing()  # !XLA312
+    ask.vae.enable_gradient_checkpointing(checkpoint)
+    if not ask.use_tpu:
+        net.gradient_checkpointing_enable()
+    net.to(where)
+""",
+    "XLA312: a program that replaces torch's function": """\
+import torch.utils.checkpoint
+from torch_xla.utils.checkpoint import checkpoint
+torch.utils.checkpoint.checkpoint = checkpoint
+def work(net):
+    net.gradient_checkpointing_enable()
+    net.to(torch_xla.device())
+""",
 }
 
 
