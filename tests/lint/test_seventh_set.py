@@ -294,6 +294,37 @@ def work(net):
     net.gradient_checkpointing_enable()
     net.to(torch_xla.device())
 """,
+    "XLA406: a dataset that every core downloads": """\
+import torchvision
+from torchvision import datasets
+def work(index, ask):
+    whole = datasets.MNIST("data", train=True, download=True)  # !XLA406
+    rest = datasets.MNIST("data", train=False, download=True)
+    there = datasets.CIFAR10("data")
+    if xm.is_master_ordinal():
+        datasets.SVHN("data", download=True)
+    own = datasets.KMNIST(f"data{torch_xla.runtime.global_ordinal()}", download=True)
+    mine = read(ask)
+    torch_xla.sync()
+def read(ask):
+    if not xm.is_master_ordinal():
+        xm.rendezvous("download")
+    kept = torchvision.datasets.FashionMNIST("data", download=True)
+    if xm.is_master_ordinal():
+        xm.rendezvous("download")
+    return kept
+torch_xla.launch(work, args=(1,))
+""",
+    "XLA406: a dataset that one core after the other downloads": """\
+import torch_xla.distributed.xla_multiprocessing as xmp
+from torchvision import datasets
+ONE_BY_ONE = xmp.MpSerialExecutor()
+def read():
+    return datasets.MNIST("data", train=True, download=True)
+def work(index, ask):
+    return ONE_BY_ONE.run(read)
+torch_xla.launch(work, args=(1,))
+""",
 }
 
 
