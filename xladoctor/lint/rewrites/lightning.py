@@ -158,10 +158,7 @@ def logged_fix(model: FileModel, call: CallSite) -> Fix | None:
 
 def is_module(model: FileModel, function: Function) -> bool:
     """Whether a function is a method of a LightningModule."""
-    if function.owner is None:
-        return False
-    bases = {(model.name(base) or "").rpartition(".")[2] for base in function.owner.bases}
-    return "LightningModule" in bases
+    return function.owner is not None and "LightningModule" in model.bases(function.owner)
 
 
 def _is_only_logged(model: FileModel, node: cst.CSTNode) -> bool:

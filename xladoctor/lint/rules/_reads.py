@@ -43,12 +43,8 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
         return True
     if any(_for_faults(guard.test, when=guard.when) for guard in model.guards(node)):
         return True
-    function = model.function_of(node)
-    while function is not None:
-        if function.name.startswith("test_") and function.owner is not None:
-            return True
-        function = function.outer
-    return False
+    functions = model.functions_around(node)
+    return any(one.name.startswith("test_") and one.owner is not None for one in functions)
 
 
 def _for_faults(test: cst.BaseExpression, *, when: bool) -> bool:
