@@ -73,6 +73,7 @@ CODES = {
     "spawn-signature": ("XLA408",),
     "tied-weights": ("XLA306",),
     "save-all-ranks": ("XLA406",),
+    "download-race": ("XLA406",),
     "h2d-in-loop": ("XLA603", "XLA604"),
     "no-device-loader": ("XLA603",),
     "bad-timing": ("XLA112",),

@@ -248,6 +248,83 @@ def work(index, ask):
     run.train(ask.batches)
 torch_xla.launch(work, args=(1,))
 """,
+    "XLA425: the master saves while the reduction waits": """\
+def work(rank, ask):
+    where = torch_xla.device()
+    torch.manual_seed(3)
+    net = torch.nn.Linear(4, 4).to(where)
+    adam = torch.optim.Adam([p for p in net.parameters() if p.requires_grad])
+    for n, x in enumerate(pl.MpDeviceLoader(ask.batches, where)):
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+        adam.zero_grad()
+        if n > 8 and n % ask.every == 0 and rank == 0:  # !XLA425
+            torch.save(net.state_dict(), ask.path)
+        if n % ask.every == 1 and rank == 0:  # !XLA425
+            state = {"adam": adam.state_dict(), "n": n}
+            torch.save(state, ask.path)
+        if n % ask.every == 2 and rank == 0:
+            torch.save({"n": n}, ask.path)
+        xm.mark_step()
+        if n % ask.every == 3 and rank == 0:
+            torch.save(net.state_dict(), ask.path)
+    if rank == 0:
+        torch.save(net.state_dict(), ask.path)
+torch_xla.launch(work, args=(1,))
+""",
+    "XLA312: checkpointing that a model turns on": """\
+from transformers import AutoModelForCausalLM
+from torch_xla.utils.checkpoint import checkpoint
+def work(ask, batches):
+    where = torch_xla.device()
+    net = AutoModelForCausalLM.from_config(ask.config)
+    if ask.small_memory:
+        net.gradient_checkpointing_enable()  # !XLA312
+    ask.unet.enable_gradient_checkpointing()  # !XLA312
+    ask.vae.enable_gradient_checkpointing(checkpoint)
+    if not ask.use_tpu:
+        net.gradient_checkpointing_enable()
+    net.to(where)
+""",
+    "XLA312: a program that replaces torch's function": """\
+import torch.utils.checkpoint
+from torch_xla.utils.checkpoint import checkpoint
+torch.utils.checkpoint.checkpoint = checkpoint
+def work(net):
+    net.gradient_checkpointing_enable()
+    net.to(torch_xla.device())
+""",
+    "XLA406: a dataset that every core downloads": """\
+import torchvision
+from torchvision import datasets
+def work(index, ask):
+    whole = datasets.MNIST("data", train=True, download=True)  # !XLA406
+    rest = datasets.MNIST("data", train=False, download=True)
+    there = datasets.CIFAR10("data")
+    if xm.is_master_ordinal():
+        datasets.SVHN("data", download=True)
+    own = datasets.KMNIST(f"data{torch_xla.runtime.global_ordinal()}", download=True)
+    mine = read(ask)
+    torch_xla.sync()
+def read(ask):
+    if not xm.is_master_ordinal():
+        xm.rendezvous("download")
+    kept = torchvision.datasets.FashionMNIST("data", download=True)
+    if xm.is_master_ordinal():
+        xm.rendezvous("download")
+    return kept
+torch_xla.launch(work, args=(1,))
+""",
+    "XLA406: a dataset that one core after the other downloads": """\
+import torch_xla.distributed.xla_multiprocessing as xmp
+from torchvision import datasets
+ONE_BY_ONE = xmp.MpSerialExecutor()
+def read():
+    return datasets.MNIST("data", train=True, download=True)
+def work(index, ask):
+    return ONE_BY_ONE.run(read)
+torch_xla.launch(work, args=(1,))
+""",
 }
 
 

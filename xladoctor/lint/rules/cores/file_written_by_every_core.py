@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -9,7 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.rewrites.moves import under_condition
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import entry_places, every_core, same_everywhere
+from xladoctor.lint.rules._cores import differs, entry_places, every_core, same_everywhere
 from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._writes import SAVE, written_path
 
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_SERIAL = re.compile(r"\.MpSerialExecutor$")
+_WAITS = (
+    "torch_xla.core.xla_model.rendezvous",
+    "torch_xla.core.xla_model.xla_rendezvous",
+    "torch.distributed.barrier",
+)
 
 
 @rule("XLA406")
@@ -43,6 +51,52 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
             related=entry_places(model, entry),
             fix=_fix(model, call),
         )
+    yield from _downloads(model)
+
+
+def _downloads(model: FileModel) -> Iterator[Problem]:
+    """``torchvision.datasets.CIFAR10(root, download=True)`` on all cores at once.
+
+    The test part comes with the training part: the first of both is told.
+    """
+    told = set()
+    for call in model.calls("torchvision.datasets.*"):
+        download, root = call.keywords.get("download"), call.argument(0, "root")
+        if download is None or model.literal(download) is not True:
+            continue
+        if root is not None and differs(model, root):
+            continue
+        entry = every_core(model, call.node)
+        if entry is None or (call.name, call.function) in told or _one_by_one(model, call):
+            continue
+        told.add((call.name, call.function))
+        yield model.problem(
+            call.node,
+            "every core downloads and unpacks into one folder: where the data is not there yet, "
+            "one core may read what another has half written",
+            suggestion="download on the master core and let the others wait: "
+            "`if not xm.is_master_ordinal(): xm.rendezvous(tag)` before, and the same for the "
+            "master behind it",
+            related=entry_places(model, entry),
+        )
+
+
+def _one_by_one(model: FileModel, call: CallSite) -> bool:
+    """Whether cores come to a call one after the other: some of them wait before it.
+
+    Or it stands in a function that ``MpSerialExecutor.run`` is given.
+    """
+    order = model.tree.order
+    if call.function is not None and isinstance(call.function.node, cst.Lambda):
+        return True
+    if any(_SERIAL.search(name) for name in model.named):
+        return True
+    return any(
+        other.function is call.function
+        and order[other.node] < order[call.node]
+        and model.core_guard(other.node) is not None
+        for other in model.calls(*_WAITS)
+    )
 
 
 def _is_nowhere(model: FileModel, path: cst.BaseExpression) -> bool:

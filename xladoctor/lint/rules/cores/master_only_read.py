@@ -173,6 +173,8 @@ def _runs_graph(model: FileModel, guard: Guard, inside: Sequence[CallSite]) -> c
             meets = name is not None and name.effects & {Effect.COLLECTIVE, Effect.SAVE}
             if model.effects.ends_graph(inner) and not meets:
                 return call.node
+        if _fetches_weights(model, call):
+            return call.node
     trained = _trained(model, guard.node)
     if not any(_uses_trained(model, trained, part) for part in walk(guard.node)):
         return None
@@ -181,6 +183,33 @@ def _runs_graph(model: FileModel, guard: Guard, inside: Sequence[CallSite]) -> c
         if any(inner.node in reads for inner in model.reached(call.node)):
             return call.node
     return None
+
+
+def _fetches_weights(model: FileModel, call: CallSite) -> bool:
+    """Whether a call brings weights, or what the optimizer keeps of them, to the host.
+
+    ``torch.save({"net": net.state_dict()}, path)``, also of a dictionary that a name holds.
+    """
+    if call.method == "save_pretrained" and call.receiver is not None:
+        value = model.value(call.receiver)
+        return value.kind is Kind.MODEL and value.on_device
+    data = call.argument(0, "obj") if call.name == "torch.save" else None
+    if data is None:
+        return False
+    held: list[cst.CSTNode] = [data]
+    if isinstance(data, cst.Name):
+        held += [item.node for item in model.bindings(data.value, data) if item.kind == "assign"]
+    return any(_is_state(model, part) for node in held for part in walk(node))
+
+
+def _is_state(model: FileModel, node: cst.CSTNode) -> bool:
+    if not isinstance(node, cst.Call):
+        return False
+    call = model.call(node)
+    if call.method != "state_dict" or call.receiver is None:
+        return False
+    value = model.value(call.receiver)
+    return value.kind is Kind.OPTIMIZER or (value.kind is Kind.MODEL and value.on_device)
 
 
 def _uses_trained(model: FileModel, trained: set[str], node: cst.CSTNode) -> bool:

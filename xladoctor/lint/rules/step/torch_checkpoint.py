@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Problem
 
 _TORCH = ("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential")
+#: What a program sets to make it work all the same.
+_REPLACED = ("utils.checkpoint.checkpoint", "torch.xla")
+#: Methods of the models of transformers and of diffusers.
+_ENABLES = ("gradient_checkpointing_enable", "enable_gradient_checkpointing")
 
 
 @rule("XLA312")
 def torch_checkpoint(model: FileModel) -> Iterator[Problem]:
     """Find activation checkpointing of torch itself in files for XLA devices."""
-    if not model.is_xla:
+    if not model.is_xla or any(_replaces(part) for part in (model, *model.linked)):
         return
     for call in model.calls(*_TORCH):
         if model.on_xla(call.node) is not OnXla.YES:
@@ -29,4 +33,24 @@ def torch_checkpoint(model: FileModel) -> Iterator[Problem]:
             "raises an error for tensors on an XLA device",
             suggestion="torch_xla.utils.checkpoint.checkpoint(function, *args), which also keeps "
             "the compiler from undoing the recomputation",
+        )
+    yield from _turned_on(model)
+
+
+def _replaces(model: FileModel) -> bool:
+    """``torch.utils.checkpoint.checkpoint = another`` and ``torch.xla = torch_xla``."""
+    return any(text.endswith(_REPLACED) for text in model.assigned)
+
+
+def _turned_on(model: FileModel) -> Iterator[Problem]:
+    """``model.gradient_checkpointing_enable()``, which brings torch's own function along."""
+    for call in model.methods(*_ENABLES):
+        brought = any("checkpoint" in model.tree.text(given) for given in call.positional)
+        if brought or call.target is not None or model.on_xla(call.node) is not OnXla.YES:
+            continue
+        yield model.problem(
+            call.node,
+            f"{call.method} turns on torch.utils.checkpoint, which looks for the module torch.xla "
+            "and raises an error for tensors on an XLA device",
+            suggestion="leave it out, or wrap the layers in torch_xla.utils.checkpoint.checkpoint",
         )
