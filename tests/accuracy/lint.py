@@ -112,6 +112,14 @@ CODES = {
     "lightning-manual": ("XLA319", "XLA407", "XLA902"),
     "loader-workers": ("XLA606",),
     "random-branch": ("XLA207",),
+    "varying-index": ("XLA205",),
+    "equal-random": ("XLA434",),
+    "syncing-optimizer": ("XLA110",),
+    "cuda-autocast": ("XLA703", "XLA713"),
+    "trainer-arguments": ("XLA905", "XLA312"),
+    # No rule finds these yet.
+    "mixed-devices": (),
+    "rendezvous-replicas": (),
 }
 
 
