@@ -89,6 +89,7 @@ class Devices:
         self._guards = guards
         self._callers = callers
         self._of_function: dict[Function, OnXla | None] = {}
+        self._open: set[str] = set()
 
     def runs(self, node: cst.CSTNode) -> OnXla:
         """Whether a node runs on XLA devices, by all conditions here and in its callers."""
@@ -203,7 +204,25 @@ class Devices:
                 return known
         if self._is_torch_xla(test):
             return True
+        if self._stays_none(test):
+            return False
         return _flag(_said_by(test))
+
+    def _stays_none(self, node: cst.BaseExpression) -> bool:
+        """``scaler = None``, and anything else only where the program runs on other devices."""
+        if not isinstance(node, cst.Name) or node.value in self._open:
+            return False
+        bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+        given = [item.node for item in bindings if not _is_none(item.node)]
+        if not given or len(given) == len(bindings):
+            return False
+        if any(item.kind != "assign" for item in bindings):
+            return False
+        self._open.add(node.value)  # ``if scaler is not None: scaler = wrap(scaler)``
+        try:
+            return all(self.asked(one) is OnXla.NO for one in given if one is not None)
+        finally:
+            self._open.discard(node.value)
 
     def _bound(self, name: cst.Name) -> cst.BaseExpression | None:
         bindings = self._names.lookup(name.value, self._tree.scopes[name]) or []
@@ -244,6 +263,8 @@ class Devices:
             return self._counted(test)
         if isinstance(right, cst.Name) and right.value == "None":
             known: bool | None = False if self._is_torch_xla(test.left) else None
+            if known is None and self._stays_none(test.left):
+                known = True
         else:
             named = [*_strings(test.left), *_strings(right)]
             known = _device(named)
@@ -285,6 +306,10 @@ class Devices:
                 found |= words(str(string(part)))
             waiting.extend(children(part))
         return frozenset(found | ({"backend"} if {"device", "type"} <= found else set()))
+
+
+def _is_none(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def _strongest(answers: Iterable[OnXla | None]) -> OnXla | None:

@@ -64,6 +64,8 @@ class Problem:
     suggestion: str = ""
     related: tuple[Place, ...] = ()
     fix: Fix | None = None
+    #: It stands in code that never runs on XLA devices.
+    aside: bool = False
 
 
 class FileModel:
@@ -436,7 +438,8 @@ class FileModel:
     ) -> Problem:
         """What a rule yields: a problem at a node."""
         place = node if isinstance(node, Place) else self.place(node)
-        return Problem(place, message, suggestion, tuple(related), fix)
+        aside = not isinstance(node, Place) and self.on_xla(node) is OnXla.NO
+        return Problem(place, message, suggestion, tuple(related), fix, aside)
 
     def row(self, node: cst.CSTNode) -> int:
         """First row of a node in its file's text (for a notebook: use ``place`` in messages)."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.devices import Devices
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.loops import Guard
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind
@@ -89,10 +90,60 @@ class Guards:
                     leaving.append(isinstance(last, cst.Return))
             child = parent
         return any(
-            self._every_so_often(guard.test, guard.when) or self._on_fault(guard)
+            self._every_so_often(guard.test, guard.when)
+            or self._on_fault(guard)
+            or self._since_last(guard)
+            or self._once(guard)
             for guard in self.around(node)
             if self._same_loop(guard, node) and not self._only_of_epoch(guard)
         )
+
+    def _since_last(self, guard: Guard) -> bool:
+        """``if step - last_saved >= 100:``, where the branch then sets ``last_saved = step``."""
+        test = guard.test
+        if not guard.when or not isinstance(guard.node, cst.If) or not _is_larger(test):
+            return False
+        assert isinstance(test, cst.Comparison)
+        left = test.left
+        if not isinstance(left, cst.BinaryOperation) or not isinstance(left.operator, cst.Subtract):
+            return False
+        since = self._tree.text(left.right).strip()
+        return isinstance(left.right, cst.Name | cst.Attribute) and any(
+            isinstance(part, cst.AssignTarget) and self._tree.text(part.target).strip() == since
+            for part in walk(guard.node.body, into_functions=False)
+        )
+
+    def _once(self, guard: Guard) -> bool:
+        """``if self.queue is None:`` and ``if not hasattr(self, "queue"):``, which then make it."""
+        if not isinstance(guard.node, cst.If):
+            return False
+        made = self._missing(guard.test, when=guard.when)
+        body = guard.node.body if guard.when else guard.node.orelse
+        return (
+            made is not None
+            and body is not None
+            and any(
+                isinstance(part, cst.AssignTarget) and self._tree.text(part.target).strip() == made
+                for part in walk(body, into_functions=False)
+            )
+        )
+
+    def _missing(self, test: cst.BaseExpression, *, when: bool) -> str | None:
+        """The attribute that is not there yet where a condition is (not) so."""
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            return self._missing(test.expression, when=not when)
+        if isinstance(test, cst.Call) and self._names.resolve(test.func) == "builtins.hasattr":
+            given = [argument.value for argument in test.args]
+            if when or len(given) != 2 or not isinstance(given[1], cst.SimpleString):
+                return None
+            return f"{self._tree.text(given[0]).strip()}.{string(given[1])}"
+        if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+            operator, right = test.comparisons[0].operator, test.comparisons[0].comparator
+            none = isinstance(right, cst.Name) and right.value == "None"
+            if none and isinstance(operator, cst.Is if when else cst.IsNot):
+                kept = isinstance(test.left, cst.Attribute)
+                return self._tree.text(test.left).strip() if kept else None
+        return None
 
     def _on_fault(self, guard: Guard) -> bool:
         """``if not torch.isfinite(loss):`` and ``if loss.isnan().any():``."""
@@ -251,6 +302,15 @@ def _bound_in(loop: cst.For | cst.While) -> set[str]:
         if isinstance(part, cst.AssignTarget | cst.AugAssign | cst.NamedExpr | cst.AnnAssign):
             found |= _names_in(part.target)
     return found
+
+
+def _is_larger(test: cst.BaseExpression) -> bool:
+    """Whether a condition is ``a > b`` or ``a >= b``."""
+    return (
+        isinstance(test, cst.Comparison)
+        and len(test.comparisons) == 1
+        and isinstance(test.comparisons[0].operator, cst.GreaterThan | cst.GreaterThanEqual)
+    )
 
 
 def _first_few(test: cst.BaseExpression) -> bool:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 #: Reads that materialize the tensor itself. Those that read a temporary copy (``.item()``,
 #: ``float(t)``, ``f"{t}"``) left the step's graph as it was when measured.
 _METHODS = ("cpu", "tolist", "numpy")
+_TEXTS = frozenset({"decode", "batch_decode"})
 _PRINTS = ("builtins.print", "torch_xla.core.xla_model.master_print")
 _MASTER_PRINT = _PRINTS[1]
 #: What is asked of a model without running it.
@@ -124,6 +125,10 @@ def _reads(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
             tensor = inner.receiver if inner.method in {"detach", "cpu"} else None
         if isinstance(tensor, cst.Name) and model.value(tensor).is_device_tensor:
             yield call, tensor
+    for event in model.effects.of(Effect.READ):
+        # ``tokenizer.decode(ids)`` takes the tensor itself, as ``.tolist()`` does.
+        if event.call is not None and event.call.method in _TEXTS and event.value is not None:
+            yield event.call, event.value
     for call in model.calls(*_PRINTS):
         for argument in call.positional:
             if isinstance(argument, cst.Name) and model.value(argument).is_device_tensor:
