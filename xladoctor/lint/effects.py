@@ -16,7 +16,6 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect, Equal
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.values import Kind
 from xladoctor.lint.model.wrappers import meant
 
@@ -77,15 +76,6 @@ class Event:
     name: Name | None = None
     value: cst.BaseExpression | None = None
     how: How | None = None
-
-
-def _tells_text(call: CallSite) -> bool:
-    """``tokenizer.decode(ids)`` takes the ids to the host, whatever they are on."""
-    text = dotted_text(call.receiver) if call.receiver is not None else None
-    return call.method == "batch_decode" or (
-        call.method == "decode"
-        and bool(know.TOKENIZER_NAME.search((text or "").rpartition(".")[2]))
-    )
 
 
 class Effects:
@@ -190,8 +180,6 @@ class Effects:
         if name is not None:
             return Effect.READ in name.effects
         if call.name is None and self._is_writer(call):
-            return True
-        if call.name is None and _tells_text(call):
             return True
         torchs = call.name is not None and call.name.startswith(("torch.", "torch_xla."))
         return call.target is None and not torchs and bool(know.READER.search(call.last))

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import string
-from xladoctor.lint.model.syntax import children, walk
+from xladoctor.lint.model.syntax import Function, children, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from xladoctor.lint.model.loops import Guard
     from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Function, Tree
+    from xladoctor.lint.model.syntax import Tree
 
 _DEPTH = 4
 _XLA = frozenset({"tpu", "tpus", "xla", "neuron", "neuronx"})
@@ -114,12 +114,25 @@ class Devices:
             self._of_function[function] = None  # a function that calls itself
             named = words(function.name)
             own = OnXla.MAYBE if named & _OTHER and not named & _XLA else None
-            through = [self._said(call) for call in self._callers(function)]
+            calls = [*self._callers(function), *self._handed.get(function, ())]
+            through = [self._said(call) for call in calls]
             around = self._function(function.outer) if function.outer is not None else None
             same = set(through) if None not in through else set()
             called = same.pop() if len(same) == 1 else OnXla.MAYBE if same else None
             self._of_function[function] = _strongest([own, called, around])
         return self._of_function[function]
+
+    @functools.cached_property
+    def _handed(self) -> dict[Function, list[cst.Call]]:
+        """The calls that a function is given to, as ``xmp.spawn(main, ...)``: they run it too."""
+        found: dict[Function, list[cst.Call]] = {}
+        for call in self._tree.calls:
+            for argument in call.args:
+                if isinstance(argument.value, cst.Name):
+                    function = self._names.definition(argument.value)
+                    if isinstance(function, Function):
+                        found.setdefault(function, []).append(call)
+        return found
 
     def _tried(self, node: cst.CSTNode) -> Iterator[OnXla]:
         """Code in ``try`` whose failure is caught, and in the handler of a missing torch_xla."""

@@ -8,6 +8,8 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.knowledge import TOKENIZER_NAME
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
 from xladoctor.lint.rules._pending import pending_at
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 #: Reads that materialize the tensor itself. Those that read a temporary copy (``.item()``,
 #: ``float(t)``, ``f"{t}"``) left the step's graph as it was when measured.
 _METHODS = ("cpu", "tolist", "numpy")
-_TEXTS = frozenset({"decode", "batch_decode"})
 _PRINTS = ("builtins.print", "torch_xla.core.xla_model.master_print")
 _MASTER_PRINT = _PRINTS[1]
 #: What is asked of a model without running it.
@@ -125,14 +126,23 @@ def _reads(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
             tensor = inner.receiver if inner.method in {"detach", "cpu"} else None
         if isinstance(tensor, cst.Name) and model.value(tensor).is_device_tensor:
             yield call, tensor
-    for event in model.effects.of(Effect.READ):
-        # ``tokenizer.decode(ids)`` takes the tensor itself, as ``.tolist()`` does.
-        if event.call is not None and event.call.method in _TEXTS and event.value is not None:
-            yield event.call, event.value
+    for call in model.methods("decode", "batch_decode"):
+        # Takes the tensor itself, as ``.tolist()`` does.
+        ids = call.argument(0, "token_ids") if _tells_text(call) else None
+        if ids is not None and model.value(ids).is_device_tensor:
+            yield call, ids
     for call in model.calls(*_PRINTS):
         for argument in call.positional:
             if isinstance(argument, cst.Name) and model.value(argument).is_device_tensor:
                 yield call, argument
+
+
+def _tells_text(call: CallSite) -> bool:
+    """``tokenizer.decode(ids)`` takes the ids to the host, whatever they are on."""
+    text = dotted_text(call.receiver) if call.receiver is not None else None
+    return call.method == "batch_decode" or (
+        call.method == "decode" and bool(TOKENIZER_NAME.search((text or "").rpartition(".")[2]))
+    )
 
 
 def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:
