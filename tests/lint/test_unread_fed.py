@@ -212,6 +212,25 @@ def work(index, net, opt, dl, tokenizer):
 def main(net, opt, dl, tokenizer):
     torch_xla.launch(work, args=(net, opt, dl, tokenizer))
 """,
+    "only the master knows from which epoch to go on": """\
+HEAD
+def work(index, net, dl, args):
+    device = xm.xla_device()
+    torch.manual_seed(0)
+    net = net.to(device)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    first = 0
+    if xm.is_master_ordinal() and args.resume:
+        first = torch.load(args.resume)["epoch"] + 1
+    for epoch in range(first, args.epochs):  # !XLA420
+        for x, y in pl.MpDeviceLoader(dl, device):
+            loss = net(x).mean()
+            loss.backward()
+            xm.optimizer_step(opt)
+            opt.zero_grad()
+def main(net, dl, args):
+    xmp.spawn(work, args=(net, dl, args))
+""",
     "the time of a backward pass": """\
 HEAD
 def fit(net, dl, opt):
@@ -222,6 +241,35 @@ def fit(net, dl, opt):
         begun = time.perf_counter()
         loss.backward()
         print("backward", time.perf_counter() - begun)  # !XLA112
+        opt.step()
+        torch_xla.sync()
+""",
+    "the sounds of a batch go to the device one by one": """\
+HEAD
+def fit(net, dl, opt):
+    device = torch_xla.device()
+    net.to(device)
+    for x, sounds in pl.MpDeviceLoader(dl, device):
+        parts = []
+        for i in range(len(sounds)):
+            sound = sounds[i][100:400]
+            parts.append(torch.from_numpy(sound).to(device))  # !XLA604
+        loss = net(x, torch.stack(parts)).mean()
+        loss.backward()
+        xm.optimizer_step(opt)
+""",
+    "pictures are made on the device of the model one by one": """\
+HEAD
+def fit(net, dl, opt):
+    device = torch_xla.device()
+    net.to(device)
+    for x, pictures in dl:
+        x = x.to(device)
+        given = []
+        for picture in pictures:
+            given.append(torch.as_tensor(picture, device=net.device).float())  # !XLA604
+        loss = net(x, torch.stack(given)).mean()
+        loss.backward()
         opt.step()
         torch_xla.sync()
 """,
@@ -350,6 +398,40 @@ def fit(net, dl, test, opt, epochs):
         for x, y in batches:
             total += net(x).mean()
     return total.item()
+""",
+    "numbers that change go to the device, and what is put together": """\
+HEAD
+def fit(net, dl, opt, steps):
+    device = torch_xla.device()
+    net.to(device)
+    table = [torch.tensor(row, device=device) for row in net.rows]
+    for step, (x, y) in enumerate(pl.MpDeviceLoader(dl, device)):
+        now = torch.tensor(step / steps, device=device)
+        for factor in (1.0, 2.0):
+            weight = torch.tensor(0.5, device=device)
+            loss = net(x, now, table).mean() * weight * factor
+            loss.backward()
+        xm.optimizer_step(opt)
+""",
+    "all cores are told from which epoch to go on": """\
+HEAD
+def work(index, net, dl, args):
+    device = xm.xla_device()
+    torch.manual_seed(0)
+    net = net.to(device)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    first = 0
+    if xm.is_master_ordinal() and args.resume:
+        first = torch.load(args.resume)["epoch"] + 1
+    first = xm.mesh_reduce("first", first, max)
+    for epoch in range(first, args.epochs):
+        for x, y in pl.MpDeviceLoader(dl, device):
+            loss = net(x).mean()
+            loss.backward()
+            xm.optimizer_step(opt)
+            opt.zero_grad()
+def main(net, dl, args):
+    xmp.spawn(work, args=(net, dl, args))
 """,
     "the plain checkpoint of other devices": """\
 HEAD
