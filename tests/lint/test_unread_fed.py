@@ -460,5 +460,5 @@ def test_a_fault_is_found_in_each_spelling(name):
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_look_alike_stays_silent(name):
-    silent = {"XLA810", "XLA603", "XLA703"}
+    silent = {"XLA810", "XLA603", "XLA703", "XLA802"}
     assert not set(codes(HEALTHY[name].replace("HEAD\n", HEAD))) - silent
