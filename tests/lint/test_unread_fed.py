@@ -273,6 +273,97 @@ def fit(net, dl, opt):
         opt.step()
         torch_xla.sync()
 """,
+    "a discriminator's step between the forward and the backward pass of the generator": """\
+HEAD
+def fit(gen, critic, gen_opt, critic_opt, dl, is_tpu):
+    device = torch_xla.device()
+    gen.to(device)
+    critic.to(device)
+    for x, y in dl:
+        made = gen(x.to(device))
+        judged = critic(y.to(device)).mean() - critic(made.detach()).mean()
+        judged.backward()
+        if is_tpu:
+            xm.optimizer_step(critic_opt, barrier=True)  # !XLA319
+        fooled = critic(made).mean()
+        whole = fooled + F.l1_loss(made, y.to(device))
+        whole.backward()
+        xm.optimizer_step(gen_opt, barrier=True)
+""",
+    "a mask that is inverted elsewhere": """\
+HEAD
+def fit(net, dl, opt):
+    device = torch_xla.device()
+    net.to(device)
+    for batch in pl.MpDeviceLoader(dl, device):
+        going_on = (~batch["over"]).float()
+        ended = batch["points"][batch["over"]]  # !XLA202
+        loss = (net(batch) * going_on).mean() + ended.mean()
+        loss.backward()
+        xm.optimizer_step(opt)
+""",
+    "once in every single step": """\
+HEAD
+SHOW_EVERY = 1
+def fit(net, dl, opt):
+    device = torch_xla.device()
+    net.to(device)
+    for step, (x, y) in enumerate(pl.MpDeviceLoader(dl, device)):
+        loss = net(x).mean()
+        loss.backward()
+        xm.optimizer_step(opt)
+        if step % SHOW_EVERY == 0:
+            print(loss.item())  # !XLA101
+""",
+    "a metric that looks for labels it does not know": """\
+import lightning.pytorch as pl
+import torch.nn.functional as F
+from torchmetrics.classification import MulticlassAccuracy
+class Net(pl.LightningModule):
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+        self.right = MulticlassAccuracy(num_classes=10)
+        self.tested = MulticlassAccuracy(num_classes=10, validate_args=True)
+    def training_step(self, batch, index):
+        x, y = batch
+        z = self.body(x)
+        self.right(z.argmax(1), y)  # !XLA109
+        return F.cross_entropy(z, y)
+    def test_step(self, batch, index):
+        x, y = batch
+        self.tested.update(self.body(x).argmax(1), y)  # !XLA109
+pl.Trainer(accelerator="tpu", devices=8).fit(Net(body))
+""",
+    "Neuron's own module for Lightning": """\
+import lightning.pytorch as pl
+from neuronx_distributed.lightning import NeuronLTModule
+class Net(NeuronLTModule):
+    def training_step(self, batch, index):
+        loss = self(batch).mean()
+        self.log("loss", loss, prog_bar=True)  # !XLA903
+        return loss
+""",
+    "each core draws its own weights where DDP is for GPUs": """\
+HEAD
+import torch.distributed as dist
+import torch_xla.distributed.xla_backend
+from nets import Small
+from torch.nn.parallel import DistributedDataParallel
+def main(use_xla, dl):
+    dist.init_process_group("xla", init_method="xla://")
+    rank = xr.global_ordinal()
+    torch.manual_seed(7 + rank)
+    net = Small(8)
+    net = net.to(torch_xla.device())  # !XLA426
+    if not use_xla:
+        net = DistributedDataParallel(net)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in pl.MpDeviceLoader(dl, torch_xla.device()):
+        loss = net(x).mean()
+        loss.backward()
+        xm.optimizer_step(opt)
+""",
     "each batch of an evaluation is logged": """\
 import lightning.pytorch as pl
 class Net(pl.LightningModule):
@@ -432,6 +523,39 @@ def work(index, net, dl, args):
             opt.zero_grad()
 def main(net, dl, args):
     xmp.spawn(work, args=(net, dl, args))
+""",
+    "a metric that is told not to look": """\
+import lightning.pytorch as pl
+import torch.nn.functional as F
+from torchmetrics.classification import MulticlassAccuracy
+class Net(pl.LightningModule):
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+        self.right = MulticlassAccuracy(num_classes=10, validate_args=False)
+    def training_step(self, batch, index):
+        x, y = batch
+        z = self.body(x)
+        self.right(z.argmax(1), y)
+        return F.cross_entropy(z, y)
+pl.Trainer(accelerator="tpu", devices=8).fit(Net(body))
+""",
+    "a discriminator's step where its graph holds both": """\
+HEAD
+def fit(gen, critic, gen_opt, critic_opt, dl):
+    device = torch_xla.device()
+    gen.to(device)
+    critic.to(device)
+    for x, y in dl:
+        with torch.no_grad():
+            made = gen(x.to(device))
+        judged = critic(y.to(device)).mean() - critic(made).mean()
+        judged.backward()
+        xm.optimizer_step(critic_opt, barrier=True)
+        made = gen(x.to(device))
+        fooled = critic(made).mean()
+        fooled.backward()
+        xm.optimizer_step(gen_opt, barrier=True)
 """,
     "the plain checkpoint of other devices": """\
 HEAD

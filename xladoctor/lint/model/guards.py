@@ -204,13 +204,26 @@ class Guards:
                 yield self._guard(statement, statement.test, when=False)
 
     def _guard(self, node: cst.CSTNode, test: cst.BaseExpression, *, when: bool) -> Guard:
-        kind = self._flow.value(test).kind
+        kind = self._kind(test)
         master: bool | None = None
         if kind in {Kind.IS_MASTER, Kind.NOT_MASTER}:
             both = isinstance(test, cst.BooleanOperation)
             if when or not both:
                 master = (kind is Kind.IS_MASTER) is when
         return Guard(node, test, when, master, self.devices.of_guard(test, when=when))
+
+    def _kind(self, test: cst.BaseExpression) -> Kind:
+        """What a condition asks; ``due = due and is_master``, or False, asks for the master."""
+        kind = self._flow.value(test).kind
+        if kind is Kind.IS_MASTER or not isinstance(test, cst.Name):
+            return kind
+        bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []
+        given = [one.node for one in bindings if not _is_false(one.node)]
+        masters = [
+            isinstance(one, cst.BaseExpression) and self._flow.value(one).kind is Kind.IS_MASTER
+            for one in given
+        ]
+        return Kind.IS_MASTER if masters and all(masters) else kind
 
     def _every_so_often(self, test: cst.BaseExpression, when: bool, depth: int = 3) -> bool:
         """``step % 50 == 0``, ``not step % 50``, ``step == 0`` and names bound to such a test."""
@@ -246,7 +259,7 @@ class Guards:
         """``step % 10`` of a step that nobody counts up, and ``step % 1``: always the same."""
         if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Modulo):
             return False
-        if isinstance(node.right, cst.Integer) and node.right.value == "1":
+        if self._is_one(node.right):
             return True
         if not isinstance(node.left, cst.Name):
             return False
@@ -254,6 +267,14 @@ class Guards:
         return bool(bindings) and all(
             item.kind == "assign" and isinstance(item.node, cst.Integer) for item in bindings
         )
+
+    def _is_one(self, node: cst.BaseExpression) -> bool:
+        """``1``, or a name that is given nothing else: ``log_interval = 1``."""
+        if isinstance(node, cst.Name):
+            bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+            given = [item.node for item in bindings if item.kind == "assign"]
+            return bool(given) and len(given) == len(bindings) and all(map(_one, given))
+        return _one(node)
 
     def _wraps(self, test: cst.Comparison) -> bool:
         """Whether a count has come round: ``step * cores % 500 < cores``, ``a % n > b % n``."""
@@ -293,6 +314,14 @@ class Guards:
         while isinstance(node, cst.BinaryOperation):
             node = node.left
         return isinstance(node, cst.Call) and self._names.resolve(node.func) == "builtins.len"
+
+
+def _one(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Integer) and node.value == "1"
+
+
+def _is_false(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Name) and node.value == "False"
 
 
 def _bound_in(loop: cst.For | cst.While) -> set[str]:

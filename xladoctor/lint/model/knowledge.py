@@ -150,7 +150,14 @@ LOADER_NAME = re.compile(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)", re
 
 #: Base classes of models and of modules whose methods a framework calls once per batch.
 MODULES = frozenset({"torch.nn.Module", "torch.nn.Sequential", "transformers.PreTrainedModel"})
-LIGHTNING_MODULES = frozenset({"lightning.pytorch.LightningModule"})
+LIGHTNING_MODULES = frozenset(
+    {
+        "lightning.pytorch.LightningModule",
+        # Of Neuron's distributed library, whose modules are Lightning's.
+        "neuronx_distributed.lightning.NeuronLTModule",
+        "neuronx_distributed.plugins.lightning.NeuronLTModule",
+    }
+)
 LIGHTNING_STEPS = frozenset(
     {
         "training_step", "training_step_end", "on_train_batch_end", "optimizer_step",

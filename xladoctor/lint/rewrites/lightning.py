@@ -161,7 +161,7 @@ def is_module(model: FileModel, function: Function) -> bool:
     if function.owner is None:
         return False
     bases = {(model.name(base) or "").rpartition(".")[2] for base in function.owner.bases}
-    return "LightningModule" in bases
+    return not bases.isdisjoint({"LightningModule", "NeuronLTModule"})
 
 
 def _is_only_logged(model: FileModel, node: cst.CSTNode) -> bool:

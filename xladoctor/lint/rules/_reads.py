@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import LoopKind, OnXla, walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.evidence import STEPS
+from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
@@ -42,7 +43,8 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
         return True
     function = model.function_of(node)
     while function is not None:
-        if function.name.startswith("test_") and function.owner is not None:
+        of_test = function.name.startswith("test_") and function.name not in LIGHTNING_EVALS
+        if of_test and function.owner is not None:
             return True
         function = function.outer
     return False
