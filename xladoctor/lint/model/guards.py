@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.devices import Devices
-from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.loops import Guard
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind
@@ -136,7 +135,7 @@ class Guards:
             given = [argument.value for argument in test.args]
             if when or len(given) != 2 or not isinstance(given[1], cst.SimpleString):
                 return None
-            return f"{self._tree.text(given[0]).strip()}.{string(given[1])}"
+            return f"{self._tree.text(given[0]).strip()}.{given[1].raw_value}"
         if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
             operator, right = test.comparisons[0].operator, test.comparisons[0].comparator
             none = isinstance(right, cst.Name) and right.value == "None"

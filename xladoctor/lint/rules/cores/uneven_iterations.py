@@ -109,7 +109,8 @@ def _set_by_master(model: FileModel, name: cst.CSTNode, loop: Loop) -> cst.CSTNo
         line
         for line in model.nodes(cst.Assign, cst.AugAssign)
         if model.function_of(line) is loop.function and order[line] < order[loop.node]
-        if any(model.tree.text(target).strip() == text for target in _targets(line))
+        if isinstance(line, cst.Assign | cst.AugAssign)
+        and any(model.tree.text(target).strip() == text for target in _targets(line))
     ]
     if not lines:
         return None

@@ -74,6 +74,7 @@ def _counted_up(model: FileModel) -> dict[str, cst.CSTNode]:
     """Attributes that a step counts up (``self.at = (self.at + n) % size``), and where."""
     found: dict[str, cst.CSTNode] = {}
     for line in model.nodes(cst.Assign, cst.AugAssign):
+        assert isinstance(line, cst.Assign | cst.AugAssign)
         target = line.target if isinstance(line, cst.AugAssign) else line.targets[0].target
         if not isinstance(target, cst.Attribute) or model.hot_loop(line) is None:
             continue

@@ -129,7 +129,8 @@ def _computed_of(
 
 def _attached(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """The parts of an expression but for what it detaches."""
-    method = node.func.attr.value if isinstance(getattr(node, "func", None), cst.Attribute) else ""
+    func = node.func if isinstance(node, cst.Call) else None
+    method = func.attr.value if isinstance(func, cst.Attribute) else ""
     if method in {"detach", "item", "state_dict"}:
         return
     yield node
