@@ -25,6 +25,22 @@ import torch_xla.runtime as xr
 
 #: What is wrong, in the spellings that programs have for it.
 FAULTS = {
+    "rows of replayed places": """\
+HEAD
+def replayed(cfg, ready_queue, rollouts):
+    rows = [ready_queue.get() for _ in range(cfg.rows)]
+    batch = {name: torch.stack([rollouts[name][r] for r in rows]) for name in rollouts}
+    return {name: part.to(cfg.device) for name, part in batch.items()}  # !XLA603
+def learn(cfg, policy, optimizer, ready_queue, rollouts):
+    cfg.device = torch_xla.device()
+    policy.to(cfg.device)
+    while True:
+        batch = replayed(cfg, ready_queue, rollouts)
+        loss = policy(batch).mean()
+        loss.backward()
+        optimizer.step()
+        xm.mark_step()
+""",
     "an object is fed, and then asked for a step": """\
 HEAD
 class Restorer(BaseTask):
