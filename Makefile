@@ -110,12 +110,15 @@ accuracy-tpu: $(VENV)/.installed-dev  ## the TPU compiler's estimates against pu
 	PYTHONPATH=. $(BIN)/python tests/accuracy/published.py --again --write
 
 # The programs belong to others and are never committed: put them into PROGRAMS, as owner+name/path.
+# TIMES=5, here and for conformance: each so often, two at the same time, and what differs is told.
 PROGRAMS ?= .programs/files
+TIMES ?=
 
 .PHONY: programs
 programs: $(VENV)/.installed-dev  ## real programs on plain CPU and on simulated cores (an hour): PROGRAMS=folder
 	@test -d "$(PROGRAMS)" || { echo "say where the programs are: make programs PROGRAMS=folder (see tests/programs/programs.toml)" >&2; exit 2; }
-	$(BIN)/python -m tests.programs.run --files $(PROGRAMS) --write
+	@mkdir -p .xladoctor
+	$(BIN)/python -m tests.programs.run --files $(PROGRAMS) $(if $(TIMES),--times $(TIMES) --jobs 2 --kept .xladoctor/programs.jsonl,--write)
 
 # Some hours: 6 faults and 2 healthy programs, 50 times each, twice. RUNS=5 for a first look. A run that
 # was cut off goes on where it was; remove .xladoctor/determinism.jsonl to begin again.
@@ -140,7 +143,7 @@ CORES ?= 2,8,4
 .PHONY: conformance
 conformance: $(VENV)/.installed-dev  ## upstream's own multi-core tests on simulated cores (hours): PTXLA=folder
 	@mkdir -p .xladoctor
-	$(BIN)/python -m tests.conformance.run $(PTXLA) --cores $(CORES) --json .xladoctor/conformance.json
+	$(BIN)/python -m tests.conformance.run $(PTXLA) --cores $(CORES) $(if $(TIMES),--times $(TIMES) --jobs 2 --kept .xladoctor/conformance.jsonl,--json .xladoctor/conformance.json)
 
 .PHONY: clean
 clean:  ## remove what the other targets made

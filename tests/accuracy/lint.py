@@ -5,7 +5,8 @@
 ``lint.jsonl`` has one labelled place a line: ``repo``, ``commit``, ``path``, ``line``,
 ``alt_lines`` (places that count as the same), ``label`` (problem, trap, ambiguous), ``family``,
 ``sev`` and, if it is to be counted by that too, the ``style`` of the file. FOLDER holds the files
-as ``owner+name/commit/path``; they belong to others and are never committed. A line of a notebook
+as ``owner+name/commit/path``; they belong to others and are never committed. The files of a
+commit are linted together. A line of a notebook
 counts through its code cells, with one empty line between two.
 
 A problem is found when a finding of one of its family's codes stands on its line; a trap is a false
@@ -17,14 +18,18 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xladoctor.lint import engine, sources
+from xladoctor.lint import run
+from xladoctor.lint.engine import LintOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from xladoctor.findings import Finding
 
 #: Which codes may find which family of labels. A family without a rule yet counts as missed.
 CODES = {
@@ -95,7 +100,7 @@ CODES = {
     "spmd-process-api": ("XLA428", "XLA429"),
     "spmd-unsharded": ("XLA429",),
     "missing-no-grad": ("XLA320",),
-    "torch-checkpoint": ("XLA312",),
+    "torch-checkpoint": ("XLA312", "XLA905"),
     "nccl": ("XLA708",),
     "data-parallel": ("XLA709",),
     "gradient-scaler": ("XLA704",),
@@ -112,6 +117,7 @@ CODES = {
     "lightning-manual": ("XLA319", "XLA407", "XLA902"),
     "loader-workers": ("XLA606",),
     "random-branch": ("XLA207",),
+    "removed-argument": ("XLA803",),
     "varying-index": ("XLA205",),
     "equal-random": ("XLA434",),
     "syncing-optimizer": ("XLA110",),
@@ -137,8 +143,8 @@ def main() -> None:
     by_style: collections.Counter[tuple[str, str]] = collections.Counter()
     unlabelled = 0
     for (repo, commit, path), labelled in sorted(by_file.items()):
-        file = options.files / repo.replace("/", "+") / commit / path
-        found = findings_by_line(file)
+        folder = options.files / repo.replace("/", "+") / commit
+        found = findings_by_line(folder, path)
         for case in labelled:
             outcomes = judge(case, found, options.verbose)
             counts.update((case["family"], outcome) for outcome in outcomes)
@@ -156,11 +162,20 @@ def main() -> None:
     print(f"codes on lines without a label {unlabelled}")
 
 
-def findings_by_line(file: Path) -> dict[int, set[str]]:
+@functools.cache
+def linted(folder: Path) -> dict[Path, tuple[Finding, ...]]:
+    """What is found in the files of a commit that are there, linted together."""
+    files = sorted(file for file in folder.rglob("*") if file.suffix in {".py", ".ipynb"})
+    results = run.lint_files(files, run.Plan(LintOptions()), jobs=1)
+    return {Path(item.filename): item.result.findings for item in results}
+
+
+def findings_by_line(folder: Path, path: str) -> dict[int, set[str]]:
     """Line (of the joined code cells, for a notebook) to the codes reported there."""
     lines: dict[int, set[str]] = collections.defaultdict(set)
+    file = folder / path
     first_rows = cell_offsets(file) if file.suffix == ".ipynb" else {}
-    for finding in engine.lint(sources.read(file)).findings:
+    for finding in linted(folder)[file]:
         place = finding.locations[0]
         offset = first_rows.get(place.cell, 0) if place.cell is not None else 0
         for row in range(place.row, (place.end_row or place.row) + 1):

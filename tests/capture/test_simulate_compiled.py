@@ -21,6 +21,7 @@ import torch.distributed._functional_collectives as functional
 import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
 import torch_xla.distributed.xla_backend
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch_xla import runtime as xr
 from torch_xla._internal import rendezvous
 
@@ -154,6 +155,28 @@ def traced(index, value, zeros, keep, found):
     found["nodes"] = [node.op for node in slow.graph.nodes]
     keep("traced", slow(value(2)))
     dist.barrier()
+    # Each waits for the others while it traces, and what it has said of the operation holds.
+    parts = {torch.ops.aten.silu.default: lambda x: x * torch.sigmoid(x)}
+
+    def slow_silu(x):
+        time.sleep(0.1)
+        return torch.nn.functional.silu(x)
+
+    time.sleep(0.03 * index)
+    made = make_fx(slow_silu, decomposition_table=parts)(torch.ones(2))
+    found["made"] = [str(node.target) for node in made.graph.nodes][1:-1]
+
+    def slow_square(x):
+        time.sleep(0.05)
+        return x * x
+
+    # Forward-mode derivatives: every core is inside of its function at the same time.
+    at, ones = torch.tensor(2.0 + index), torch.ones(())
+    found["forwards"] = torch.func.jvp(slow_square, (at,), (ones,))[1].item()
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(torch.tensor(2.0), torch.tensor(index + 1.0))
+        found["dual"] = torch.autograd.forward_ad.unpack_dual(slow_square(dual)).tangent.item()
+    dist.barrier()
     found["clean"] = torch.nn.Module.__call__.__qualname__
 
 
@@ -252,6 +275,8 @@ def test_a_core_that_traces_leaves_the_others_their_modules_and_compiled_functio
         assert found["before"] == (mine * 2).tolist()
         assert found["nodes"] == ["placeholder", "call_module", "call_function", "output"]
         assert found["traced"] == (mine + 1).tolist()
+        assert (found["forwards"], found["dual"]) == (4.0 + 2 * core, 4.0 * (core + 1))
+        assert found["made"] == ["aten.sigmoid.default", "aten.mul.Tensor"]
         assert found["clean"] == "Module._wrapped_call_impl"
     assert runs["traced"].results[0]["here"] is True
     other = runs["traced"].results[1]

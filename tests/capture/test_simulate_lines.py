@@ -1,10 +1,13 @@
 """What cores print at the same time: lines stay whole, nothing is lost, the rest is untouched."""
 
+import builtins
 import io
+import pickle
 import sys
 import threading
 import types
 
+from xladoctor.capture.simulate.belongings import own_output
 from xladoctor.capture.simulate.lines import WholeLines, flush_all, whole_lines
 
 
@@ -88,6 +91,25 @@ def test_what_the_program_puts_around_it_stays(monkeypatch):
     assert sys.stdout is tee
     print("after", "wards")
     assert stream.getvalue() == "inside\nafter wards\n"
+
+
+def test_standing_in_for_the_output_ends(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)  # as under pythonw
+    before = sys.stdout, builtins.print, type(sys), type(builtins)
+    with own_output():
+        assert (sys.stdout, sys.stderr, builtins.print) == (before[0], None, before[1])
+        assert type(sys) is not before[2]
+        builtins.print = quiet = lambda *_: None
+        assert builtins.print is quiet
+        builtins.print = before[1]
+
+        class Logs:
+            log = print  # no method, as the builtin
+
+        Logs().log(end="")
+        assert pickle.loads(pickle.dumps(Logs.log)) is print
+    assert (sys.stdout, builtins.print, type(sys), type(builtins)) == before
+    assert vars(sys)["stdout"] is before[0]
 
 
 def test_all_else_is_asked_of_the_stream():

@@ -12,12 +12,15 @@ CORES = 4
 STEPS = 3
 
 PROGRAM = """
+import contextlib
 import json
+import os
 import time
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.debug.profiler as xp
 import torch_xla.experimental
+import torch_xla.runtime as xr
 from torch_xla.distributed.parallel_loader import MpDeviceLoader
 from torch_xla.experimental.eager import eager_mode, is_eager_mode
 
@@ -121,13 +124,79 @@ def marks(index):
     return taken
 
 
+@contextlib.contextmanager
+def local_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def dtypes(index):
+    # The cores make models at once, each under a default of its own, as transformers does it; the
+    # last core makes none.
+    wanted = [torch.bfloat16, torch.bfloat16, torch.float64, torch.float32][index]
+    seen = []
+    for at in range(5):
+        if wanted is torch.float32:
+            seen.append(str(torch.ones(2).dtype))
+        else:
+            with local_dtype(wanted):
+                uneven(index, at)
+                model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+                seen.extend({str(one.dtype) for one in model.parameters()})
+        seen.append(str(torch.zeros(2).dtype))
+        uneven(index, at + 1)
+    xm.rendezvous("made")
+    torch.set_default_dtype(torch.float64)  # for good
+    for _ in range(3):
+        seen.append(str(torch.rand(2).dtype))
+        seen.append(xm.all_reduce("sum", torch.ones(2, dtype=torch.float32, device="xla")).tolist())
+    return seen
+
+
+def dtypes_apart(index):
+    # A default dtype of one core alone lets nobody wait for ever.
+    if index == 0:
+        torch.set_default_dtype(torch.float64)
+    total = xm.all_reduce("sum", torch.ones(2, dtype=torch.float32, device="xla"))
+    value = total.tolist()
+    torch.set_default_dtype(torch.float64)
+    return [sorted({str(torch.rand(2).dtype)}), value]
+
+
+def cache(index):
+    # as the documentation of torch_xla has it
+    xr.initialize_cache(f"cache_{index}", readonly=False)
+    again = []
+    for _ in range(2):
+        total = torch.ones(2).to(torch_xla.device()) + index
+        torch_xla.sync(wait=True)
+        try:
+            xr.initialize_cache(f"cache_{index}")
+        except AssertionError as error:
+            again.append(str(error))
+    return again, total.cpu().tolist(), os.path.exists(f"cache_{index}")
+
+
 def main(index, case):
     found = globals()[case](index)
     with open(f"result{index}.json", "w") as file:
         json.dump(found, file)
 """
 
-CASES = ("full_graph", "unexpected", "eager", "only_one_is_eager", "marks")
+CASES = (
+    "full_graph",
+    "unexpected",
+    "eager",
+    "only_one_is_eager",
+    "marks",
+    "dtypes",
+    "dtypes_apart",
+    "cache",
+)
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +256,25 @@ def test_one_eager_core_does_not_make_the_others_eager(runs):
         assert value == [4.0, 4.0] if core == 1 else [2.0, 2.0]
 
 
+def test_each_core_has_its_own_default_dtype(runs):
+    wanted = ["torch.bfloat16", "torch.bfloat16", "torch.float64", "torch.float32"]
+    apart = checked(runs["dtypes_apart"])
+    for core, seen in checked(runs["dtypes"]).items():
+        assert seen[:10] == [wanted[core], "torch.float32"] * 5
+        assert seen[10:] == ["torch.float64", [CORES] * 2] * 3
+        assert apart[core] == [["torch.float64"], [CORES] * 2]
+
+
 def test_a_step_that_one_core_marks_is_not_the_step_of_another(runs):
     for core, taken in checked(runs["marks"]).items():
         assert [mark for mark, _ in taken] == [bool(core % 2)] * 6
         assert [value for _, value in taken] == [[at + core] * 2 for at in range(6)]
+
+
+def test_each_core_may_name_a_folder_for_what_it_compiles_once_and_first(runs):
+    done = runs["cache"]
+    assert done.code == 0, done.stderr
+    assert done.kinds == ["not-obeyed"]
+    already = "Computation cache has already been initialized"
+    for core in range(CORES):
+        assert done.results[core] == [[already] * 2, [core + 1.0] * 2, False]

@@ -64,6 +64,8 @@ class File:
         environ: Variables it needs.
         one_process: Whether it drives all devices from one process (SPMD), without cores.
         widen: Whether it is told of a TPU.
+        torchrun: Whether torchrun starts it, with a process for each core; one outcome for all of
+            its tests.
     """
 
     path: str
@@ -71,6 +73,7 @@ class File:
     environ: dict[str, str] = dataclasses.field(default_factory=dict)
     one_process: bool = False
     widen: bool = True
+    torchrun: bool = False
 
 
 def shown(text: str) -> str:
@@ -149,7 +152,9 @@ class _Process:
         self._log = folder / "tests.jsonl"
         self._report = folder / "report.json"
         path = checkout / file.path
-        self._command = [sys.executable, str(path), *file.args]
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+        started = [*launcher, str(devices)] if file.torchrun else []
+        self._command = [sys.executable, *started, str(path), *file.args]
         if simulated:
             self._command = [
                 sys.executable, "-m", "xladoctor", "profile", "--simulate-cores", str(devices),

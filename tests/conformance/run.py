@@ -1,10 +1,13 @@
 """Upstream's own multi-core tests on simulated cores.
 
 ``python -m tests.conformance.run CHECKOUT [--cores 2,8,4] [--only PATTERN] [--json FILE]
-[--write docs/conformance.md]``: CHECKOUT is one of pytorch/xla at the version that
+[--write docs/conformance.md] [--times N ...]``: CHECKOUT is one of pytorch/xla at the version that
 ``upstream.toml`` names; nothing is fetched. Prints each test and what became of it. With ``--json``
 what has been run before is not run again (``--again``: it is). Exit code 1 if a test did not pass
 and the table does not say why; 2 if there is nothing to run.
+
+With ``--times`` each file is run so often (``tests.determinism.runs``), those first where cores are
+most likely to race, and only what differs from run to run is told; exit code 1 if anything does.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from tests.conformance import document, table
 from tests.conformance.execution import Outcome, run
+from tests.determinism import runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,6 +56,8 @@ def main() -> int:
     if not files:
         print(f"no file of tests is named like {', '.join(given.only)}", file=sys.stderr)
         return 2
+    if given.times:
+        return _many_times(known, checkout, files, given)
     kept = _Kept(given.json)
     wrong = 0
     for cores in given.cores:
@@ -78,7 +84,27 @@ def _options() -> argparse.Namespace:
     options.add_argument("--json", type=Path, metavar="FILE", help="outcomes, read and written")
     options.add_argument("--again", action="store_true", help="also what has been run before")
     options.add_argument("--write", type=Path, metavar="FILE", help="the table as Markdown")
+    runs.options(options)
     return options.parse_args()
+
+
+def _many_times(
+    known: table.Table, checkout: Path, files: list[File], given: argparse.Namespace
+) -> int:
+    named = {
+        f"{cores} {file.path}": (file, cores)
+        for file in sorted(files, key=lambda file: known.place(file.path))
+        for cores in given.cores
+    }
+
+    def once(name: str) -> list[list[str]]:
+        file, cores = named[name]
+        ran = run(checkout, file, cores, given.limit)
+        return sorted(
+            [one.test, one.outcome, document.owner(known, one)[1], *one.told] for one in ran
+        )
+
+    return runs.many_times(given, list(named), once)
 
 
 def _run(known: table.Table, checkout: Path, file: File, cores: int, limit: float) -> list[Outcome]:

@@ -63,11 +63,13 @@ class Table:
         version: Of torch_xla.
         reasons: Why tests do not pass.
         told: The same for findings that a passing test is told.
+        racy: Patterns of the files in which cores are most likely to race, the likeliest first.
     """
 
     version: str
     reasons: tuple[Reason, ...]
     told: tuple[Reason, ...]
+    racy: tuple[str, ...]
     _files: tuple[dict[str, Any], ...]
     _left_out: tuple[dict[str, Any], ...]
 
@@ -92,8 +94,14 @@ class Table:
                             row.get("environ", {}),
                             row.get("one_process", False),
                             row.get("widen", True),
+                            row.get("torchrun", False),
                         )
         return list(found.values())
+
+    def place(self, path: str) -> int:
+        """Where a file comes if those are first that are most likely to race."""
+        fits = (at for at, one in enumerate(self.racy) if fnmatch.fnmatchcase(path, one))
+        return next(fits, len(self.racy))
 
     def reason(self, outcome: Outcome) -> Reason | None:
         """Why a test did not pass; None if nobody has said so."""
@@ -119,6 +127,7 @@ def read(path: Path = TABLE) -> Table:
         table["version"],
         tuple(_reason(row) for row in table.get("reasons", ())),
         tuple(_reason(row) for row in table.get("told", ())),
+        tuple(table.get("racy", ())),
         tuple(table["files"]),
         tuple(table.get("left_out", ())),
     )

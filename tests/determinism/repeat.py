@@ -15,20 +15,17 @@ from __future__ import annotations
 
 import argparse
 import collections
-import concurrent.futures
 import json
-import multiprocessing
 import re
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 from tests.determinism.faults import FAULTS, line
 from tests.determinism.healthy import HEALTHY
+from tests.determinism.runs import Kept, busy, repeat
 
 CORES = 4
 #: What of a message is time, and differs from run to run: how long reads took, how many waited.
@@ -40,17 +37,9 @@ CRASHES = ("terminate called", "Fatal Python error", "double free", "corrupted",
 def main() -> int:
     """Run, compare, tell."""
     given = _options()
-    kept = _Kept(given.json, f"jobs {given.jobs}, load {given.load}")
-    end = time.monotonic() + given.seconds
-    busy = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(given.load)]
-    for process in busy:
-        process.start()
-    try:
-        for name in given.names:
-            _repeat(name, given.runs, given.jobs, kept, end)
-    finally:
-        for process in busy:
-            process.terminate()
+    kept = Kept(given.json, f"jobs {given.jobs}, load {given.load}")
+    with busy(given.load):
+        repeat(given.names, given.runs, _once, kept, jobs=given.jobs, seconds=given.seconds)
     same = [_same(name, kept.of(name), given.runs) for name in given.names]
     return 0 if all(same) else 1
 
@@ -66,47 +55,11 @@ def _options() -> argparse.Namespace:
     return options.parse_args()
 
 
-def _spin() -> None:
-    while True:
-        sum(range(1000))
-
-
-class _Kept:
-    """Runs in a file of JSON lines, so that the next call goes on where this one was cut off."""
-
-    def __init__(self, path: Path | None, load: str) -> None:
-        self._path, self._load = path, load
-        self._lock = threading.Lock()
-        text = path.read_text() if path is not None and path.exists() else ""
-        self._rows = [json.loads(row) for row in text.splitlines()]
-
-    def of(self, name: str) -> list[dict[str, Any]]:
-        """What the runs of a program told, at this load."""
-        return [
-            row["told"] for row in self._rows if (row["name"], row["load"]) == (name, self._load)
-        ]
-
-    def put(self, name: str, told: dict[str, Any]) -> None:
-        """Keep one run."""
-        row = {"name": name, "load": self._load, "told": told}
-        with self._lock:
-            self._rows.append(row)
-            if self._path is not None:
-                with self._path.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-
-
-def _repeat(name: str, runs: int, jobs: int, kept: _Kept, end: float) -> None:
-    """Make the runs that are missing, until it is time to end."""
-
-    def once(at: int) -> None:
-        if time.monotonic() < end:
-            kept.put(name, what(_report(Path(folder), f"run{at}")))
-
+def _once(name: str) -> dict[str, Any]:
+    """Profile a program once."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "train.py").write_text({**FAULTS, **HEALTHY}[name])
-        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(once, range(len(kept.of(name)), runs)))
+        return what(_report(Path(folder), "run"))
 
 
 def _same(name: str, told: list[dict[str, Any]], wanted: int) -> bool:

@@ -6,6 +6,9 @@
 names; they belong to others, so a person fetches them (``git clone``, ``git checkout``). What is
 missing is said and left out. Results are kept from run to run in ``.programs/results.json``;
 ``--write`` makes ``docs/programs.md`` of them, and keeps beside this file what that is made of.
+
+With ``--times`` each program is run so often on simulated cores (``tests.determinism.runs``), those
+first where cores are most likely to race, and only what differs from run to run is told.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Any
 
 import tomllib
 
+from tests.determinism import runs
 from tests.programs import table
 from tests.programs.prepare import ROOT, NotReadyError, Program, ready
 from xladoctor.diagnosis import printed
@@ -37,10 +41,12 @@ _KEPT = ("code", "losses", "steps", "each", "compilations")
 LIMIT = 900
 
 
+TABLE = Path(__file__).with_name("programs.toml")
+
+
 def programs() -> list[Program]:
     """All rows of the table."""
-    rows = tomllib.loads(Path(__file__).with_name("programs.toml").read_text())["program"]
-    return [Program.read(row) for row in rows]
+    return [Program.read(row) for row in tomllib.loads(TABLE.read_text())["program"]]
 
 
 def main() -> int:
@@ -48,7 +54,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="programs; all of the table by default")
     parser.add_argument("--files", type=Path, help="folder of the public files")
-    parser.add_argument("--repeat", type=int, default=1, help="simulated runs of each program")
     parser.add_argument("--again", action="store_true", help="also those that have a result")
     parser.add_argument("--begin-within", type=float, default=float("inf"), metavar="SECONDS",
                         help="begin no program later than this")  # fmt: skip
@@ -59,10 +64,13 @@ def main() -> int:
         help="report once more on the runs that --keep has kept",
     )
     parser.add_argument("--write", action="store_true", help="write docs/programs.md")
+    runs.options(parser)
     asked = parser.parse_args()
     results = _read(MEASURED) | _read(RESULTS)
     done = set(_read(RESULTS))
     rows = [row for row in programs() if not asked.names or row.name in asked.names]
+    if asked.times:
+        return _many_times(rows, asked)
     began = time.monotonic()
     if asked.read_again and asked.keep is not None:
         for row in rows:
@@ -104,31 +112,25 @@ def _measured(result: dict[str, Any]) -> dict[str, Any]:
 
 def _run(row: Program, asked: argparse.Namespace) -> dict[str, Any]:
     """Its name and result, which are kept; nothing if it cannot run here."""
-    lacking = [name for name in row.needs if importlib.util.find_spec(name) is None]
-    if lacking:
-        print(f"{row.name}: left out, needs {', '.join(lacking)}", flush=True)
+    if _lacks(row):
         return {}
     base = asked.keep or Path(tempfile.mkdtemp())
     began = time.monotonic()
     try:
         plain = _plain(row, asked.files, base / row.name / "plain")
-        runs = [
-            _simulated(row, asked.files, base / row.name / f"cores{number}")
-            for number in range(asked.repeat)
-        ]
+        cores = _simulated(row, asked.files, base / row.name / "cores0")
     except NotReadyError as error:
         print(f"{row.name}: left out, {error}", flush=True)
         return {}
     finally:
         if asked.keep is None:
             shutil.rmtree(base, ignore_errors=True)
-    differ = sum(_told(one) != _told(runs[0]) for one in runs)
-    result = {"plain": plain, "cores": runs[0], "runs": len(runs), "differ": differ}
+    result = {"plain": plain, "cores": cores}
     RESULTS.parent.mkdir(exist_ok=True)
     # Another process may have added results meanwhile.
     RESULTS.write_text(json.dumps({**_read(RESULTS), row.name: result}, indent=1))
     took = time.monotonic() - began
-    print(f"{row.name}: {plain['code']} {runs[0]['code']} ({took:.0f} s)", flush=True)
+    print(f"{row.name}: {plain['code']} {cores['code']} ({took:.0f} s)", flush=True)
     return {row.name: result}
 
 
@@ -147,8 +149,40 @@ def _read_again(row: Program, folder: Path, results: dict[str, Any]) -> dict[str
     return {row.name: result}
 
 
-def _told(one: dict[str, Any]) -> Any:
-    return (one["code"], one["steps"], sorted(item["at"] for item in one["findings"]))
+def _lacks(row: Program) -> bool:
+    """Whether a package that it needs is missing; says so."""
+    lacking = [name for name in row.needs if importlib.util.find_spec(name) is None]
+    if lacking:
+        print(f"{row.name}: left out, needs {', '.join(lacking)}", flush=True)
+    return bool(lacking)
+
+
+def _many_times(rows: list[Program], asked: argparse.Namespace) -> int:
+    """Run each on simulated cores so often; 1 if any outcomes differ."""
+    rows = [row for row in rows if row.ends != "refused" and row.cores and not _lacks(row)]
+    first = {name: at for at, name in enumerate(tomllib.loads(TABLE.read_text())["racy"])}
+    rows.sort(key=lambda row: (first.get(row.name, len(first)), -row.cores))
+    named = {row.name: row for row in rows}
+
+    def once(name: str) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                return _told(_simulated(named[name], asked.files, Path(folder)))
+            except NotReadyError as error:
+                return str(error)
+
+    return runs.many_times(asked, list(named), once)
+
+
+def _told(one: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same each time."""
+    return {
+        "code": one["code"],
+        "steps": one["each"],
+        "compilations": one["compilations"],
+        "losses": sorted(one["losses"]),
+        "findings": sorted(item["at"] for item in one["findings"]),
+    }
 
 
 def _environ(row: Program) -> dict[str, str]:

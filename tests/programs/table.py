@@ -69,8 +69,6 @@ def wrong(row: Program, result: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"losses {_numbers(cores)} where plain CPU has {_numbers(plain)}"
     if len(set(cores["each"])) > 1 and row.ends != "stopped":
         yield f"the cores took {cores['each']} steps"
-    if result["differ"]:
-        yield f"{result['differ']} of {result['runs']} runs differ"
     first = next((item["code"] for item in cores["findings"]), "")
     if row.first != first:
         yield f"the first finding is {first or 'none'}, expected is {row.first or 'none'}"

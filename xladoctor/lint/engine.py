@@ -205,9 +205,10 @@ def _ask(
                     member.source, code, spoken.of(problem, code, model.members), by_name, model
                 )
                 for problem in rule(model)
-                # What stands in a linked file is found there.
+                # What stands in a linked file is found there; what never runs is no problem.
                 if problem.place.filename is None
                 and not (problem.aside and code.startswith(_ON_THE_DEVICE))
+                and problem.place.start.row not in model.unreached_rows
             )
         except Exception as error:  # noqa: BLE001  (nor one rule)
             failures.append(_failure(member.source, code, error))

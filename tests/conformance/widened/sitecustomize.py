@@ -155,5 +155,6 @@ class _Finder(importlib.abc.MetaPathFinder):
 if "CONFORMANCE_LOG" in os.environ:
     sys.meta_path.insert(0, _Finder())
     _skips_less()
-    if "--multiprocessing-fork" not in sys.orig_argv:  # cores run no test methods
+    # Cores run no test methods; under torchrun each process runs all of them, and is one core.
+    if "--multiprocessing-fork" not in sys.orig_argv and "TORCHELASTIC_RUN_ID" not in os.environ:
         _note_tests()

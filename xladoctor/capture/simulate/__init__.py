@@ -18,9 +18,12 @@ the agent, so that they do not:
 ``variables``    what torch_xla must not see
 ``compiled``     graphs of ``torch.compile``
 ``tracing``      what ``torch.fx`` replaces while a core traces
+``replaced``     what frameworks replace for a while
 ``randomness``   each core its own random numbers
 ``modes``        what torch_xla keeps for a process: eager mode, names of graphs
 ``threads``      what a core's own threads belong to
+``arguments``    what the program gives to its cores
+``belongings``   what a program keeps in its process: output, variables, loggers
 ``workers``      processes of data loaders that start quickly
 ``answers``      what torch_xla says on TPUs only
 ``frameworks``   what Lightning asks before it agrees to run
@@ -84,6 +87,7 @@ def install(
     from ..agent import xla
     from . import (
         answers,
+        belongings,
         bfloat16,
         checks,
         compiled,
@@ -91,6 +95,7 @@ def install(
         frameworks,
         modes,
         randomness,
+        replaced,
         threads,
         tracing,
         variables,
@@ -134,7 +139,9 @@ def install(
         modes.install(running, tell)
         compiled.install(running)
         tracing.install(running)
+        replaced.install()
     threads.install()
+    belongings.install()
     workers.install()
     answers.install(tell)
     frameworks.install(here)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from .belongings import standard
 from .deadlock import describe, tags_differ
 from .divergence import Pending
 from .mismatch import ON_A_TPU, of_graphs
@@ -416,7 +416,7 @@ class CoreGroup:
         found = tags_differ(meeting.brought)
         if found is not None and found[0] not in self._said and len(self._said) < MOST_SENTENCES:
             self._said.add(found[0])
-            sys.stderr.write(f"{found[0]}\n")
+            standard("stderr").write(f"{found[0]}\n")
             self.tell_once("tags-differ", message=found[0], **found[1])
 
     def _compare_graphs(self, meeting: Meeting) -> bool:
@@ -438,7 +438,7 @@ class CoreGroup:
         key = f"{found.facts['what']} {found.facts['place']}"
         if found.message and key not in self._said and len(self._said) < MOST_SENTENCES:
             self._said.add(key)
-            sys.stderr.write(f"{found.message}\n")
+            standard("stderr").write(f"{found.message}\n")
             self.tell_once(found.event, message=found.message, **found.facts)
         return True
 

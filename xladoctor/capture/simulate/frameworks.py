@@ -17,12 +17,15 @@ tqdm keeps a lock in its class, see :func:`_keep_lock`.
 torch wraps ``step`` of a class of optimizers when the first one is made, without a lock, see
 :func:`_wrap_optimizers_once`.
 
+torch keeps the classes that it may load in one set, see :func:`_trust_as_long_as_any`.
+
 Gradient checkpointing of torch_xla has one flag for the process, see
 :func:`_checkpoints_by_thread`.
 """
 
 from __future__ import annotations
 
+import collections
 import functools
 import importlib
 import sys
@@ -43,7 +46,39 @@ def install(cores: int) -> None:
     _checkpoints_by_thread()
     parallel.install()
     _wrap_optimizers_once()
+    _trust_as_long_as_any()
     _explain_cuda()
+
+
+def _trust_as_long_as_any() -> None:
+    """Let ``torch.serialization.safe_globals`` end for a class when it ends on the last core.
+
+    torch 2.9 keeps one set of them for the process: the core that ends first would take from the
+    others what they are about to load (``Trainer`` loads its random state in this way).
+    """
+    try:
+        unpickler: Any = importlib.import_module("torch._weights_only_unpickler")
+        manager = unpickler._safe_globals
+        enter, leave = manager.__enter__, manager.__exit__
+    except (ImportError, AttributeError):
+        return
+    lock = threading.Lock()
+    inside: collections.Counter[Any] = collections.Counter()
+
+    @functools.wraps(enter)
+    def enter_here(self: Any) -> Any:
+        with lock:
+            inside.update(self.safe_globals)
+            return enter(self)
+
+    @functools.wraps(leave)
+    def leave_here(self: Any, *error: Any) -> Any:
+        with lock:
+            inside.subtract(self.safe_globals)
+            self.safe_globals = [one for one in self.safe_globals if inside[one] <= 0]
+            return leave(self, *error)
+
+    manager.__enter__, manager.__exit__ = enter_here, leave_here
 
 
 def _wrap_optimizers_once() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
 from ..agent.points import CORE, SIMULATE, Call
-from . import compiled, frameworks, hosts, randomness, threads
+from . import arguments, belongings, compiled, frameworks, hosts, randomness, threads
 from .cores import GRACE_SECONDS, CoreGroup, CoreStopped
 from .deadlock import sentence, stands
 from .lines import flush_all, whole_lines
@@ -79,7 +79,9 @@ class Launcher:
         def run(*args: Any, **kwargs: Any) -> Any:
             self._parent = os.getppid()  # a forked process has another than the one we began in
             _renew_autograd()
-            with self._interruptible(), whole_lines():
+            if self._size > 1 and kwargs.get("initializer_fn") is pjrt.initialize_multiprocess:
+                kwargs["fn"] = arguments.for_each_core(kwargs["fn"])
+            with self._interruptible(), whole_lines(), belongings.own_output():
                 try:
                     return original(*args, **kwargs)
                 finally:
@@ -273,7 +275,7 @@ class Launcher:
         try:
             _say_why(group)
             if left:
-                sys.stderr.write(
+                belongings.standard("stderr").write(
                     f"xladoctor: {names(left)} did not stop within {group.grace:.0f} s; "
                     "ending the process\n"
                 )
@@ -317,7 +319,7 @@ def _say_why(group: CoreGroup) -> None:
     assert group.failure is not None
     number, error = group.failure
     if number is None and group.first_to_show() and str(error):
-        sys.stderr.write(f"{error}\n")
+        belongings.standard("stderr").write(f"{error}\n")
 
 
 def refuse_shared_models() -> None:

@@ -12,6 +12,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from .belongings import standard
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -93,7 +95,7 @@ def _master_print() -> Any:
 
 def flush_all() -> None:
     """Write what any core has begun to print: the process is about to end."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (standard("stdout"), standard("stderr")):
         if isinstance(stream, WholeLines):
             stream.flush_all()
         elif stream is not None:

@@ -1,13 +1,16 @@
-"""What torch_xla keeps one of for a process, so that on a real device each core has its own.
+"""What torch and torch_xla keep one of for a process, so that on a device each core has its own.
 
 ``torch_xla.compile`` forbids launches inside a full graph, names its graph and leaves eager mode;
 a ``StepTrace`` tells the device loader that it has ended the step. With one such flag for all, the
 compiled function of one core stops the launch of another.
 
+``from_pretrained`` of transformers sets ``torch.set_default_dtype`` while it makes a model, and
+then what it has found: of two cores at once the later one finds what the earlier one has set.
+
 What is asked at a launch is given to torch_xla inside the launch lock, for the core that launches.
-Eager mode is asked by every operation, so there the cores take turns: while one is in eager mode,
-others that trace graphs wait until it leaves the mode, ends or waits itself, and the other way
-round (:class:`Rooms`).
+Eager mode and the default dtype are asked by every operation, so there the cores take turns: while
+one is in eager mode, others that trace graphs wait until it leaves the mode, ends or waits itself,
+and the other way round (:class:`Rooms`).
 """
 
 from __future__ import annotations
@@ -43,13 +46,17 @@ class Mode:
 
     Attributes:
         eager: Whether each operation runs by itself.
+        dtype: The ``torch.dtype`` of new tensors; None if torch was not asked.
         at_launch: Setter to the core's value, for those of :data:`_AT_LAUNCH` that there are.
         marked_step: Whether a ``StepTrace`` has ended the step since the loader's last batch.
+        cache: Whether it has named a folder for what it compiles.
     """
 
     eager: bool = False
+    dtype: Any = None
     at_launch: dict[str, Any] = dataclasses.field(default_factory=dict)
     marked_step: bool = False
+    cache: bool = False
 
     @classmethod
     def of_process(cls) -> Mode:
@@ -59,11 +66,23 @@ class Mode:
             for setter, getter in _AT_LAUNCH.items()
             if None not in (xla.binding(setter), xla.binding(getter))
         }
-        return cls(xla.eager(), there)
+        return cls(xla.eager(), _torch().get_default_dtype(), there)
 
     def copy(self) -> Mode:
         """The same for a core of its own."""
-        return Mode(self.eager, dict(self.at_launch), self.marked_step)
+        return dataclasses.replace(self, at_launch=dict(self.at_launch))
+
+    @property
+    def holds(self) -> bool:
+        """Whether the process is in this mode, in what every operation asks."""
+        return xla.eager() == self.eager and self.dtype in (None, _torch().get_default_dtype())
+
+    def take(self) -> None:
+        """Bring the process into this mode, in what every operation asks."""
+        if xla.eager() != self.eager:
+            xla.binding("_set_use_eager_mode")(self.eager)
+        if self.dtype is not None:
+            _torch()._C._set_default_dtype(self.dtype)
 
 
 @contextlib.contextmanager
@@ -81,10 +100,11 @@ def applied(core: Core) -> Iterator[None]:
 
 
 class Rooms:
-    """Two rooms, eager and tracing: all cores that run are in the same one.
+    """A room for each mode (eager or tracing, and by default dtype): all cores that run are in one.
 
     A core leaves its room when it waits for others. Those that have met are let in together, so
-    that none of them has to wait for one that waits for it in a collective.
+    that none of them has to wait for one that waits for it in a collective; if they have different
+    default dtypes, all have that of the first one until they wait again.
     """
 
     def __init__(self) -> None:
@@ -112,16 +132,17 @@ class Rooms:
         """Let in those that have met, as far as they go into the same room."""
         with self._changed:
             for core in cores:
-                self._admitted(core)
+                self._admitted(core, met=True)
 
-    def _admitted(self, core: Core) -> bool:
+    def _admitted(self, core: Core, *, met: bool = False) -> bool:
         """Whether the core is in its room now. Holds the lock."""
         if core.number in self._inside:
             return True
-        if xla.eager() != core.mode.eager:
-            if self._inside:
+        if not core.mode.holds:
+            if not self._inside:
+                core.mode.take()
+            elif not (met and core.mode.eager == xla.eager()):
                 return False
-            xla.binding("_set_use_eager_mode")(core.mode.eager)
         self._inside.add(core.number)
         return True
 
@@ -139,9 +160,12 @@ def install(running: Running, tell: Callable[[str, dict[str, Any]], None]) -> No
             _keep_apart(xlac, running, setter, getter)
     if xla.binding("_set_use_eager_mode") is not None:
         _keep_eager_apart(xlac, running)
+    _keep_dtype_apart(running)
     _ignore_sessions(xlac, running, tell)
     with contextlib.suppress(ImportError, AttributeError):
         _keep_marks_apart(running)
+    with contextlib.suppress(ImportError, AttributeError):
+        _ignore_caches(running, tell)
 
 
 def _keep_apart(xlac: Any, running: Running, setter: str, getter: str) -> None:
@@ -172,11 +196,8 @@ def _keep_eager_apart(xlac: Any, running: Running) -> None:
         core = running.here
         if core is None:
             put(value)
-        elif core.mode.eager != value:
-            rooms = core.group.rooms
-            rooms.leave(core)
-            core.mode.eager = value
-            rooms.enter(core)
+        else:
+            _change(core, eager=value)
 
     @functools.wraps(get)
     def get_own() -> Any:
@@ -185,6 +206,36 @@ def _keep_eager_apart(xlac: Any, running: Running) -> None:
 
     xlac._set_use_eager_mode = set_own
     xlac._get_use_eager_mode = get_own
+
+
+def _keep_dtype_apart(running: Running) -> None:
+    torch = _torch()
+    original = torch.set_default_dtype
+    possible = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+    @functools.wraps(original)
+    def set_default_dtype(d: Any, /) -> None:
+        core = running.here
+        if core is None or d not in possible:  # others are for torch to refuse
+            original(d)
+        else:
+            _change(core, dtype=d)
+
+    torch.set_default_dtype = set_default_dtype
+
+
+def _change(core: Core, **changed: Any) -> None:
+    """Let a core go into another room, if that is one."""
+    mode = dataclasses.replace(core.mode, **changed)
+    if mode == core.mode and mode.holds:
+        return
+    core.group.rooms.leave(core)
+    core.mode = mode
+    core.group.rooms.enter(core)
+
+
+def _torch() -> Any:
+    return importlib.import_module("torch")
 
 
 def _ignore_sessions(
@@ -240,3 +291,33 @@ def _keep_marks_apart(running: Running) -> None:
 
     profiler.set_tracer_marked_step = set_tracer_marked_step
     profiler.get_tracer_marked_step = get_tracer_marked_step
+
+
+def _ignore_caches(running: Running, tell: Callable[[str, dict[str, Any]], None]) -> None:
+    """``xr.initialize_cache`` with a folder for each core, as torch_xla's documentation has it.
+
+    The process has one cache, which the first core's would be; and graphs that it holds already
+    would be counted as compiled in one run and not in the next.
+    """
+    runtime: Any = importlib.import_module("torch_xla.runtime")
+    original = runtime.initialize_cache
+    said: list[str] = []
+
+    @functools.wraps(original)
+    def initialize_cache(path: str, readonly: bool = False) -> None:
+        core = running.here
+        if core is None or (running.share is not None and running.share.one_each):
+            original(path, readonly)
+            return
+        if core.mode.cache or core.launches:
+            raise AssertionError("Computation cache has already been initialized")
+        core.mode.cache = True
+        if not said:
+            said.append(path)
+            message = (
+                "xr.initialize_cache is not obeyed on simulated cores, which share one cache: "
+                "each run compiles all its graphs"
+            )
+            tell("not-obeyed", {"message": message})
+
+    runtime.initialize_cache = initialize_cache

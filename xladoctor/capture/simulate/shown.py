@@ -10,6 +10,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from ..agent import faults
+from .belongings import standard
 from .places import OURS, from_the_user, is_library
 from .wording import names
 
@@ -30,8 +31,9 @@ def show(core: int, size: int, error: BaseException) -> None:
     text = "".join(whole.format())
     told = faults.told(error)
     text += f"xladoctor: {told[1]}\n" if told is not None else ""
-    sys.stderr.write(f"xladoctor: core {core} of {size} failed:\n{text}")
-    sys.stderr.flush()
+    stderr = standard("stderr")  # the core may have put another in its place
+    stderr.write(f"xladoctor: core {core} of {size} failed:\n{text}")
+    stderr.flush()
     _mark(error)
 
 

@@ -28,12 +28,20 @@ def begin(generators: randomness.Generators) -> None:
         generators: The core's random numbers.
     """
     _thread.device = xla.binding("_xla_get_default_device")()
+    _thread.own = {}
     randomness.use(generators)
+
+
+def own() -> dict[Any, Any] | None:
+    """What the core of this thread keeps in its process's place; None outside of cores."""
+    mine: dict[Any, Any] | None = getattr(_thread, "own", None)
+    return mine
 
 
 def end() -> None:
     """The calling thread is a core no longer; it may serve another one."""
     _thread.device = None
+    _thread.own = None
     randomness.use(None)
 
 
@@ -56,10 +64,12 @@ def _belonging(
 ) -> Callable[[], None]:
     """A thread's ``run`` as that of the core with this device, which is the calling one."""
     generators = randomness.current()
+    things = own()
 
     def belonging() -> Any:
         del thread.run  # the class has it; so thread and function do not keep each other alive
         _thread.device = device
+        _thread.own = things
         xla.binding("_xla_set_default_device")(device)
         randomness.use(generators)
         return run()

@@ -237,6 +237,9 @@ class CallEvaluator:
             alike = first.alike if what is not Returns.LOADER else _same_batches(node, first)
             return Value(_LOADERS[what], certain=True, origin=node, element=first, alike=alike)
         match what:
+            case Returns.NEW_TENSOR if name == "torch.from_numpy":
+                # Whatever is believed of what it is given: that is an array, on the host.
+                return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
             case Returns.NEW_TENSOR:
                 return self._tensor_function(node, arguments, made_here=True)
             case Returns.ARRAY:
@@ -410,11 +413,20 @@ class CallEvaluator:
         if last[:1].isupper():
             kind = Kind.LOSS if last.endswith(("Loss", "Criterion")) else Kind.OBJECT
             return Value(kind, certain=True, origin=node, type_name=name)
+        if self._flow.believes() and (asked := _asks_for_core(last)) is not None:
+            return Value(asked, origin=node, local=True)
         local = any_local(values)
         given = _any_on_device(values) or any(value.made_of_device for value in values)
         if given and know.LOSS_FUNCTION.search(last):
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values), local=local)
         return Value(local=local, made_of_device=given)
+
+
+def _asks_for_core(last: str) -> Kind | None:
+    """``misc.is_main_process()`` and ``dist_utils.get_rank()`` of files that nobody has read."""
+    if know.ASKS_MASTER.match(last):
+        return Kind.IS_MASTER
+    return Kind.CORE_NUMBER if know.ASKS_RANK.match(last) else None
 
 
 def _written_device(node: cst.Call) -> Kind | None:

@@ -293,7 +293,8 @@ class FileModel:
         """Every node of the file that carries meaning, in source order, without a new walk.
 
         Args:
-            kinds: Only nodes of exactly these types, which is quicker than to ask each node.
+            kinds: Only nodes of exactly these types, which is quicker than to ask each node;
+                those that never run are left out.
         """
         return self.tree.nodes(*kinds) if kinds else self.tree.scopes
 
@@ -334,12 +335,25 @@ class FileModel:
         """The node around a node."""
         return self._program.tree.parents.get(node)
 
+    @functools.cached_property
+    def unreached_rows(self) -> frozenset[int]:
+        """The rows of statements that never run: behind ``return``, in ``if False:`` and so on.
+
+        ``calls``, ``nodes`` and ``loops`` leave such code out, and the engine tells nothing of it.
+        """
+        dead = (node for node in self.tree.unreached if isinstance(node, cst.BaseStatement))
+        places = (self.tree.range(node) for node in dead)
+        return frozenset(
+            row for place in places for row in range(place.start.line, place.end.line + 1)
+        )
+
     # Regions
 
     @property
     def loops(self) -> Sequence[Loop]:
         """All loops of the file, framework methods included."""
-        return [loop for loop in self._regions.loops if self.is_here(loop.node)]
+        mine = (loop for loop in self._regions.loops if self.is_here(loop.node))
+        return [loop for loop in mine if loop.node not in self.tree.unreached]
 
     def loop(self, node: cst.CSTNode) -> Loop | None:
         """The innermost loop whose body holds the node, in the same function."""
@@ -376,6 +390,10 @@ class FileModel:
     def in_step_closure(self, node: cst.CSTNode) -> bool:
         """Whether it is in a function given to ``add_step_closure`` (or only called from one)."""
         return self._regions.in_step_closure(node)
+
+    def closure_calls(self, function: Function) -> Sequence[CallSite]:
+        """The calls of ``add_step_closure`` that are given a function."""
+        return [self._program.sites[node] for node in self._regions.closure_calls(function)]
 
     def on_every_core(self, node: cst.CSTNode) -> Entry | None:
         """Where the cores start that all run this node, or None if that is not known."""

@@ -12,12 +12,14 @@ from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Tree
+    from xladoctor.lint.model.syntax import Function, Tree
 
+#: How many names a length is followed through.
+_DEPTH = 2
 _LEAVE = cst.Return | cst.Raise | cst.Continue | cst.Break
 _FUNCTIONS = cst.FunctionDef | cst.Lambda | cst.ClassDef
 #: By type and not by isinstance, which LibCST's abstract classes make slow.
@@ -35,14 +37,21 @@ class Guards:
         tree: The file's syntax.
         names: What its names are bound to.
         flow: The values of its expressions.
+        callers: The calls of a function, and those that have it run later.
     """
 
-    def __init__(self, tree: Tree, names: Names | LinkedNames, flow: Flow) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        names: Names | LinkedNames,
+        flow: Flow,
+        callers: Callable[[Function], Sequence[cst.Call]],
+    ) -> None:
         self._tree = tree
         self._names = names
         self._flow = flow
         self._known: dict[cst.CSTNode, tuple[Guard, ...]] = {}
-        self.devices = Devices(tree, names, self.around, flow.callers)
+        self.devices = Devices(tree, names, self.around, callers)
 
     def around(self, node: cst.CSTNode) -> Sequence[Guard]:
         """All conditions around a node within its function, innermost first."""
@@ -310,8 +319,16 @@ class Guards:
         )
 
     def _is_length(self, node: cst.BaseExpression) -> bool:
-        while isinstance(node, cst.BinaryOperation):
-            node = node.left
+        for _ in range(_DEPTH):  # last = len(loader) - 1
+            while isinstance(node, cst.BinaryOperation):
+                node = node.left
+            if not isinstance(node, cst.Name):
+                break
+            bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+            made = bindings[0].node if len(bindings) == 1 else None
+            if not isinstance(made, cst.BinaryOperation | cst.Call):
+                return False
+            node = made
         return isinstance(node, cst.Call) and self._names.resolve(node.func) == "builtins.len"
 
 

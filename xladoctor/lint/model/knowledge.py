@@ -61,6 +61,12 @@ MASTER_ATTRIBUTES = frozenset(
 MASTER_NAME = re.compile(
     r"^(is_)?(master|(global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
 )
+#: Functions of other files that tell it, and the number of this core, by their names.
+ASKS_MASTER = re.compile(
+    r"^_?(is_)?((global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
+    r"|^_?is_(main|master|primary|chief|leader)(_node|_host|_device)?$"
+)
+ASKS_RANK = re.compile(r"^_?get_((global|local|dist|world|ddp|xla)_)?(rank|ordinal)$")
 #: Lightning Fabric by what everybody calls it, and its methods that put things on the device.
 FABRICS = frozenset({"fabric", "_fabric"})
 FABRIC_CLASS = "lightning.fabric.Fabric"

@@ -125,8 +125,9 @@ class Program:
 
     @functools.cached_property
     def sites(self) -> dict[cst.Call, CallSite]:
-        """All calls of all files."""
-        return {node: self._site(node) for node in self.tree.calls}
+        """All calls of all files, also those that never run."""
+        calls = self.tree.by_type.get(cst.Call, ())
+        return {node: self._site(node) for node in calls if isinstance(node, cst.Call)}
 
     def _site(self, node: cst.Call) -> CallSite:
         func = node.func

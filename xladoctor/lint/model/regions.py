@@ -46,7 +46,7 @@ class Regions:
         self._tree = tree
         self._names = names
         self._flow = flow
-        self._guards = Guards(tree, names, flow)
+        self._guards = Guards(tree, names, flow, self._run_by)
         #: Whether code runs on XLA devices.
         self.devices = self._guards.devices
         self._home = {call: tree.function_of(call) for call in tree.calls}
@@ -204,6 +204,10 @@ class Regions:
             yield self._loops.by_node[current]
             current = self._loops.innermost(_owner(self._tree, current))
 
+    def _run_by(self, function: Function) -> Sequence[cst.Call]:
+        """The calls of a function, and those that give it to ``add_step_closure``."""
+        return [*self._flow.callers(function), *self._closures.get(function, ())]
+
     def _callers(self, function: Function) -> Sequence[cst.Call]:
         """The calls of a function; a lambda or inner function counts as called where it stands."""
         found = self._flow.callers(function)
@@ -309,6 +313,10 @@ class Regions:
             )
         )
 
+    def closure_calls(self, function: Function) -> Sequence[cst.Call]:
+        """The calls of ``add_step_closure`` that are given a function."""
+        return self._closures.get(function, ())
+
     def in_step_closure(self, node: cst.CSTNode) -> bool:
         """Whether a node is in a function given to ``add_step_closure``, or only called by one."""
         function = self._tree.function_of(node)
@@ -359,7 +367,8 @@ class Regions:
         return self._reach[node]
 
     def _find_reached(self, node: cst.CSTNode) -> Sequence[cst.Call]:
-        found = {part: None for part in walk(node) if type(part) is cst.Call}
+        dead = self._tree.unreached
+        found = {part: None for part in walk(node) if type(part) is cst.Call and part not in dead}
         frontier = list(found)
         seen: set[Function] = set()
         for _ in range(_CHAIN):

@@ -11,6 +11,7 @@ import libcst as cst
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.unreached import truth
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -94,8 +95,10 @@ class Statements:
 
     def run(self, body: Sequence[cst.CSTNode], frame: Frame) -> None:
         """Run statements in order; ``frame.dead`` is set if the end is not reached."""
+        dead = self._flow.tree.unreached
         for statement in body:
-            self._statement(statement, frame)
+            if statement not in dead:
+                self._statement(statement, frame)
 
     def _statement(self, node: cst.CSTNode, frame: Frame) -> None:
         handler = self._by_type.get(type(node))
@@ -192,14 +195,16 @@ class Statements:
         frame.apart += apart
         start = frame.env
         ends: list[Env] = []
-        self._branch(node.body.body, frame, self._narrowed(node.test, start, when=True), ends)
+        dead = self._flow.tree.unreached
+        if node.body not in dead:
+            self._branch(node.body.body, frame, self._narrowed(node.test, start, when=True), ends)
         other = self._narrowed(node.test, start, when=False)
         if isinstance(node.orelse, cst.If):
             self._branch([node.orelse], frame, other, ends)
-        elif isinstance(node.orelse, cst.Else):
-            self._branch(node.orelse.body.body, frame, other, ends)
-        else:
+        elif node.orelse is None and truth(node.test) is not True:
             ends.append(_of_one_core(node.test, other, ends))
+        elif node.orelse is not None and node.orelse not in dead:
+            self._branch(node.orelse.body.body, frame, other, ends)
         self._merge(frame, ends, start)
         frame.apart -= apart
 

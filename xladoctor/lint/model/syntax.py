@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import libcst as cst
 
 from xladoctor.lint.model.positions import Positions
+from xladoctor.lint.model.unreached import unreached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ _COLLECTED = frozenset(
     ]
 )  # fmt: skip
 
+_Node = TypeVar("_Node", bound=cst.CSTNode)
 LoopNode: TypeAlias = cst.For | cst.While | cst.CompFor
 FunctionNode: TypeAlias = cst.FunctionDef | cst.Lambda
 
@@ -210,6 +212,9 @@ class Tree:
         self.modules: tuple[cst.Module, ...] = (module,)
         self._nodes: dict[tuple[type[cst.CSTNode], ...], Sequence[cst.CSTNode]] = {}
         self._walk(module, self.top, None, None)
+        #: What never runs; ``calls`` and ``nodes`` leave it out.
+        self.unreached = unreached(self.by_type, walk)
+        self.calls = self._of_live(self.calls)
         self._positions = Positions(module, text, self.parents)
 
     @functools.cached_property
@@ -225,13 +230,16 @@ class Tree:
         return found
 
     def nodes(self, *kinds: type[cst.CSTNode]) -> Sequence[Any]:
-        """The nodes of some types, in the order of the walk; found once."""
-        if len(kinds) == 1:
+        """The nodes of some types that may run, in the order of the walk; found once."""
+        if len(kinds) == 1 and not self.unreached:
             return self.by_type.get(kinds[0], ())
         if kinds not in self._nodes:
-            found = (node for kind in kinds for node in self.by_type.get(kind, ()))
-            self._nodes[kinds] = sorted(found, key=self.order.__getitem__)
+            found = [node for kind in kinds for node in self.by_type.get(kind, ())]
+            self._nodes[kinds] = sorted(self._of_live(found), key=self.order.__getitem__)
         return self._nodes[kinds]
+
+    def _of_live(self, nodes: list[_Node]) -> list[_Node]:
+        return [node for node in nodes if node not in self.unreached] if self.unreached else nodes
 
     def range(self, node: cst.CSTNode) -> CodeRange:
         """Where a node stands (rows from 1, columns from 0, in code points)."""
@@ -371,6 +379,7 @@ class Forest(Tree):
         self.strings = [text for tree in trees for text in tree.strings]
         self.imports = [item for tree in trees for item in tree.imports]
         self.modules = tuple(tree.module for tree in trees)
+        self.unreached = frozenset().union(*(tree.unreached for tree in trees))
         self._nodes = {}
 
     def text(self, node: cst.CSTNode) -> str:

@@ -64,6 +64,46 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
             yield _in_loop(model, loop, call)
 
 
+def uploads_arrays(model: FileModel, loop: Loop) -> Iterator[CallSite]:
+    """The calls in a loop that put an array on the device, whatever the loop goes over.
+
+    ``torch.from_numpy(wave).to(device)`` and ``torch.as_tensor(image, device=device)``: what a
+    device loader would upload in the background, if the batch had it.
+    """
+    for call, source, made in _moves_anything(model):
+        moved = model.value(call.node)
+        if origin(moved) is made.node and _is_array(model, source) and _each(model, loop, call):
+            yield call
+    for call in model.calls("torch.as_tensor", "torch.tensor"):
+        device, data = call.keywords.get("device"), call.argument(0, "data")
+        if device is None or data is None or model.value(device).kind is not Kind.DEVICE:
+            continue
+        if model.value(data).kind is Kind.ARRAY and _each(model, loop, call):
+            yield call
+
+
+def _each(model: FileModel, loop: Loop, call: CallSite) -> bool:
+    """Whether a call runs on each turn of a loop, on XLA devices."""
+    return (
+        model.hot_loop(call.node) is loop
+        and not not_here(model, call.node)
+        and not model.throttled(call.node)
+        and not model.in_step_closure(call.node)
+    )
+
+
+def _is_array(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a tensor of the host was made of an array, within the loop."""
+    made = _made_here(model, model.value(node))
+    if made is None or model.hot_loop(made) is None:
+        return False
+    call = model.call(made)
+    if call.name == "torch.from_numpy":
+        return True
+    data = call.argument(0, "data")
+    return call.name in _OF_DATA and data is not None and model.value(data).kind is Kind.ARRAY
+
+
 def _in_other_branch(model: FileModel, node: cst.CSTNode, other: cst.CSTNode) -> bool:
     """Whether two nodes stand in the two branches of one condition."""
     around, child = set(model.tree.ancestors(other)), node

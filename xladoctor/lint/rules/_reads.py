@@ -27,7 +27,10 @@ def costly_loop(model: FileModel, node: cst.CSTNode) -> Loop | None:
     when the step is over, are what we recommend.
     """
     loop = model.hot_loop(node) if model.is_xla else None
-    if loop is None or model.in_step_closure(node) or not_here(model, node):
+    if loop is None or not_here(model, node):
+        return None
+    # A whole evaluation in a step closure reads as often as anywhere else.
+    if model.in_step_closure(node) and not model.in_step_closure(loop.node):
         return None
     return None if model.throttled(node) else loop
 

@@ -22,6 +22,8 @@ def collective_in_step(model: FileModel) -> Iterator[Problem]:
     """Find ``mesh_reduce`` and ``rendezvous`` in step and evaluation loops."""
     for call in model.calls(f"{_XM}mesh_reduce", f"{_XM}rendezvous"):
         loop = costly_loop(model, call.node) or _over_batches(model, call)
+        if loop is None:
+            loop = _in_closure(model, call)
         if loop is None or _sometimes(model, call, loop):
             continue
         each = _EACH.get(loop.kind, "for every batch")
@@ -40,6 +42,19 @@ def _over_batches(model: FileModel, call: CallSite) -> Loop | None:
     """A loop over a device loader whose body trains elsewhere: ``metrics = train_step(x, y)``."""
     loop = model.loop(call.node)
     return loop if loop is not None and loop.iterates.kind is Kind.DEVICE_LOADER else None
+
+
+def _in_closure(model: FileModel, call: CallSite) -> Loop | None:
+    """The loop on whose every step a step closure is added in which the cores meet."""
+    function = call.function
+    added = model.closure_calls(function) if function is not None else ()
+    loops = (costly_loop(model, one.node) for one in added if not _guarded(model, one))
+    return next((loop for loop in loops if loop is not None), None)
+
+
+def _guarded(model: FileModel, call: CallSite) -> bool:
+    """Whether a condition decides whether a call is made; ``if use_tpu:`` is always so here."""
+    return any(guard.runs is not OnXla.YES for guard in model.guards(call.node))
 
 
 def _sometimes(model: FileModel, call: CallSite, loop: Loop) -> bool:

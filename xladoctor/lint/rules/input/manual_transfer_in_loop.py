@@ -9,7 +9,13 @@ import libcst as cst
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._batches import filled_here, is_handed_in, moved_by_hand, moves_by_hand
+from xladoctor.lint.rules._batches import (
+    filled_here,
+    is_handed_in,
+    moved_by_hand,
+    moves_by_hand,
+    uploads_arrays,
+)
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 
 if TYPE_CHECKING:
@@ -27,14 +33,15 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
     for loop in model.loops:
         if loop.kind not in {LoopKind.STEP, LoopKind.EVAL} or loop.implicit:
             continue
-        if loop.iterates.kind in {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER}:
-            continue
-        if _by_device_loader(model, loop):
-            continue
-        if isinstance(loop.node, cst.For) and loop.iterates.kind is Kind.LOADER:
-            yield from _over_loader(model, loop, loop.node)
+        loads = loop.iterates.kind in {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER}
+        found: list[Problem] = []
+        if loads or _by_device_loader(model, loop):
+            pass
+        elif isinstance(loop.node, cst.For) and loop.iterates.kind is Kind.LOADER:
+            found.extend(_over_loader(model, loop, loop.node))
         else:
-            yield from _over_anything(model, loop)
+            found.extend(_over_anything(model, loop))
+        yield from found or _of_arrays(model, loop)
 
 
 def _by_fabric_alone(model: FileModel) -> bool:
@@ -62,6 +69,21 @@ def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Proble
         "next batches in the background, and ends the graph of each step",
         None if model.spmd else _fix(model, node, move),
     )
+
+
+def _of_arrays(model: FileModel, loop: Loop) -> Iterator[Problem]:
+    """A loop that puts arrays on the device itself, also beside a device loader: the first one."""
+    for move in uploads_arrays(model, loop):
+        each = "training step" if loop.kind is LoopKind.STEP else "evaluation loop"
+        yield model.problem(
+            move.node,
+            f"the {each} puts an array on the device itself: the upload waits for Python, and the "
+            "device waits for the upload",
+            suggestion="make the tensor in the Dataset or in collate_fn, so that a device loader "
+            "uploads it with the batch",
+            related=[model.place(loop.node, f"the {loop.kind.value}")],
+        )
+        return
 
 
 def _over_anything(model: FileModel, loop: Loop) -> Iterator[Problem]:

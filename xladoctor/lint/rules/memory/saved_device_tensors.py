@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model import Kind, OnXla, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order, made_by, same_name
@@ -31,7 +31,7 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls("torch.save"):
         data = call.argument(0, "obj")
-        if data is None:
+        if data is None or model.on_xla(call.node) is OnXla.NO:
             continue
         holder = next(
             (item for item in _states(model, data) if _on_device(model, call, item)), None
@@ -67,19 +67,37 @@ def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> 
     value = model.value(holder)
     if value.kind is not Kind.MODEL or not value.on_device:
         return False
-    return not any(
-        call.function is save.function
+    back = [
+        call.method == "cpu" or _says_cpu(model, call)
+        for call in model.methods("cpu", "to")
+        if call.function is save.function
         and same_name(call.receiver, holder)
         and in_order(model, call.node, save.node)
-        and (call.method == "cpu" or _says_cpu(model, call))
-        for call in model.methods("cpu", "to")
-    )
+        and (call.method == "cpu" or _says_cpu(model, call) or _says_xla(model, call))
+    ]
+    return not back or not back[-1]
 
 
 def _says_cpu(model: FileModel, call: CallSite) -> bool:
+    """``net.to("cpu")``, also where a name was bound to the host's device last."""
+    device = call.argument(0, "device")
+    if isinstance(device, cst.Name):
+        order = model.tree.order
+        bound = [item.node for item in model.bindings(device.value, device)]
+        before = [node for node in bound if order.get(node, 0) < order[call.node]]
+        if before and all(node in order for node in bound):
+            return _names_cpu(model, before[-1])
+    return _names_cpu(model, call.node)
+
+
+def _says_xla(model: FileModel, call: CallSite) -> bool:
+    device = call.argument(0, "device")
+    return device is not None and model.value(device).kind is Kind.DEVICE
+
+
+def _names_cpu(model: FileModel, node: cst.CSTNode) -> bool:
     return any(
-        isinstance(part, cst.SimpleString) and model.literal(part) == "cpu"
-        for part in walk(call.node)
+        isinstance(part, cst.SimpleString) and model.literal(part) == "cpu" for part in walk(node)
     )
 
 

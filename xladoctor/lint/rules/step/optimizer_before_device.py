@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
+from xladoctor.lint.rules._moved_later import moved_later
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,7 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or model.frameworks:
         return
     makers = [call for call in model.calls() if model.value(call.node).kind is Kind.OPTIMIZER]
+    told = set()
     for maker in makers:
         for owner, taken in _owners(model, maker):
             move = _moved_after(model, maker, owner, taken) or _handed_on(
@@ -36,6 +38,7 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
             after = move or wrap
             if after is None or _made_again(model, makers, maker, owner, after):
                 continue
+            told.add(maker.node)
             yield model.problem(
                 maker.node,
                 (
@@ -51,6 +54,15 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
                 ],
             )
             break
+    for maker, move in moved_later(model) if makers else ():
+        if maker.node not in told and model.is_here(maker.node):
+            yield model.problem(
+                maker.node,
+                "the move to the XLA device, later in another function, replaces the model's "
+                "parameters: this optimizer keeps the old ones, and its steps change nothing",
+                suggestion="move the model first, then make the optimizer",
+                related=[model.place(move.node, "moved here, afterwards")],
+            )
 
 
 def _owners(model: FileModel, maker: CallSite) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:

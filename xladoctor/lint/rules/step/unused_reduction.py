@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import snippet
 
@@ -45,6 +45,63 @@ def unused_reduction(model: FileModel) -> Iterator[Problem]:
             suggestion="tensor = xm.all_reduce(op, tensor)",
             fix=fix,
         )
+    yield from _lost_to_a_loop(model)
+
+
+def _lost_to_a_loop(model: FileModel) -> Iterator[Problem]:
+    """``for buffer in buffers: buffer = xm.all_reduce(op, buffer)``: the name alone changes."""
+    for node in model.nodes(cst.Assign):
+        target = node.targets[0].target
+        if len(node.targets) != 1 or not isinstance(target, cst.Name):
+            continue
+        call = node.value if isinstance(node.value, cst.Call) else None
+        loop = model.loop(node)
+        if call is None or loop is None or not isinstance(loop.node, cst.For):
+            continue
+        given = any(_is_of(argument.value, target.value) for argument in call.args)
+        own = any(_is_name(part, target.value) for part in walk(loop.node.target))
+        if not given or not own or not _reduces(model, call) or _read_after(loop.node, node):
+            continue
+        yield model.problem(
+            call,
+            f"only the name {target.value} gets the reduced tensor: what the loop goes over keeps "
+            "its own, so that the cores stay as they are",
+            suggestion=f"{target.value}.copy_({model.tree.text(call).strip()}), or "
+            "xm.all_reduce(op, [tensor, ...]), which reduces in place",
+            related=[model.place(loop.node, "the loop")],
+        )
+
+
+def _is_name(node: cst.CSTNode, name: str) -> bool:
+    return isinstance(node, cst.Name) and node.value == name
+
+
+def _is_of(node: cst.CSTNode, name: str) -> bool:
+    """``buffer``, ``buffer.data`` and the like."""
+    tensor = node.value if isinstance(node, cst.Attribute) and node.attr.value in _TENSORS else node
+    return _is_name(tensor, name)
+
+
+def _reduces(model: FileModel, node: cst.Call) -> bool:
+    """``xm.all_reduce`` of a tensor, here or in the function of the program that is called."""
+    call = model.call(node)
+    if call.name == _REDUCE:
+        return True
+    function = call.target
+    if not isinstance(function, Function):
+        return False
+    inside = model.reached(function.node)
+    in_place = any((other.method or "").endswith("_") for other in inside)
+    return any(other.name == _REDUCE for other in inside) and not in_place
+
+
+def _read_after(loop: cst.For, line: cst.Assign) -> bool:
+    """Whether the loop's body uses the name of an assignment again, behind it."""
+    target = line.targets[0].target
+    assert isinstance(target, cst.Name)
+    parts = list(walk(loop.body))
+    behind = parts[parts.index(line) + sum(1 for _ in walk(line)) :]
+    return any(_is_name(part, target.value) for part in behind)
 
 
 def _is_tensor(model: FileModel, node: cst.BaseExpression) -> bool:

@@ -1,0 +1,181 @@
+"""Optimizers whose model another function moves afterwards (XLA305), as programs are cut up.
+
+All programs are invented. ``# !XLA305`` marks the line of the optimizer that trains nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import found, marks
+
+HEAD = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+"""
+
+LOOP = """\
+        for x in batches:
+            loss = self.net(x.to(self.where))
+            loss.backward()
+            xm.optimizer_step(self.adam, barrier=True)
+"""
+
+LOST = {
+    "the loop's method moves": """\
+class Run:
+    def __init__(self, net, rate):
+        self.net = net
+        self.adam = torch.optim.Adam(self.net.parameters(), lr=rate)  # !XLA305
+    def fit(self, batches):
+        self.where = torch_xla.device()
+        self.net.to(self.where)
+"""
+    + LOOP,
+    "a method of the object moves": """\
+class Run:
+    def __init__(self, ask):
+        self.net = ask.net()
+        self.adam = torch.optim.Adam(self.net.parameters())  # !XLA305
+        self.where = torch_xla.device()
+        self.prepare()
+    def prepare(self):
+        self.net.to(self.where)
+    def fit(self, batches):
+"""
+    + LOOP,
+    "a method of the object makes the optimizer": """\
+class Run:
+    def __init__(self, net):
+        self.net = net
+        self.choose()
+        self.where = torch_xla.device()
+        self.net.to(self.where)
+    def choose(self):
+        self.adam = torch.optim.Adam(self.net.parameters())  # !XLA305
+    def fit(self, batches):
+"""
+    + LOOP,
+    "an object takes both and moves one": """\
+class Run:
+    def __init__(self, net, adam):
+        self.where = torch_xla.device()
+        self.net = net.to(self.where)
+        self.adam = adam
+    def fit(self, batches):
+"""
+    + LOOP
+    + """\
+def main(ask, batches):
+    net = torch.nn.Linear(2, 2)
+    adam = torch.optim.Adam(net.parameters())  # !XLA305
+    run = Run(net, adam=adam)
+    run.fit(batches)
+""",
+    "a helper makes the optimizer": """\
+def choose(net, rate):
+    return torch.optim.Adam(net.parameters(), lr=rate)  # !XLA305
+def fit(net, batches):
+    adam = choose(net, 0.1)
+    net.to(torch_xla.device())
+    for x in batches:
+        net(x).backward()
+        xm.optimizer_step(adam, barrier=True)
+""",
+    "a helper moves": """\
+def place(net, where):
+    net.to(where)
+    return net
+def fit(net, batches):
+    adam = torch.optim.Adam(net.parameters())  # !XLA305
+    net = place(net, torch_xla.device())
+    for x in batches:
+        net(x).backward()
+        xm.optimizer_step(adam, barrier=True)
+""",
+    "a helper gives both": """\
+def build(ask):
+    net = ask.net()
+    adam = torch.optim.Adam(net.parameters())  # !XLA305
+    return net, adam
+def fit(ask, batches):
+    net, adam = build(ask)
+    net.to(torch_xla.device())
+    for x in batches:
+        net(x).backward()
+        xm.optimizer_step(adam, barrier=True)
+""",
+}
+
+SOUND = {
+    "moved by the helper that builds": """\
+def build(ask):
+    net = ask.net().to(torch_xla.device())
+    return net, torch.optim.Adam(net.parameters())
+def fit(ask, batches):
+    net, adam = build(ask)
+    net.to(torch_xla.device())
+""",
+    "another model is moved": """\
+class Run:
+    def __init__(self, net, other):
+        self.net, self.other = net.to(torch_xla.device()), other
+        self.adam = torch.optim.Adam(self.net.parameters())
+    def fit(self, batches):
+        self.other.to(torch_xla.device())
+""",
+    "made again after the move": """\
+class Run:
+    def __init__(self, net):
+        self.net = net
+        self.choose()
+        self.net.to(torch_xla.device())
+        self.choose()
+    def choose(self):
+        self.adam = torch.optim.Adam(self.net.parameters())
+""",
+    "moved on a condition": """\
+class Run:
+    def __init__(self, net, ask):
+        self.net = net
+        self.adam = torch.optim.Adam(self.net.parameters())
+        if ask.late:
+            self.place()
+    def place(self):
+        self.net.to(torch_xla.device())
+""",
+    "each object its own": """\
+class Run:
+    def __init__(self, net):
+        self.net = net
+    def place(self):
+        self.net.to(torch_xla.device())
+def main(one, other):
+    a, b = Run(one), Run(other)
+    a.place()
+    adam = torch.optim.Adam(a.net.parameters())
+    b.place()
+    return adam
+""",
+    "moved back to the host": """\
+def keep(net):
+    net.to("cpu")
+def fit(net):
+    net.to(torch_xla.device())
+    adam = torch.optim.Adam(net.parameters())
+    keep(net)
+    return adam
+""",
+}
+
+
+@pytest.mark.parametrize("spelling", LOST)
+def test_the_optimizer_is_made_before_another_function_moves(spelling):
+    program = HEAD + LOST[spelling]
+    told = {(row, code) for row, code in found(program) if code == "XLA305"}
+    assert told == marks(program)
+
+
+@pytest.mark.parametrize("spelling", SOUND)
+def test_what_is_moved_in_time_is_no_problem(spelling):
+    assert "XLA305" not in {code for _, code in found(HEAD + SOUND[spelling])}

@@ -1,0 +1,191 @@
+"""What the seventh set of public programs showed, written anew in several spellings.
+
+All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something; no
+other line may have a finding of a code that is asked for.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import found, marks
+
+STEP = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+"""
+
+#: Spellings by the rules that they are about.
+PROGRAMS = {
+    "XLA101 XLA113: the last step of an epoch, by name": """\
+def fit(net, adam, batches, crit, every, note):
+    where = torch_xla.device()
+    net.to(where)
+    final = len(batches) - 1
+    for n, (x, y) in enumerate(pl.MpDeviceLoader(batches, where)):
+        at_end = n == final
+        adam.zero_grad()
+        loss = crit(net(x), y)
+        loss.backward()
+        xm.optimizer_step(adam)
+        xm.mark_step()
+        if at_end or n % every == 0:
+            note(loss.item())
+        if n != final:
+            note(loss.item())  # !XLA101
+""",
+    "XLA721: what is saved where no XLA device is": """\
+import settings
+def keep(net, path):
+    where = torch_xla.device()
+    net = net.to(where)
+    if settings.USE_TPU:
+        xm.save(net.state_dict(), path)
+    else:
+        torch.save(net.state_dict(), path)
+    torch.save(net.state_dict(), path)  # !XLA721
+""",
+    "XLA721: moved back by a name": """\
+def keep(net, path):
+    where = torch_xla.device()
+    net = net.to(where)
+    torch.save(net.state_dict(), path)  # !XLA721
+    where = torch.device("cpu")
+    net = net.to(where)
+    torch.save(net.state_dict(), path)
+""",
+    "XLA721: moved to the device by a name": """\
+def keep(net, path):
+    where = torch.device("cpu")
+    net = net.to(where)
+    where = torch_xla.device()
+    net = net.to(where)
+    torch.save(net.state_dict(), path)  # !XLA721
+""",
+    "XLA401 XLA405: who is the master, asked of a file that nobody has read": """\
+import helpers.dist as dist
+from helpers.dist import is_master
+def work(index, net, adam, batches, ask):
+    where = torch_xla.device()
+    net.to(where)
+    for x, y in pl.MpDeviceLoader(batches, where):
+        loss = net(x, y)
+        loss.backward()
+        xm.optimizer_step(adam)
+        if dist.is_main_process():
+            print("one more")
+        if dist.get_rank() == 0:
+            xm.mesh_reduce("seen", len(x), sum)  # !XLA405
+        if dist.is_initialized():
+            print("one more")  # !XLA401
+    if is_master(ask):
+        xm.rendezvous("end")  # !XLA405
+torch_xla.launch(work, args=(1, 2, 3, 4))
+""",
+    "XLA418 XLA101: an evaluation in a step closure": """\
+from helpers.dist import is_master
+def on_tpu():
+    return torch_xla is not None
+def use_xla():
+    return on_tpu()
+def after(net, crit, batches, ask):
+    check(net, crit, batches, ask)
+def check(net, crit, batches, ask):
+    if not is_master(ask):  # !XLA418
+        return
+    net.eval()
+    with torch.no_grad():
+        for x, y in batches:
+            made = net(x.to(torch.device(ask.device)))
+            ask.keep(made.cpu())  # !XLA101
+def fit(net, crit, batches, adam, ask):
+    where = torch.device(ask.device)
+    net.to(where)
+    for x, y in batches:
+        loss = crit(net(x.to(where)), y.to(where))
+        loss.backward()
+        xm.optimizer_step(adam)
+        xm.mark_step()
+        if not use_xla():
+            after(net, crit, batches, ask)
+        else:
+            xm.add_step_closure(after, (net, crit, batches, ask))
+""",
+    "XLA423: the cores meet in a step closure": """\
+def fit(net, adam, batches, crit, note):
+    where = torch_xla.device()
+    net.to(where)
+    for n, (x, y) in enumerate(pl.MpDeviceLoader(batches, where)):
+        adam.zero_grad()
+        loss = crit(net(x), y)
+        loss.backward()
+        xm.optimizer_step(adam)
+        def tell():
+            note(xm.mesh_reduce("loss", loss.item(), sum))  # !XLA423
+        xm.add_step_closure(tell)
+        def seldom():
+            note(xm.mesh_reduce("loss", loss.item(), sum))
+        if n % 100 == 0:
+            xm.add_step_closure(seldom)
+""",
+    "XLA308: reduced into the name of a loop": """\
+def mean_of(t, cores):
+    out = t.clone()
+    out = xm.all_reduce(xm.REDUCE_SUM, out)
+    return out / cores
+def into_place(t, cores):
+    t.copy_(xm.all_reduce(xm.REDUCE_SUM, t) / cores)
+    return t
+def spread(net, cores, kept):
+    for name, stat in net.named_buffers():
+        if "running" in name:
+            stat = mean_of(stat, cores)  # !XLA308
+    for weight in net.parameters():
+        weight = xm.all_reduce(xm.REDUCE_SUM, weight.data)  # !XLA308
+    for weight in net.parameters():
+        weight = xm.all_reduce(xm.REDUCE_SUM, weight.data)
+        kept.append(weight)
+    for stat in net.buffers():
+        stat = into_place(stat, cores)
+""",
+    "XLA603: arrays beside a device loader": """\
+import numpy as np
+from torch.autograd import Variable
+def fit(net, adam, batches, cut):
+    where = torch_xla.device()
+    net.to(where)
+    for names, waves, x in pl.MpDeviceLoader(batches, where):
+        parts = []
+        for wave in waves:
+            parts.append(torch.from_numpy(cut(wave)).to(where))  # !XLA603
+        loss = net(torch.stack(parts), x)
+        loss.backward()
+        xm.optimizer_step(adam)
+def check(net, batches):
+    where = torch_xla.device()
+    net.to(where).eval()
+    with torch.no_grad():
+        for names, x in pl.MpDeviceLoader(batches, where):
+            wanted = torch.as_tensor(np.array(names), device=where)  # !XLA603
+            net(x, wanted, torch.tensor([1.0, 2.0], device=where))
+def learn(net, adam, batches):
+    where = torch_xla.device()
+    net.to(where)
+    scale = torch.from_numpy(np.ones(3)).to(where)
+    for n, (names, x) in enumerate(pl.MpDeviceLoader(batches, where)):
+        swapped = Variable(torch.from_numpy(np.array(names)).float())
+        wanted = swapped.to(where)  # !XLA603
+        place = torch.tensor(n).to(where)
+        loss = net(x, wanted, place) * scale
+        loss.backward()
+        xm.optimizer_step(adam)
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_the_seventh_set_showed(name):
+    program = STEP + PROGRAMS[name]
+    wanted = name.partition(":")[0].split()
+    assert {(row, code) for row, code in found(program) if code in wanted} == marks(program)

@@ -1,0 +1,144 @@
+"""Code that never runs, whatever the program is given: a fact of the syntax alone.
+
+What stands behind ``return``, ``raise``, ``continue``, ``break`` or ``sys.exit()`` in its block, in
+``if False:``, or behind a ``while True:`` that nothing leaves. A setting that is ``False`` today is
+no such case: people turn it on. At the top of a file only conditions count, since the cells of a
+notebook are run one by one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.dotted import dotted_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+_LEAVE = (cst.Return, cst.Raise, cst.Continue, cst.Break)
+_EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
+_LOOPS = (cst.For, cst.While)
+_DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
+
+
+def unreached(
+    by_type: Mapping[type[cst.CSTNode], Sequence[cst.CSTNode]],
+    walk: Callable[[cst.CSTNode], Iterator[cst.CSTNode]],
+) -> frozenset[cst.CSTNode]:
+    """The nodes of a file that never run.
+
+    Args:
+        by_type: Its nodes by their types.
+        walk: Gives a node and everything in it.
+    """
+    roots: list[cst.CSTNode] = []
+    for block in by_type.get(cst.IndentedBlock, ()):
+        assert isinstance(block, cst.IndentedBlock)
+        roots.extend(_behind(block.body))
+    for node in by_type.get(cst.If, ()):
+        assert isinstance(node, cst.If)
+        known = truth(node.test)
+        if known is False:
+            roots.append(node.body)
+        elif known is True and node.orelse is not None:
+            roots.append(node.orelse)
+    for node in by_type.get(cst.While, ()):
+        assert isinstance(node, cst.While)
+        if truth(node.test) is False:
+            roots.append(node.body)
+    return frozenset(part for root in roots for part in walk(root))
+
+
+def _behind(body: Sequence[cst.BaseStatement]) -> Sequence[cst.CSTNode]:
+    """The statements of a block behind the first one that does not go on to the next.
+
+    Functions and classes are only defined there: a name may be all that the rest needs of them.
+    """
+    for index, statement in enumerate(body):
+        if _ends(statement):
+            return body[index + 1 :]
+    return ()
+
+
+def _ends(statement: cst.CSTNode) -> bool:
+    """Whether what stands behind a statement in its block never runs."""
+    if isinstance(statement, cst.SimpleStatementLine | cst.SimpleStatementSuite):
+        return any(isinstance(part, _LEAVE) or _exits(part) for part in statement.body)
+    if isinstance(statement, cst.If):
+        return _if_ends(statement)
+    if isinstance(statement, cst.While):
+        return truth(statement.test) is True and not _is_left(statement.body)
+    return isinstance(statement, cst.Try) and _try_ends(statement)
+
+
+def _try_ends(node: cst.Try) -> bool:
+    if node.finalbody is not None and _block_ends(node.finalbody.body):
+        return True
+    tried = [node.body, *([node.orelse.body] if node.orelse is not None else [])]
+    handlers = (handler.body for handler in node.handlers)
+    return any(map(_block_ends, tried)) and all(map(_block_ends, handlers))
+
+
+def _if_ends(node: cst.If) -> bool:
+    known = truth(node.test)
+    first = _block_ends(node.body)
+    other = False
+    if isinstance(node.orelse, cst.If):
+        other = _if_ends(node.orelse)
+    elif node.orelse is not None:
+        other = _block_ends(node.orelse.body)
+    if known is None:
+        return first and other
+    return first if known else other
+
+
+def _block_ends(block: cst.BaseSuite) -> bool:
+    if isinstance(block, cst.SimpleStatementSuite):
+        return _ends(block)
+    return any(_ends(statement) for statement in block.body)
+
+
+def _exits(part: cst.CSTNode) -> bool:
+    """``sys.exit(1)``, ``exit()`` and ``assert False``."""
+    if isinstance(part, cst.Assert):
+        return truth(part.test) is False
+    if not isinstance(part, cst.Expr) or not isinstance(part.value, cst.Call):
+        return False
+    return dotted_text(part.value.func) in _EXITS
+
+
+def _is_left(body: cst.CSTNode) -> bool:
+    """Whether a ``break`` of the loop itself stands in its body."""
+    waiting: list[cst.CSTNode] = [body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, cst.Break):
+            return True
+        if isinstance(node, _LOOPS):
+            # A ``break`` in the ``else`` of an inner loop is one of the outer.
+            waiting.extend([node.orelse] if node.orelse is not None else [])
+        elif not isinstance(node, _DEFINITIONS):
+            waiting.extend(node.children)
+    return False
+
+
+def truth(test: cst.BaseExpression) -> bool | None:
+    """What a literal is as a condition; None of anything else."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        inner = truth(test.expression)
+        return None if inner is None else not inner
+    if isinstance(test, cst.Name):
+        return {"True": True, "False": False, "None": False}.get(test.value)
+    if isinstance(test, cst.Integer):
+        return test.evaluated_value != 0
+    if isinstance(test, cst.SimpleString):
+        return bool(test.evaluated_value)
+    if isinstance(test, cst.BooleanOperation):
+        parts = (truth(test.left), truth(test.right))
+        deciding = isinstance(test.operator, cst.Or)
+        if deciding in parts:
+            return deciding
+        return None if None in parts else not deciding
+    return None

@@ -1,0 +1,251 @@
+"""Which optimizers are made of a model that another function moves afterwards.
+
+A run of the program's functions in the order of their statements that knows objects alone: what a
+name, an attribute of an object, a parameter and a result are the same object as. It begins where
+nothing in the program calls: in a function, at the top of a file, or with an object of a class
+that is made, and then asked for one of its methods.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, TypeAlias
+
+import libcst as cst
+
+from xladoctor.lint.library import Returns
+from xladoctor.lint.model import Class, Function, Kind, OnXla, walk
+from xladoctor.lint.model.syntax import children
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from xladoctor.lint.model import CallSite, FileModel
+
+#: How deep calls are followed, and how many of them from one beginning.
+_DEPTH = 5
+_MOST = 300
+_DEFINITIONS = cst.FunctionDef | cst.ClassDef | cst.Lambda
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Thing:
+    """An object of the run, with the objects that its attributes are."""
+
+    owned: dict[str, Thing] = dataclasses.field(default_factory=dict)
+    items: tuple[Thing, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Made:
+    """An optimizer, and the models whose parameters it has taken."""
+
+    call: CallSite
+    models: tuple[Thing, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moved:
+    """A model that was moved to the device; ``always``: no condition decides about it."""
+
+    call: CallSite
+    model: Thing
+    always: bool
+
+
+Event: TypeAlias = "Made | Moved"
+
+
+def moved_later(model: FileModel) -> Iterator[tuple[CallSite, CallSite]]:
+    """Optimizers and the move, in another function, after which they train nothing."""
+    told: set[cst.Call] = set()
+    for events in _beginnings(model):
+        for index, event in enumerate(events):
+            if isinstance(event, Made) and event.call.node not in told:
+                move = _after(events[:index], event, events[index + 1 :])
+                if move is not None:
+                    told.add(event.call.node)
+                    yield event.call, move
+
+
+def _after(before: Sequence[Event], made: Made, later: Sequence[Event]) -> CallSite | None:
+    """The move that comes too late, if no other optimizer is made of the model behind it."""
+    moved = {event.model for event in before if isinstance(event, Moved)}
+    for index, event in enumerate(later):
+        if not isinstance(event, Moved) or event.model in moved or event.model not in made.models:
+            continue
+        again = (item for item in later[index:] if isinstance(item, Made))
+        if not event.always or any(event.model in item.models for item in again):
+            return None
+        return event.call
+    return None
+
+
+def _beginnings(model: FileModel) -> Iterator[Sequence[Event]]:
+    """What happens from each beginning on."""
+    top = _Run(model)
+    top.body(model.tree.module, {})
+    yield top.events
+    for function in model.functions:
+        if function.outer is None and function.owner is None and not model.callers(function):
+            run = _Run(model)
+            run.enter(function, {}, Thing())
+            yield run.events
+    for owner in model.classes:
+        first = owner.methods.get("__init__")
+        if first is None:
+            continue
+        for method in owner.methods.values():
+            if method is first or model.callers(method):
+                continue
+            run, made = _Run(model), Thing()
+            run.enter(first, {}, made)
+            run.enter(method, {}, made)
+            yield run.events
+
+
+class _Run:
+    """One run.
+
+    Args:
+        model: The file.
+    """
+
+    def __init__(self, model: FileModel) -> None:
+        self._model = model
+        self.events: list[Event] = []
+        self._depth = 0
+        self._count = 0
+        self._sure = True
+
+    def enter(self, function: Function, given: dict[str, Thing], bound: Thing | None) -> Thing:
+        """Run a function; what it gives back, or a new object if that is not one thing."""
+        names = {name: given.get(name) or Thing() for name in function.parameters}
+        if function.owner is not None and not function.is_static and function.parameters:
+            names[function.parameters[0]] = bound or Thing()
+        if isinstance(function.node, cst.Lambda):
+            return Thing()
+        return self.body(function.node.body, names)
+
+    def body(self, node: cst.CSTNode, names: dict[str, Thing]) -> Thing:
+        """Run statements in their order, the branches of conditions one after the other."""
+        result = Thing()
+        for part in _statements(node):
+            if isinstance(part, cst.Assign):
+                value = self._value(part.value, names)
+                for target in part.targets:
+                    self._bind(target.target, value, names)
+            elif isinstance(part, cst.Return):
+                if part.value is not None:
+                    result = self._value(part.value, names)
+            else:
+                for call in _calls(part):
+                    self._call(call, names)
+        return result
+
+    def _bind(self, target: cst.CSTNode, value: Thing, names: dict[str, Thing]) -> None:
+        if isinstance(target, cst.Name):
+            names[target.value] = value
+        elif isinstance(target, cst.Attribute):
+            self._value(target.value, names).owned[target.attr.value] = value
+        elif isinstance(target, cst.Tuple | cst.List):
+            fits = len(value.items) == len(target.elements)
+            for index, element in enumerate(target.elements):
+                self._bind(element.value, value.items[index] if fits else Thing(), names)
+
+    def _value(self, node: cst.BaseExpression, names: dict[str, Thing]) -> Thing:
+        if isinstance(node, cst.Name):
+            return names.setdefault(node.value, Thing())
+        if isinstance(node, cst.Attribute):
+            return self._value(node.value, names).owned.setdefault(node.attr.value, Thing())
+        if isinstance(node, cst.Tuple):
+            return Thing(items=tuple(self._value(x.value, names) for x in node.elements))
+        if isinstance(node, cst.Call):
+            return self._call(node, names)
+        for call in _calls(node):
+            self._call(call, names)
+        return Thing()
+
+    def _call(self, node: cst.Call, names: dict[str, Thing]) -> Thing:
+        call = self._model.call(node)
+        if self._model.value(node).kind is Kind.OPTIMIZER and self._models(node, names):
+            self.events.append(Made(call, tuple(self._models(node, names))))
+            return Thing()
+        given = [self._value(argument.value, names) for argument in node.args]
+        held = self._value(call.receiver, names) if call.receiver is not None else None
+        if call.method == "to" and call.name is None and held is not None:
+            device = call.argument(0, "device")
+            if device is not None and self._model.value(device).kind is Kind.DEVICE:
+                self.events.append(Moved(call, held, self._sure and self._is_sure(node)))
+            return held
+        if call.target is None:
+            first = self._model.library.returns(call.name or "") is Returns.FIRST
+            return given[0] if first and given else Thing()
+        return self._run(call, given, held)
+
+    def _run(self, call: CallSite, given: Sequence[Thing], held: Thing | None) -> Thing:
+        target, made = call.target, held
+        if isinstance(target, Class):
+            made = Thing()
+            target = target.methods.get("__init__")
+        self._count += 1
+        if target is None or self._depth == _DEPTH or self._count > _MOST or call.has_star:
+            return made if isinstance(call.target, Class) and made is not None else Thing()
+        bound = target.owner is not None and not target.is_static
+        places = list(target.parameters[int(bound) :])
+        taken: dict[str, Thing] = {}
+        for argument, value in zip(call.node.args, given, strict=True):
+            if argument.keyword is not None:
+                taken[argument.keyword.value] = value
+            elif places:
+                taken[places.pop(0)] = value
+        sure, self._sure = self._sure, self._sure and self._is_sure(call.node)
+        self._depth += 1
+        result = self.enter(target, taken, made if bound else None)
+        self._depth -= 1
+        self._sure = sure
+        return made if isinstance(call.target, Class) and made is not None else result
+
+    def _models(self, node: cst.Call, names: dict[str, Thing]) -> list[Thing]:
+        """What is asked for its parameters in the arguments of an optimizer."""
+        return [
+            self._value(part.func.value, names)
+            for argument in node.args
+            for part in walk(argument.value)
+            if isinstance(part, cst.Call)
+            and isinstance(part.func, cst.Attribute)
+            and part.func.attr.value in {"parameters", "named_parameters"}
+        ]
+
+    def _is_sure(self, node: cst.Call) -> bool:
+        """Whether no condition of its function decides about a call, but one that asks for XLA."""
+        return all(guard.runs is OnXla.YES for guard in self._model.guards(node))
+
+
+def _statements(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The small statements of a body in order, and the heads of those that hold others."""
+    if isinstance(node, cst.Module | cst.IndentedBlock):
+        for statement in node.body:
+            yield from _statements(statement)
+    elif isinstance(node, cst.SimpleStatementLine | cst.SimpleStatementSuite):
+        yield from node.body
+    elif isinstance(node, _DEFINITIONS):
+        return
+    else:
+        for part in children(node):
+            is_block = isinstance(part, cst.BaseSuite | cst.Else | cst.If | cst.Finally)
+            if is_block or isinstance(part, cst.ExceptHandler):
+                yield from _statements(part)
+            elif isinstance(part, cst.BaseExpression | cst.WithItem):
+                yield part
+
+
+def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
+    """The outermost calls in a node: each looks into its own arguments."""
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, cst.Call):
+            yield part
+        elif not isinstance(part, _DEFINITIONS):
+            waiting.extend(reversed(children(part)))
