@@ -181,6 +181,73 @@ def learn(net, adam, batches):
         loss.backward()
         xm.optimizer_step(adam)
 """,
+    "XLA402: a method gives this core's part": """\
+from torch.utils.data import DataLoader
+class Run:
+    def __init__(self, parts):
+        self.parts = parts
+    def part(self, parts):
+        mine = parts[torch_xla.runtime.global_ordinal()]
+        return self.read(mine)
+    def whole(self, parts):
+        return self.read(parts)
+    def work(self, index):
+        where = torch_xla.device()
+        net = torch.nn.Linear(2, 2).to(where)
+        adam = torch.optim.Adam(net.parameters())
+        data = self.part(self.parts).shuffle(8)
+        for x in pl.MpDeviceLoader(DataLoader(data, 8, drop_last=True), where):
+            net(x).sum().backward()
+            xm.optimizer_step(adam)
+        others = self.whole(self.parts)
+        for x in pl.MpDeviceLoader(DataLoader(others, 8, drop_last=True), where):  # !XLA402
+            net(x).sum().backward()
+            xm.optimizer_step(adam)
+    def start(self):
+        torch_xla.launch(self.work)
+""",
+    "XLA418: evaluated on the master, and elsewhere on all cores": """\
+def check(net, batches):
+    net.eval()
+    with torch.no_grad():
+        for x in batches:
+            net(x)
+def work(index, net, adam, batches, ask):
+    where = torch_xla.device()
+    net.to(where)
+    if ask.train:
+        for epoch in range(ask.epochs):
+            for x in pl.MpDeviceLoader(batches, where):
+                net(x).sum().backward()
+                xm.optimizer_step(adam)
+            if xm.is_master_ordinal():  # !XLA418
+                check(net, pl.MpDeviceLoader(batches, where))
+    else:
+        check(net, pl.MpDeviceLoader(batches, where))
+torch_xla.launch(work, args=(1, 2, 3, 4))
+""",
+    "XLA426: a model that gets another name, and is moved in place": """\
+from nets.big import *
+class Run:
+    def __init__(self, ask, where=None):
+        if where is not None:
+            self.where = where
+        else:
+            self.where = torch.device("cpu")
+        net = BigNet(3)
+        net.to(self.where)  # !XLA426
+        self.net = net
+        chosen = filter(lambda p: p.requires_grad, self.net.parameters())
+        self.adam = torch.optim.Adam(chosen, lr=0.1)
+    def train(self, batches):
+        for x in pl.MpDeviceLoader(batches, self.where):
+            self.net(x).sum().backward()
+            xm.optimizer_step(self.adam)
+def work(index, ask):
+    run = Run(ask, where=torch_xla.device())
+    run.train(ask.batches)
+torch_xla.launch(work, args=(1,))
+""",
 }
 
 

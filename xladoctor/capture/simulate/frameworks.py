@@ -72,11 +72,11 @@ def _trust_as_long_as_any() -> None:
             return enter(self)
 
     @functools.wraps(leave)
-    def leave_here(self: Any, *error: Any) -> Any:
+    def leave_here(self: Any, *error: Any, **named: Any) -> Any:
         with lock:
             inside.subtract(self.safe_globals)
             self.safe_globals = [one for one in self.safe_globals if inside[one] <= 0]
-            return leave(self, *error)
+            return leave(self, *error, **named)
 
     manager.__enter__, manager.__exit__ = enter_here, leave_here
 

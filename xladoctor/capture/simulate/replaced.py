@@ -107,8 +107,9 @@ def install() -> None:
         return _enter(self, owners, enter) if owners else enter(self)
 
     @functools.wraps(leave)
-    def leave_here(self: Any, *error: Any) -> Any:
+    def leave_here(self: Any, typ: Any, value: Any, traceback: Any) -> Any:
         changed = vars(self).pop("_xladoctor_changed", None)
+        error = (typ, value, traceback)
         return leave(self, *error) if changed is None else _leave(self, changed, leave, error)
 
     managers.__enter__, managers.__exit__ = enter_here, leave_here

@@ -365,6 +365,15 @@ class CallEvaluator:
         if isinstance(argument, cst.SimpleString):
             xla = family.of_device(str(string(argument))) is not None
             return Value(Kind.DEVICE if xla else Kind.OTHER_DEVICE, certain=True, origin=node)
+        if isinstance(argument, cst.IfExp):
+            # ``"cuda" if torch.cuda.is_available() else "cpu"``
+            named = [
+                family.of_device(str(string(part))) is not None
+                for part in (argument.body, argument.orelse)
+                if isinstance(part, cst.SimpleString)
+            ]
+            if len(named) == 2 and not any(named):
+                return Value(Kind.OTHER_DEVICE, certain=True, origin=node)
         if values and values[0].kind in {Kind.DEVICE, Kind.OTHER_DEVICE}:
             return values[0]
         return UNKNOWN

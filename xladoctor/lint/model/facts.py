@@ -25,7 +25,7 @@ class Facts:
         self.parameters: dict[Context, dict[str, Value]] = {}
         self.results: dict[Context, Value] = {}
         self.attributes: dict[tuple[Instance, str], Value] = {}
-        self.outer: dict[Function | cst.Module, Env] = {}
+        self.outer: dict[Function | cst.Module | cst.FunctionDef, Env] = {}
         self.instances: dict[Class, dict[Instance, None]] = {}
 
     def __eq__(self, other: object) -> bool:

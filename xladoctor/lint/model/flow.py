@@ -82,7 +82,9 @@ class Flow:
         self._recorded: dict[cst.CSTNode, Value] = {}  # by the run that is under way
         self._targets: dict[cst.Call, Function | Class] = {}
         self._runs = Runs()
-        self._frames: dict[Function | cst.Module, Frame] = {}  # of what runs just now
+        self._frames: dict[
+            Function | cst.Module | cst.FunctionDef, Frame
+        ] = {}  # of what runs just now
         self.evaluator = Evaluator(self)
         self.statements = Statements(self, self.evaluator)
         self._evidence = Evidence(tree, names)
@@ -180,6 +182,9 @@ class Flow:
         arguments: dict[str, Value],
     ) -> Value:
         """A call of a function of this file: remember the arguments, give what it returns."""
+        frame = self._frames.get(self._module) if not self._running else None
+        if frame is not None and function.node in self._replaced:
+            self._runs.ask(self._keep, function.node, dict(frame.env))
         return self._runs.ask(self._enter, call, function, instance, arguments)
 
     def _enter(
@@ -215,6 +220,37 @@ class Flow:
         # A function that calls itself has, for now, returned nothing.
         otherwise = NOTHING if function in self._running else UNKNOWN
         return self.found.results.get(context) or self.known.results.get(context, otherwise)
+
+    def _keep(self, node: cst.FunctionDef, env: Env) -> None:
+        """What the file's names hold where it calls a function that it defines anew further on."""
+        before = self.found.outer.get(node)
+        self.found.outer[node] = env if before is None else join_env(before, env)
+
+    def _home(self) -> cst.Module | cst.FunctionDef:
+        """Where the names of the file are looked up that are not bound in a function.
+
+        A notebook that defines ``train`` and ``main`` in one cell, calls ``main()``, and defines
+        both anew in another: the first ``main`` calls the first ``train``.
+        """
+        first = self._running[0].node if self._running else None
+        return (
+            first
+            if isinstance(first, cst.FunctionDef) and self._is_replaced(first)
+            else (self._module)
+        )
+
+    def _is_replaced(self, node: cst.FunctionDef) -> bool:
+        return node in self._replaced and self.tree.module_of(node) is self._module
+
+    @functools.cached_property
+    def _replaced(self) -> frozenset[cst.CSTNode]:
+        """The functions at the top of a file that it defines anew further on."""
+        found: set[cst.CSTNode] = set()
+        for module in self.tree.modules:
+            for bindings in self.tree.scopes[module].bindings.values():
+                defined = [item.node for item in bindings if item.kind == "function"]
+                found.update(defined[:-1])
+        return frozenset(found)
 
     def _returned(
         self,
@@ -260,9 +296,9 @@ class Flow:
             if value is not None:
                 return value
             outer = outer.outer
-        return self._runs.ask(self._outer, self._module, name)
+        return self._runs.ask(self._outer, self._home(), name)
 
-    def _outer(self, home: Function | cst.Module, name: str) -> Value | None:
+    def _outer(self, home: Function | cst.Module | cst.FunctionDef, name: str) -> Value | None:
         """What a name of a function or module holds at its end, or as far as it ran."""
         env = self.known.outer.get(home)
         if env is None:  # in the first round

@@ -195,6 +195,8 @@ def _bound(model: FileModel, made: CallSite) -> str | None:
 def _is_trained(model: FileModel, moved: CallSite) -> bool:
     """Whether ``net.to(device)`` is trained: an optimizer, or a function of the program, gets it.
 
+    Also by another name that is given to it in the same function (``self.net = net``).
+
     What computes a loss has no weights as a rule.
     """
     bound = _bound(model, moved)
@@ -203,6 +205,13 @@ def _is_trained(model: FileModel, moved: CallSite) -> bool:
         names.add(model.tree.text(moved.receiver).strip())
     if any(_LOSS.search(name) for name in names):
         return False
+    names |= {
+        model.tree.text(target.target).strip()
+        for line in model.nodes(cst.Assign)
+        if model.function_of(line) is moved.function
+        and model.tree.text(line.value).strip() in names
+        for target in line.targets
+    }
     return any(_trains(model, call, names) for call in model.calls())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.model import Function, Kind, LoopKind
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import libcst as cst
 
-    from xladoctor.lint.model import FileModel, Guard, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
 
 #: Words in the names of functions that evaluate a model.
 _EVALUATES = frozenset({"eval", "evaluate", "evaluation", "validate", "validation"})
@@ -40,12 +40,19 @@ def master_only_evaluation(model: FileModel) -> Iterator[Problem]:
 
 
 def _evaluations(model: FileModel) -> Iterator[tuple[Guard, cst.CSTNode, str]]:
-    """Loops of the program, and functions of other files that get the model."""
+    """Loops of the program, also where they run on all cores too, and functions of other files.
+
+    Those get the model, and evaluate by their name.
+    """
     for loop in model.loops:
         guard = model.master_only(loop.node) if loop.kind is LoopKind.EVAL else None
         if guard is not None and not loop.implicit:
             yield guard, loop.node, "the evaluation loop"
     for call in model.calls():
+        inside = _evaluates(model, call)
+        guard = model.master_only(call.node) if inside is not None else None
+        if inside is not None and guard is not None:
+            yield guard, inside.node, "the evaluation loop"
         # A method of a trainer or a metric may do anything by such a name.
         of_object = call.name is None and call.method is not None
         if call.target is not None or of_object or not words(call.last) & _EVALUATES:
@@ -55,3 +62,15 @@ def _evaluations(model: FileModel) -> Iterator[tuple[Guard, cst.CSTNode, str]]:
         guard = model.master_only(call.node) if on_device else None
         if guard is not None:
             yield guard, call.node, "the evaluation"
+
+
+def _evaluates(model: FileModel, call: CallSite) -> Loop | None:
+    """The evaluation loop in the function of the program that a call runs."""
+    if not isinstance(call.target, Function):
+        return None
+    inside = (
+        loop
+        for loop in model.loops
+        if loop.kind is LoopKind.EVAL and not loop.implicit and loop.function is call.target
+    )
+    return next(inside, None)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Class, Kind, LoopKind, walk
+from xladoctor.lint.model import Class, Function, Kind, LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
@@ -117,7 +117,18 @@ def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
             return True
         if isinstance(node, cst.BaseExpression) and _shards_itself(model, node):
             return True
+        if _made_of_a_part(model, node):
+            return True
     return False
+
+
+def _made_of_a_part(model: FileModel, node: cst.CSTNode) -> bool:
+    """``self.part(files).shuffle()``, where ``part`` asks for the core's number."""
+    calls = (model.call(part) for part in walk(node) if isinstance(part, cst.Call))
+    return any(
+        isinstance(call.target, Function) and asks_for_core(model, call.target.node)
+        for call in calls
+    )
 
 
 def _shards_itself(model: FileModel, node: cst.BaseExpression) -> bool:

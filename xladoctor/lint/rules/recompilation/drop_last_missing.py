@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind, walk
+from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cores import differs
@@ -47,6 +47,8 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
             continue
         if training is not None and _returns_first(model, training):
             continue
+        if loops and all(_goes_elsewhere(model, loop) for loop in loops):
+            continue
         related = [model.place(training.node, "the step loop over it")] if training else []
         yield model.problem(
             call.node,
@@ -84,6 +86,15 @@ def _keeps_short_batch(model: FileModel, call: CallSite) -> bool:
         return False
     drop = call.argument(8, "drop_last")
     return drop is None or model.literal(drop) is False
+
+
+def _goes_elsewhere(model: FileModel, loop: Loop) -> bool:
+    """Whether a loop moves its batches to a device that is certainly none of XLA's."""
+    moved = [call for call in model.reached(loop.node) if call.method == "to" and not call.name]
+    given = (call.argument(0, "device") for call in moved)
+    devices = [model.value(device) for device in given if device is not None]
+    other = [value for value in devices if value.kind is Kind.OTHER_DEVICE and value.certain]
+    return bool(other) and not any(value.kind is Kind.DEVICE for value in devices)
 
 
 def _own_part(model: FileModel, call: CallSite) -> bool:
