@@ -573,6 +573,17 @@ def fit(gen, critic, gen_opt, critic_opt, dl):
         fooled.backward()
         xm.optimizer_step(gen_opt, barrier=True)
 """,
+    "a wrapper moves by itself": """\
+HEAD
+from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel
+net = XlaFullyShardedDataParallel(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2)))
+solver = torch.optim.AdamW(net.parameters(), lr=1e-3)
+device = torch_xla.device()
+net = net.to(device)
+F.cross_entropy(net(torch.ones(4, 8, device=device)), torch.ones(4).long().to(device)).backward()
+solver.step()
+torch_xla.sync()
+""",
     "the plain checkpoint of other devices": """\
 HEAD
 class Keeper:

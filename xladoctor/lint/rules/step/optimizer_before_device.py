@@ -9,14 +9,13 @@ import libcst as cst
 from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
-from xladoctor.lint.rules._moved_later import moved_later
+from xladoctor.lint.rules._moved_later import FSDP, moved_later
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
-_FSDP = "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel"
 #: Functions that hand a model on to one another.
 _DEPTH = 3
 _MADE_AT_ONCE = cst.List | cst.ListComp | cst.Tuple
@@ -118,7 +117,7 @@ def _wrapped_after(
     model: FileModel, maker: CallSite, owner: cst.BaseExpression, taken: cst.CSTNode
 ) -> CallSite | None:
     """``model = FSDP(model)`` in the same function, after the parameters were taken."""
-    for call in model.calls(_FSDP):
+    for call in model.calls(FSDP):
         if (
             call.function is maker.function
             and same_name(call.argument(0, "module"), owner)
