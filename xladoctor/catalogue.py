@@ -8,13 +8,16 @@ the package.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from xladoctor import patterns
 from xladoctor.errors import CatalogueError, UsageError
 from xladoctor.findings import Severity
 
@@ -24,6 +27,7 @@ else:  # pragma: no cover
     import tomli as tomllib
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from importlib.abc import Traversable
 
 #: Where a page can be read on the web; {stem} is the page's file name without ending.
@@ -33,11 +37,11 @@ _TITLE = re.compile(r"^# (?P<name>[a-z0-9-]+) \((?P<code>XLA\d{3})\)\s*$")
 _BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 #: In a block that shows what a fix makes, the marks of what was wrong before are for tests only.
 #: What to write instead: nothing in it is marked, though a test may find something there.
-_GOOD = re.compile(r"^```py (?:fixed|good)[ ]*\n.*?^```\s*?$", re.MULTILINE | re.DOTALL)
+_GOOD = patterns.lazy(r"^```py (?:fixed|good)[ ]*\n.*?^```\s*?$", re.MULTILINE | re.DOTALL)
 #: The examples that only the tests need, up to the next heading (or the end).
-_TESTS = re.compile(r"^## Tests\n(?:^(?!## ).*\n?)*", re.MULTILINE)
-_CODES = re.compile(r"[A-Z]+\d+")
-_MARK = re.compile(r"[ ]*#[ ]*error:(\s*\[[A-Z]+\d+\])+[ ]*$", re.MULTILINE)
+_TESTS = patterns.lazy(r"^## Tests\n(?:^(?!## ).*\n?)*", re.MULTILINE)
+_CODES = patterns.lazy(r"[A-Z]+\d+")
+_MARK = patterns.lazy(r"[ ]*#[ ]*error:(\s*\[[A-Z]+\d+\])+[ ]*$", re.MULTILINE)
 
 #: From which likeness on (0 to 1) a code, or a name, is taken for a slip of the pen.
 _CODES_ALIKE, _NAMES_ALIKE = 0.8, 0.6
@@ -196,6 +200,9 @@ def page(code: str) -> Page:
         UsageError: No such rule.
     """
     wanted = code.strip()
+    known = pages().get(wanted)
+    if known is not None:
+        return known
     for candidate in pages().values():
         if wanted.upper() == candidate.code or wanted.lower() == candidate.name:
             return candidate
@@ -244,18 +251,62 @@ def same_problems() -> dict[str, frozenset[str]]:
     }
 
 
+class KeptTables(Protocol):
+    """Where tables are kept as they were parsed, for as long as no page or table changes."""
+
+    def table(self, name: str) -> Any | None:
+        """What was kept under a name, None if nothing was."""
+
+    def keep_table(self, name: str, table: object) -> None:
+        """Remember a table (plain data that JSON can hold)."""
+
+
+_kept: list[KeptTables] = []
+
+
+@contextlib.contextmanager
+def tables_kept_by(store: KeptTables | None) -> Iterator[None]:
+    """Where tables are looked for meanwhile, and kept: TOML's parser is Python, and slow."""
+    before = _kept[:]
+    _kept[:] = [] if store is None else [store]
+    try:
+        yield
+    finally:
+        _kept[:] = before
+
+
+def keep_no_tables() -> None:
+    """Let go of the store, in a process that must not share it."""
+    _kept.clear()
+
+
+def _parsed(name: str, parse: Callable[[], Any]) -> Any:
+    for store in _kept:
+        found = store.table(name)
+        if found is not None:
+            return found
+    found = parse()
+    for store in _kept:
+        store.keep_table(name, found)
+    return found
+
+
 @functools.cache
 def table(name: str) -> dict[str, Any]:
     """A table of facts, ``rules/tables/<name>.toml``."""
-    return tomllib.loads(_table_text(name))
+    return dict(_parsed(name, lambda: tomllib.loads(_table_text(name))))
 
 
 @functools.cache
 def rows(name: str, key: str) -> list[dict[str, Any]]:
     """The ``[[key]]`` rows with which a table ends; what stands before them is not parsed."""
-    mark = f"\n[[{key}]]\n"
-    _, found, text = _table_text(name).partition(mark)
-    return list(tomllib.loads(found + text).get(key, ()))
+
+    def parse() -> list[Any]:
+        mark = f"\n[[{key}]]\n"
+        _, found, text = _table_text(name).partition(mark)
+        return list(tomllib.loads(found + text).get(key, ()))
+
+    return list(_parsed(f"{name}/{key}", parse))
 
 
 def _table_text(name: str) -> str:
@@ -266,6 +317,20 @@ def _table_text(name: str) -> str:
         raise CatalogueError(
             f"the table {name}.toml is missing from this installation: install xladoctor again"
         ) from error
+
+
+def _facts(text: str) -> dict[str, Any]:
+    """The keys of a page's header: TOML that, but for unusual strings, is JSON line by line.
+
+    TOML's parser is Python: it took longer for all headers than a lint of some files.
+    """
+    rows = [row.partition(" = ") for row in text.splitlines()]
+    try:
+        values = json.loads(f"[{','.join(value for _, _, value in rows)}]")
+        facts = dict(zip((key for key, _, _ in rows), values, strict=True))
+    except ValueError:
+        return tomllib.loads(text)
+    return facts if len(facts) == len(rows) else tomllib.loads(text)
 
 
 def parse_page(filename: str, text: str) -> Page:
@@ -280,7 +345,7 @@ def parse_page(filename: str, text: str) -> Page:
     first = _BLOCK.search(text)
     if first is None or first["info"].strip() != "toml":
         raise CatalogueError(f"{filename}: the first fenced block must be 'toml'")
-    facts = tomllib.loads(first["body"])
+    facts = _facts(first["body"])
     stem = filename.removesuffix(".md")
     if (facts.get("code"), facts.get("name")) != (title["code"], title["name"]) or stem != (
         f"{title['code']}-{title['name']}"

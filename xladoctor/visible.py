@@ -13,6 +13,8 @@ import enum
 import re
 from typing import Any, TypeVar
 
+from xladoctor import patterns
+
 _Value = TypeVar("_Value")
 
 #: Controls, surrogates, line and paragraph separators, and the formatting characters of Unicode
@@ -23,15 +25,15 @@ _UNSEEN = (
     r"\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     r"\U000e0001-\U000e007f"
 )
-_IN_CODE = re.compile(f"[{_UNSEEN}\\n]")
-_IN_LINE = re.compile(f"[{_UNSEEN}\\t\\n]")
-_IN_JSON = re.compile(f"[{_UNSEEN}]")
+_IN_CODE = patterns.lazy(f"[{_UNSEEN}\\n]")
+_IN_LINE = patterns.lazy(f"[{_UNSEEN}\\t\\n]")
+_IN_JSON = patterns.lazy(f"[{_UNSEEN}]")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 #: What GitHub Actions reads as a command at the start of a line (blanks before it do not count),
 #: or anywhere in it.
-_COMMAND = re.compile(r"^(?P<blanks>[^\S\n]*)::", re.MULTILINE)
-_OLD_COMMAND = re.compile(r"##(?=\[)")
+_COMMAND = patterns.lazy(r"^(?P<blanks>[^\S\n]*)::", re.MULTILINE)
+_OLD_COMMAND = patterns.lazy(r"##(?=\[)")
 
 
 def line(text: str) -> str:

@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 
+from xladoctor import catalogue
 from xladoctor.cli.app import main
 from xladoctor.lint import engine, linking, run
 from xladoctor.lint import looked as looking
@@ -379,6 +380,24 @@ def test_facts_of_files_are_kept(project, monkeypatch):
     assert (alone.names, pair.names) == (("alone.py",), ("tools.py", "train.py"))
 
 
+def test_tables_are_kept_as_they_were_parsed(project, monkeypatch):
+    def asked():
+        for question in (catalogue.table, catalogue.rows):
+            question.cache_clear()
+        with catalogue.tables_kept_by(Cache(Path("kept"), TODAY, SECRET)):
+            return catalogue.table("library"), catalogue.rows("ops_torch_tpu", "call")
+
+    cache = Cache(Path("kept"), TODAY, SECRET)
+    with catalogue.tables_kept_by(cache):
+        catalogue.table.cache_clear()
+        catalogue.rows.cache_clear()
+        first = catalogue.table("library"), catalogue.rows("ops_torch_tpu", "call")
+    cache.save()
+    assert first[0]["call"]
+    monkeypatch.setattr(catalogue.tomllib, "loads", lambda _: pytest.fail("parsed again"))
+    assert asked() == first
+
+
 def test_the_flags(project, capsys, linted):
     code = main(["lint", "train.py", "tools.py", "--output-format", "json"])
     first = capsys.readouterr().out
@@ -397,20 +416,29 @@ def test_the_flags(project, capsys, linted):
     assert entries("sub/cache")
 
 
-def test_a_run_in_which_nothing_changed_loads_no_parser(project):
+def test_a_run_in_which_nothing_changed_that_concerns_rules_loads_no_parser(project):
     code = (
         "import sys\nfrom xladoctor.cli.app import main\n"
         "code = main(['lint', '--isolated', '--output-format=json', '--cache-dir=kept', '.'])\n"
         "print(code, 'libcst' in sys.modules, file=sys.stderr)\n"
     )
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True
+    plain = project / "plain.py"
+    runs = []
+    for text in ("x = 1\n", "x = 1\n", "x = 2\n", "import torch_xla\nx = 3\n"):
+        if not plain.exists() or plain.read_text() != text:
+            plain.write_text(text)
+        runs.append(
+            subprocess.run(
+                [sys.executable, "-c", code],
+                cwd=project,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
         )
-        for _ in range(2)
-    ]
-    assert runs[0].stdout == runs[1].stdout != ""
-    assert [item.stderr.split()[-2:] for item in runs] == [["1", "True"], ["1", "False"]]
+    assert len({item.stdout for item in runs} - {""}) == 1
+    loaded = [item.stderr.split()[-2:] for item in runs]
+    assert loaded == [["1", "True"], ["1", "False"], ["1", "False"], ["1", "True"]]
 
 
 def test_two_runs_at_once_harm_nothing(project):
@@ -440,7 +468,16 @@ PROJECT = {
     "pkg/steps.py": "import torch_xla\nfrom tools import accuracy\n\ndevice = torch_xla.device()\n",
     "old/legacy.py": "import torch_xla.core.xla_model as xm\nt = xm.xla_device()\n",
 }
-LINES = ("xm.mark_step()", "x = 1", "# nothing", "import tools", "from pkg import steps", "(")
+LINES = (
+    "xm.mark_step()",
+    "x = 1",
+    "# nothing",
+    "import tools",
+    "from pkg import steps",
+    "(",
+    "def accuracy(output):\n    return output.sum().item()",
+    "def accuracy(output):\n    return 1.0",
+)
 
 
 def said(capsys, *flags):
@@ -496,6 +533,126 @@ def test_whatever_changes_a_kept_run_says_what_a_new_one_says(
         kept = said(capsys, "--cache-dir", "kept", ".")
         assert kept == said(capsys, "--no-cache", ".")
         assert kept == said(capsys, "--cache-dir", "kept", ".")
+
+
+KEPT = Path(".xladoctor", "cache")
+
+
+@pytest.fixture
+def settled(project):
+    """The project with its settings, and a place for the cache that no search looks into."""
+    (project / "xladoctor.toml").write_text("")
+    (project / ".xladoctor").mkdir()
+    return project
+
+
+#: Edits of what one file does for another, each with the codes that it adds or takes away there.
+EDITS = {
+    "a comment": ("tools.py", "# why\n" + TOOLS, {}),
+    "a comment behind the code": ("tools.py", TOOLS.replace("()\n", "()  # read\n"), {}),
+    "another name inside": (
+        "tools.py",
+        "def accuracy(output):\n    mean = output.mean()\n    return mean.item()\n",
+        {},
+    ),
+    "no read": ("tools.py", TOOLS.replace(".item()", ""), {"XLA101": -1}),
+    "one more read": (
+        "tools.py",
+        TOOLS.replace("    return", "    output.cpu()\n    return"),
+        {"XLA101": 1},
+    ),
+    "a number returned": ("tools.py", "def accuracy(output):\n    return 1.0\n", {"XLA101": -1}),
+    "a read of what is returned": ("train.py", None, {}),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_an_edit_counts_where_it_matters_and_links_nothing_anew(
+    settled, capsys, monkeypatch, linted, what
+):
+    name, text, changes = EDITS[what]
+    before = json.loads(said(capsys, ".")[1])
+    linted()
+    with monkeypatch.context() as patched:
+        patched.setattr(linking, "groups", lambda *_: pytest.fail("files were linked again"))
+        edited = Path(name)
+        edited.write_text(edited.read_text() + "out.item()\n" if text is None else text)
+        kept = said(capsys, ".")
+        assert linted() == ["tools.py", "train.py"]
+        assert said(capsys, ".") == kept
+        assert linted() == []
+    assert kept == said(capsys, "--no-cache", ".")
+    codes = [[item["code"] for item in found] for found in (before, json.loads(kept[1]))]
+    for code in {*codes[0], *codes[1]}:
+        assert codes[1].count(code) - codes[0].count(code) == changes.get(code, 0), code
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("alone.py", "import torch_xla\nimport tools\n"),
+        ("train.py", textwrap.dedent(TRAIN).replace("from tools", "from others")),
+        ("train.py", "print('moved')\n"),
+        ("new.py", "import torch_xla\nimport alone\n"),
+        ("tools.py", None),
+    ],
+)
+def test_where_other_files_belong_together_they_are_linked_again(
+    settled, capsys, monkeypatch, name, text
+):
+    said(capsys, ".")
+    asked = []
+    groups = linking.groups
+    monkeypatch.setattr(linking, "groups", lambda *given: asked.append(1) or groups(*given))
+    if text is None:
+        (settled / name).unlink()
+    else:
+        (settled / name).write_text(text)
+    kept = said(capsys, ".")
+    assert asked
+    assert kept == said(capsys, "--no-cache", ".")
+
+
+@pytest.mark.parametrize("lines", [3, 30])
+def test_the_lines_of_a_group_count_where_they_decide(settled, capsys, monkeypatch, linted, lines):
+    monkeypatch.setattr(linking, "_MOST_LINES", 25)
+    text = "import torch_xla\n" + TOOLS
+    (settled / "tools.py").write_text(text + "\n" * lines)
+    said(capsys, ".")
+    assert linted() == ALL
+    (settled / "tools.py").write_text(text + "\n" * (33 - lines))
+    kept = said(capsys, ".")
+    assert linted() == ["tools.py", "train.py"]
+    assert kept == said(capsys, "--no-cache", ".")
+
+
+def test_what_comes_and_goes_around_a_project_is_not_looked_at(tmp_path, capsys, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
+    (tmp_path / "mine" / ".xladoctor").mkdir()
+    for name, text in PROJECT.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    first = said(capsys, ".")
+    (tmp_path / "letter.txt").write_text("")
+    with monkeypatch.context() as patched:
+        patched.setattr(linking, "groups", lambda *_: pytest.fail("files were linked again"))
+        assert said(capsys, ".") == first
+    (tmp_path / "setup.py").write_text("")  # now the folder is the project's
+    (tmp_path / "tools.py").write_text("")
+    assert said(capsys, ".") == said(capsys, "--no-cache", ".")
+
+
+def test_what_an_edited_run_took_over_stays_and_what_is_stale_goes(settled, capsys):
+    """After many edits a kept run stands for no more than one after a single edit."""
+    sizes = []
+    for number in range(6):
+        (settled / "alone.py").write_text(f"import torch_xla\n# {number}\n")
+        said(capsys, ".")
+        runs = [item for item in entries(KEPT).values() if "uses" in item]
+        sizes.append([len(item["uses"]) for item in runs])
+        assert all(key in entries(KEPT) for item in runs for key in item["uses"])
+    assert sizes == [sizes[0]] * 6
 
 
 def test_a_run_in_which_nothing_changed_reads_no_file(project, capsys, monkeypatch):

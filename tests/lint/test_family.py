@@ -8,7 +8,7 @@ import pytest
 
 from xladoctor import catalogue, config
 from xladoctor.cli import lint as command
-from xladoctor.lint import engine, family, sources
+from xladoctor.lint import engine, family, first_look, sources
 from xladoctor.lint.model import FileModel
 
 #: What only programs for torch_xla may be told.
@@ -289,7 +289,7 @@ def test_switches_for_faults_are_those_of_the_device():
 def test_what_makes_a_file_one_for_devices_is_seen_before_it_is_parsed() -> None:
     for member in family.members().values():
         for name in (*member.imports, *member.names):
-            assert engine._BINDS.search(name), name
+            assert first_look.BINDS.search(name), name
     bad = [
         (page.code, example.source)
         for page in catalogue.pages().values()
@@ -297,11 +297,11 @@ def test_what_makes_a_file_one_for_devices_is_seen_before_it_is_parsed() -> None
         if example.kind == "bad" and page.code != "XLA001"
     ]
     assert len(bad) > 100
-    assert [code for code, source in bad if not engine._may_concern_us(source)] == []
+    assert [code for code, source in bad if not first_look.may_concern_us(source)] == []
 
 
 def test_a_file_that_only_speaks_of_devices_is_left_to_pythons_parser() -> None:
     text = '"""Kernels for TPUs, as XLA compiles them."""\nimport jax\n'
-    assert not engine._may_concern_us(text)
+    assert not first_look.may_concern_us(text)
     [found] = engine.lint(sources.Source("kernel.py", text + "x = = 1\n")).findings
     assert (found.code, found.locations[0].row) == ("XLA001", 3)

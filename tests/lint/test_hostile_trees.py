@@ -9,7 +9,7 @@ import pytest
 
 from xladoctor.cli.app import main
 from xladoctor.errors import UsageError
-from xladoctor.lint import contents, discovery, engine, sources
+from xladoctor.lint import contents, discovery, engine, first_look, sources
 from xladoctor.lint import run as runner
 from xladoctor.lint.run import Plan
 
@@ -152,12 +152,12 @@ def test_what_breaks_on_one_file_stops_no_other(lint, monkeypatch, breaks):
     Path("other.py").write_text("import evil, torch_xla\n")
 
     def broken(text, *_args, **_kwargs):
-        if "evil\n" in (text if isinstance(text, str) else text.text):
+        if "evil\n" in (text if isinstance(text, str) else text.source.text):
             raise ZeroDivisionError("invented")
         return real(text, *_args, **_kwargs)
 
     owner, name = {
-        "model": (engine, "_read"), "facts": (contents, "imported_modules")
+        "model": (first_look, "look"), "facts": (contents, "imported_modules")
     }[breaks]  # fmt: skip
     real = getattr(owner, name)
     monkeypatch.setattr(owner, name, broken)

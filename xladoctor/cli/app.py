@@ -71,7 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: what the subcommand says, 2 for anything abnormal, 130 after Ctrl-C.
     """
     boundary.see_streams()
-    if argv is None and sys.argv[1:2] == ["lint"]:
+    command = sys.argv[1:2] if argv is None else []
+    if command == ["lint"] or command == ["server"]:
+        from xladoctor.lint import asked
+
+        # Python need not look through trees and models for circles as soon as they are linted.
+        gc.set_threshold(asked.OBJECTS, *gc.get_threshold()[1:])
+    if command == ["lint"]:
         # At its end Python looks through all there is for circles: a tenth of a short run's time.
         # Other commands load extensions (DuckDB's) that complain of what outlives them.
         atexit.register(gc.freeze)

@@ -19,8 +19,8 @@ from xladoctor.lint.cache import Cache
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from xladoctor.lint.cache import Run
     from xladoctor.lint.discovery import Search
+    from xladoctor.lint.kept_run import Run
     from xladoctor.lint.run import Plan
 
 _CACHE = Path(".xladoctor", "cache")

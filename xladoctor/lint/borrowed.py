@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _DEPTH = 4
 #: Families whose problems cost on every step: reads, and graphs that are compiled again.
 _FAMILIES = ("XLA1", "XLA2")
+_HOT = {LoopKind.STEP, LoopKind.EVAL}
 
 
 def told_here(
@@ -37,6 +38,8 @@ def told_here(
         rules: The rules to ask.
     """
     told: set[tuple[str, cst.CSTNode]] = set()
+    if not any(loop.kind in _HOT for loop in model.loops):
+        return
     for other in others:
         for code, rule in rules.items():
             if not code.startswith(_FAMILIES) or not catalogue.page(code).per_step:
@@ -61,7 +64,7 @@ def _call(model: FileModel, other: FileModel, problem: Problem) -> CallSite | No
     if problem.node is None or problem.aside or problem.place.filename is not None:
         return None
     looped = [place.loop for place in problem.related if place.loop is not None]
-    if not any(loop.kind in {LoopKind.STEP, LoopKind.EVAL} for loop in looped):
+    if not any(loop.kind in _HOT for loop in looped):
         return None
     function = other.function_of(problem.node)
     waiting = [function] if function is not None else []

@@ -3,7 +3,7 @@
 A key is made of the content of a file and of all files that are linted with it, of what was asked,
 and of the linter itself (version, size and time of each of its files, and of plugins). So a cache
 never has to be emptied by hand, and what is in it is only ever right or not there (see ``store``).
-What a whole run looked at is kept too: while all of it is as it was, its results are one value.
+What a whole run looked at is kept too (see ``kept_run``).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xladoctor import __version__, catalogue
-from xladoctor.findings import packed, unpacked
-from xladoctor.lint.looked import Looked
+from xladoctor.lint.kept_run import Run, packed_found, unpacked_found
 from xladoctor.lint.store import BROKEN, Store
 
 if TYPE_CHECKING:
@@ -28,10 +27,8 @@ if TYPE_CHECKING:
     from xladoctor.findings import Finding
     from xladoctor.lint.asked import LintOptions
     from xladoctor.lint.contents import Facts
+    from xladoctor.lint.kept_run import Found
     from xladoctor.lint.linking import Group
-
-    #: Names of files to what was found in them.
-    Found = Mapping[str, Sequence[Finding]]
 
 #: The file's name; another form of what is in it gets another one.
 NAME = "lint-2.sqlite"
@@ -82,14 +79,14 @@ class Cache:
         """What was found before in each file, None if that is not known."""
         self._used[key] = None
         try:
-            return _unpacked(self._store.get(key))
+            return unpacked_found(self._store.get(key))
         except _BROKEN:
             return None
 
     def keep_results(self, key: str, found: Found) -> None:
         """Remember what was found."""
         self._used[key] = None
-        self._store.put(key, _packed(found))
+        self._store.put(key, packed_found(found))
 
     def facts(self, digest: str) -> Facts | None:
         """What linking asks of a file with this content, None if that is not known."""
@@ -110,13 +107,28 @@ class Cache:
         """Remember what linking asks of a file."""
         self._store.put(self._key("facts", digest), dataclasses.asdict(facts))
 
+    def table(self, name: str) -> Any | None:
+        """A table of facts as it was parsed before, None if that is not known."""
+        return self._store.get(self._key("table", name))
+
+    def keep_table(self, name: str, table: object) -> None:
+        """Remember a table of facts."""
+        self._store.put(self._key("table", name), table)
+
     def run(self, asked: Sequence[object], now: int) -> Run:
         """The run that is asked this (plain data), at a time (nanoseconds since the epoch)."""
         return Run(self._store, self._key("run", asked, os.getcwd()), now)  # noqa: PTH109
 
-    def keep_run(self, run: Run, found: Found) -> None:
-        """Remember a whole run: what it looked at, and what it found."""
-        run.keep({"found": _packed(found), "uses": list(self._used)})
+    def keep_run(self, run: Run, found: Found, groups: Sequence[tuple[Group, str]]) -> None:
+        """Remember a whole run: what it looked at, and what it found.
+
+        Args:
+            run: The run.
+            found: What was found in each file.
+            groups: What was linted together, and the keys of what was found in it.
+        """
+        stale = [self._key("facts", digest) for digest in run.edited.values()]
+        run.keep(found, groups, self._used, stale)
 
     def save(self) -> None:
         """Write what is new. What cannot be written is left."""
@@ -125,63 +137,6 @@ class Cache:
     def _key(self, *parts: object) -> str:
         text = json.dumps([self._state, *parts])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-class Run:
-    """A whole run: what it looks at, and what is known of it from the last time.
-
-    Attributes:
-        search: What it looks at to know which files there are, and what is asked of them.
-        looked: What it looks at to lint them.
-        whole: Whether it may be remembered.
-    """
-
-    def __init__(self, store: Store, key: str, now: int) -> None:
-        self._store, self._key = store, key
-        entry = store.get(key)
-        self._before: dict[str, Any] = entry if isinstance(entry, dict) else {}
-        self.search = Looked(now, self._before.get("search"))
-        self.looked = Looked(now, self._before.get("looked"))
-        self.whole = True
-
-    def names(self) -> list[str] | None:
-        """The files that there are, if the search for them would be as the last time."""
-        try:
-            if not self._before or not self.search.is_unchanged():
-                return None
-            return list(self._before["found"])
-        except _BROKEN:
-            return None
-
-    def found(self) -> dict[str, tuple[Finding, ...]] | None:
-        """What was found in each file, in order, if none of them changed either."""
-        try:
-            if self.names() is None or not self.looked.is_unchanged():
-                return None
-            found = _unpacked(self._before["found"])
-            self._store.use_with(self._key, self._before["uses"])
-        except _BROKEN:
-            return None
-        if self.search.fresh or self.looked.fresh:
-            self.keep(self._before)
-        return found
-
-    def keep(self, entry: Mapping[str, Any]) -> None:
-        """Remember it with what it has looked at."""
-        seen = {"search": self.search.seen(), "looked": self.looked.seen()}
-        self._store.put(self._key, {**entry, **seen})
-
-
-def _packed(found: Found) -> dict[str, list[dict[str, Any]]]:
-    return {name: [packed(item) for item in items] for name, items in found.items()}
-
-
-def _unpacked(entry: Any) -> dict[str, tuple[Finding, ...]] | None:
-    if entry is None:
-        return None
-    return {
-        str(name): tuple(unpacked(item) for item in findings) for name, findings in entry.items()
-    }
 
 
 def _own_state() -> str:

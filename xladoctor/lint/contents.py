@@ -116,9 +116,13 @@ class Files:
                 self._facts[name] = Facts(False, 0, ())
         return self._facts[name]
 
+    def known_facts(self, digest: str) -> Facts | None:
+        """What linking asks of a file with that content, if an earlier run kept it."""
+        return self._cache.facts(digest) if self._cache is not None else None
+
     def _find_facts(self, name: str) -> Facts:
         digest = self.digest(name)
-        known = self._cache.facts(digest) if self._cache is not None and digest else None
+        known = self.known_facts(digest) if digest else None
         if known is not None:
             return known
         found = _facts_of(self.source(name).text)

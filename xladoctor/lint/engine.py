@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import TYPE_CHECKING, TypeVar
 
 import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.findings import Edit, Finding, Fix, Location, Position, in_source_order
-from xladoctor.lint import borrowed, family, library, sources, spoken, suppressions
+from xladoctor.lint import (
+    borrowed,
+    family,
+    first_look,
+    library,
+    sources,
+    spoken,
+    suppressions,
+)
 from xladoctor.lint import rules as registry
-from xladoctor.lint.asked import UNPARSABLE, UNUSED, Failure, LintOptions, Member, Result
+from xladoctor.lint.asked import UNUSED, Failure, LintOptions, Member, Result
 from xladoctor.lint.model.file import FileModel
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
@@ -23,21 +30,12 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.file import Problem
     from xladoctor.lint.rules import Rule
-    from xladoctor.lint.sources import Cell, Source, Unreadable
+    from xladoctor.lint.sources import Cell, Source
     from xladoctor.lint.suppressions import Suppressions
 
-__all__ = ["Failure", "LintOptions", "Member", "Result", "lint", "lint_together", "unparsable"]
+__all__ = ["Failure", "LintOptions", "Member", "Result", "lint", "lint_together"]
 
 _Made = TypeVar("_Made")
-
-#: A file without any of these words cannot concern our rules: it is only checked for its syntax.
-#: (``output`` holds "tpu" too.)
-_MARKERS = re.compile(r"xla|(?<![a-z])tpu|xrt_|pjrt_|neuron|torchax", re.IGNORECASE)
-#: Nor one without any of these: a program for XLA devices imports one of the packages, and what is
-#: said of others is about what they install, set in the environment, or silence.
-_BINDS = re.compile(
-    r"torch|neuron|lightning|accelerate|transformers|optimum|environ|putenv|setup|install|xladoctor"
-)
 
 #: What such rules tell of is no problem in code that never runs on XLA devices.
 _ON_THE_DEVICE = ("XLA1", "XLA2", "XLA3", "XLA4", "XLA5", "XLA6", "XLA72")
@@ -74,14 +72,9 @@ def lint_together(
     """
     rules = registry.rules() if rules is None else rules
     linked = len(members) > 1 or any(not code.startswith("XLA") for code in rules)
-    start = {
-        member.source.filename: _read(
-            member.source, linked=linked or bool(member.options.device), sound=member.sound
-        )
-        for member in members
-    }
-    results = {name: first for name, (first, unit) in start.items() if unit is None}
-    readable = [member for member in members if start[member.source.filename][1] is not None]
+    start = {member.source.filename: first_look.look(member, linked=linked) for member in members}
+    results = {name: first for name, (first, goes_on) in start.items() if not goes_on}
+    readable = [member for member in members if start[member.source.filename][1]]
     models, failed = _models(readable)
     results.update(failed)
     by_name = {member.source.filename: member.source for member in members}
@@ -101,32 +94,11 @@ def lint_together(
             failures += broken
             findings += _borrowed(rules, model, member, models, by_name, silent)
         comments = suppressions.parse(source.text)
-        kept = _chosen(source, findings, options, comments)
+        kept = first_look.chosen(source, findings, options, comments)
         if source.filename in models and options.asks(UNUSED) and not failures:
             kept += _unused(models[source.filename], member, comments, by_name)
         done.append(Result(tuple(in_source_order(kept)), tuple(failures)))
     return done
-
-
-def _read(source: Source, *, linked: bool, sound: bool) -> tuple[Result, Source | None]:
-    """What is wrong with a source by itself, and the source if a model can be made of it."""
-    findings = [unparsable(source, item) for item in source.unreadable]
-    if not source.text.strip():
-        return Result(tuple(findings)), None
-    problem = None if sound else sources.syntax_error(source.text)
-    concerns_us = linked or bool(source.shell) or _may_concern_us(source.text)
-    if problem is None and concerns_us and not sound:
-        problem = sources.too_much(source.text)
-    # LibCST's parser takes the process down with it on very deep nesting, so Python goes first.
-    if problem is not None and (not concerns_us or problem.fatal):
-        findings.append(unparsable(source, problem))
-    if not concerns_us or (problem is not None and problem.fatal):
-        return Result(tuple(findings)), None
-    return Result(tuple(findings)), source
-
-
-def _may_concern_us(text: str) -> bool:
-    return _MARKERS.search(text) is not None and _BINDS.search(text) is not None
 
 
 def _models(
@@ -165,10 +137,8 @@ def _models(
     if isinstance(program, Result):
         return {}, failed | {of[0].source.filename: program}
     return {
-        member.source.filename: FileModel(
-            target=member.options.target,
-            of=(program, part),
-            library=library.extended(member.options.library),
+        member.source.filename: FileModel.view(
+            program, part, member.options.target, library.extended(member.options.library)
         )
         for member, part in zip(of, parts, strict=True)
     }, failed
@@ -176,7 +146,7 @@ def _models(
 
 def _guarded(source: Source, make: Callable[[], _Made]) -> _Made | Result:
     """What a function makes, or what to say of the source if it cannot."""
-    origin = Result(tuple(unparsable(source, item) for item in source.unreadable))
+    origin = Result(tuple(first_look.unparsable(source, item) for item in source.unreadable))
     try:
         return make()
     except cst.ParserSyntaxError as error:
@@ -187,7 +157,7 @@ def _guarded(source: Source, make: Callable[[], _Made]) -> _Made | Result:
         problem = sources.Unreadable(sources.TOO_DEEP)
     except Exception as error:  # noqa: BLE001  (one file must not stop the others)
         return Result(origin.findings, (_failure(source, "the file's model", error),))
-    return Result((*origin.findings, unparsable(source, problem)))
+    return Result((*origin.findings, first_look.unparsable(source, problem)))
 
 
 def _ask(
@@ -242,34 +212,6 @@ def _holds(code: str, model: FileModel) -> bool:
         return True
     # What is said of files for no device at all (a CUDA call, removed names) is torch_xla's.
     return family.holds(code, model.members or {family.TORCH_XLA})
-
-
-def unparsable(source: Source, item: Unreadable) -> Finding:
-    """The finding for a source, or a part of it, that cannot be read."""
-    page = catalogue.page(UNPARSABLE)
-    place = Position(item.row, item.column)
-    location = (
-        source.location(place, place)
-        if item.cell is None
-        else Location(source.filename, item.row, item.column, item.row, item.column, cell=item.cell)
-    )
-    subject, others = ("cell", "cells") if item.cell is not None else ("file", "files")
-    return Finding(
-        UNPARSABLE,
-        page.name,
-        page.severity,
-        f"this {subject} {item.message}",
-        suggestion=f"fix it or leave it out; the other {others} are linted as usual",
-        locations=(location,),
-        confirmed_by=("lint",),
-    )
-
-
-def _chosen(
-    source: Source, findings: list[Finding], options: LintOptions, comments: Suppressions
-) -> list[Finding]:
-    kept = (item for item in findings if options.asks(item.code))
-    return suppressions.apply(dict.fromkeys(kept), source, comments)
 
 
 def _unused(

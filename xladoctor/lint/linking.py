@@ -38,11 +38,13 @@ class Group:
         names: All of them, sorted.
         given: Those whose findings are wanted.
         imports: File name to {module as its imports spell it: file name}.
+        bounded: Whether more files would belong to it, if groups were not bounded.
     """
 
     names: tuple[str, ...]
     given: tuple[str, ...]
     imports: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    bounded: bool = False
 
 
 def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
@@ -66,13 +68,18 @@ def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
             name = parent[name]
         return name
 
+    apart: set[str] = set()
     for _, one, other in edges:
         first, second = find(one), find(other)
+        if first == second:
+            continue
         number = size[first][0] + size[second][0]
         lines = size[first][1] + size[second][1]
-        if first != second and number <= _MOST_FILES and lines <= _MOST_LINES:
+        if number <= _MOST_FILES and lines <= _MOST_LINES:
             parent[second] = first
             size[first] = (number, lines)
+        else:
+            apart |= {one, other}
     members: dict[str, list[str]] = {}
     for name in graph.known:
         members.setdefault(find(name), []).append(name)
@@ -89,8 +96,38 @@ def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
             if len(together) > 1
         }
         mine = tuple(item for item in given if item in inside and item in wanted)
-        found.append(Group(tuple(sorted(together)), mine, imports))
+        bounded = not apart.isdisjoint(inside)
+        found.append(Group(tuple(sorted(together)), mine, imports, bounded))
     return found
+
+
+def hold(found: Sequence[Group], edited: Mapping[str, str], files: Files) -> bool:
+    """Whether groups that were found before would be found again.
+
+    They are, where no file came or went, none imports anything else than before or turned into one
+    for XLA devices, and the lines of a group decide nothing.
+
+    Args:
+        found: The groups.
+        edited: The files that hold something else now, to the digests of what they held.
+        files: Reads them.
+    """
+    of = {name: group for group in found for name in group.names if name in edited}
+    for name, digest in edited.items():
+        before, now = files.known_facts(digest), files.facts(name)
+        if before is None or (before.root, before.modules) != (now.root, now.modules):
+            return False
+        group = of.get(name)
+        if before.lines != now.lines and (group is None or not _may_grow(group, files)):
+            return False
+    return True
+
+
+def _may_grow(group: Group, files: Files) -> bool:
+    """Whether a group holds the same files, however many lines its files had before."""
+    if len(group.names) == 1 or group.bounded:
+        return not group.bounded
+    return sum(files.facts(name).lines for name in group.names) <= _MOST_LINES
 
 
 class _Graph:
@@ -181,13 +218,27 @@ class _Folders:
         self._files: dict[str, bool] = {}
 
     def names(self, folder: str) -> frozenset[str]:
-        if folder not in self._listed:
+        if folder not in self._listed and self._is_missing(folder):
+            self._listed[folder] = frozenset()
+        elif folder not in self._listed:
             try:
                 entries = self._looked.entries(folder)
                 self._listed[folder] = frozenset(item.name for item in entries)
             except (OSError, ValueError):  # none, or a name that none can have
                 self._listed[folder] = frozenset()
         return self._listed[folder]
+
+    def _is_missing(self, folder: str) -> bool:
+        """Whether a folder around it, as it was listed, shows that there is none.
+
+        Most modules that files import are not the project's: no later run has to look for them,
+        since a folder that comes into being changes what stands in the one around it.
+        """
+        above, name = os.path.split(folder)
+        if above == folder:
+            return False
+        known = self._listed.get(above)
+        return self._is_missing(above) if known is None else name not in known
 
     def has(self, path: str) -> bool:
         """Whether there is such a file."""
@@ -200,15 +251,26 @@ class _Folders:
         """The folders of the project from which absolute imports may start, the nearest first."""
         if folder not in self._roots:
             self._roots[folder] = self._find_roots(folder)
+            for start in self._roots[folder]:
+                self.names(start)  # shows at once what is missing in it
         return self._roots[folder]
+
+    def _holds(self, folder: str, name: str) -> bool:
+        """Whether a name stands in a folder, of which nothing else matters.
+
+        So what comes and goes around a project, in the user's own folder, is not looked at.
+        """
+        if folder in self._listed:
+            return name in self._listed[folder]
+        return self._looked.exists(_join(folder, name))
 
     def _find_roots(self, folder: str) -> tuple[str, ...]:
         found: list[str] = []
         for _ in range(_MOST_FOLDERS):
             # A file inside a package imports by the package's name, not from its own folder.
-            if not self.has(_join(folder, "__init__.py")):
+            if not self._holds(folder, "__init__.py"):
                 found += [folder, _join(folder, "src")]
-            if self.names(folder) & _PROJECT_MARKS:
+            if any(self._holds(folder, mark) for mark in _PROJECT_MARKS):
                 return tuple(found)
             above = os.path.dirname(folder)  # noqa: PTH120
             if above == folder:

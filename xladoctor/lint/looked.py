@@ -7,6 +7,7 @@ no stamp: on coarse clocks another change might leave the same one, so it is rea
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -56,11 +57,25 @@ def stamp_of(path: str | Path) -> list[int] | None:
 _Seen: TypeAlias = "tuple[list[int] | None, str | None]"
 
 
-class Looked:
-    """What is looked at in this run, and what the run before saw there.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Changes:
+    """What became of all that a run looked at, where no file or folder came or went.
 
     Attributes:
-        fresh: Whether :meth:`is_unchanged` found stamps that are not those of the run before.
+        edited: Files that hold something else now, to the digests of what they held.
+        files: All others, as they are.
+        folders: The folders, as they are.
+        fresh: Whether there are stamps that are not those of the run before.
+    """
+
+    edited: Mapping[str, str]
+    files: Mapping[str, _Seen]
+    folders: Mapping[str, _Seen]
+    fresh: bool
+
+
+class Looked:
+    """What is looked at in this run, and what the run before saw there.
 
     Args:
         now: The time (nanoseconds since the epoch).
@@ -72,7 +87,6 @@ class Looked:
         self._before = before or {}
         self._files: dict[str, _Seen] = {}
         self._folders: dict[str, _Seen] = {}
-        self.fresh = False
 
     def entries(self, folder: str | Path) -> list[os.DirEntry[str]]:
         """What stands in a folder.
@@ -117,26 +131,42 @@ class Looked:
         """All that was looked at, as plain data."""
         return {"files": self._files, "folders": self._folders}
 
-    def is_unchanged(self) -> bool:
-        """Whether all that the run before looked at is as it was; if so, it is looked at."""
-        files = self._again("files", self._file_now)
-        folders = self._again("folders", self._folder_now) if files is not None else None
-        if files is None or folders is None:
-            return False
-        self._files, self._folders = files, folders
-        return True
+    def changes(self) -> Changes | None:
+        """What became of all that the run before looked at; None if something came or went."""
+        files, edited, fresh = self._again("files", self._file_now)
+        if any(
+            digest in {None, _THERE} or now in {None, _THERE} for digest, now in edited.values()
+        ):
+            return None
+        folders, other, newer = self._again("folders", self._folder_now)
+        if other:
+            return None
+        before = {name: digest for name, (digest, _) in edited.items() if digest is not None}
+        return Changes(before, files, folders, fresh or newer)
 
-    def _again(self, kind: str, look: Callable[[str], str | None]) -> dict[str, _Seen] | None:
+    def take(self, changes: Changes) -> None:
+        """Let what is as it was count as looked at, also where this run has no need to look."""
+        self._files.update(changes.files)
+        self._folders.update(changes.folders)
+
+    def _again(
+        self, kind: str, look: Callable[[str], str | None]
+    ) -> tuple[dict[str, _Seen], dict[str, tuple[str | None, str | None]], bool]:
+        """What is as it was, what is not with its digests (before, now), and if stamps are new."""
         found: dict[str, _Seen] = {}
+        differing: dict[str, tuple[str | None, str | None]] = {}
+        fresh = False
         for path, (stamp, digest) in self._before[kind].items():
             now = stamp_of(path) if digest != _THERE else None
             if (stamp is None and digest is not None) or stamp != now:
-                if look(path) != digest:
-                    return None
+                seen = look(path)
+                if seen != digest:
+                    differing[path] = (digest, seen)
+                    continue
                 stamp, before = self._sure(now), stamp
-                self.fresh = self.fresh or stamp != before
+                fresh = fresh or stamp != before
             found[path] = (stamp, digest)
-        return found
+        return found, differing, fresh
 
     def _file_now(self, path: str) -> str | None:
         if self._before["files"][path][1] == _THERE:

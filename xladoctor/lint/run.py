@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING
 
 from xladoctor import catalogue
 from xladoctor.errors import UsageError
-from xladoctor.lint import discovery, linking, sources
+from xladoctor.lint import discovery, first_look, linking, sources
 from xladoctor.lint import plugins as loading
-from xladoctor.lint.asked import UNPARSABLE, Failure, FileResult, LintOptions, Member, Result
+from xladoctor.lint import rules as registry
+from xladoctor.lint.asked import (
+    OBJECTS,
+    UNPARSABLE,
+    Failure,
+    FileResult,
+    LintOptions,
+    Member,
+    Result,
+)
 from xladoctor.lint.contents import Files
 
 if TYPE_CHECKING:
@@ -23,15 +32,13 @@ if TYPE_CHECKING:
     import pathspec
 
     from xladoctor.findings import Finding
-    from xladoctor.lint.cache import Cache, Run
+    from xladoctor.lint.cache import Cache
+    from xladoctor.lint.kept_run import Run
     from xladoctor.lint.linking import Group
     from xladoctor.lint.sources import Source
 
 #: Starting a process costs as much as linting about so many files.
 _FILES_PER_PROCESS = 24
-#: Objects that come into being until Python looks for circles. A syntax tree is made of hundreds of
-#: thousands that stay: looking through them every 700, as Python does, takes a fifth of the time.
-_OBJECTS = 200_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,8 +112,6 @@ def _sound(group: Group, files: Files) -> frozenset[str]:
 
 def lint_group(work: _Work) -> list[FileResult]:
     """Lint files that belong together; a file that cannot be read is a finding."""
-    from xladoctor.lint import engine  # with LibCST and the rules: only where it is needed
-
     group, data, plan, plans = work.group, work.data, work.plan, work.plans
     members = {
         name: Member(
@@ -118,7 +123,7 @@ def lint_group(work: _Work) -> list[FileResult]:
         )
         for name in group.names
     }
-    results = dict(zip(members, engine.lint_together(list(members.values())), strict=True))
+    results = dict(zip(members, _results(list(members.values())), strict=True))
     found = []
     for name in group.given:
         first = FileResult(name, results[name], data.get(name, b""))
@@ -135,7 +140,7 @@ def lint_group(work: _Work) -> list[FileResult]:
                 else dataclasses.replace(member, wanted=False)
                 for other, member in members.items()
             ]
-            return engine.lint_together(changed)[list(members).index(name)]
+            return _results(changed)[list(members).index(name)]
 
         from xladoctor.lint import fixes
 
@@ -145,6 +150,16 @@ def lint_group(work: _Work) -> list[FileResult]:
             FileResult(name, fixed.result, data[name], fixed.data, fixed.made, fixed.stable)
         )
     return found
+
+
+def _results(members: Sequence[Member]) -> list[Result]:
+    if len(members) == 1 and not registry.has_others():
+        answer = first_look.whole_answer(members[0])
+        if answer is not None:
+            return [answer]
+    from xladoctor.lint import engine  # with LibCST and the rules: only where it is needed
+
+    return engine.lint_together(members)
 
 
 def _lint_safely(work: _Work) -> list[FileResult]:
@@ -202,7 +217,7 @@ def lint_files(
     """
     names = [str(path) for path in paths]
     plans = dict.fromkeys(names, plan) if isinstance(plan, Plan) else plan
-    with _seldom_collecting():
+    with _seldom_collecting(), catalogue.tables_kept_by(cache):
         done = _lint_files(names, plans, jobs, plugins, cache, as_run)
     yield from (done[name] for name in names)
 
@@ -216,11 +231,12 @@ def _lint_files(
     as_run: Run | None,
 ) -> dict[str, FileResult]:
     files = Files(cache=cache, looked=as_run.looked if as_run is not None else None)
-    done: dict[str, FileResult] = {}
+    groups, done = _grouped(names, plans, files, cache, as_run)
     fresh: list[tuple[_Work, str | None]] = []
-    for group in linking.groups(names, files):
+    for group, key in groups:
+        if group.given[0] in done:
+            continue
         wanted = {name: plans[name] for name in group.given}
-        key = _key(cache, group, wanted, files) if cache is not None else None
         known = _known(cache, key, wanted) if cache is not None and key is not None else None
         if known is None:
             work = _Work(group, _contents(group, files), wanted, _sound(group, files))
@@ -236,9 +252,34 @@ def _lint_files(
             cache.keep_results(key, {item.filename: item.result.findings for item in results})
     if cache is not None:
         if as_run is not None and as_run.whole and all(x.is_lint_alone for x in done.values()):
-            cache.keep_run(as_run, {name: done[name].result.findings for name in names})
+            keyed = [(group, key or "") for group, key in groups]
+            cache.keep_run(as_run, {name: done[name].result.findings for name in names}, keyed)
         cache.save()
     return done
+
+
+def _grouped(
+    names: Sequence[str],
+    plans: Mapping[str, Plan],
+    files: Files,
+    cache: Cache | None,
+    as_run: Run | None,
+) -> tuple[list[tuple[Group, str | None]], dict[str, FileResult]]:
+    """What is linted together under which keys, and what is known of groups without a look."""
+
+    def key(group: Group) -> str | None:
+        if cache is None:
+            return None
+        return _key(cache, group, {name: plans[name] for name in group.given}, files)
+
+    before = as_run.groups(names) if as_run is not None else None
+    if as_run is not None and before is not None:
+        groups = [group for group, _ in before]
+        if linking.hold(groups, as_run.edited, files):
+            same = as_run.go_on(groups)
+            done = {name: FileResult(name, Result(same[name]), read=None) for name in same}
+            return [(g, known if g.given[0] in done else key(g)) for g, known in before], done
+    return [(group, key(group)) for group in linking.groups(names, files)], {}
 
 
 def _with_problem(found: FileResult, problem: str | None) -> FileResult:
@@ -277,8 +318,9 @@ def _linted(
 
 def _begin(plugins: tuple[Sequence[str], Path] | None) -> None:
     """What a process does before it lints."""
+    catalogue.keep_no_tables()  # SQLite's connections are not for children
     gc.freeze()  # what a fork shares with others stays shared while nothing looks through it
-    gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
+    gc.set_threshold(OBJECTS, *gc.get_threshold()[1:])
     if plugins:
         loading.load(*plugins)
 
@@ -286,7 +328,7 @@ def _begin(plugins: tuple[Sequence[str], Path] | None) -> None:
 @contextlib.contextmanager
 def _seldom_collecting() -> Iterator[None]:
     before = gc.get_threshold()
-    gc.set_threshold(_OBJECTS, *before[1:])
+    gc.set_threshold(OBJECTS, *before[1:])
     try:
         yield
     finally:

@@ -14,6 +14,8 @@ import re
 import tokenize
 from typing import TYPE_CHECKING
 
+from xladoctor import patterns
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -21,14 +23,14 @@ if TYPE_CHECKING:
     from xladoctor.lint.sources import Source
 
 _CODES = r"[A-Z][0-9A-Z]*[0-9]+(?:[\s,]+[A-Z][0-9A-Z]*[0-9]+)*"
-_NOQA = re.compile(rf"#\s*noqa\b(?:\s*:\s*(?P<codes>{_CODES})?)?", re.IGNORECASE)
-_FILE_NOQA = re.compile(
+_NOQA = patterns.lazy(rf"#\s*noqa\b(?:\s*:\s*(?P<codes>{_CODES})?)?", re.IGNORECASE)
+_FILE_NOQA = patterns.lazy(
     rf"^#\s*(?:ruff|flake8|xladoctor)\s*:\s*noqa\s*(?::\s*(?P<codes>{_CODES}))?\s*$", re.IGNORECASE
 )
-_OWN = re.compile(
+_OWN = patterns.lazy(
     r"#\s*xladoctor:\s*(?P<what>ignore|file-ignore)\[(?P<codes>[^\]]*)\]", re.IGNORECASE
 )
-_CODE = re.compile(r"[A-Z][0-9A-Z]*[0-9]+", re.IGNORECASE)
+_CODE = patterns.lazy(r"[A-Z][0-9A-Z]*[0-9]+", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ function may depend on a caller in a file that was not given.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -46,11 +46,9 @@ def unused(
     others = set(catalogue.pages()) - known
     places = _Places(model)
     for directive in suppressions.directives:
-        if not places.judged(directive):
-            continue
         idle = [code for code in directive.codes if _is_idle(code, known, others, asks)]
         idle = [code for code in idle if (directive, code) not in suppressions.used]
-        if idle:
+        if idle and places.judged(directive):
             yield _problem(model, directive, idle)
 
 
@@ -92,18 +90,21 @@ def _problem(model: FileModel, directive: Directive, idle: list[str]) -> Problem
     )
 
 
-@dataclasses.dataclass(slots=True)
 class _Places:
     """Which comments stand where all that matters is known."""
 
-    model: FileModel
-    _rows: list[tuple[int, int, Function]] = dataclasses.field(default_factory=list)
+    def __init__(self, model: FileModel) -> None:
+        self.model = model
 
-    def __post_init__(self) -> None:
+    @functools.cached_property
+    def _rows(self) -> list[tuple[int, int, Function]]:
+        """The rows of each function; not asked for where no comment is idle, as in most files."""
+        rows: list[tuple[int, int, Function]] = []
         for function in self.model.functions:
             if isinstance(function.node, cst.FunctionDef):
                 found = self.model.tree.range(function.node)
-                self._rows.append((found.start.line, found.end.line, function))
+                rows.append((found.start.line, found.end.line, function))
+        return rows
 
     def judged(self, directive: Directive) -> bool:
         functions = (

@@ -63,6 +63,11 @@ def canonical(dotted: str) -> str:
     return dotted
 
 
+def is_name(node: cst.CSTNode | None, name: str | None) -> bool:
+    """Whether a node is a plain name, this one."""
+    return isinstance(node, cst.Name) and node.value == name
+
+
 def dotted_text(node: cst.BaseExpression) -> str | None:
     """``a.b.c`` as text if the expression is a plain chain of names, else None."""
     parts: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import libcst as cst
 
@@ -20,7 +20,7 @@ from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from xladoctor.lint.library import Library
     from xladoctor.lint.model.calls import CallSite
@@ -37,6 +37,7 @@ _NO_LITERALS = frozenset(
     ]
 )  # fmt: skip
 _Node = TypeVar("_Node", bound="cst.CSTNode")
+_Answer = TypeVar("_Answer")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,6 +106,17 @@ class FileModel:
         self.names = self._part.names
         self._flow = self._program.flow
         self._regions = self._program.regions
+        self._answers: dict[object, Any] = {}
+
+    @classmethod
+    def view(
+        cls, program: Program, part: Part, target: tuple[int, ...], library: Library
+    ) -> FileModel:
+        """The model of one file of a program: the same one whichever file asks for it."""
+        key = part, target, library
+        if key not in program.views:
+            program.views[key] = cls(target=target, of=(program, part), library=library)
+        return program.views[key]
 
     # What kind of file is this?
 
@@ -143,9 +155,15 @@ class FileModel:
     def linked(self) -> Sequence[FileModel]:
         """The models of the linted files that this one imports or that import it, also in turn."""
         return [
-            FileModel(target=self.target, of=(self._program, part), library=self.library)
-            for part in self._linked
+            FileModel.view(self._program, part, self.target, self.library) for part in self._linked
         ]
+
+    def once(self, question: Callable[[FileModel], _Answer]) -> _Answer:
+        """The answer to a question about the whole file, found once however many files ask."""
+        if question not in self._answers:
+            self._answers[question] = question(self)
+        answer: _Answer = self._answers[question]
+        return answer
 
     @property
     def lines(self) -> Sequence[str]:
@@ -230,9 +248,12 @@ class FileModel:
         Those of builtins are left out.
         """
         found: dict[str, list[cst.BaseExpression]] = {}
-        resolve = self._program.names.resolve
+        known: dict[object, str | None] = {}  # a name means the same all over its scope
         for node in self.nodes(cst.Attribute, cst.Name):
-            dotted = resolve(node)
+            key = (self.tree.scopes[node], node.value) if type(node) is cst.Name else node
+            if key not in known:
+                known[key] = self.names.resolve(node)
+            dotted = known[key]
             if dotted is not None and not dotted.startswith("builtins."):
                 found.setdefault(dotted, []).append(node)
         return found
@@ -318,6 +339,19 @@ class FileModel:
     def classes(self) -> Sequence[Class]:
         """All classes."""
         return tuple(self.tree.classes.values())
+
+    def kept(self, owner: Class) -> Mapping[str, Sequence[cst.BaseExpression]]:
+        """What the methods of a class assign to the attributes of ``self``, by their names."""
+        return self._program.kept(owner)
+
+    def bases(self, owner: Class) -> set[str]:
+        """The last parts of the names of a class's bases ("LightningModule")."""
+        return {(self.name(base) or "").rpartition(".")[2] for base in owner.bases}
+
+    def functions_around(self, node: cst.CSTNode) -> Iterator[Function]:
+        """The functions around a node, innermost first."""
+        function = self.function_of(node)
+        return iter(()) if function is None else function.around
 
     def is_module(self, owner: Class) -> bool:
         """Whether the objects of a class are models, by its bases here and in linked files."""

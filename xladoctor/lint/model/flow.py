@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -94,6 +95,7 @@ class Flow:
         self._waiting: dict[Context, None] = {}
         self._entered: set[Function] = set()
         self._called: set[Function] = set()
+        self._contexts_of: Counter[Function] = Counter()  # how many in this round
         for number in itertools.count(1):
             self._round()
             if number > _PATIENCE:
@@ -198,12 +200,12 @@ class Flow:
             self._targets[call] = function
         self._called.add(function)
         context = (function, instance)
-        if context not in self.found.parameters and instance is not None:
-            contexts = [key for key in self.found.parameters if key[0] is function]
-            if len(contexts) >= _MOST_CONTEXTS:
-                context = (function, Instance(instance.cls, None))
+        new = context not in self.found.parameters
+        if new and instance is not None and self._contexts_of[function] >= _MOST_CONTEXTS:
+            context = (function, Instance(instance.cls, None))
         self._entered.add(function)
         first = context not in self.found.parameters
+        self._contexts_of[function] += first
         parameters = self.found.parameters.setdefault(context, {})
         before = dict(parameters)
         for name, value in arguments.items():
@@ -345,6 +347,7 @@ class Flow:
         self._runs.begin()
         self._targets = {}
         self._entered = set()
+        self._contexts_of = Counter()
         before, self._called = self._called, set()
         for module in self.tree.modules:
             self._module = module

@@ -17,15 +17,15 @@ def only_returned(function: Function) -> cst.BaseExpression | None:
         return node.body
     if node.asynchronous is not None:
         return None
-    lines = [
-        statement
-        for line in node.body.body
-        for statement in (line.body if isinstance(line, cst.SimpleStatementLine) else [line])
-        if not _is_text(statement)
-    ]
-    if len(lines) != 1 or not isinstance(lines[0], cst.Return):
-        return None
-    return lines[0].value
+    found: cst.Return | None = None
+    for line in node.body.body:
+        # By type and not by isinstance, which LibCST's abstract classes make slow.
+        for statement in line.body if type(line) is cst.SimpleStatementLine else [line]:
+            if type(statement) is cst.Return and found is None:
+                found = statement
+            elif not _is_text(statement):
+                return None
+    return None if found is None else found.value
 
 
 def moved_parameter(function: Function) -> str | None:
@@ -40,6 +40,7 @@ def moved_parameter(function: Function) -> str | None:
 
 
 def _is_text(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Expr) and isinstance(
-        node.value, cst.SimpleString | cst.ConcatenatedString
-    )
+    return type(node) is cst.Expr and type(node.value) in {
+        cst.SimpleString,
+        cst.ConcatenatedString,
+    }

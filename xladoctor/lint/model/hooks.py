@@ -7,11 +7,11 @@ A class is a model by what it inherits from, also where the base is a library's 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor import patterns
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.syntax import Class, walk
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 _DEEPEST = 5
 #: Packages of models, and how their model classes are called.
 _MODEL_PACKAGES = {
-    "torch": re.compile(
+    "torch": patterns.lazy(
         r"^torch\.(nn|ao\.nn|hub)\.(?!utils\.|functional\.|init\.|Parameter|Buffer)"
     ),
-    "transformers": re.compile(
+    "transformers": patterns.lazy(
         r"\.\w*(Model|For[A-Z]\w+|LMHead\w*|Attention|MLP|Layer|Block|Encoder|Decoder|Embeddings"
         r"|Backbone)$"
     ),
-    "diffusers": re.compile(
+    "diffusers": patterns.lazy(
         r"\.(ModelMixin|UNet\w*|Autoencoder\w*|\w*Transformer\w*|\w*Attention|\w*Block|ControlNet\w*)$"
     ),
-    "timm": re.compile(r"^timm\.(models|layers)\."),
-    "torchvision": re.compile(r"^torchvision\.(models|ops)\."),
-    "peft": re.compile(r"\.Peft\w*$"),
-    "torch_geometric": re.compile(r"^torch_geometric\.nn\."),
-    "segmentation_models_pytorch": re.compile(r""),
-    "efficientnet_pytorch": re.compile(r""),
-    "monai": re.compile(r"^monai\.(networks|losses)\."),
-    "fairseq": re.compile(r"^fairseq\.(models|modules|criterions)\."),
+    "timm": patterns.lazy(r"^timm\.(models|layers)\."),
+    "torchvision": patterns.lazy(r"^torchvision\.(models|ops)\."),
+    "peft": patterns.lazy(r"\.Peft\w*$"),
+    "torch_geometric": patterns.lazy(r"^torch_geometric\.nn\."),
+    "segmentation_models_pytorch": patterns.lazy(r""),
+    "efficientnet_pytorch": patterns.lazy(r""),
+    "monai": patterns.lazy(r"^monai\.(networks|losses)\."),
+    "fairseq": patterns.lazy(r"^fairseq\.(models|modules|criterions)\."),
 }
 _NOT_MODULES = frozenset({"torch.autograd.Function", "builtins.object"})
 #: Methods of models that are no part of a step.
-_ASIDE = re.compile(
+_ASIDE = patterns.lazy(
     r"^__|init|load|save|config|pretrained|weights|reset|resize|register|freeze|checkpoint|tie_"
     r"|get_(in|out)put_embeddings|^set_|^add_|^print|parameters|optimizers|state_dict|flops|^from_"
     r"|callback|dataloader|^setup|^prepare_data|epoch|^generate$|^beam|prepare_inputs_for_generation"
@@ -58,12 +58,14 @@ _OF_TENSORS = frozenset(
      "new_ones", "repeat", "expand", "detach", "sum", "mean", "cumsum", "argmax", "nonzero"}
 )  # fmt: skip
 #: Optional arguments that are tensors by their names.
-_TENSOR_NAME = re.compile(
+_TENSOR_NAME = patterns.lazy(
     r"^(x|y|z|h)$|(^|_)(ids|masks?|labels?|targets?|embeds?|embeddings?|features?|states?|hidden"
     r"|logits|pixel_values|images?|queries|keys)$"
 )
 #: Annotations of what is no tensor.
-_HOST = re.compile(r"\b(int|bool|str|float|[dD]ict|[cC]allable|\w*Config|dtype|\w*[Cc]ache\w*)\b")
+_HOST = patterns.lazy(
+    r"\b(int|bool|str|float|[dD]ict|[cC]allable|\w*Config|dtype|\w*[Cc]ache\w*)\b"
+)
 
 
 class Hooks:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from xladoctor import patterns
+
 XM = "torch_xla.core.xla_model"
 XMP = "torch_xla.distributed.xla_multiprocessing"
 
@@ -40,25 +42,27 @@ GRADIENT_NORM_METHODS = frozenset({"clip_grad_norm_", "clip_gradients", "get_gra
 #: Methods of models that give their parameters or buffers.
 TENSORS_OF_MODELS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
 #: Classes of averaged models by their names.
-AVERAGE_NAME = re.compile(r"EMA|Ema(?![a-z])|Averaged?Model|MovingAverage|Polyak|Teacher")
+AVERAGE_NAME = patterns.lazy(r"EMA|Ema(?![a-z])|Averaged?Model|MovingAverage|Polyak|Teacher")
 #: Attributes of a model that are the model within, or a part of it.
-INNER_MODELS = re.compile(
+INNER_MODELS = patterns.lazy(
     r"^_?(module|(ema_|base_|averaged_|shadow_|inner_|orig_|wrapped_)?(model|mod|net)|ema|backbone|encoder"
     r"|decoder|head|classifier|unet|vae|transformer|text_encoder|student|teacher|generator)$"
 )
 #: Methods of models that give tensors for the tensors they are given.
-FORWARD_METHODS = re.compile(
+FORWARD_METHODS = patterns.lazy(
     r"^(module|forward|encode|decode|embed|generate|sample|reconstruct)(_|$)"
     r"|^(extract|get)_\w*features$"
 )
 #: Methods of models whose answers are no tensors.
-ANSWERS = re.compile(r"^_?(is|has|get|should|num|count|log|print|save|load|check|set|add)_|^log$")
+ANSWERS = patterns.lazy(
+    r"^_?(is|has|get|should|num|count|log|print|save|load|check|set|add)_|^log$"
+)
 #: Attributes of framework objects that tell the master core.
 MASTER_ATTRIBUTES = frozenset(
     {"is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero"}
 )
 #: The same by what programs call them (``distenv.master``, ``self.is_rank_zero``).
-MASTER_NAME = re.compile(
+MASTER_NAME = patterns.lazy(
     r"^(is_)?(master|(global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
 )
 #: Functions of other files that tell it, and the number of this core, by their names.
@@ -74,7 +78,9 @@ FABRIC_METHODS = frozenset(
     {"setup", "setup_module", "setup_optimizers", "setup_dataloaders", "to_device"}
 )
 #: The number of this core by its name.
-CORE_NAME = re.compile(r"^_?((global|local|ddp|dist|world|process|core|xla|tpu)_)?(rank|ordinal)$")
+CORE_NAME = patterns.lazy(
+    r"^_?((global|local|ddp|dist|world|process|core|xla|tpu)_)?(rank|ordinal)$"
+)
 CORE_NUMBER_ATTRIBUTES = frozenset({"global_rank", "local_rank", "process_index"})
 #: Functions whose result is the same on every core.
 REDUCES = frozenset(
@@ -100,13 +106,13 @@ GIVES_PARTS = frozenset(
 KEEPS = frozenset({"__call__", "update", "add", "append", "step", "accumulate", "log", "record"})
 BROUGHT_TOGETHER = ("torchmetrics.", "ignite.", "evaluate.", "accelerate.", "torch.", "torch_xla.")
 #: Functions of other files that hand tensors to the host, by their names: ``to_numpy(logits)``.
-READER = re.compile(
+READER = patterns.lazy(
     r"^_?((tensors?|torch)?_?(to|2|as)_?(numpy|np|ndarray|list|cpu|python|scalar|pil|img|image)s?"
     r"|detach_(and_|to_)*(cpu|numpy)|(to_)?cpu_(numpy|tensor))$",
     re.IGNORECASE,
 )
 #: Functions that move all tensors of a batch, by their names: ``to_device(batch, device)``.
-MOVER = re.compile(
+MOVER = patterns.lazy(
     r"^_?(any|all|batch|data|dict|tensors?|x|inputs?|sample|recursive|recursively|nested|cast|convert|copy"
     r"|map|move|place|put|send|transfer|upload)?_?(data|batch|dict|tensors?|inputs?|sample|all|recursive)?"
     r"_?(to|2|on|onto)_?(the_)?(device|dev|xla|tpu|gpu|cuda)(_recursive|_recursively)?$",
@@ -124,35 +130,39 @@ SPAWNERS = {
 #: Runs a function for each core in a thread of its own (2019, no longer maintained).
 DATA_PARALLEL = "torch_xla.distributed.data_parallel.DataParallel"
 STEP_CLOSURES = frozenset({f"{XM}.add_step_closure"})
-NOT_MODELS = re.compile(r"Tokenizer|Config|Processor|Extractor|Dataset|Scheduler|Arguments|Trainer")
+NOT_MODELS = patterns.lazy(
+    r"Tokenizer|Config|Processor|Extractor|Dataset|Scheduler|Arguments|Trainer"
+)
 
 #: Arguments of ``forward`` that are numbers, flags or settings by their names.
-NUMBER_NAME = re.compile(
+NUMBER_NAME = patterns.lazy(
     r"(^|_)(len|length|seqlen|size|shape|dim|num|count|n|index|idx|ids?x|step|epoch|iteration|layer|"
     r"ratio|rate|scale_factor|eps|dtype|device|mode|name|training|flag|config|cfg|kwargs|stage|level)$"
     r"|^(return|use|is|num|n|output|do|apply|with|has)_"
 )
 #: Functions of other packages that make tensors of the tensors they are given: losses.
-LOSS_FUNCTION = re.compile(r"(^|_)(loss|criterion|cross_entropy|bce)(_fn|_func)?$", re.IGNORECASE)
+LOSS_FUNCTION = patterns.lazy(
+    r"(^|_)(loss|criterion|cross_entropy|bce)(_fn|_func)?$", re.IGNORECASE
+)
 #: The counter of a loop by its name.
-COUNTER_NAME = re.compile(
+COUNTER_NAME = patterns.lazy(
     r"^(i|j|k|n|b?idx|bi|it|itr|index"
     r"|(((train|val|valid|test|eval|global|local)_)?(step|iter|iteration)|batch)"
     r"_?(i|id|idx|ix|index|n|nb|no|num|number|count)"
     r"|((train|val|valid|test|eval|global|local)_)?(step|iter|iteration))$"
 )
-DEVICE_NAME = re.compile(r"^(xla_|tpu_|_)?(device|dev)$")
-OPTIMIZER_NAME = re.compile(r"(^|_)(optimi[sz]ers?|optim|opt)(_?[a-z0-9]{1,2})?$", re.IGNORECASE)
-LOSS_NAME = re.compile(
+DEVICE_NAME = patterns.lazy(r"^(xla_|tpu_|_)?(device|dev)$")
+OPTIMIZER_NAME = patterns.lazy(r"(^|_)(optimi[sz]ers?|optim|opt)(_?[a-z0-9]{1,2})?$", re.IGNORECASE)
+LOSS_NAME = patterns.lazy(
     r"(^|_)(criterion|loss_?fn|loss_?func|loss_function|objective)(\d?$|_)", re.IGNORECASE
 )
-MODEL_NAME = re.compile(
+MODEL_NAME = patterns.lazy(
     r"(^|_)(model|net|network|generator|discriminator|backbone)(_?[a-z]?\d?|_ema)$", re.IGNORECASE
 )
-DEVICE_LOADER_NAME = re.compile(
+DEVICE_LOADER_NAME = patterns.lazy(
     r"(^|_)(para|parallel|device|xla|tpu|mp)_?([a-z]+_)*(data_?)?loader", re.IGNORECASE
 )
-LOADER_NAME = re.compile(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)", re.IGNORECASE)
+LOADER_NAME = patterns.lazy(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)", re.IGNORECASE)
 
 #: Base classes of models and of modules whose methods a framework calls once per batch.
 MODULES = frozenset({"torch.nn.Module", "torch.nn.Sequential", "transformers.PreTrainedModel"})
@@ -202,9 +212,9 @@ ASKS_FOR_CORES = (
 #: Ends of names of what gives the device of a core.
 ASKS_FOR_DEVICE = (".xla_model.xla_device", "torch_xla.device")
 #: Objects that scale a loss, go backward and step.
-SCALER_NAME = re.compile(r"scaler$", re.IGNORECASE)
+SCALER_NAME = patterns.lazy(r"scaler$", re.IGNORECASE)
 #: Functions that are one step by their names.
-STEP_NAME = re.compile(
+STEP_NAME = patterns.lazy(
     r"^_?((do_|run_|one_|single_)?(train(ing)?|optimi[sz]ation|update|fit)_?(one_?)?(step|batch|iter(ation)?))(_fn)?$"
     r"|^_?(forward_(and_)?backward|optimi[sz]e_parameters|train_one_(step|batch|iter)|step_fn)$"
 )

@@ -46,6 +46,7 @@ class Loops:
         self._flow = flow
         self._home = {call: tree.function_of(call) for call in tree.calls}
         self._innermost: dict[cst.CSTNode, LoopNode | None] = {}
+        self._given_back: dict[Function, set[str]] = {}
         self._around = {node: self.innermost(node) for node in (*tree.calls, *tree.loops)}
 
     @functools.cached_property
@@ -316,12 +317,13 @@ class Loops:
         outer = function.outer
         if outer is None or not isinstance(function.node, cst.FunctionDef):
             return False
-        return any(
-            isinstance(part, cst.Return)
-            and isinstance(part.value, cst.Name)
-            and part.value.value == function.name
-            for part in walk(outer.node, into_functions=False)
-        )
+        if outer not in self._given_back:
+            self._given_back[outer] = {
+                part.value.value
+                for part in walk(outer.node, into_functions=False)
+                if type(part) is cst.Return and type(part.value) is cst.Name
+            }
+        return function.name in self._given_back[outer]
 
     def innermost(self, node: cst.CSTNode) -> LoopNode | None:
         """The innermost loop of the same function that runs a node again and again."""

@@ -43,6 +43,7 @@ class Names:
         self._tree = tree
         self._resolved: dict[cst.CSTNode, str | None] = {}
         self._written: dict[cst.CSTNode, str | None] = {}
+        self._originals: dict[str, str | None] = {}
         self._meant: dict[tuple[Scope, str], str | None] = {}
         self._asking = 0
         self._links: Mapping[str, Names] = {}
@@ -63,9 +64,15 @@ class Names:
         """
         if node not in self._resolved:
             raw = self._raw(node)
-            origin = self._origin(raw) if raw else None
-            self._resolved[node] = canonical(origin) if isinstance(origin, str) else None
+            self._resolved[node] = self._original(raw) if raw else None
         return self._resolved[node]
+
+    def _original(self, dotted: str) -> str | None:
+        """The original of a name as this file's imports spell it, None if a linked file has it."""
+        if dotted not in self._originals:
+            origin = self._origin(dotted)
+            self._originals[dotted] = canonical(origin) if isinstance(origin, str) else None
+        return self._originals[dotted]
 
     def link(self, modules: Mapping[str, Names]) -> None:
         """Tell which imported modules are files that are known too.
@@ -75,6 +82,7 @@ class Names:
         """
         self._links = modules
         self._meant = {}
+        self._originals = {}
         for node in self._tree.imports:
             if isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar):
                 module = "." * len(node.relative) + (
@@ -109,6 +117,8 @@ class Names:
 
     def _split(self, dotted: str) -> tuple[Names, str] | None:
         """The linked file that the longest beginning of a dotted name means, and the rest."""
+        if not self._links:
+            return None
         dots = len(dotted) - len(dotted.lstrip("."))
         parts = dotted[dots:].split(".")
         for count in range(len(parts), -1, -1):

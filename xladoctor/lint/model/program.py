@@ -20,12 +20,14 @@ from xladoctor.lint.model.frequency import Frequency
 from xladoctor.lint.model.names import LinkedNames, Names
 from xladoctor.lint.model.purpose import found_members, spmd_is_on, used_frameworks
 from xladoctor.lint.model.regions import Regions
-from xladoctor.lint.model.syntax import Forest, Tree, parsed
+from xladoctor.lint.model.syntax import Forest, Tree, parsed, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from xladoctor.lint.library import Library
+    from xladoctor.lint.model.file import FileModel
+    from xladoctor.lint.model.syntax import Class
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,6 +115,9 @@ class Program:
         self.flow = Flow(self.tree, names, frozenset(self._for_xla()), library or builtin())
         self.regions = Regions(self.tree, names, self.flow)
         self.frequency = Frequency(self.tree, names, self.flow, self.regions)
+        #: The views of its files, made by :meth:`FileModel.view`.
+        self.views: dict[object, FileModel] = {}
+        self._kept: dict[Class, dict[str, list[cst.BaseExpression]]] = {}
 
     def above(self, part: Part) -> Sequence[Part]:
         """The files that import a file, also in turn."""
@@ -140,6 +145,18 @@ class Program:
             self.flow.target(node),
         )
 
+    def kept(self, owner: Class) -> Mapping[str, Sequence[cst.BaseExpression]]:
+        """What the methods of a class assign to the attributes of ``self``, by their names."""
+        if owner not in self._kept:
+            found: dict[str, list[cst.BaseExpression]] = {}
+            for method in owner.methods.values():
+                for line in walk(method.node):
+                    for target, value in _assigned(line):
+                        if type(target) is cst.Attribute and _is_self(target.value):
+                            found.setdefault(target.attr.value, []).append(value)
+            self._kept[owner] = found
+        return self._kept[owner]
+
     def _for_xla(self) -> set[cst.Module]:
         """The modules whose names are believed: those for XLA, and what Lightning runs on it."""
         found = {part.tree.module for part in self.parts if part.is_xla}
@@ -149,6 +166,21 @@ class Program:
                     other.tree.module for other in part.below if "lightning" in other.frameworks
                 )
         return found
+
+
+def _assigned(
+    line: cst.CSTNode,
+) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """What an assignment assigns to, each with the value."""
+    if type(line) is cst.Assign:
+        for target in line.targets:
+            yield target.target, line.value
+    elif type(line) is cst.AnnAssign and line.value is not None:
+        yield line.target, line.value
+
+
+def _is_self(node: cst.BaseExpression) -> bool:
+    return type(node) is cst.Name and node.value == "self"
 
 
 def _imported_first(parts: Sequence[Part]) -> list[Part]:

@@ -145,6 +145,14 @@ class Function:
     decorators: tuple[cst.BaseExpression, ...] = ()
 
     @property
+    def around(self) -> Iterator[Function]:
+        """It and the functions around it, innermost first."""
+        current: Function | None = self
+        while current is not None:
+            yield current
+            current = current.outer
+
+    @property
     def is_static(self) -> bool:
         """Whether it is a static method, which has no ``self``."""
         return any(

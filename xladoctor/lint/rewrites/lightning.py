@@ -160,8 +160,7 @@ def is_module(model: FileModel, function: Function) -> bool:
     """Whether a function is a method of a LightningModule."""
     if function.owner is None:
         return False
-    bases = {(model.name(base) or "").rpartition(".")[2] for base in function.owner.bases}
-    return not bases.isdisjoint({"LightningModule", "NeuronLTModule"})
+    return not model.bases(function.owner).isdisjoint({"LightningModule", "NeuronLTModule"})
 
 
 def _is_only_logged(model: FileModel, node: cst.CSTNode) -> bool:

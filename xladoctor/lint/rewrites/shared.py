@@ -180,11 +180,7 @@ class _Copy:
 
     def _within(self, function: Function | None) -> bool:
         """Whether a function is the one that moves the model, or stands in it."""
-        while function is not None:
-            if function is self._home:
-                return True
-            function = function.outer
-        return False
+        return function is not None and self._home in function.around
 
     def _parameter(self, reader: Function, local: str, name: str) -> Iterator[Edit]:
         model = self._model

@@ -204,3 +204,8 @@ def rules() -> Mapping[str, Rule]:
     """All rules by code, in the order of their codes."""
     _load()
     return dict(sorted(_registry.items()))
+
+
+def has_others() -> bool:
+    """Whether rules are loaded that are not ours: those may concern any file."""
+    return any(not code.startswith("XLA") for code in _registry)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._exact import same_name
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def carried(model: FileModel, function: Function | None, name: str) -> CallSite 
     """
     if function is None or name not in function.parameters:
         return None
-    if not any(_is_name(part, name) for value in _returned(function) for part in _parts(value)):
+    if not any(is_name(part, name) for value in _returned(function) for part in _parts(value)):
         return None
     index = function.parameters.index(name)
     for call in model.callers(function):
@@ -50,7 +51,3 @@ def _returned(function: Function) -> Iterator[cst.BaseExpression]:
 
 def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
     return [item.value for item in node.elements] if isinstance(node, cst.Tuple) else [node]
-
-
-def _is_name(node: cst.BaseExpression, name: str) -> bool:
-    return isinstance(node, cst.Name) and node.value == name

@@ -73,8 +73,7 @@ def _lightning_entry(model: FileModel, node: cst.CSTNode) -> Entry | None:
     function = model.function_of(node)
     if "lightning" not in model.frameworks or function is None or function.owner is None:
         return None
-    bases = {(model.name(base) or "").rpartition(".")[2] for base in function.owner.bases}
-    if "LightningModule" not in bases or function.name == "__init__":
+    if "LightningModule" not in model.bases(function.owner) or function.name == "__init__":
         return None
     for call in model.calls("lightning.pytorch.Trainer"):
         accelerator = call.keywords.get("accelerator")

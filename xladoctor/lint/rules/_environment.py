@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel
 
@@ -17,12 +17,21 @@ SHELL = re.compile(
     r"(?:%(?:set_)?env\s+|\bexport\s+|^\s*!\s*|\benv\s+)(?P<name>[A-Z][A-Z0-9_]+)(?:=|\s+\S)"
 )
 
-#: The nodes that ``settings`` may find something in.
-SETTING = (cst.Assign, cst.Call)
+
+def settings(model: FileModel) -> Sequence[tuple[str, cst.CSTNode, cst.CSTNode]]:
+    """The variables that a file sets: the name, the node to report, and the one that sets it."""
+    return model.once(_settings)
 
 
-def settings(model: FileModel, node: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode]]:
-    """Names of variables that a node sets, with the node to report."""
+def _settings(model: FileModel) -> Sequence[tuple[str, cst.CSTNode, cst.CSTNode]]:
+    return [
+        (name, spot, node)
+        for node in model.nodes(cst.Assign, cst.Call)
+        for name, spot in _set_by(model, node)
+    ]
+
+
+def _set_by(model: FileModel, node: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode]]:
     if isinstance(node, cst.Assign):
         for item in node.targets:
             if isinstance(item.target, cst.Subscript) and is_environ(model, item.target.value):

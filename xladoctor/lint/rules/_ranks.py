@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules._loaders import DATA_LOADER
-from xladoctor.lint.rules._sources import made_in, sources
+from xladoctor.lint.rules._sources import made_in, the_call
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
@@ -50,10 +50,8 @@ def first_rank(model: FileModel, loader: cst.BaseExpression | None) -> int | Non
     held = made_in(model, data, (_TENSORS,))
     if held is None or held.has_star or not held.positional:
         return None
-    found = sources(model, held.positional[0])
-    if found is None or len(found) != 1 or not isinstance(found[0], cst.Call):
-        return None
-    return _made_rank(model.call(found[0]))
+    made = the_call(model, held.positional[0])
+    return None if made is None else _made_rank(made)
 
 
 def _made_rank(call: CallSite) -> int | None:

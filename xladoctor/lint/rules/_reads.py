@@ -44,13 +44,10 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
         return True
     if any(_for_faults(guard.test, when=guard.when) for guard in model.guards(node)):
         return True
-    function = model.function_of(node)
-    while function is not None:
-        of_test = function.name.startswith("test_") and function.name not in LIGHTNING_EVALS
-        if of_test and function.owner is not None:
-            return True
-        function = function.outer
-    return False
+    return any(
+        one.owner is not None and one.name.startswith("test_") and one.name not in LIGHTNING_EVALS
+        for one in model.functions_around(node)
+    )
 
 
 def _for_faults(test: cst.BaseExpression, *, when: bool) -> bool:

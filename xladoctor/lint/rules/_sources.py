@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -49,11 +47,16 @@ def sources(
 
 def made_in(model: FileModel, node: cst.BaseExpression, names: Collection[str]) -> CallSite | None:
     """The one call of these names that makes what an expression holds, wherever it stands."""
+    call = the_call(model, node)
+    return call if call is not None and call.name in names else None
+
+
+def the_call(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
+    """The one call that makes what an expression holds, wherever it stands; None if it is not."""
     found = sources(model, node)
     if found is None or len(found) != 1 or not isinstance(found[0], cst.Call):
         return None
-    call = model.call(found[0])
-    return call if call.name in names else None
+    return model.call(found[0])
 
 
 def _of_name(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] | None:
@@ -73,9 +76,8 @@ def _of_name(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] |
 
 def _of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] | None:
     """What all callers give for a parameter; None if one is not known, or gives nothing."""
-    function = model.function_of(node)
-    while function is not None and node.value not in function.parameters:
-        function = function.outer
+    functions = model.functions_around(node)
+    function = next((one for one in functions if node.value in one.parameters), None)
     if function is None:
         return None
     index = function.parameters.index(node.value)
@@ -91,27 +93,9 @@ def _of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressi
 
 def _of_attribute(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
     """All that the methods of a class give to an attribute of ``self``."""
-    function = model.function_of(node)
-    while function is not None and function.owner is None:
-        function = function.outer
-    if function is None or function.owner is None:
-        return []
-    return [
-        line.value
-        for method in function.owner.methods.values()
-        for line in walk(method.node)
-        if isinstance(line, cst.Assign | cst.AnnAssign) and line.value is not None
-        for target in _targets(line)
-        if isinstance(target, cst.Attribute)
-        and _is_self(target.value)
-        and target.attr.value == node.attr.value
-    ]
-
-
-def _targets(line: cst.Assign | cst.AnnAssign) -> list[cst.BaseExpression]:
-    if isinstance(line, cst.AnnAssign):
-        return [line.target]
-    return [target.target for target in line.targets]
+    owners = (one.owner for one in model.functions_around(node))
+    owner = next((one for one in owners if one is not None), None)
+    return [] if owner is None else model.kept(owner).get(node.attr.value, [])
 
 
 def _is_self(node: cst.BaseExpression) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.rules._sources import made_in, sources
+from xladoctor.lint.rules._sources import made_in, sources, the_call
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Guard
@@ -127,10 +127,9 @@ def devices_of(model: FileModel, mesh: CallSite) -> Count | None:
     """How many device numbers a mesh is given (``np.arange(8)``, ``np.array(range(n))``)."""
     node = mesh.argument(0, "device_ids")
     for _ in range(3):
-        found = None if node is None else sources(model, node)
-        if found is None or len(found) != 1 or not isinstance(found[0], cst.Call):
+        call = None if node is None else the_call(model, node)
+        if call is None:
             return None
-        call = model.call(found[0])
         if len(call.positional) != 1 or call.keywords:
             return None
         if call.name in _RANGES:

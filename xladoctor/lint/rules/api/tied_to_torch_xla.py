@@ -10,7 +10,8 @@ from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rewrites import moving
 from xladoctor.lint.rules import _torch_tpu, rule
 from xladoctor.lint.rules._api import tolerated
-from xladoctor.lint.rules._environment import SETTING, settings
+from xladoctor.lint.rules._environment import settings
+from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._lightning import TRAINERS, beside_torch_tpu, for_xla
 
 if TYPE_CHECKING:
@@ -107,14 +108,13 @@ def torch_xla_checkpoint(model: FileModel) -> Iterator[Problem]:
 @rule("XLA857")
 def torch_xla_variable(model: FileModel) -> Iterator[Problem]:
     """Find environment variables that only torch_xla reads."""
-    for node in model.nodes(*SETTING):
-        for name, spot in settings(model, node):
-            if _torch_tpu.is_variable(name):
-                yield model.problem(
-                    spot,
-                    f"{name} is read by torch_xla; it is not among the variables of TorchTPU",
-                    suggestion="set it where the program is started, not in the program",
-                )
+    for name, spot, _ in settings(model):
+        if _torch_tpu.is_variable(name):
+            yield model.problem(
+                spot,
+                f"{name} is read by torch_xla; it is not among the variables of TorchTPU",
+                suggestion="set it where the program is started, not in the program",
+            )
 
 
 @rule("XLA858")
@@ -131,12 +131,7 @@ def torch_xla_internals(model: FileModel) -> Iterator[Problem]:
 
 def _in_function(model: FileModel, node: cst.CSTNode) -> bool:
     """Such an import is made when the function runs: the file itself needs nothing."""
-    parent = model.parent(node)
-    while parent is not None:
-        if isinstance(parent, cst.FunctionDef):
-            return True
-        parent = model.parent(parent)
-    return False
+    return any(isinstance(parent, cst.FunctionDef) for parent in around(model, node))
 
 
 def _device_advice() -> Iterator[str]:

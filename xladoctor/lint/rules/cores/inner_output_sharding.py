@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Class, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._sources import made_in, sources
+from xladoctor.lint.rules._sources import made_in, the_call
 from xladoctor.lint.rules._spmd import FSDP, MARK, MESH, SPEC, axes_of, shape_of
 
 if TYPE_CHECKING:
@@ -65,10 +65,9 @@ def _wrapped(model: FileModel, call: CallSite) -> Iterator[Class]:
 
 def _class_of(model: FileModel, node: cst.BaseExpression) -> Class | None:
     """The class of the program whose instance this is, moved to a device or not."""
-    found = sources(model, node)
-    if found is None or len(found) != 1 or not isinstance(found[0], cst.Call):
+    call = the_call(model, node)
+    if call is None:
         return None
-    call = model.call(found[0])
     if call.method == "to" and call.receiver is not None:
         return _class_of(model, call.receiver)
     return call.target if isinstance(call.target, Class) else None

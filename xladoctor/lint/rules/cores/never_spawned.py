@@ -74,12 +74,13 @@ def never_spawned(model: FileModel) -> Iterator[Problem]:
 
 def _may_be_started(model: FileModel) -> bool:
     """Whether something in the program, or whoever starts it, may start other processes."""
-    for part in (model, *model.linked):
-        if _STARTED.search(part.text):
-            return True
-        if any(_STARTS.search(_last(call)) for call in part.calls()):
-            return True
-    return False
+    return any(part.once(_starts_processes) for part in (model, *model.linked))
+
+
+def _starts_processes(model: FileModel) -> bool:
+    if any(_STARTS.search(name) for name in {_last(call) for call in model.calls()}):
+        return True
+    return _STARTED.search(model.text) is not None
 
 
 def _last(call: CallSite) -> str:

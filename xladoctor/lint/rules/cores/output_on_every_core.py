@@ -11,6 +11,7 @@ from xladoctor.lint.model import Function, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
+from xladoctor.lint.rules._exact import around
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,10 +77,9 @@ def _print_is_replaced(model: FileModel) -> bool:
 
 def _in_handler(model: FileModel, node: cst.CSTNode) -> bool:
     """What goes wrong on one core must be said by that core."""
-    parent = model.parent(node)
-    while parent is not None and not isinstance(parent, cst.FunctionDef | cst.ExceptHandler):
-        parent = model.parent(parent)
-    return isinstance(parent, cst.ExceptHandler)
+    ends = (cst.FunctionDef, cst.ExceptHandler)
+    first = next((parent for parent in around(model, node) if isinstance(parent, ends)), None)
+    return isinstance(first, cst.ExceptHandler)
 
 
 def _says_core(model: FileModel, call: CallSite) -> bool:

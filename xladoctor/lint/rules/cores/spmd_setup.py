@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SETTING, is_off, settings
+from xladoctor.lint.rules._environment import is_off, settings
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._ranks import first_rank
 from xladoctor.lint.rules._sources import made_in
@@ -24,7 +24,6 @@ from xladoctor.lint.rules._spmd import (
     shape_of,
     turned_on,
 )
-from xladoctor.shardings import BATCH_AXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,15 +46,14 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
     """Find ``XLA_USE_SPMD``, ``use_spmd()`` after the first tensor, and batches left whole."""
     if not model.is_xla or model.target < _SINCE:
         return
-    for node in model.nodes(*SETTING):
-        for name, spot in settings(model, node):
-            if name == _VARIABLE and not is_off(model, node):
-                yield model.problem(
-                    spot,
-                    "XLA_USE_SPMD is deprecated: torch_xla warns and asks for use_spmd()",
-                    suggestion="xr.use_spmd(), before the first use of a device",
-                    fix=_fix(model, node),
-                )
+    for name, spot, node in settings(model):
+        if name == _VARIABLE and not is_off(model, node):
+            yield model.problem(
+                spot,
+                "XLA_USE_SPMD is deprecated: torch_xla warns and asks for use_spmd()",
+                suggestion="xr.use_spmd(), before the first use of a device",
+                fix=_fix(model, node),
+            )
     for call in model.calls(*USE_SPMD):
         tensor = _tensor_before(model, call)
         if tensor is not None:
@@ -168,6 +166,8 @@ def _moved_whole(model: FileModel, start: CallSite) -> Iterator[Problem]:
 
 def _has_batch_axis(model: FileModel) -> bool:
     """Whether a mesh has an axis for batches, by its name, with more than one place."""
+    from xladoctor.shardings import BATCH_AXES  # takes time to load, and few files ask for it
+
     for part in (model, *model.linked):
         for call in part.calls(*MESH):
             axes, shape = axes_of(part, call.node), shape_of(part, call)

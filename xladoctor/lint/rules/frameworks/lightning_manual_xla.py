@@ -100,13 +100,8 @@ def _without_move(model: FileModel, move: cst.Call) -> Edit | None:
 
 
 def _in_module(model: FileModel, function: Function | None) -> bool:
-    while function is not None:
-        if function.owner is not None:
-            bases = {(model.name(base) or "").rpartition(".")[2] for base in function.owner.bases}
-            if bases & _BASES:
-                return True
-        function = function.outer
-    return False
+    owners = (one.owner for one in (function.around if function is not None else ()))
+    return any(owner is not None and model.bases(owner) & _BASES for owner in owners)
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

@@ -11,6 +11,7 @@ from xladoctor.findings import Edit, Position
 from xladoctor.lint import sources
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import around
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +37,7 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
     if "lightning" not in model.frameworks or not model.is_xla:
         return
     for owner in model.classes:
-        bases = {(model.name(base) or "").rpartition(".")[2] for base in owner.bases}
-        if "LightningModule" not in bases:
+        if "LightningModule" not in model.bases(owner):
             continue
         for name, (new, step) in _HOOKS.items():
             hook = owner.methods.get(name)
@@ -224,10 +224,8 @@ def _without(model: FileModel, statement: cst.ImportFrom, alias: cst.ImportAlias
 
 
 def _line(model: FileModel, node: cst.CSTNode) -> cst.SimpleStatementLine | None:
-    parent = model.parent(node)
-    while parent is not None and not isinstance(parent, cst.SimpleStatementLine):
-        parent = model.parent(parent)
-    return parent
+    lines = (one for one in around(model, node) if isinstance(one, cst.SimpleStatementLine))
+    return next(lines, None)
 
 
 def _start(model: FileModel, node: cst.CSTNode) -> Position:

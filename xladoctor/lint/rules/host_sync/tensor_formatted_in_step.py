@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.rewrites.closures import closure_fix
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._formatting import FORMATTING, formats, only_on_failure
 from xladoctor.lint.rules._reads import costly_loop, read_problem
 
@@ -39,9 +40,4 @@ def tensor_formatted_in_step(model: FileModel) -> Iterator[Problem]:
 
 
 def _inside(model: FileModel, node: cst.CSTNode, reported: set[cst.CSTNode]) -> bool:
-    parent = model.parent(node)
-    while parent is not None:
-        if parent in reported:
-            return True
-        parent = model.parent(parent)
-    return False
+    return any(parent in reported for parent in around(model, node))

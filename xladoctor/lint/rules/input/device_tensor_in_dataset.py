@@ -34,8 +34,7 @@ def device_tensor_in_dataset(model: FileModel) -> Iterator[Problem]:
 
 def _loading(model: FileModel) -> Iterator[Function]:
     for cls in model.classes:
-        bases = {(model.name(base) or "").rpartition(".")[2] for base in cls.bases}
-        if bases & _DATASETS:
+        if model.bases(cls) & _DATASETS:
             names = ("__getitem__", "__iter__", "__getitems__")
             yield from (cls.methods[name] for name in names if name in cls.methods)
     for call in model.calls(DATA_LOADER):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from xladoctor.lint.model import Class
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._loaders import DATA_LOADER, training_loop
 from xladoctor.lint.rules._reads import loop_place
-from xladoctor.lint.rules._sources import sources
+from xladoctor.lint.rules._sources import the_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import libcst as cst
 
     from xladoctor.lint.model import FileModel, Function, Problem
 
@@ -68,10 +68,9 @@ def loader_workers(model: FileModel) -> Iterator[Problem]:
 
 def _reads_files(model: FileModel, dataset: cst.BaseExpression) -> cst.CSTNode | None:
     """What in a dataset reads a file for each sample, or None if that is not known."""
-    found = sources(model, dataset)
-    if found is None or len(found) != 1 or not isinstance(found[0], cst.Call):
+    call = the_call(model, dataset)
+    if call is None:
         return None
-    call = model.call(found[0])
     if call.name in _FOLDERS:
         return call.node
     if not isinstance(call.target, Class):
@@ -85,6 +84,7 @@ def _reads_files(model: FileModel, dataset: cst.BaseExpression) -> cst.CSTNode |
 
 def _item_methods(model: FileModel) -> Iterator[Function]:
     for cls in model.classes:
-        bases = {(model.name(base) or "").rpartition(".")[2] for base in cls.bases}
-        if "__getitem__" in cls.methods and any(base.endswith("Dataset") for base in bases):
+        if "__getitem__" in cls.methods and any(
+            base.endswith("Dataset") for base in model.bases(cls)
+        ):
             yield cls.methods["__getitem__"]

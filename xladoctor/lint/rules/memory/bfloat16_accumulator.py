@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SETTING, SHELL, is_off, settings
+from xladoctor.lint.rules._environment import SHELL, is_off, settings
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
 
 if TYPE_CHECKING:
@@ -50,10 +50,9 @@ def bfloat16_accumulator(model: FileModel) -> Iterator[Problem]:
 
 
 def _set_here(model: FileModel) -> Iterator[Place]:
-    for node in model.nodes(*SETTING):
-        for name, spot in settings(model, node):
-            if name == _VARIABLE and not model.guards(spot) and not is_off(model, spot):
-                yield model.place(spot, "float32 becomes bfloat16")
+    for name, spot, _ in settings(model):
+        if name == _VARIABLE and not model.guards(spot) and not is_off(model, spot):
+            yield model.place(spot, "float32 becomes bfloat16")
     for number, line in model.shell:
         if line.strip().startswith("!"):
             continue  # a shell of its own, gone after the line

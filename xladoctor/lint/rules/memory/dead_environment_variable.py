@@ -13,7 +13,7 @@ from xladoctor import catalogue
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rewrites.shell import comment_out
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SETTING, SHELL, is_environ, key_of, settings
+from xladoctor.lint.rules._environment import SHELL, is_environ, key_of, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,14 +60,14 @@ def _known(name: str, target: tuple[int, ...]) -> dict[str, Any] | None:
 @rule("XLA701")
 def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
     """Find settings of environment variables that torch_xla does not read, or will not for long."""
-    for node in model.nodes(*SETTING, cst.Subscript):
-        for name, spot in settings(model, node):
-            row = _known(name, model.target)
-            if row is not None and row["status"] != "gone":
-                yield _problem(model, spot, name, row, _fix(model, node, row))
-            elif row is None:
-                yield from _misspelt(model, spot, name)
-        if isinstance(node, cst.Subscript) and _reads(model, node):
+    for name, spot, node in settings(model):
+        row = _known(name, model.target)
+        if row is not None and row["status"] != "gone":
+            yield _problem(model, spot, name, row, _fix(model, node, row))
+        elif row is None:
+            yield from _misspelt(model, spot, name)
+    for node in model.nodes(cst.Subscript):
+        if _reads(model, node):
             name = key_of(model, node) or ""
             row = _known(name, model.target)
             if row is not None and row["status"] == "gone":

@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint import family
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SETTING, SHELL, is_off, settings
+from xladoctor.lint.rules._environment import SHELL, is_off, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,10 +41,9 @@ def debug_environment(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     known = _known(model)
-    for node in model.nodes(*SETTING):
-        for name, spot in settings(model, node):
-            if name in known and not _meant(model, spot) and not is_off(model, spot):
-                yield _problem(model, spot, name, known[name])
+    for name, spot, _ in settings(model):
+        if name in known and not _meant(model, spot) and not is_off(model, spot):
+            yield _problem(model, spot, name, known[name])
     for number, line in model.shell:
         for match in SHELL.finditer(line):
             name = match["name"]
@@ -95,14 +94,10 @@ def _problem(model: FileModel, spot: cst.CSTNode | Place, name: str, effect: str
 
 def _meant(model: FileModel, node: cst.CSTNode) -> bool:
     """Under a condition, or in a test: someone has thought of it."""
-    function = model.function_of(node)
-    while function is not None:
-        if function.name.startswith(("test_", "debug", "setUp")):
-            return True
-        function = function.outer
-    return bool(
-        [guard for guard in model.guards(node) if "__name__" not in model.tree.text(guard.test)]
-    )
+    starts = ("test_", "debug", "setUp")
+    if any(function.name.startswith(starts) for function in model.functions_around(node)):
+        return True
+    return any("__name__" not in model.tree.text(guard.test) for guard in model.guards(node))
 
 
 def _compiled(model: FileModel) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor import patterns
 from xladoctor.lint.rewrites.shell import comment_out, write_row
 from xladoctor.lint.rules import rule
 
@@ -43,13 +44,13 @@ _SINCE = (2, 1)
 _LIBTPU_SINCE = (2, 9)
 _LIBTPU = "-f https://storage.googleapis.com/libtpu-releases/index.html"
 #: A command that only fetches a file.
-_FETCHES = re.compile(r"^(?:curl|wget)\b[^;&|]*$")
+_FETCHES = patterns.lazy(r"^(?:curl|wget)\b[^;&|]*$")
 #: One that runs the script that was fetched, or installs packages.
-_RUNS_SETUP = re.compile(r"^(?:sudo\s+)?python3?\s+\S*env-setup\.py\b[^;&|]*$")
-_INSTALLS = re.compile(r"^(?:python3?\s+-m\s+)?pip3?\s+install\s+(?P<what>[^;&|]+)$")
-_CURRENT = re.compile(r"\bpip3?\s+install\b.*\btorch[-_]xla\b")
+_RUNS_SETUP = patterns.lazy(r"^(?:sudo\s+)?python3?\s+\S*env-setup\.py\b[^;&|]*$")
+_INSTALLS = patterns.lazy(r"^(?:python3?\s+-m\s+)?pip3?\s+install\s+(?P<what>[^;&|]+)$")
+_CURRENT = patterns.lazy(r"\bpip3?\s+install\b.*\btorch[-_]xla\b")
 #: Words of a pip command that the new one makes superfluous. Anything else would be lost.
-_REPLACED = re.compile(
+_REPLACED = patterns.lazy(
     r"^(?:-q|-U|--quiet|--upgrade|--user|cloud[-_]tpu[-_]client(?:[=<>~].*)?|"
     r"torch(?:vision|audio)?==[\w.+]+|torch[-_]xla(?:\[\w+\])?==[\w.+]+|"
     r"\S*\btorch(?:vision|audio|_xla)?-[^/\s]*\.whl)$"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import LoopKind, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._reads import loop_place, snippet
@@ -94,7 +95,7 @@ def _accumulates(
         if isinstance(target, cst.Name) and target.value not in losses:
             sums = (part for part in walk(node.value) if isinstance(part, cst.BinaryOperation))
             for part in sums:
-                if isinstance(part.operator, cst.Add) and _is(part.left, target.value):
+                if isinstance(part.operator, cst.Add) and is_name(part.left, target.value):
                     loss = _bare(part.right, losses)
                     if loss is not None:
                         return loss, target.value
@@ -105,10 +106,6 @@ def _accumulates(
             if isinstance(item, cst.Name) and item.value in losses:
                 return item, call.receiver.value
     return None
-
-
-def _is(node: cst.BaseExpression, name: str) -> bool:
-    return isinstance(node, cst.Name) and node.value == name
 
 
 def _bare(node: cst.BaseExpression, losses: set[str]) -> cst.Name | None:

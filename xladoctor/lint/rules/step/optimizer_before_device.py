@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, OnXla, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
 from xladoctor.lint.rules._moved_later import FSDP, moved_later
@@ -96,7 +97,7 @@ def _filled(model: FileModel, name: cst.Name) -> Iterator[tuple[cst.BaseExpressi
     function = model.function_of(name)
     for call in model.methods("append", "extend"):
         loop = model.loop(call.node)
-        if call.function is not function or not _names(call.receiver, name.value):
+        if call.function is not function or not is_name(call.receiver, name.value):
             continue
         if loop is None or not isinstance(loop.node, cst.For):
             continue
@@ -186,7 +187,7 @@ def _moved_in(
     for other in inner:
         if not _is_parameter(model, other, name) or model.guards(other.node):
             continue
-        if other.method == "to" and _names(other.receiver, name):
+        if other.method == "to" and is_name(other.receiver, name):
             device = other.argument(0, "device")
             known = device is not None and model.value(device).kind is Kind.DEVICE
             return other if known else None
@@ -199,7 +200,7 @@ def _moved_in(
 def _parameter(call: CallSite, function: Function, given: str) -> str | None:
     """The parameter that gets what the caller calls ``given``."""
     for index, item in enumerate(call.node.args):
-        if _names(item.value, given):
+        if is_name(item.value, given):
             if item.keyword is not None:
                 return item.keyword.value
             return function.parameters[index] if index < len(function.parameters) else None
@@ -218,10 +219,6 @@ def _is_parameter(model: FileModel, call: CallSite, name: str | None) -> bool:
         )
         for node in used
     )
-
-
-def _names(node: cst.CSTNode | None, name: str | None) -> bool:
-    return isinstance(node, cst.Name) and node.value == name
 
 
 def _made_again(

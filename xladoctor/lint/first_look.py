@@ -1,0 +1,98 @@
+"""What a source says by itself, before LibCST and the rules are loaded: for most files, all.
+
+A file that concerns no rule is only checked for its syntax, and what is wrong with its text is told
+whatever else is found.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from xladoctor import catalogue
+from xladoctor.findings import Finding, Location, Position, in_source_order
+from xladoctor.lint import sources, suppressions
+from xladoctor.lint.asked import UNPARSABLE, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from xladoctor.lint.asked import LintOptions, Member
+    from xladoctor.lint.sources import Source, Unreadable
+    from xladoctor.lint.suppressions import Suppressions
+
+#: A file without any of these words cannot concern our rules: it is only checked for its syntax.
+#: (``output`` holds "tpu" too.)
+_MARKERS = re.compile(r"xla|(?<![a-z])tpu|xrt_|pjrt_|neuron|torchax", re.IGNORECASE)
+#: Nor one without any of these: a program for XLA devices imports one of the packages, and what is
+#: said of others is about what they install, set in the environment, or silence.
+BINDS = re.compile(
+    r"torch|neuron|lightning|accelerate|transformers|optimum|environ|putenv|env-setup|install|xladoctor"
+)
+
+
+def look(member: Member, *, linked: bool) -> tuple[Result, bool]:
+    """What is wrong with a source by itself, and whether a model can and should be made of it.
+
+    Args:
+        member: The source, and what is asked.
+        linked: Whether it is part of a larger program, or rules are asked that are not ours: then
+            whatever its words are.
+    """
+    source = member.source
+    findings = [unparsable(source, item) for item in source.unreadable]
+    if not source.text.strip():
+        return Result(tuple(findings)), False
+    problem = None if member.sound else sources.syntax_error(source.text)
+    linked = linked or bool(member.options.device)
+    concerns_us = linked or bool(source.shell) or may_concern_us(source.text)
+    if problem is None and concerns_us and not member.sound:
+        problem = sources.too_much(source.text)
+    # LibCST's parser takes the process down with it on very deep nesting, so Python goes first.
+    if problem is not None and (not concerns_us or problem.fatal):
+        findings.append(unparsable(source, problem))
+    goes_on = concerns_us and (problem is None or not problem.fatal)
+    return Result(tuple(findings)), goes_on
+
+
+def whole_answer(member: Member) -> Result | None:
+    """What is found in a source by itself; None if a model of it has to be asked."""
+    found, goes_on = look(member, linked=False)
+    if goes_on or not member.wanted:
+        return None
+    comments = suppressions.parse(member.source.text)
+    return Result(tuple(chosen(member.source, found.findings, member.options, comments)))
+
+
+def may_concern_us(text: str) -> bool:
+    """Whether our rules may have something to say of a file, by its words."""
+    return _MARKERS.search(text) is not None and BINDS.search(text) is not None
+
+
+def unparsable(source: Source, item: Unreadable) -> Finding:
+    """The finding for a source, or a part of it, that cannot be read."""
+    page = catalogue.page(UNPARSABLE)
+    place = Position(item.row, item.column)
+    location = (
+        source.location(place, place)
+        if item.cell is None
+        else Location(source.filename, item.row, item.column, item.row, item.column, cell=item.cell)
+    )
+    subject, others = ("cell", "cells") if item.cell is not None else ("file", "files")
+    return Finding(
+        UNPARSABLE,
+        page.name,
+        page.severity,
+        f"this {subject} {item.message}",
+        suggestion=f"fix it or leave it out; the other {others} are linted as usual",
+        locations=(location,),
+        confirmed_by=("lint",),
+    )
+
+
+def chosen(
+    source: Source, findings: Iterable[Finding], options: LintOptions, comments: Suppressions
+) -> list[Finding]:
+    """The findings that were asked for and that no comment silences, each once, in order."""
+    kept = (item for item in findings if options.asks(item.code))
+    return in_source_order(suppressions.apply(dict.fromkeys(kept), source, comments))
