@@ -120,6 +120,13 @@ CODES = {
     "random-branch": ("XLA207",),
     "removed-argument": ("XLA803",),
     "varying-index": ("XLA205",),
+    "equal-random": ("XLA434",),
+    "syncing-optimizer": ("XLA110",),
+    "cuda-autocast": ("XLA703", "XLA713"),
+    "trainer-arguments": ("XLA905", "XLA312"),
+    # No rule finds these yet.
+    "mixed-devices": (),
+    "rendezvous-replicas": (),
 }
 
 

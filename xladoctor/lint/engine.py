@@ -9,7 +9,15 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.findings import Edit, Finding, Fix, Location, Position, in_source_order
-from xladoctor.lint import family, first_look, library, sources, spoken, suppressions
+from xladoctor.lint import (
+    borrowed,
+    family,
+    first_look,
+    library,
+    sources,
+    spoken,
+    suppressions,
+)
 from xladoctor.lint import rules as registry
 from xladoctor.lint.asked import UNUSED, Failure, LintOptions, Member, Result
 from xladoctor.lint.model.file import FileModel
@@ -28,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["Failure", "LintOptions", "Member", "Result", "lint", "lint_together"]
 
 _Made = TypeVar("_Made")
+
+#: What such rules tell of is no problem in code that never runs on XLA devices.
+_ON_THE_DEVICE = ("XLA1", "XLA2", "XLA3", "XLA4", "XLA5", "XLA6", "XLA72")
 
 
 def load() -> None:
@@ -68,6 +79,7 @@ def lint_together(
     results.update(failed)
     by_name = {member.source.filename: member.source for member in members}
     done = []
+    silent = [member.source.filename for member in members if not member.wanted]
     for member in members:
         if not member.wanted:
             done.append(Result())
@@ -76,9 +88,11 @@ def lint_together(
         first = results.get(source.filename, start[source.filename][0])
         findings, failures = list(first.findings), list(first.failures)
         if source.filename in models:
-            found, broken = _ask(rules, models[source.filename], member, by_name)
+            model = models[source.filename]
+            found, broken = _ask(rules, model, member, by_name)
             findings += found
             failures += broken
+            findings += _borrowed(rules, model, member, models, by_name, silent)
         comments = suppressions.parse(source.text)
         kept = first_look.chosen(source, findings, options, comments)
         if source.filename in models and options.asks(UNUSED) and not failures:
@@ -163,11 +177,33 @@ def _ask(
                 for problem in rule(model)
                 # What stands in a linked file is found there; what never runs is no problem.
                 if problem.place.filename is None
+                and not (problem.aside and code.startswith(_ON_THE_DEVICE))
                 and problem.place.start.row not in model.unreached_rows
             )
         except Exception as error:  # noqa: BLE001  (nor one rule)
             failures.append(_failure(member.source, code, error))
     return findings, failures
+
+
+def _borrowed(
+    rules: Mapping[str, Rule],
+    model: FileModel,
+    member: Member,
+    models: Mapping[str, FileModel],
+    by_name: Mapping[str, Source],
+    silent: Sequence[str],
+) -> list[Finding]:
+    """What the loops of a file run of files that are only known for its sake."""
+    others = [models[name] for name in silent if name in models]
+    asked = {
+        code: rule
+        for code, rule in rules.items()
+        if member.options.asks(code) and _holds(code, model)
+    }
+    return [
+        _finding(member.source, code, spoken.of(problem, code, model.members), by_name, model)
+        for code, problem in borrowed.told_here(model, others, asked)
+    ]
 
 
 def _holds(code: str, model: FileModel) -> bool:

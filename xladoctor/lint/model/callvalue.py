@@ -218,7 +218,8 @@ class CallEvaluator:
         if name == "torch.device":
             return self._torch_device(node, values)
         if name.startswith("torch."):
-            return self._tensor_function(node, arguments, made_here=False)
+            tensor = self._tensor_function(node, arguments, made_here=False)
+            return container(tensor) if name in know.GIVES_PARTS else tensor
         if name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
             self._ignite(arguments)
         return self._library(node, name, values)
@@ -424,7 +425,7 @@ class CallEvaluator:
         if self._flow.believes() and (asked := _asks_for_core(last)) is not None:
             return Value(asked, origin=node, local=True)
         local = any_local(values)
-        given = _any_on_device(values)
+        given = _any_on_device(values) or any(value.made_of_device for value in values)
         if given and know.LOSS_FUNCTION.search(last):
             return Value(Kind.DEVICE_TENSOR, origin=_origin(values), local=local)
         return Value(local=local, made_of_device=given)

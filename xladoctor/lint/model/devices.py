@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import string
-from xladoctor.lint.model.syntax import children, walk
+from xladoctor.lint.model.syntax import Function, children, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from xladoctor.lint.model.loops import Guard
     from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Function, Tree
+    from xladoctor.lint.model.syntax import Tree
 
 _DEPTH = 4
 _XLA = frozenset({"tpu", "tpus", "xla", "neuron", "neuronx"})
@@ -89,6 +89,7 @@ class Devices:
         self._guards = guards
         self._callers = callers
         self._of_function: dict[Function, OnXla | None] = {}
+        self._open: set[str] = set()
 
     def runs(self, node: cst.CSTNode) -> OnXla:
         """Whether a node runs on XLA devices, by all conditions here and in its callers."""
@@ -113,12 +114,25 @@ class Devices:
             self._of_function[function] = None  # a function that calls itself
             named = words(function.name)
             own = OnXla.MAYBE if named & _OTHER and not named & _XLA else None
-            through = [self._said(call) for call in self._callers(function)]
+            calls = [*self._callers(function), *self._handed.get(function, ())]
+            through = [self._said(call) for call in calls]
             around = self._function(function.outer) if function.outer is not None else None
             same = set(through) if None not in through else set()
             called = same.pop() if len(same) == 1 else OnXla.MAYBE if same else None
             self._of_function[function] = _strongest([own, called, around])
         return self._of_function[function]
+
+    @functools.cached_property
+    def _handed(self) -> dict[Function, list[cst.Call]]:
+        """The calls that a function is given to, as ``xmp.spawn(main, ...)``: they run it too."""
+        found: dict[Function, list[cst.Call]] = {}
+        for call in self._tree.calls:
+            for argument in call.args:
+                if isinstance(argument.value, cst.Name):
+                    function = self._names.definition(argument.value)
+                    if isinstance(function, Function):
+                        found.setdefault(function, []).append(call)
+        return found
 
     def _tried(self, node: cst.CSTNode) -> Iterator[OnXla]:
         """Code in ``try`` whose failure is caught, and in the handler of a missing torch_xla."""
@@ -203,7 +217,25 @@ class Devices:
                 return known
         if self._is_torch_xla(test):
             return True
+        if self._stays_none(test):
+            return False
         return _flag(_said_by(test))
+
+    def _stays_none(self, node: cst.BaseExpression) -> bool:
+        """``scaler = None``, and anything else only where the program runs on other devices."""
+        if not isinstance(node, cst.Name) or node.value in self._open:
+            return False
+        bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+        given = [item.node for item in bindings if not _is_none(item.node)]
+        if not given or len(given) == len(bindings):
+            return False
+        if any(item.kind != "assign" for item in bindings):
+            return False
+        self._open.add(node.value)  # ``if scaler is not None: scaler = wrap(scaler)``
+        try:
+            return all(self.asked(one) is OnXla.NO for one in given if one is not None)
+        finally:
+            self._open.discard(node.value)
 
     def _bound(self, name: cst.Name) -> cst.BaseExpression | None:
         bindings = self._names.lookup(name.value, self._tree.scopes[name]) or []
@@ -244,6 +276,8 @@ class Devices:
             return self._counted(test)
         if isinstance(right, cst.Name) and right.value == "None":
             known: bool | None = False if self._is_torch_xla(test.left) else None
+            if known is None and self._stays_none(test.left):
+                known = True
         else:
             named = [*_strings(test.left), *_strings(right)]
             known = _device(named)
@@ -285,6 +319,10 @@ class Devices:
                 found |= words(str(string(part)))
             waiting.extend(children(part))
         return frozenset(found | ({"backend"} if {"device", "type"} <= found else set()))
+
+
+def _is_none(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def _strongest(answers: Iterable[OnXla | None]) -> OnXla | None:

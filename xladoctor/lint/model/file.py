@@ -65,6 +65,10 @@ class Problem:
     suggestion: str = ""
     related: tuple[Place, ...] = ()
     fix: Fix | None = None
+    #: It stands in code that never runs on XLA devices.
+    aside: bool = False
+    #: The node at ``place``, if it is one.
+    node: cst.CSTNode | None = dataclasses.field(default=None, compare=False)
 
 
 class FileModel:
@@ -487,8 +491,10 @@ class FileModel:
         fix: Fix | None = None,
     ) -> Problem:
         """What a rule yields: a problem at a node."""
-        place = node if isinstance(node, Place) else self.place(node)
-        return Problem(place, message, suggestion, tuple(related), fix)
+        if isinstance(node, Place):
+            return Problem(node, message, suggestion, tuple(related), fix)
+        aside = self.on_xla(node) is OnXla.NO
+        return Problem(self.place(node), message, suggestion, tuple(related), fix, aside, node)
 
     def row(self, node: cst.CSTNode) -> int:
         """First row of a node in its file's text (for a notebook: use ``place`` in messages)."""

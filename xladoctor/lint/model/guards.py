@@ -98,10 +98,60 @@ class Guards:
                     leaving.append(isinstance(last, cst.Return))
             child = parent
         return any(
-            self._every_so_often(guard.test, guard.when) or self._on_fault(guard)
+            self._every_so_often(guard.test, guard.when)
+            or self._on_fault(guard)
+            or self._since_last(guard)
+            or self._once(guard)
             for guard in self.around(node)
             if self._same_loop(guard, node) and not self._only_of_epoch(guard)
         )
+
+    def _since_last(self, guard: Guard) -> bool:
+        """``if step - last_saved >= 100:``, where the branch then sets ``last_saved = step``."""
+        test = guard.test
+        if not guard.when or not isinstance(guard.node, cst.If) or not _is_larger(test):
+            return False
+        assert isinstance(test, cst.Comparison)
+        left = test.left
+        if not isinstance(left, cst.BinaryOperation) or not isinstance(left.operator, cst.Subtract):
+            return False
+        since = self._tree.text(left.right).strip()
+        return isinstance(left.right, cst.Name | cst.Attribute) and any(
+            isinstance(part, cst.AssignTarget) and self._tree.text(part.target).strip() == since
+            for part in walk(guard.node.body, into_functions=False)
+        )
+
+    def _once(self, guard: Guard) -> bool:
+        """``if self.queue is None:`` and ``if not hasattr(self, "queue"):``, which then make it."""
+        if not isinstance(guard.node, cst.If):
+            return False
+        made = self._missing(guard.test, when=guard.when)
+        body = guard.node.body if guard.when else guard.node.orelse
+        return (
+            made is not None
+            and body is not None
+            and any(
+                isinstance(part, cst.AssignTarget) and self._tree.text(part.target).strip() == made
+                for part in walk(body, into_functions=False)
+            )
+        )
+
+    def _missing(self, test: cst.BaseExpression, *, when: bool) -> str | None:
+        """The attribute that is not there yet where a condition is (not) so."""
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            return self._missing(test.expression, when=not when)
+        if isinstance(test, cst.Call) and self._names.resolve(test.func) == "builtins.hasattr":
+            given = [argument.value for argument in test.args]
+            if when or len(given) != 2 or not isinstance(given[1], cst.SimpleString):
+                return None
+            return f"{self._tree.text(given[0]).strip()}.{given[1].raw_value}"
+        if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+            operator, right = test.comparisons[0].operator, test.comparisons[0].comparator
+            none = isinstance(right, cst.Name) and right.value == "None"
+            if none and isinstance(operator, cst.Is if when else cst.IsNot):
+                kept = isinstance(test.left, cst.Attribute)
+                return self._tree.text(test.left).strip() if kept else None
+        return None
 
     def _on_fault(self, guard: Guard) -> bool:
         """``if not torch.isfinite(loss):`` and ``if loss.isnan().any():``."""
@@ -162,13 +212,26 @@ class Guards:
                 yield self._guard(statement, statement.test, when=False)
 
     def _guard(self, node: cst.CSTNode, test: cst.BaseExpression, *, when: bool) -> Guard:
-        kind = self._flow.value(test).kind
+        kind = self._kind(test)
         master: bool | None = None
         if kind in {Kind.IS_MASTER, Kind.NOT_MASTER}:
             both = isinstance(test, cst.BooleanOperation)
             if when or not both:
                 master = (kind is Kind.IS_MASTER) is when
         return Guard(node, test, when, master, self.devices.of_guard(test, when=when))
+
+    def _kind(self, test: cst.BaseExpression) -> Kind:
+        """What a condition asks; ``due = due and is_master``, or False, asks for the master."""
+        kind = self._flow.value(test).kind
+        if kind is Kind.IS_MASTER or not isinstance(test, cst.Name):
+            return kind
+        bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []
+        given = [one.node for one in bindings if not _is_false(one.node)]
+        masters = [
+            isinstance(one, cst.BaseExpression) and self._flow.value(one).kind is Kind.IS_MASTER
+            for one in given
+        ]
+        return Kind.IS_MASTER if masters and all(masters) else kind
 
     def _every_so_often(self, test: cst.BaseExpression, when: bool, depth: int = 3) -> bool:
         """``step % 50 == 0``, ``not step % 50``, ``step == 0`` and names bound to such a test."""
@@ -204,7 +267,7 @@ class Guards:
         """``step % 10`` of a step that nobody counts up, and ``step % 1``: always the same."""
         if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Modulo):
             return False
-        if isinstance(node.right, cst.Integer) and node.right.value == "1":
+        if self._is_one(node.right):
             return True
         if not isinstance(node.left, cst.Name):
             return False
@@ -212,6 +275,14 @@ class Guards:
         return bool(bindings) and all(
             item.kind == "assign" and isinstance(item.node, cst.Integer) for item in bindings
         )
+
+    def _is_one(self, node: cst.BaseExpression) -> bool:
+        """``1``, or a name that is given nothing else: ``log_interval = 1``."""
+        if isinstance(node, cst.Name):
+            bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+            given = [item.node for item in bindings if item.kind == "assign"]
+            return bool(given) and len(given) == len(bindings) and all(map(_one, given))
+        return _one(node)
 
     def _wraps(self, test: cst.Comparison) -> bool:
         """Whether a count has come round: ``step * cores % 500 < cores``, ``a % n > b % n``."""
@@ -261,6 +332,14 @@ class Guards:
         return isinstance(node, cst.Call) and self._names.resolve(node.func) == "builtins.len"
 
 
+def _one(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Integer) and node.value == "1"
+
+
+def _is_false(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Name) and node.value == "False"
+
+
 def _bound_in(loop: cst.For | cst.While) -> set[str]:
     """The names that a loop gives a meaning to, as its target or in its body."""
     found = _names_in(loop.target) if isinstance(loop, cst.For) else set()
@@ -268,6 +347,15 @@ def _bound_in(loop: cst.For | cst.While) -> set[str]:
         if isinstance(part, cst.AssignTarget | cst.AugAssign | cst.NamedExpr | cst.AnnAssign):
             found |= _names_in(part.target)
     return found
+
+
+def _is_larger(test: cst.BaseExpression) -> bool:
+    """Whether a condition is ``a > b`` or ``a >= b``."""
+    return (
+        isinstance(test, cst.Comparison)
+        and len(test.comparisons) == 1
+        and isinstance(test.comparisons[0].operator, cst.GreaterThan | cst.GreaterThanEqual)
+    )
 
 
 def _first_few(test: cst.BaseExpression) -> bool:

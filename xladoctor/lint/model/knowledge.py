@@ -94,6 +94,13 @@ REDUCE_METHODS = frozenset({"gather", "reduce", "gather_for_metrics", "all_gathe
 
 #: Functions that make a tensor of texts.
 TOKENIZERS = frozenset({"clip.tokenize", "open_clip.tokenize", "clip.clip.tokenize"})
+#: What makes texts of numbers, by what everybody calls it.
+TOKENIZER_NAME = re.compile(r"(^|_)(tokeni[sz]er|tok|processor)$", re.IGNORECASE)
+#: Functions (and methods of tensors) that take a tensor apart: a tuple of tensors.
+GIVES_PARTS = frozenset(
+    f"torch.{name}"
+    for name in ("split", "chunk", "unbind", "tensor_split", "hsplit", "vsplit", "dsplit")
+)
 #: Methods of meters and the like, which keep what they are given; and packages whose metrics ask
 #: the other cores before they answer.
 KEEPS = frozenset({"__call__", "update", "add", "append", "step", "accumulate", "log", "record"})
@@ -159,7 +166,14 @@ LOADER_NAME = patterns.lazy(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)",
 
 #: Base classes of models and of modules whose methods a framework calls once per batch.
 MODULES = frozenset({"torch.nn.Module", "torch.nn.Sequential", "transformers.PreTrainedModel"})
-LIGHTNING_MODULES = frozenset({"lightning.pytorch.LightningModule"})
+LIGHTNING_MODULES = frozenset(
+    {
+        "lightning.pytorch.LightningModule",
+        # Of Neuron's distributed library, whose modules are Lightning's.
+        "neuronx_distributed.lightning.NeuronLTModule",
+        "neuronx_distributed.plugins.lightning.NeuronLTModule",
+    }
+)
 LIGHTNING_STEPS = frozenset(
     {
         "training_step", "training_step_end", "on_train_batch_end", "optimizer_step",
@@ -203,6 +217,10 @@ SCALER_NAME = patterns.lazy(r"scaler$", re.IGNORECASE)
 STEP_NAME = patterns.lazy(
     r"^_?((do_|run_|one_|single_)?(train(ing)?|optimi[sz]ation|update|fit)_?(one_?)?(step|batch|iter(ation)?))(_fn)?$"
     r"|^_?(forward_(and_)?backward|optimi[sz]e_parameters|train_one_(step|batch|iter)|step_fn)$"
+)
+#: Methods that hand an object the batch on which it then takes a step (pix2pix, BasicSR).
+FEED_NAME = re.compile(
+    r"^_?(feed|set|load|receive)_(data|input|inputs|batch|train_data|training_data)$"
 )
 
 #: Lightning's names for strategies and accelerators, which only run on XLA devices.

@@ -284,7 +284,7 @@ class Loops:
             return self._handed[function]
         if not self._flow.believes(function.node):
             return None
-        if self._is_lone_step(function):
+        if self._is_lone_step(function) or self._feeds_lone_step(function):
             return LoopKind.STEP
         hooks = self._flow.hooks
         hook = hooks.hook(function)
@@ -303,6 +303,14 @@ class Loops:
         calls = self.calls_in(function)
         return bool(function.parameters) and any(
             self._around[call] is None and self._trains(call, 1) for call in calls
+        )
+
+    def _feeds_lone_step(self, function: Function) -> bool:
+        """``feed_data(batch)`` of an object whose ``optimize_parameters()`` takes the step."""
+        if function.owner is None or not know.FEED_NAME.search(function.name):
+            return False
+        return not self._flow.callers(function) and any(
+            self._is_lone_step(method) for method in function.owner.methods.values()
         )
 
     def _is_given_back(self, function: Function) -> bool:

@@ -175,6 +175,8 @@ class MethodEvaluator:
         local = receiver.local or any(value.local for _, value in arguments)
         if receiver.kind is Kind.CPU_TENSOR and any(v.is_device_tensor for _, v in arguments):
             return Value(local=local)
+        if f"torch.{name}" in know.GIVES_PARTS:
+            return container(receiver.but(local=local))
         return receiver.but(local=local)
 
     def _tensor_moved(self, node: cst.Call, receiver: Value, arguments: Arguments) -> Value:

@@ -21,8 +21,8 @@ _FRAMEWORKS = {
     "accelerate": "accelerate",
     "transformers": "transformers",
 }
-#: Packages that only run on TPUs, through torch_xla.
-_PACKAGES_ON_XLA = ("optimum.tpu",)
+#: Packages that only run on XLA devices, through torch_xla.
+_PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
 #: What takes a device, as text, first.
 _TAKES_DEVICE = frozenset(
     {"torch.device", "torch.set_default_device", "torch.autocast", "torch.amp.autocast",

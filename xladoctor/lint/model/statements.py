@@ -14,6 +14,7 @@ from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.unreached import truth
 from xladoctor.lint.model.values import (
     NUMBER,
+    UNKNOWN,
     Instance,
     Kind,
     Value,
@@ -196,15 +197,42 @@ class Statements:
         ends: list[Env] = []
         dead = self._flow.tree.unreached
         if node.body not in dead:
-            self._branch(node.body.body, frame, start, ends)
+            self._branch(node.body.body, frame, self._narrowed(node.test, start, when=True), ends)
+        other = self._narrowed(node.test, start, when=False)
         if isinstance(node.orelse, cst.If):
-            self._branch([node.orelse], frame, start, ends)
+            self._branch([node.orelse], frame, other, ends)
         elif node.orelse is None and truth(node.test) is not True:
-            ends.append(_of_one_core(node.test, start, ends))
+            ends.append(_of_one_core(node.test, other, ends))
         elif node.orelse is not None and node.orelse not in dead:
-            self._branch(node.orelse.body.body, frame, start, ends)
+            self._branch(node.orelse.body.body, frame, other, ends)
         self._merge(frame, ends, start)
         frame.apart -= apart
+
+    def _narrowed(self, test: cst.BaseExpression, env: Env, *, when: bool) -> Env:
+        """What names hold where ``isinstance(x, torch.Tensor)`` is (not) so: no tensor, if not."""
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            return self._narrowed(test.expression, env, when=not when)
+        if not isinstance(test, cst.Call) or not test.args:
+            return env
+        text = dotted_text(test.args[0].value)
+        value = env.get(text) if text is not None else None
+        if text is None or value is None or not value.is_device_tensor:
+            return env
+        return env if self._says_tensor(test) is not (not when) else {**env, text: UNKNOWN}
+
+    def _says_tensor(self, test: cst.Call) -> bool | None:
+        """What a test of a type says of an object if it holds: a tensor, none, or neither."""
+        name = self._flow.names.resolve(test.func)
+        if name == "torch.is_tensor":
+            return True
+        if name != "builtins.isinstance" or len(test.args) != 2:
+            return None
+        asked = test.args[1].value
+        kinds = asked.elements if isinstance(asked, cst.Tuple) else [cst.Element(asked)]
+        names = [self._flow.names.resolve(kind.value) or "" for kind in kinds]
+        if set(names) <= {"torch.Tensor"}:
+            return True
+        return False if all(name.startswith("builtins.") for name in names) else None
 
     def _loop(self, node: cst.For | cst.While, frame: Frame, head: object) -> None:
         assert callable(head)

@@ -158,7 +158,9 @@ def logged_fix(model: FileModel, call: CallSite) -> Fix | None:
 
 def is_module(model: FileModel, function: Function) -> bool:
     """Whether a function is a method of a LightningModule."""
-    return function.owner is not None and "LightningModule" in model.bases(function.owner)
+    if function.owner is None:
+        return False
+    return not model.bases(function.owner).isdisjoint({"LightningModule", "NeuronLTModule"})
 
 
 def _is_only_logged(model: FileModel, node: cst.CSTNode) -> bool:

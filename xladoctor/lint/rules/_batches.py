@@ -9,9 +9,11 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.knowledge import LOADER_NAME, MOVER
 from xladoctor.lint.model.values import element_of, origin
+from xladoctor.lint.rules._exact import indices
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import not_here
 
@@ -258,6 +260,8 @@ class Batches:
         self._asked.add(node)
         if isinstance(node, cst.Call):
             return self._call(self._model.call(node))
+        if isinstance(node, cst.Subscript) and any(map(self._is_of, indices(node))):
+            return True  # ``rows[i]`` of a place that was fetched
         if isinstance(node, cst.Subscript | cst.Attribute):
             return self._is_of(node.value)
         if isinstance(node, cst.Name):
@@ -283,6 +287,9 @@ class Batches:
             return True
         if call.target is not None:
             return False  # what it gives back says where it is from
+        if call.method in {"get", "get_nowait"} and call.receiver is not None:
+            text = dotted_text(call.receiver) or ""
+            return self._fed and "queue" in words(text.rpartition(".")[2])
         if _FETCHES.search(call.last) and not (call.name or "").startswith(("torch", "builtins.")):
             return self._fed
         handed = call.name is not None and call.name.startswith(("torch.", "builtins."))

@@ -126,7 +126,7 @@ def equal_weights(model: FileModel) -> bool:
 
 
 def _brings_together(model: FileModel, call: CallSite) -> bool:
-    if _made_behind(model, call):
+    if _made_behind(model, call) or model.on_xla(call.node) is OnXla.NO:
         return False
     if model.effects.equals(call, Equal.WEIGHTS):
         # A checkpoint that is loaded on request is none for a new run.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import walk
 from xladoctor.lint.model.devices import words
 
 if TYPE_CHECKING:
@@ -77,6 +78,20 @@ def drawn(model: FileModel, node: cst.CSTNode) -> CallSite | None:
     order = model.tree.order
     before = [call for call in dice if order.get(call.node, 0) <= order.get(node, 0)]
     return (before or dice)[-1]
+
+
+def drawn_in(model: FileModel, node: cst.CSTNode) -> CallSite | None:
+    """A call of the dice that an expression is computed of, also through a name.
+
+    ``scale = random.uniform(1, 2)`` in one branch is enough, whatever the others set.
+    """
+    for part in walk(node):
+        values = assigned(model, part) if isinstance(part, cst.Name) else [part]
+        for value in values:
+            for inner in walk(value) if value is not part else [part]:
+                if isinstance(inner, cst.Call) and (model.name(inner.func) or "").startswith(DICE):
+                    return model.call(inner)
+    return None
 
 
 def has_one_name(model: FileModel, made: cst.CSTNode) -> bool:

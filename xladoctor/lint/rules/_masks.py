@@ -29,6 +29,19 @@ _SAME = frozenset(
 _FILLED = frozenset({"zeros", "ones", "full", "empty", "tensor", "zeros_like", "ones_like"})
 
 
+def _is_inverted(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether the same function asks for ``~done`` too: nobody inverts places."""
+    if not model.value(node).is_device_tensor:
+        return False
+    text, function = model.tree.text(node).strip(), model.function_of(node)
+    return any(
+        isinstance(other.operator, cst.BitInvert)
+        and model.function_of(other) is function
+        and model.tree.text(other.expression).strip() == text
+        for other in model.nodes(cst.UnaryOperation)
+    )
+
+
 def mask_of(model: FileModel, node: cst.Subscript) -> cst.BaseExpression | None:
     """The part of an index that is certainly a mask on the device, or None."""
     for element in node.slice:
@@ -57,6 +70,8 @@ def _is_mask(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> bool
     if isinstance(node, cst.Call):
         return _call_makes_mask(model, node) or _stays_mask(model, node, depth)
     if isinstance(node, cst.Name) and _is_mask_given(model, node):
+        return True
+    if isinstance(node, cst.Name | cst.Subscript | cst.Attribute) and _is_inverted(model, node):
         return True
     if isinstance(node, cst.Name):
         values = _assigned(model, node)

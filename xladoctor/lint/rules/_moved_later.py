@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: How deep calls are followed, and how many of them from one beginning.
 _DEPTH = 5
 _MOST = 300
+#: Moves what it wraps to the device by itself.
+FSDP = "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel"
 _DEFINITIONS = cst.FunctionDef | cst.ClassDef | cst.Lambda
 
 
@@ -178,6 +180,10 @@ class _Run:
             if device is not None and self._model.value(device).kind is Kind.DEVICE:
                 self.events.append(Moved(call, held, self._sure and self._is_sure(node)))
             return held
+        if call.name == FSDP:
+            wrapped = Thing()
+            self.events.append(Moved(call, wrapped, always=True))
+            return wrapped
         if call.target is None:
             first = self._model.library.returns(call.name or "") is Returns.FIRST
             return given[0] if first and given else Thing()

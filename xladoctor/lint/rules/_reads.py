@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import LoopKind, OnXla, walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.evidence import STEPS
+from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
@@ -43,8 +44,10 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
         return True
     if any(_for_faults(guard.test, when=guard.when) for guard in model.guards(node)):
         return True
-    functions = model.functions_around(node)
-    return any(one.name.startswith("test_") and one.owner is not None for one in functions)
+    return any(
+        one.owner is not None and one.name.startswith("test_") and one.name not in LIGHTNING_EVALS
+        for one in model.functions_around(node)
+    )
 
 
 def _for_faults(test: cst.BaseExpression, *, when: bool) -> bool:

@@ -62,6 +62,8 @@ def _use_inside(model: FileModel, epochs: cst.CSTNode, maker: cst.CSTNode) -> cs
     for scope in model.tree.scopes:
         if not isinstance(scope, cst.Name | cst.Attribute):
             continue
+        if isinstance(model.parent(scope), cst.AssignTarget):
+            continue
         if not any(n is epochs for n in around(model, scope)):
             continue
         if isinstance(scope, cst.Attribute):
@@ -86,4 +88,11 @@ def _holds(model: FileModel, name: cst.Name, epochs: cst.CSTNode, maker: cst.CST
     if not any(value is maker for value in values):
         return False
     later = [value for value in values if value is not maker and in_order(model, maker, value)]
-    return not later and not any(node is epochs for node in around(model, maker))
+    anew = [
+        value
+        for value in values
+        if value is not maker
+        and in_order(model, value, name)
+        and any(node is epochs for node in around(model, value))
+    ]
+    return not later and not anew and not any(node is epochs for node in around(model, maker))

@@ -58,12 +58,70 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
             meetings = [collectives[node] for node in steps if node in collectives]
         if not meetings or model.on_every_core(loop.node) is None:
             continue
+        yield from _begins_apart(model, loop, meetings)
         for node in walk(loop.node, into_functions=False):
             if not isinstance(node, cst.Break | cst.Continue | cst.Return):
                 continue
             if model.loop(node) is not loop:
                 continue
             yield from _leaves(model, loop, node, meetings)
+
+
+def _begins_apart(model: FileModel, loop: Loop, meetings: list[CallSite]) -> Iterator[Problem]:
+    """``for epoch in range(start, n)`` where only the master has read ``start`` from a file."""
+    over = loop.node.iter if isinstance(loop.node, cst.For) else None
+    if not isinstance(over, cst.Call) or model.name(over.func) != "builtins.range":
+        return
+    for part in (part for argument in over.args for part in walk(argument.value)):
+        given = _set_by_master(model, part, loop) if _names_one(model, part) else None
+        if given is None:
+            continue
+        yield model.problem(
+            over,
+            f"only the master core sets {snippet(model, part)}: it takes fewer or more turns than "
+            f"the others, who wait for it at {snippet(model, meetings[-1].node.func)}",
+            suggestion="read it on all cores, or send it to them: "
+            'xm.mesh_reduce("start", start, max)',
+            related=[
+                model.place(given, "on the master core alone"),
+                model.place(meetings[-1].node, "where all cores have to meet"),
+                loop_place(model, loop),
+            ],
+        )
+        return
+
+
+def _names_one(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a node is a name or attribute by itself, and no part of one."""
+    if isinstance(node, cst.Attribute):
+        return True
+    return isinstance(node, cst.Name) and not isinstance(model.parent(node), cst.Attribute)
+
+
+def _set_by_master(model: FileModel, name: cst.CSTNode, loop: Loop) -> cst.CSTNode | None:
+    """The last line before a loop that sets a name, if only the master core comes there.
+
+    Under a condition that the loop itself does not stand under.
+    """
+    text, order = model.tree.text(name).strip(), model.tree.order
+    inside = {guard.node for guard in model.guards(loop.node)}
+    lines = [
+        line
+        for line in model.nodes(cst.Assign, cst.AugAssign)
+        if model.function_of(line) is loop.function and order[line] < order[loop.node]
+        if isinstance(line, cst.Assign | cst.AugAssign)
+        and any(model.tree.text(target).strip() == text for target in _targets(line))
+    ]
+    if not lines:
+        return None
+    guard = model.master_only(lines[-1])
+    return lines[-1] if guard is not None and guard.node not in inside else None
+
+
+def _targets(line: cst.Assign | cst.AugAssign) -> list[cst.BaseExpression]:
+    if isinstance(line, cst.AugAssign):
+        return [line.target]
+    return [target.target for target in line.targets]
 
 
 def _reduced_by_wrapper(model: FileModel) -> bool:

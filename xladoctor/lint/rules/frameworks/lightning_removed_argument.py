@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant, default_of
+from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._lightning import CLASSES, RENAMED, TRAINERS, class_of, for_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import libcst as cst
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel, Problem
@@ -30,6 +31,19 @@ _REMOVED = {
     "progress_bar_refresh_rate": ("1.7", "callbacks=[TQDMProgressBar(refresh_rate=...)]"),
     "weights_summary": ("1.7", "enable_model_summary=... or callbacks=[ModelSummary(...)]"),
     "checkpoint_callback": ("1.7", "enable_checkpointing=..."),
+    "auto_scale_batch_size": ("2.0", "Tuner(trainer).scale_batch_size(model)"),
+    "auto_lr_find": ("2.0", "Tuner(trainer).lr_find(model)"),
+    "amp_backend": ("2.0", "precision=..."),
+    "amp_level": ("2.0", "precision=..."),
+    "track_grad_norm": ("2.0", "log it in on_before_optimizer_step"),
+    "move_metrics_to_cpu": ("2.0", "nothing: it is gone without a replacement"),
+}
+#: Classes that are gone: what came in their place.
+_GONE = {
+    "TPUSpawnPlugin": "XLAStrategy",
+    "SingleTPUPlugin": "SingleDeviceXLAStrategy",
+    "TPUPrecisionPlugin": "XLAPrecision",
+    "TPUBf16PrecisionPlugin": "XLAPrecision",
 }
 #: Precisions that Lightning's XLAPrecision refuses (it knows 32-true, 16-true and bf16-true).
 _REFUSED = (16, "16", "16-mixed", "bf16", "bf16-mixed", 64, "64", "64-true")
@@ -37,7 +51,11 @@ _REFUSED = (16, "16", "16-mixed", "bf16", "bf16-mixed", 64, "64", "64-true")
 
 @rule("XLA901")
 def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
-    """Find arguments that make ``Trainer(...)`` raise, in calls that ask for TPU cores."""
+    """Find arguments that make ``Trainer(...)`` raise, in calls that ask for TPU cores.
+
+    And imports of classes for TPUs that are gone.
+    """
+    yield from _gone(model)
     for call in model.calls(*TRAINERS):
         if not for_xla(model, call):
             continue
@@ -69,6 +87,25 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                 )
             if name == "precision":
                 yield from _precision(model, default_of(model, value) or value)
+
+
+def _gone(model: FileModel) -> Iterator[Problem]:
+    """``from pytorch_lightning.plugins import TPUSpawnPlugin``, for good."""
+    for line in model.nodes(cst.ImportFrom):
+        names = () if isinstance(line.names, cst.ImportStar) else line.names
+        module = model.tree.text(line.module) if line.module is not None else ""
+        tried = any(isinstance(node, cst.Try) for node in around(model, line))
+        if tried or not module.startswith(("pytorch_lightning", "lightning")):
+            continue
+        for alias in names:
+            new = _GONE.get(model.tree.text(alias.name).strip())
+            if new is not None:
+                yield model.problem(
+                    alias,
+                    f"Lightning has no {model.tree.text(alias.name).strip()} any more (strategies "
+                    "took its place in 1.6): the import fails",
+                    suggestion=f"use lightning.pytorch's {new}",
+                )
 
 
 def _precision(model: FileModel, value: cst.BaseExpression) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Function, Problem
 
 _STEP = "training_step"
+_EVALS = frozenset({"validation_step", "test_step"})
 _TRAINERS = ("lightning.pytorch.Trainer",)
 
 
@@ -34,6 +35,7 @@ def lightning_step_logging(model: FileModel) -> Iterator[Problem]:
             if shown and own and not model.throttled(call.node):
                 yield from _bar(model, call)
         yield from _nothing_returned(model, function)
+    yield from _each_batch(model)
     for call in model.calls(*_TRAINERS):
         every = call.keywords.get("log_every_n_steps")
         if every is not None and model.literal(every) == 1:
@@ -43,6 +45,33 @@ def lightning_step_logging(model: FileModel) -> Iterator[Problem]:
                 "device each time",
                 suggestion="log_every_n_steps=50, which is the default",
             )
+
+
+def _each_batch(model: FileModel) -> Iterator[Problem]:
+    """``self.log("loss", loss, on_step=True)`` in an evaluation: no ``log_every_n_steps`` there."""
+    if any(_has_no_logger(model, call) for call in model.calls(*_TRAINERS)):
+        return
+    for function in model.functions:
+        if function.name not in _EVALS or not is_module(model, function):
+            continue
+        for call in model.methods("log", "log_dict"):
+            if call.function is not function or not _is_self(call):
+                continue
+            value = call.argument(1, "value")
+            number = value is not None and model.literal(value) is not NotImplemented
+            if number or given_true(model, call, "on_step") is None or model.throttled(call.node):
+                continue
+            yield model.problem(
+                call.node,
+                "in an evaluation Lightning logs this for every batch, whatever log_every_n_steps "
+                "says, and reads it from the device each time",
+                suggestion="leave on_step out: an evaluation logs the mean of the epoch",
+            )
+
+
+def _has_no_logger(model: FileModel, trainer: CallSite) -> bool:
+    logger = trainer.keywords.get("logger")
+    return logger is not None and model.literal(logger) is False
 
 
 def _bar(model: FileModel, call: CallSite) -> Iterator[Problem]:

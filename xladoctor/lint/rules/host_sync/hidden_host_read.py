@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -13,7 +14,7 @@ from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 #: Function to what it reads for, and what to write instead. Measured (tables/ops.toml).
 _READERS = {
@@ -39,6 +40,12 @@ _DISTRIBUTIONS = frozenset(
         ),
     )
 )
+#: Metrics of torchmetrics that look for labels that they do not know, unless told not to
+#: (torchmetrics 1.8, functional/classification/stat_scores.py and confusion_matrix.py).
+_CHECKED = re.compile(
+    r"(^|\.)(Binary|Multiclass|Multilabel)?(Accuracy|Precision|Recall|F1Score|FBetaScore"
+    r"|Specificity|StatScores|ConfusionMatrix|JaccardIndex|CohenKappa|MatthewsCorrCoef)$"
+)
 #: Read on the host for a flag of Accelerate's own (Accelerate 1.15, accelerator.py).
 _TRIGGER = "accelerate.Accelerator.check_trigger"
 
@@ -62,6 +69,9 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
             if checks is not None and model.literal(checks) is not True:
                 continue
             what, instead = "the check of its arguments", "give validate_args=False"
+        elif _checks_labels(model, call):
+            what = "the metric checks which labels there are (torch.unique), and"
+            instead = "give it validate_args=False where it is made"
         elif call.method == "step" and _is_scheduler(model, call.receiver):
             what, instead = "the scheduler", "step the scheduler once per epoch, with a number"
         else:
@@ -84,6 +94,22 @@ def _short(name: str) -> str:
     if name.startswith("torch.distributions.") and len(parts) == 4:
         return f"torch.distributions.{parts[3]}"
     return name
+
+
+def _checks_labels(model: FileModel, call: CallSite) -> bool:
+    """``accuracy(predictions, labels)`` of a metric of torchmetrics that checks its arguments."""
+    metric = call.receiver if call.method in {"update", "forward"} else call.node.func
+    value = model.value(metric) if metric is not None else None
+    made = value.origin if value is not None else None
+    package, _, name = ((value.type_name if value is not None else None) or "").partition(".")
+    if package != "torchmetrics" or not _CHECKED.search(name) or len(call.positional) < 2:
+        return False
+    if not isinstance(made, cst.Call):
+        return False
+    checks = {x.keyword.value: x.value for x in made.args if x.keyword is not None}
+    given = checks.get("validate_args")
+    unread = any(argument.star for argument in made.args)
+    return not unread and (given is None or model.literal(given) is True)
 
 
 def _is_scheduler(model: FileModel, node: cst.BaseExpression | None) -> bool:

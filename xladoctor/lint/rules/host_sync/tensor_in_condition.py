@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._reads import costly_loop, read_problem
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
         bindings = model.bindings(leaf.value, leaf)
         if bindings and all(item.kind == "param" for item in bindings):
             return False
+    if isinstance(leaf, cst.Name) and _is_taken_out(model, leaf):
+        return False
     if isinstance(leaf, cst.Comparison):
         operators = [target.operator for target in leaf.comparisons]
         if any(isinstance(op, cst.Is | cst.IsNot | cst.In | cst.NotIn) for op in operators):
@@ -80,6 +83,19 @@ def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
         # ``t == None`` is Python's own answer
         return not any(isinstance(model.literal(side), str | None) for side in sides)
     return model.value(leaf).is_device_tensor
+
+
+def _is_taken_out(model: FileModel, name: cst.Name) -> bool:
+    """``states = outputs.get("states")`` and ``if states:``: is there anything, in it or at all?
+
+    Python refuses to ask this of a tensor with more than one element, so what a model gives back
+    under a key is a list or None where it is asked.
+    """
+    values = assigned(model, name)
+    return bool(values) and all(
+        isinstance(value, cst.Call) and model.call(value).method in {"get", "pop"}
+        for value in values
+    )
 
 
 def _builtins(model: FileModel) -> Iterator[Problem]:

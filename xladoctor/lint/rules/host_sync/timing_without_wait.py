@@ -113,6 +113,8 @@ def _between(model: FileModel, start: CallSite, end: CallSite) -> Sequence[CallS
 def _works(model: FileModel, call: CallSite) -> bool:
     if call.name in _STEPS:
         return True
+    if call.method == "backward" and call.receiver is not None:
+        return model.value(call.receiver).is_device_tensor
     called = model.value(call.node.func)
     return called.kind is Kind.MODEL and called.on_device
 

@@ -94,6 +94,25 @@ def _in_epoch(model: FileModel, node: cst.CSTNode, depth: int) -> bool:
 def _break(model: FileModel, loop: Loop) -> cst.CSTNode | None:
     assert isinstance(loop.node, cst.For)
     for node in walk(loop.node.body, into_functions=False):
-        if isinstance(node, cst.Break) and model.loop(node) is loop:
+        if isinstance(node, cst.Break) and model.loop(node) is loop and not _ends_all(model, node):
             return node
     return None
+
+
+def _ends_all(model: FileModel, leave: cst.Break) -> bool:
+    """Whether the loop around is left too, by the same condition behind the loop: once, that is."""
+    guard = next(iter(model.guards(leave)), None)
+    loop = model.loop(leave)
+    block = model.parent(loop.node) if loop is not None else None
+    if guard is None or not isinstance(block, cst.IndentedBlock):
+        return False
+    test = model.tree.text(guard.test).strip()
+    return any(
+        isinstance(other, cst.If)
+        and model.tree.text(other.test).strip() == test
+        and any(
+            isinstance(part, cst.Break | cst.Return)
+            for part in walk(other.body, into_functions=False)
+        )
+        for other in block.body
+    )

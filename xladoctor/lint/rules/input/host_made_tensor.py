@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._filled import computed_of_constants
@@ -29,6 +29,8 @@ _FACTORIES = {
 
 #: What makes a causal mask of a constant.
 _MASKS = frozenset({"triu", "tril"})
+#: What makes a tensor of data of the host.
+_OF_DATA = ("torch.from_numpy", "torch.tensor", "torch.as_tensor")
 #: Factories whose arguments are content as well: the position of the first such argument.
 _CONTENT = {"full": 1, "arange": 0, "linspace": 0}
 _ARITHMETIC = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
@@ -64,6 +66,69 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
             fix=_fix(model, moved, made, device) if constant and _FACTORIES[name] else None,
         )
     yield from _mixed(model)
+    yield from _one_by_one(model)
+
+
+def _one_by_one(model: FileModel) -> Iterator[Problem]:
+    """``for wave in waves: parts.append(torch.from_numpy(wave).to(device))`` within a step."""
+    uploads = [(move.call, made_by(model, _plain(move.source))) for move in moves(model)]
+    uploads += [(call, call) for call in model.calls(*_OF_DATA) if "device" in call.keywords]
+    for call, made in uploads:
+        if made is None or made.name not in _OF_DATA or not made.positional:
+            continue
+        device = made.keywords.get("device") or call.argument(0, "device")
+        inner = model.loop(call.node)
+        if device is None or inner is None or inner.kind is not LoopKind.OTHER:
+            continue
+        loop = costly_loop(model, call.node)
+        if loop is None or not _of_turn(made.positional[0], inner):
+            continue
+        if not _is_xla(model, device, call):
+            continue
+        yield model.problem(
+            call.node,
+            f"each turn of this loop uploads a tensor of its own, {often(loop)}: one transfer for "
+            "each sample, while the device waits for the last",
+            suggestion="put them together on the host (torch.from_numpy(np.stack(...)), in "
+            "collate_fn at best) and move them once",
+            related=[model.place(inner.node, "one upload in each turn"), loop_place(model, loop)],
+        )
+
+
+def _plain(node: cst.BaseExpression) -> cst.BaseExpression:
+    """``torch.from_numpy(x)`` of ``torch.from_numpy(x).float().unsqueeze(0)``."""
+    while (
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Attribute)
+        and isinstance(node.func.value, cst.Call)
+    ):
+        node = node.func.value
+    return node
+
+
+def _of_turn(data: cst.BaseExpression, inner: Loop) -> bool:
+    """Whether what is uploaded is another thing in each turn of a loop: of its target, or new."""
+    if not isinstance(inner.node, cst.For | cst.CompFor):
+        return False
+    bound = {part.value for part in walk(inner.node.target) if isinstance(part, cst.Name)}
+    body = inner.node.body if isinstance(inner.node, cst.For) else None
+    for part in walk(body, into_functions=False) if body is not None else ():
+        if isinstance(part, cst.AssignTarget) and isinstance(part.target, cst.Name):
+            bound.add(part.target.value)
+    return any(isinstance(part, cst.Name) and part.value in bound for part in walk(data))
+
+
+def _is_xla(model: FileModel, device: cst.BaseExpression, call: CallSite) -> bool:
+    """``device``, or ``net.device`` of a model that is on one."""
+    if model.value(device).kind is Kind.DEVICE or model.value(call.node).is_device_tensor:
+        return True
+    holder = device.value if isinstance(device, cst.Attribute) else None
+    return (
+        isinstance(device, cst.Attribute)
+        and device.attr.value == "device"
+        and holder is not None
+        and model.value(holder).kind in {Kind.MODEL, Kind.DEVICE_TENSOR}
+    )
 
 
 def _computed(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:

@@ -36,6 +36,35 @@ def random_branch(model: FileModel) -> Iterator[Problem]:
             "torch.where(keep, a, b); or choose in the Dataset, on the host",
             related=[loop_place(model, loop)],
         )
+    yield from _modes(model)
+
+
+def _modes(model: FileModel) -> Iterator[Problem]:
+    """``F.interpolate(x, mode=mode)`` with ``mode = random.choice(["area", "bilinear"])``."""
+    for call in model.calls():
+        if not (call.name or "").startswith("torch.") or not call.positional:
+            continue
+        given = model.value(call.positional[0])
+        if not given.is_device_tensor and not given.made_of_device:
+            continue
+        for value in call.keywords.values():
+            made = drawn(model, value)
+            texts = made is not None and any(
+                isinstance(part, cst.SimpleString)
+                for argument in made.node.args
+                for part in walk(argument)
+            )
+            loop = costly_loop(model, call.node) if texts else None
+            if made is None or loop is None or model.hot_loop(made.node) is None:
+                continue
+            yield model.problem(
+                value,
+                f"{snippet(model, value)} is drawn, and decides which operations the step has: "
+                "each combination of such choices is a graph of its own, compiled when it first "
+                "comes up",
+                suggestion="choose in the Dataset, on the host; or take one of them for all",
+                related=[loop_place(model, loop), model.place(made.node, "drawn here")],
+            )
 
 
 def _throws(model: FileModel, test: cst.BaseExpression) -> bool:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import bounds, drawn, made_by
+from xladoctor.lint.rules._exact import bounds, drawn, drawn_in, made_by
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
 if TYPE_CHECKING:
@@ -22,12 +23,20 @@ _MEASURED = frozenset(
     for version in ("", ".v2")
     for name in ("RandomCrop", "RandomResizedCrop", "RandomErasing", "CutMix")
 )
+#: What makes tensors of another size.
+_RESIZES = (
+    "torch.nn.functional.interpolate",
+    "torchvision.transforms.functional.resize",
+    "torchvision.transforms.v2.functional.resize",
+)
 
 
 @rule("XLA208")
 def random_geometry(model: FileModel) -> Iterator[Problem]:
     """Find random crops and the like that are given device tensors in hot loops."""
     yield from _cut_out(model)
+    yield from _resized(model)
+    yield from _by_name(model)
     for call in model.calls():
         transform = _transform(model, call)
         if transform is None or not call.positional:
@@ -67,6 +76,50 @@ def _cut_out(model: FileModel) -> Iterator[Problem]:
             "x.index_select(dim, start + torch.arange(length, device=device))",
             related=[loop_place(model, loop), model.place(made.node, "drawn here")],
         )
+
+
+def _resized(model: FileModel) -> Iterator[Problem]:
+    """``F.interpolate(images, scale_factor=scale)`` with ``scale = random.uniform(0.5, 1.5)``."""
+    for call in model.calls(*_RESIZES):
+        images = call.argument(0, "input")
+        asked = [call.argument(1, "size"), call.argument(2, "scale_factor")]
+        made = next(filter(None, (drawn_in(model, size) for size in asked if size)), None)
+        if images is None or made is None or not _is_on_device(model, images):
+            continue
+        loop = costly_loop(model, call.node)
+        if loop is None or model.hot_loop(made.node) is None:
+            continue
+        yield model.problem(
+            call.node,
+            "the size is drawn as a Python number: each size is a graph of its own, of this and of "
+            "all that follows, compiled when it first comes up",
+            suggestion="resize on the host, in the Dataset, to one size for all batches",
+            related=[loop_place(model, loop), model.place(made.node, "drawn here")],
+        )
+
+
+def _by_name(model: FileModel) -> Iterator[Problem]:
+    """``paired_random_crop([a, b], c, size)`` of another package says itself what it does."""
+    for call in model.calls():
+        if call.target is not None or (call.name or "").startswith(("torch.", "torchvision.")):
+            continue
+        if not {"random", "crop"} <= words(call.last) or call.last[:1].isupper():
+            continue
+        loop = costly_loop(model, call.node)
+        if loop is None or not any(_is_on_device(model, item) for item in call.positional):
+            continue
+        yield model.problem(
+            call.node,
+            "a random crop draws its box as Python numbers, which become constants of the graph: "
+            "a new graph, and a compilation, in almost every step",
+            suggestion="crop on the host, in the Dataset",
+            related=[loop_place(model, loop)],
+        )
+
+
+def _is_on_device(model: FileModel, node: cst.BaseExpression) -> bool:
+    value = model.value(node)
+    return value.holds_device_tensor or value.made_of_device
 
 
 def _is_array(model: FileModel, node: cst.Subscript) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
-from xladoctor.lint.model import Function, LoopKind, walk
+from xladoctor.lint.model import Function, Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, indices
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
@@ -48,6 +48,55 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
                 else "keep sizes and exponents the same in every step (the largest, and a mask)",
                 related=[loop_place(model, loop)],
             )
+    yield from _kept_counters(model)
+
+
+def _kept_counters(model: FileModel) -> Iterator[Problem]:
+    """``self.queue[self.at : self.at + n] = x`` in the step, which then counts ``self.at`` up."""
+    counted = _counted_up(model)
+    for node in model.nodes(cst.Subscript) if counted else ():
+        numbers = _constants(model, node)
+        name = next((x for part in numbers for x in counted if _holds(model, part, x)), None)
+        loop = costly_loop(model, node) if name is not None else None
+        if loop is None:
+            continue
+        yield model.problem(
+            node,
+            f"`{name}` becomes a constant of the graph: {snippet(model, node)} makes a new graph "
+            f"for each of its values, and each is compiled ({often(loop)}, until they come again)",
+            suggestion="index with a tensor that is kept on the device: "
+            "x.index_copy_(0, at + torch.arange(n, device=device), values)",
+            related=[loop_place(model, loop), model.place(counted[str(name)], "counted up here")],
+        )
+
+
+def _counted_up(model: FileModel) -> dict[str, cst.CSTNode]:
+    """Attributes that a step counts up (``self.at = (self.at + n) % size``), and where."""
+    found: dict[str, cst.CSTNode] = {}
+    for line in model.nodes(cst.Assign, cst.AugAssign):
+        assert isinstance(line, cst.Assign | cst.AugAssign)
+        target = line.target if isinstance(line, cst.AugAssign) else line.targets[0].target
+        if not isinstance(target, cst.Attribute) or model.hot_loop(line) is None:
+            continue
+        name = model.tree.text(target).strip()
+        counts = isinstance(line, cst.AugAssign) and isinstance(line.operator, cst.AddAssign)
+        if counts or any(
+            isinstance(part, cst.BinaryOperation)
+            and isinstance(part.operator, cst.Add)
+            and model.tree.text(part.left).strip() == name
+            for part in walk(line.value)
+        ):
+            found[name] = line
+    return found
+
+
+def _holds(model: FileModel, node: cst.BaseExpression, name: str) -> bool:
+    """Whether an index is the counter, or a sum with it (what is left over repeats: ``% 2``)."""
+    if isinstance(node, cst.BinaryOperation):
+        sums = isinstance(node.operator, cst.Add | cst.Subtract | cst.Multiply)
+        return sums and (_holds(model, node.left, name) or _holds(model, node.right, name))
+    number = model.value(node).kind in {Kind.NUMBER, Kind.UNKNOWN}
+    return isinstance(node, cst.Attribute) and number and model.tree.text(node).strip() == name
 
 
 def _made_constant(
@@ -84,7 +133,7 @@ def _constants(model: FileModel, node: cst.CSTNode) -> list[cst.BaseExpression]:
 
     Measured: indices, sizes and exponents. Factors and terms are inputs of the graph.
     """
-    if isinstance(node, cst.Subscript) and _reads(model, node):
+    if isinstance(node, cst.Subscript) and not isinstance(model.parent(node), cst.Del):
         return list(indices(node)) if _on_device(model, node.value) else []
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Power):
         # TorchTPU takes exponents as inputs (ops_torch_tpu.toml).
@@ -130,11 +179,6 @@ def _counter(model: FileModel, loop: Loop) -> str | None:
         first = node.target.elements[0].value
         return first.value if isinstance(first, cst.Name) else None
     return None
-
-
-def _reads(model: FileModel, node: cst.Subscript) -> bool:
-    parent = model.parent(node)
-    return not isinstance(parent, cst.AssignTarget | cst.AugAssign | cst.Del)
 
 
 def _is_counter(model: FileModel, node: cst.BaseExpression, counter: str) -> bool:

@@ -51,6 +51,8 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
             for call in reduces
         ):
             continue
+        if step.function is not clip.function and _reduced_before(model, clip, reduces):
+            continue
         yield model.problem(
             clip.node,
             _message(model, clip, step),
@@ -58,6 +60,16 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
             related=[model.place(step.node, "its all-reduce is lost")],
             fix=_fix(model, clip, step),
         )
+
+
+def _reduced_before(model: FileModel, clip: CallSite, reduces: list[CallSite]) -> bool:
+    """Whether a caller of the function that clips has reduced before."""
+    return any(
+        call.function is caller.function and model.row(call.node) <= model.row(caller.node)
+        for caller in (model.callers(clip.function) if clip.function is not None else ())
+        for call in reduces
+        if model.is_here(caller.node)
+    )
 
 
 def _accumulated(model: FileModel, reduces: list[CallSite]) -> Iterator[Problem]:
@@ -141,10 +153,12 @@ def _imported_after_torch_xla(model: FileModel) -> bool:
     return rows["clip"] > rows["torch_xla"] > 0
 
 
-def _step_after(model: FileModel, clip: CallSite, steps: Sequence[CallSite]) -> CallSite | None:
+def _step_after(
+    model: FileModel, clip: CallSite, steps: Sequence[CallSite], depth: int = 2
+) -> CallSite | None:
     """The first reducing step after the clip in the same function and step loop.
 
-    There or in what it calls.
+    There or in what it calls; or, where a function does nothing but clip, in those that call it.
     """
     loop = model.step_loop(clip.node)
     following = (
@@ -154,7 +168,11 @@ def _step_after(model: FileModel, clip: CallSite, steps: Sequence[CallSite]) -> 
         and model.row(call.node) >= model.row(clip.node)
         and model.step_loop(call.node) is loop
     )
-    return next(following, None)
+    found = next(following, None)
+    if found is not None or clip.function is None or depth == 0:
+        return found
+    callers = [call for call in model.callers(clip.function) if model.is_here(call.node)]
+    return next(filter(None, (_step_after(model, one, steps, depth - 1) for one in callers)), None)
 
 
 def _steps(model: FileModel) -> Iterator[CallSite]:

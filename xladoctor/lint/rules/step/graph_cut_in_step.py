@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.library import Effect
-from xladoctor.lint.model import Function, Kind, LoopKind
+from xladoctor.lint.model import Function, Kind, LoopKind, OnXla
+from xladoctor.lint.model.syntax import children
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
@@ -30,7 +31,7 @@ def graph_cut_in_step(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, event.node)
         if loop is None or loop.kind is not LoopKind.STEP or event.call is None:
             continue
-        forward = _forward(model, event, loop)
+        forward = _carried(model, event, loop) or _forward(model, event, loop)
         if forward is None:
             continue
         for end in model.effects.ends_between(forward.node, event.node, loop):
@@ -71,6 +72,80 @@ def _forward(model: FileModel, event: Event, loop: Loop) -> CallSite | None:
     return last if inside else None
 
 
+def _carried(model: FileModel, event: Event, loop: Loop) -> CallSite | None:
+    """``fake = g(z)`` before the discriminator's step, whose gradient is taken behind that.
+
+    The earliest call of a model that a loss is computed of, where another backward pass stands
+    between the two: what is detached on the way does not count.
+    """
+    assert event.call is not None
+    order, function = model.tree.order, event.call.function
+    passes = [
+        other
+        for other in model.effects.of(Effect.BACKWARD)
+        if other.call is not None
+        and other.call.function is function
+        and order[other.node] < order[event.node]
+    ]
+    loss = event.call.receiver
+    if not passes or loss is None:
+        return None
+    found = [
+        call
+        for call in _computed_of(model, loss, event.node)
+        if order[call.node] < order[passes[-1].node]
+        and (loop.implicit or loop.node in model.tree.ancestors(call.node))
+        and not any(_takes_gradient(model, other, call) for other in passes)
+    ]
+    return min(found, key=lambda call: order[call.node]) if found else None
+
+
+def _computed_of(
+    model: FileModel, start: cst.BaseExpression, until: cst.CSTNode
+) -> Iterator[CallSite]:
+    """The calls of models whose results an expression is computed of, through names."""
+    order = model.tree.order
+    waiting: list[cst.CSTNode] = [start]
+    seen: set[cst.CSTNode] = set()
+    while waiting:
+        for part in _attached(waiting.pop()):
+            if part in seen:
+                continue
+            seen.add(part)
+            if isinstance(part, cst.Call):
+                call = model.call(part)
+                if _runs_model(model, call) and _learns(model, call):
+                    yield call
+            elif isinstance(part, cst.Name):
+                before = [
+                    one.node
+                    for one in model.bindings(part.value, part)
+                    if one.kind == "assign"
+                    and isinstance(one.node, cst.BaseExpression)
+                    and order.get(one.node, 0) < order[until]
+                ]
+                waiting += before
+
+
+def _attached(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The parts of an expression but for what it detaches."""
+    func = node.func if isinstance(node, cst.Call) else None
+    method = func.attr.value if isinstance(func, cst.Attribute) else ""
+    if method in {"detach", "item", "state_dict"}:
+        return
+    yield node
+    for child in children(node):
+        yield from _attached(child)
+
+
+def _takes_gradient(model: FileModel, earlier: Event, forward: CallSite) -> bool:
+    """Whether an earlier backward pass goes through a forward pass too: it is another matter."""
+    loss = earlier.call.receiver if earlier.call is not None else None
+    return loss is not None and any(
+        call.node is forward.node for call in _computed_of(model, loss, earlier.node)
+    )
+
+
 def _runs_model(model: FileModel, call: CallSite) -> bool:
     """A call of a model, or of a function that gives back what a model gave."""
     if model.value(call.node.func).kind is Kind.MODEL:
@@ -100,4 +175,7 @@ def _learns(model: FileModel, call: CallSite) -> bool:
 def _always(model: FileModel, end: cst.CSTNode, backward: cst.CSTNode) -> bool:
     """Whether whoever comes to the backward pass comes to the end of the graph first."""
     asked = {(guard.node, guard.when) for guard in model.guards(backward)}
-    return all((guard.node, guard.when) in asked for guard in model.guards(end))
+    # ``if is_tpu:`` around the end of the graph holds on XLA devices.
+    return all(
+        (guard.node, guard.when) in asked or guard.runs is OnXla.YES for guard in model.guards(end)
+    )

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
-from xladoctor.lint.rules._moved_later import moved_later
+from xladoctor.lint.rules._moved_later import FSDP, moved_later
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
-_FSDP = "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel"
 #: Functions that hand a model on to one another.
 _DEPTH = 3
 _MADE_AT_ONCE = cst.List | cst.ListComp | cst.Tuple
@@ -72,25 +71,54 @@ def _owners(model: FileModel, maker: CallSite) -> Iterator[tuple[cst.BaseExpress
     A list of groups that is made before asks then; a generator asks when it is used.
     """
     for argument in maker.node.args:
-        sources: list[tuple[cst.CSTNode, cst.CSTNode]] = [(argument.value, maker.node)]
-        if isinstance(argument.value, cst.Name):
-            values = assigned(model, argument.value)
-            sources += [(value, value) for value in values if isinstance(value, _MADE_AT_ONCE)]
-        for source, taken in sources:
-            for part in walk(source):
-                if (
-                    isinstance(part, cst.Call)
-                    and isinstance(part.func, cst.Attribute)
-                    and part.func.attr.value in {"parameters", "named_parameters"}
-                ):
-                    yield part.func.value, taken
+        yield from _asked_in(model, argument.value, maker.node, _DEPTH)
+
+
+def _asked_in(
+    model: FileModel, source: cst.BaseExpression, taken: cst.CSTNode, depth: int
+) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:
+    """The models whose parameters an expression holds, also through lists that are filled first."""
+    for part in walk(source):
+        if (
+            isinstance(part, cst.Call)
+            and isinstance(part.func, cst.Attribute)
+            and part.func.attr.value in {"parameters", "named_parameters"}
+        ):
+            yield part.func.value, taken
+        elif isinstance(part, cst.Name) and depth:
+            for value in assigned(model, part):
+                if isinstance(value, _MADE_AT_ONCE):
+                    yield from _asked_in(model, value, value, depth - 1)
+            yield from _filled(model, part)
+
+
+def _filled(model: FileModel, name: cst.Name) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:
+    """``for p in net.parameters(): decayed.append(p)``: the model, and the loop."""
+    function = model.function_of(name)
+    for call in model.methods("append", "extend"):
+        loop = model.loop(call.node)
+        if call.function is not function or not is_name(call.receiver, name.value):
+            continue
+        if loop is None or not isinstance(loop.node, cst.For):
+            continue
+        bound = {part.value for part in walk(loop.node.target) if isinstance(part, cst.Name)}
+        given = {part.value for part in walk(call.node) if isinstance(part, cst.Name)}
+        if not bound & given:
+            continue
+        for part in walk(loop.node.iter):
+            if (
+                isinstance(part, cst.Call)
+                and isinstance(part.func, cst.Attribute)
+                and part.func.attr.value in {"parameters", "named_parameters"}
+            ):
+                yield part.func.value, loop.node
 
 
 def _wrapped_after(
     model: FileModel, maker: CallSite, owner: cst.BaseExpression, taken: cst.CSTNode
 ) -> CallSite | None:
     """``model = FSDP(model)`` in the same function, after the parameters were taken."""
-    for call in model.calls(_FSDP):
+    for call in model.calls(FSDP):
         if (
             call.function is maker.function
             and same_name(call.argument(0, "module"), owner)
@@ -119,7 +147,9 @@ def _moved_after(
     if not moves or not in_order(model, taken, moves[0].node):
         return None
     guards = {guard.node for guard in model.guards(maker.node)}
-    return moves[0] if {guard.node for guard in model.guards(moves[0].node)} <= guards else None
+    # ``if is_xla():`` around the move holds on XLA devices.
+    asked = (guard for guard in model.guards(moves[0].node) if guard.runs is not OnXla.YES)
+    return moves[0] if {guard.node for guard in asked} <= guards else None
 
 
 def _handed_on(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._sharded import asked, sharded_at
@@ -25,7 +26,8 @@ _FSDP = (
 @rule("XLA309")
 def sharded_reduction(model: FileModel) -> Iterator[Problem]:
     """Find ``xm.optimizer_step`` in files whose models are sharded without a condition."""
-    wrap = next((call for call in model.calls(*_FSDP) if not model.guards(call.node)), None)
+    wraps = (call for call in model.calls(*_FSDP) if not model.guards(call.node))
+    wrap = next((call for call in wraps if model.on_xla(call.node) is not OnXla.NO), None)
     if wrap is None or model.spmd:
         return
     for call in model.calls(OPTIMIZER_STEP):
