@@ -16,9 +16,12 @@ from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Value
+
+    #: A call that moves, what it moves, and the call that its result says it comes from.
+    _Moved = tuple[CallSite, cst.BaseExpression, CallSite]
 
 #: Functions of other files that fetch a batch, by their names.
 _FETCHES = re.compile(
@@ -48,7 +51,7 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
     """
     told: list[CallSite] = []
     batches = Batches(model, loop, fed=_is_fed(model, loop))
-    for call, source, made in _moves_anything(model):
+    for call, source, made in model.once(_moves_anything):
         moved = model.value(call.node)
         if not moved.holds_device_tensor or origin(moved) is not made.node:
             continue
@@ -68,7 +71,7 @@ def uploads_arrays(model: FileModel, loop: Loop) -> Iterator[CallSite]:
     ``torch.from_numpy(wave).to(device)`` and ``torch.as_tensor(image, device=device)``: what a
     device loader would upload in the background, if the batch had it.
     """
-    for call, source, made in _moves_anything(model):
+    for call, source, made in model.once(_moves_by_loop).get(loop.node, ()):
         moved = model.value(call.node)
         if origin(moved) is made.node and _is_array(model, source) and _each(model, loop, call):
             yield call
@@ -116,18 +119,28 @@ def _in_other_branch(model: FileModel, node: cst.CSTNode, other: cst.CSTNode) ->
     return False
 
 
-def _moves_anything(
-    model: FileModel,
-) -> Iterator[tuple[CallSite, cst.BaseExpression, CallSite]]:
+def _moves_anything(model: FileModel) -> list[_Moved]:
     """``x.to(device)`` and ``move_to_device(batch, device)``: call, what it moves, who says so."""
     known = {move.call.node: move for move in moves(model)}
+    found: list[_Moved] = []
     for call in model.calls():
         if (move := known.get(call.node)) is not None:
-            yield call, move.source, move.origin
+            found.append((call, move.source, move.origin))
         elif call.target is None and MOVER.search(call.last):
             source = call.argument(0)
             if source is not None:
-                yield call, source, call
+                found.append((call, source, call))
+    return found
+
+
+def _moves_by_loop(model: FileModel) -> Mapping[cst.CSTNode, list[_Moved]]:
+    """The same by the loop that runs them again and again."""
+    found: dict[cst.CSTNode, list[_Moved]] = {}
+    for moved in model.once(_moves_anything):
+        loop = model.hot_loop(moved[0].node)
+        if loop is not None:
+            found.setdefault(loop.node, []).append(moved)
+    return found
 
 
 def _in_loop(model: FileModel, loop: Loop, move: CallSite) -> CallSite:
