@@ -289,6 +289,44 @@ def obstacle(mark: str) -> int:
     return next(at for at, text in enumerate(lines, 1) if text.endswith(f"# line {mark}"))
 
 
+#: On TPUs a ``HybridMesh`` is laid out by where each of them stands.
+HYBRID = """
+import torch
+import torch_xla
+import torch_xla.distributed.spmd as xs
+import torch_xla.runtime as xr
+
+xr.use_spmd()
+count = xr.global_runtime_device_count()
+rows = 2 if count > 1 else 1
+mesh = xs.HybridMesh(ici_mesh_shape=(rows, count // rows), axis_names=("data", "model"))
+value = torch.arange(8.0).reshape(4, 2).to(torch_xla.device())
+xs.mark_sharding(value, mesh, ("data", "model"))
+torch_xla.sync()
+print(mesh.get_logical_mesh().tolist(), value.cpu().sum().item())
+"""
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_a_mesh_by_where_tpus_stand_is_laid_out_on_simulated_devices(
+    tmp_path: Path, simulated: bool
+) -> None:
+    (tmp_path / "train.py").write_text(HYBRID)
+    cores = ("--simulate-cores", "4") if simulated else ()
+    done = profile(
+        tmp_path, *cores, "--output-format", "json", "--output-file", "report.json", "-o", "run",
+        "--", sys.executable, "train.py",
+    )  # fmt: skip
+    report = tmp_path / "report.json"  # there is none of a run without an XLA device
+    assert not report.exists() or "XLA444" not in measured(json.loads(report.read_text()))
+    if simulated:
+        assert done.returncode == 0, done.stderr
+        assert "[[0, 1], [2, 3]] 28.0" in done.stdout
+    else:  # torch_xla has no places for CPUs, and that is no fault of the mesh
+        assert done.returncode == 1
+        assert "AssertionError" in done.stderr
+
+
 def test_a_mesh_for_another_machine_is_one_sentence(tmp_path: Path) -> None:
     report, done = obstructed(tmp_path, "larger")
     finding = measured(report)["XLA444"]

@@ -21,14 +21,16 @@ pytestmark = [
 CORES = 4
 
 PROGRAM = """
+import dataclasses
 import json
+import time
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
 import transformers.initialization as initialization
 from accelerate import init_empty_weights
 from lightning.fabric.utilities.data import _replace_dunder_methods
 from torch.utils.data import DataLoader
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
+from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, PreTrainedModel
 
 
 class Own(DataLoader):
@@ -128,13 +130,36 @@ def loaded(index):
     return found, now() == BEFORE
 
 
+class Slow(dict):
+    inside, most = 0, 0
+
+    def keys(self):
+        Slow.inside += 1
+        Slow.most = max(Slow.most, Slow.inside)
+        time.sleep(0.1)
+        Slow.inside -= 1
+        return super().keys()
+
+
+@dataclasses.dataclass
+class Arguments:
+    size: int | None = dataclasses.field(default=None, metadata=Slow())
+
+
+def parsed(index):
+    xm.rendezvous("begin")
+    [given] = HfArgumentParser(Arguments).parse_args_into_dataclasses(["--size", str(index)])
+    xm.rendezvous("end")
+    return [given.size, Slow.most], now() == BEFORE
+
+
 def main(index, case):
     found = globals()[case](index)
     with open(f"result{index}.json", "w") as file:
         json.dump(found, file)
 """
 
-CASES = ("tied", "empty", "loaders", "failing", "nested", "loaded")
+CASES = ("tied", "empty", "loaders", "failing", "nested", "loaded", "parsed")
 
 
 @pytest.fixture(scope="module")
@@ -167,3 +192,7 @@ def test_one_in_another_ends_with_the_outer(runs):
 
 def test_models_that_all_cores_load_at_once_are_tied(runs):
     assert checked(runs["loaded"]) == [[True] * 8] * CORES
+
+
+def test_command_lines_are_parsed_by_one_core_at_a_time(runs):
+    assert checked(runs["parsed"]) == [[core, 1] for core in range(CORES)]

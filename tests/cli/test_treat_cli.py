@@ -523,7 +523,7 @@ def test_progress_says_how_much_is_ahead(tmp_path, monkeypatch, capsys):
     """Of a script that does nothing: removed names, tried together, and the same again."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(
-        "if 0:\n    import torch_xla.core.xla_model as xm\n    xm.mark_step()\n"
+        "import sys\nif len(sys.argv) > 9:\n    import torch_xla.core.xla_model as xm\n    xm.mark_step()\n"
         "    print(xm.xrt_world_size())\n"
     )
     monkeypatch.setattr(trials, "_span", lambda seconds: "a while")

@@ -81,13 +81,15 @@ def page(known: Table, outcomes: Sequence[Outcome]) -> str:
 
 
 def _not_run(known: Table, outcomes: Sequence[Outcome]) -> list[str]:
-    """The rows of the table of which no test has been run."""
+    """The rows of the table of which no test has been run, and what nobody runs."""
     ran = {one.test.partition("::")[0] for one in outcomes}
     missing = [one for one in known.patterns if not any(fnmatch.fnmatch(path, one) for path in ran)]
-    if not missing:
-        return []
-    names = ", ".join(f"`{one}`" for one in missing)
-    return [f"## What has not been run yet\n\n{names}: `make conformance` runs them too.\n"]
+    lines = []
+    if missing:
+        names = ", ".join(f"`{one}`" for one in missing)
+        lines.append(f"* {names}: `make conformance` runs them too.")
+    lines += [f"* `{path}`: left out, {why}." for path, why in known.left_out]
+    return ["\n".join(["## What has not been run", "", *lines, ""])] if lines else []
 
 
 def _of_files(outcomes: Sequence[Outcome], every: Sequence[int]) -> str:

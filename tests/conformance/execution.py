@@ -165,7 +165,7 @@ class _Process:
             "PYTHONPATH": os.pathsep.join([str(_WIDENED), str(PROJECT), str(checkout / "test")]),
             "CONFORMANCE_LOG": str(self._log),
             "CONFORMANCE_CORES": str(devices),
-            "CONFORMANCE_TESTS": os.path.realpath(checkout / "test") if file.widen else "\0",
+            "CONFORMANCE_TESTS": os.path.realpath(checkout / "test") if file.widen else "nowhere",
             "TMPDIR": str(folder),
         }
         if not simulated:
@@ -182,12 +182,14 @@ class _Process:
                 start_new_session=True,
             )  # fmt: skip
             how = "died"
-            while process.poll() is None:
-                if time.time() - self._newest() > limit:
-                    how = "late"
-                    break
-                time.sleep(0.2)
-            _end(process)
+            try:
+                while process.poll() is None:
+                    if time.time() - self._newest() > limit:
+                        how = "late"
+                        break
+                    time.sleep(0.2)
+            finally:  # also when this run is ended
+                _end(process)
         text = out.read_text(errors="replace")
         return _Ended(how, process.returncode, text, self._told())
 

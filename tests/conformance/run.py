@@ -16,6 +16,7 @@ import argparse
 import dataclasses
 import fnmatch
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,7 @@ PLAIN_LIMIT = 90.0
 def main() -> int:
     """Run, print, write."""
     given = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends with it
     known = table.read()
     checkout = Path(given.checkout) if given.checkout else None
     if checkout is None or not (checkout / "test").is_dir():

@@ -78,6 +78,11 @@ class Table:
         """Where the tests are, inside a checkout."""
         return list(dict.fromkeys(path for row in self._files for path in row["paths"]))
 
+    @property
+    def left_out(self) -> list[tuple[str, str]]:
+        """What is not run at all, and why."""
+        return [(path, row["why"]) for row in self._left_out for path in row["paths"]]
+
     def files(self, checkout: Path) -> list[File]:
         """The files of tests of a checkout, in the order of the table."""
         found: dict[str, File] = {}

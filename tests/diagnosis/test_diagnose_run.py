@@ -250,6 +250,25 @@ def test_a_graph_that_grows_has_no_step_boundary(tmp_path: Path) -> None:
     assert result.findings[0].severity is Severity.ERROR
 
 
+def test_a_graph_that_grows_once_in_each_of_several_launches_has_its_step_boundary(
+    tmp_path: Path,
+) -> None:
+    run = InventedRun()
+    run.steps(10)
+    for core in range(2):
+        for step in (2, 3) if core == 0 else (2,):
+            run.compilation(core, step, graph=f"grown{step}", line=41, executions=1,
+                            cause={"kind": "graph-grew", "detail": "", "site": None})  # fmt: skip
+    run.end()
+    path = run.write(tmp_path / "run")
+    events = (path / "p5-1" / "events.jsonl").read_text()
+    for launch in (6, 7):  # the same once more, with graphs of its own
+        (path / f"p{launch}-1").mkdir()
+        text = events.replace("grown", f"grown-{launch}-").replace('"pid": 5', f'"pid": {launch}')
+        (path / f"p{launch}-1" / "events.jsonl").write_text(text)
+    assert "XLA301" not in codes(diagnose(load([path])))
+
+
 def test_cores_with_a_graph_of_their_own(tmp_path: Path) -> None:
     run = healthy(4)
     run.compilation(

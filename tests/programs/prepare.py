@@ -244,8 +244,10 @@ def glue(folder: Path) -> None:
 
 
 def _bert(folder: Path, words: list[str]) -> None:
+    import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
+    torch.manual_seed(0)
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     (folder / "vocab.txt").write_text("\n".join(vocabulary))

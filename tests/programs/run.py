@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ RESULTS = ROOT / ".programs" / "results.json"
 MEASURED = Path(__file__).with_name("measured.json")
 #: Of a run, what the document and its check need.
 _KEPT = ("code", "losses", "steps", "each", "compilations")
+#: Held while a program is made ready: to draw what all see takes the process's generators.
+_READY = threading.Lock()
 #: Seconds after which a run counts as hanging.
 LIMIT = 900
 
@@ -207,7 +210,8 @@ def _simulated(row: Program, files: Path, folder: Path) -> dict[str, Any]:
     """One run on simulated cores, with its report."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    script = ready(row, files, folder)
+    with _READY:
+        script = ready(row, files, folder)
     words = [sys.executable, "-m", "xladoctor", "profile", "-o", str(folder / "run")]
     words += ["--simulate-cores", str(row.cores)] if row.cores else []
     words += ["--output-format", "json", "--output-file", str(folder / "report.json"), "--"]

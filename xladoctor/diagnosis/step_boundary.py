@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING
 
 from xladoctor.diagnosis import thresholds as limits
@@ -46,14 +47,18 @@ def told(run: RunFacts) -> set[int]:
 def _growing(run: RunFacts) -> list[Compilation]:
     """Graphs of lines whose graphs grow where no step ends, if that is a habit; else none.
 
+    It is one within a process: where each of several launches has a graph that grows once, as that
+    of DDP does when it divides its first bucket, nothing is left over from step to step.
     What comes new at such a line after warm-up is new for the same reason.
     """
-    grew = [
-        item
-        for item in run.compilations
+    found = [
+        (item, {row.process for row in rows})
+        for item, rows in run.new_graphs
         if item.cause.kind == "graph-grew" and item.location not in run.step_ends
     ]
-    if len(grew) < limits.WARMUP_EXECUTIONS:
+    grew = [item for item, _ in found]
+    in_each = collections.Counter(process for _, processes in found for process in processes)
+    if max(in_each.values(), default=0) < limits.WARMUP_EXECUTIONS:
         return []
     lines = {item.location for item in grew}
     return [

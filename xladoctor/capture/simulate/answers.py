@@ -35,6 +35,8 @@ def install(tell: Callable[[str, dict[str, Any]], None]) -> None:
         _runtime()
     with contextlib.suppress(ImportError, AttributeError):
         _replication()
+    with contextlib.suppress(ImportError, AttributeError):
+        _places()
 
 
 def _memory(tell: Callable[[str, dict[str, Any]], None]) -> None:
@@ -122,3 +124,18 @@ def _replication() -> None:
         return original(local_devices)
 
     model.xla_replication_devices = xla_replication_devices
+
+
+def _places() -> None:
+    """``xs.HybridMesh`` asks where in its slice each TPU stands: here they stand in a row."""
+    sharding: Any = importlib.import_module("torch_xla.distributed.spmd.xla_sharding")
+    mesh: Any = sharding.HybridMesh
+    original = mesh._get_physical_tpu_mesh
+
+    @functools.wraps(original)
+    def in_a_row(self: Any, devices: Any) -> Any:
+        if all("coords" in one for one in self.device_attributes):
+            return original(self, devices)
+        return sharding.np.reshape(devices, (-1, 1, 1))
+
+    mesh._get_physical_tpu_mesh = in_a_row

@@ -12,7 +12,8 @@ the core that logs and writes in an attribute of a function, one for the process
 one for each thread, made for its own tests, and torch_xla uses it where a process has several
 devices (``torch_xla/experimental/pjrt_backend.py``).
 
-tqdm keeps a lock in its class, see :func:`_keep_lock`.
+tqdm keeps a lock in its class, see :func:`_keep_lock`; transformers parses the command line by
+dataclasses that it changes meanwhile, see :func:`_parse_in_turn`.
 
 torch wraps ``step`` of a class of optimizers when the first one is made, without a lock, see
 :func:`_wrap_optimizers_once`.
@@ -129,12 +130,31 @@ def prepare_core() -> None:
         ("accelerate.state", "PartialState", _number_local_cores),
         ("lightning_utilities.core.rank_zero", "rank_zero_only", _rank_by_core),
         ("tqdm.std", "tqdm", _keep_lock),
+        ("transformers.hf_argparser", "HfArgumentParser", _parse_in_turn),
     ):
         found = getattr(sys.modules.get(module), name, None)
         with _lock:
             if found is not None and found not in _patched:
                 _patched.append(found)
                 answer(found)
+
+
+def _parse_in_turn(parser: Any) -> None:
+    """Let one core after the other make a parser of the program's dataclasses.
+
+    It narrows the types of their fields in place, from what is annotated to what it parses
+    (transformers 5.23, ``_parse_dataclass_field``): another core that looks meanwhile finds half of
+    it, and now and then a type without what it asks for.
+    """
+    original = parser._add_dataclass_arguments
+    lock = threading.Lock()
+
+    @functools.wraps(original)
+    def add(self: Any, dtype: Any) -> Any:
+        with lock:
+            return original(self, dtype)
+
+    parser._add_dataclass_arguments = add
 
 
 def _keep_lock(progress: Any) -> None:

@@ -16,7 +16,7 @@ from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Value
 
@@ -65,32 +65,32 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
             yield _in_loop(model, loop, call)
 
 
-def uploads_arrays(model: FileModel, loop: Loop) -> Iterator[CallSite]:
-    """The calls in a loop that put an array on the device, whatever the loop goes over.
+def uploads_of_arrays(model: FileModel) -> dict[Loop, list[CallSite]]:
+    """The calls in loops that put an array on the device, whatever the loop goes over.
 
     ``torch.from_numpy(wave).to(device)`` and ``torch.as_tensor(image, device=device)``: what a
     device loader would upload in the background, if the batch had it.
     """
-    for call, source, made in model.once(_moves_by_loop).get(loop.node, ()):
-        moved = model.value(call.node)
-        if origin(moved) is made.node and _is_array(model, source) and _each(model, loop, call):
+    found: dict[Loop, list[CallSite]] = {}
+    for call in _uploads_of_arrays(model):
+        loop = model.hot_loop(call.node)
+        if loop is None or not_here(model, call.node):
+            continue
+        if not model.throttled(call.node) and not model.in_step_closure(call.node):
+            found.setdefault(loop, []).append(call)
+    return found
+
+
+def _uploads_of_arrays(model: FileModel) -> Iterator[CallSite]:
+    for call, source, made in model.once(_moves_anything):
+        if origin(model.value(call.node)) is made.node and _is_array(model, source):
             yield call
     for call in model.calls("torch.as_tensor", "torch.tensor"):
         device, data = call.keywords.get("device"), call.argument(0, "data")
         if device is None or data is None or model.value(device).kind is not Kind.DEVICE:
             continue
-        if model.value(data).kind is Kind.ARRAY and _each(model, loop, call):
+        if model.value(data).kind is Kind.ARRAY:
             yield call
-
-
-def _each(model: FileModel, loop: Loop, call: CallSite) -> bool:
-    """Whether a call runs on each turn of a loop, on XLA devices."""
-    return (
-        model.hot_loop(call.node) is loop
-        and not not_here(model, call.node)
-        and not model.throttled(call.node)
-        and not model.in_step_closure(call.node)
-    )
 
 
 def _is_array(model: FileModel, node: cst.BaseExpression) -> bool:
@@ -130,16 +130,6 @@ def _moves_anything(model: FileModel) -> list[_Moved]:
             source = call.argument(0)
             if source is not None:
                 found.append((call, source, call))
-    return found
-
-
-def _moves_by_loop(model: FileModel) -> Mapping[cst.CSTNode, list[_Moved]]:
-    """The same by the loop that runs them again and again."""
-    found: dict[cst.CSTNode, list[_Moved]] = {}
-    for moved in model.once(_moves_anything):
-        loop = model.hot_loop(moved[0].node)
-        if loop is not None:
-            found.setdefault(loop.node, []).append(moved)
     return found
 
 

@@ -14,7 +14,7 @@ from xladoctor.lint.rules._batches import (
     is_handed_in,
     moved_by_hand,
     moves_by_hand,
-    uploads_arrays,
+    uploads_of_arrays,
 )
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 
@@ -30,6 +30,7 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
     """Find loops whose body moves what was loaded on the host; one problem a way through it."""
     if not model.is_xla or (model.frameworks and not _by_fabric_alone(model)):
         return
+    arrays = uploads_of_arrays(model)
     for loop in model.loops:
         if loop.kind not in {LoopKind.STEP, LoopKind.EVAL} or loop.implicit:
             continue
@@ -41,7 +42,9 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
             found.extend(_over_loader(model, loop, loop.node))
         else:
             found.extend(_over_anything(model, loop))
-        yield from found or _of_arrays(model, loop)
+        if not found and loop in arrays:
+            found.append(_of_array(model, loop, arrays[loop][0]))
+        yield from found
 
 
 def _by_fabric_alone(model: FileModel) -> bool:
@@ -71,19 +74,17 @@ def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Proble
     )
 
 
-def _of_arrays(model: FileModel, loop: Loop) -> Iterator[Problem]:
-    """A loop that puts arrays on the device itself, also beside a device loader: the first one."""
-    for move in uploads_arrays(model, loop):
-        each = "training step" if loop.kind is LoopKind.STEP else "evaluation loop"
-        yield model.problem(
-            move.node,
-            f"the {each} puts an array on the device itself: the upload waits for Python, and the "
-            "device waits for the upload",
-            suggestion="make the tensor in the Dataset or in collate_fn, so that a device loader "
-            "uploads it with the batch",
-            related=[model.place(loop.node, f"the {loop.kind.value}")],
-        )
-        return
+def _of_array(model: FileModel, loop: Loop, move: CallSite) -> Problem:
+    """A loop that puts an array on the device itself, also beside a device loader."""
+    each = "training step" if loop.kind is LoopKind.STEP else "evaluation loop"
+    return model.problem(
+        move.node,
+        f"the {each} puts an array on the device itself: the upload waits for Python, and the "
+        "device waits for the upload",
+        suggestion="make the tensor in the Dataset or in collate_fn, so that a device loader "
+        "uploads it with the batch",
+        related=[model.place(loop.node, f"the {loop.kind.value}")],
+    )
 
 
 def _over_anything(model: FileModel, loop: Loop) -> Iterator[Problem]:
