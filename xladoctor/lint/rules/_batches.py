@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Value
 
+    #: A call that moves, what it moves, and the call that its result says it comes from.
+    _Moved = tuple[CallSite, cst.BaseExpression, CallSite]
+
 #: Functions of other files that fetch a batch, by their names.
 _FETCHES = re.compile(
     r"(^|_)(batch(es)?|fetch|minibatch|next_(data|item|sample))(_|$)", re.IGNORECASE
@@ -50,7 +53,7 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
     """
     told: list[CallSite] = []
     batches = Batches(model, loop, fed=_is_fed(model, loop))
-    for call, source, made in _moves_anything(model):
+    for call, source, made in model.once(_moves_anything):
         moved = model.value(call.node)
         if not moved.holds_device_tensor or origin(moved) is not made.node:
             continue
@@ -81,7 +84,7 @@ def uploads_of_arrays(model: FileModel) -> dict[Loop, list[CallSite]]:
 
 
 def _uploads_of_arrays(model: FileModel) -> Iterator[CallSite]:
-    for call, source, made in _moves_anything(model):
+    for call, source, made in model.once(_moves_anything):
         if origin(model.value(call.node)) is made.node and _is_array(model, source):
             yield call
     for call in model.calls("torch.as_tensor", "torch.tensor"):
@@ -118,18 +121,18 @@ def _in_other_branch(model: FileModel, node: cst.CSTNode, other: cst.CSTNode) ->
     return False
 
 
-def _moves_anything(
-    model: FileModel,
-) -> Iterator[tuple[CallSite, cst.BaseExpression, CallSite]]:
+def _moves_anything(model: FileModel) -> list[_Moved]:
     """``x.to(device)`` and ``move_to_device(batch, device)``: call, what it moves, who says so."""
     known = {move.call.node: move for move in moves(model)}
+    found: list[_Moved] = []
     for call in model.calls():
         if (move := known.get(call.node)) is not None:
-            yield call, move.source, move.origin
+            found.append((call, move.source, move.origin))
         elif call.target is None and MOVER.search(call.last):
             source = call.argument(0)
             if source is not None:
-                yield call, source, call
+                found.append((call, source, call))
+    return found
 
 
 def _in_loop(model: FileModel, loop: Loop, move: CallSite) -> CallSite:

@@ -106,7 +106,7 @@ def _made_constant(
     places: list[tuple[cst.CSTNode, str]] = [(loop.node, counter)]
     for call in model.calls():
         function = call.target
-        if model.loop(call.node) is loop and isinstance(function, Function):
+        if isinstance(function, Function) and model.loop(call.node) is loop:
             places += [(function.node, name) for name in _handed(call, counter)]
     for place, name in places:
         for node in walk(place, into_functions=False):
