@@ -28,8 +28,9 @@ from tests.determinism.healthy import HEALTHY
 from tests.determinism.runs import Kept, busy, repeat
 
 CORES = 4
-#: What of a message is time, and differs from run to run: how long reads took, how many waited.
-_WAITED = re.compile(r"; the host waited [^\"]*")
+#: What of a message differs from run to run: how long reads took, how many waited, and the folder
+#: in which the program runs.
+_VARIES = re.compile(r"; the host waited [^\"]*|/[^\s\"]*/(?=train\.py)")
 #: What a process says that ends by itself in the middle of C++.
 CRASHES = ("terminate called", "Fatal Python error", "double free", "corrupted", "Check failed")
 
@@ -64,7 +65,7 @@ def _once(name: str) -> dict[str, Any]:
 
 def _same(name: str, told: list[dict[str, Any]], wanted: int) -> bool:
     """Print what the runs of a program told; whether nothing is wrong with those that were made."""
-    seen = collections.Counter(_WAITED.sub("", json.dumps(one, sort_keys=True)) for one in told)
+    seen = collections.Counter(_VARIES.sub("", json.dumps(one, sort_keys=True)) for one in told)
     if name in HEALTHY:
         right, words = sum(_is_healthy(one) for one in told), "healthy in"
     else:
