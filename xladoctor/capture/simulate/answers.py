@@ -16,6 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
+from .running import once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,18 +44,15 @@ def _memory(tell: Callable[[str, dict[str, Any]], None]) -> None:
     """``xm.get_memory_info``: XLA's CPU client has no statistics of its own."""
     xlac = importlib.import_module("torch_xla")._XLAC
     original = xlac._xla_memory_info
-    said: list[str] = []
+    say = once(tell)
 
     @functools.wraps(original)
     def memory_info(device: str, /) -> dict[str, int]:
         xla.binding("_xla_get_device_ordinal")(device)  # refuses what is no device, as ever
-        if not said:
-            said.append(device)
-            message = (
-                "xm.get_memory_info tells the memory of the process that holds all simulated "
-                "cores: the memory of a device is not simulated"
-            )
-            tell("not-obeyed", {"message": message})
+        say(
+            "xm.get_memory_info tells the memory of the process that holds all simulated "
+            "cores: the memory of a device is not simulated"
+        )
         return _memory_of_process()
 
     xlac._xla_memory_info = memory_info

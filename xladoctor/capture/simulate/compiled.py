@@ -21,6 +21,8 @@ import importlib
 import threading
 from typing import TYPE_CHECKING, Any
 
+from .running import acquire
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -31,9 +33,6 @@ _thread = threading.local()
 
 #: Dynamo's limits to what they have been raised.
 _raised: dict[str, int] = {}
-
-#: Seconds between two looks whether the run is over, for a core that waits for its turn.
-_POLL_SECONDS = 0.2
 
 #: Reductions as ``torch.compile`` writes them.
 _REDUCTIONS = ("all_reduce", "reduce_scatter_tensor")
@@ -123,15 +122,13 @@ def _out_of_turn(turns: Any, inputs: Any) -> Iterator[None]:
     finally:
         _thread.left = []
         for _ in range(depth):
-            while not turns.acquire(timeout=_POLL_SECONDS):
-                pass  # the others end their turns, also when the run is over
+            acquire(turns, None)  # the others end their turns, also when the run is over
         _thread.turns = depth
 
 
 @contextlib.contextmanager
 def _turn(core: Core, turns: Any) -> Iterator[None]:
-    while not turns.acquire(timeout=_POLL_SECONDS):
-        core.group.check()
+    acquire(turns, core)
     _thread.turns = getattr(_thread, "turns", 0) + 1
     try:
         yield

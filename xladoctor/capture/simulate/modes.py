@@ -23,6 +23,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ..agent import xla
+from .running import once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -242,7 +243,7 @@ def _ignore_sessions(
     xlac: Any, running: Running, tell: Callable[[str, dict[str, Any]], None]
 ) -> None:
     """``torch_xla.compile(max_different_graphs=...)`` takes all cores' operations for one's."""
-    said: list[str] = []
+    say = once(tell)
     for name in (
         "_dynamic_shape_detector_set_max_different_graphs",
         "_dynamic_shape_detector_start_session",
@@ -250,23 +251,18 @@ def _ignore_sessions(
     ):
         original = xla.binding(name)
         if original is not None:
-            setattr(xlac, name, _ignored(original, running, said, tell))
+            setattr(xlac, name, _ignored(original, running, say))
 
 
-def _ignored(
-    original: Any, running: Running, said: list[str], tell: Callable[[str, dict[str, Any]], None]
-) -> Any:
+def _ignored(original: Any, running: Running, say: Callable[[str], None]) -> Any:
     @functools.wraps(original)
     def ignored(*args: Any) -> Any:
         if running.here is None:
             return original(*args)
-        if not said:
-            said.append("max_different_graphs")
-            message = (
-                "torch_xla.compile(max_different_graphs=...) is not obeyed on simulated cores, "
-                "where torch_xla counts the graphs of all cores as one's"
-            )
-            tell("not-obeyed", {"message": message})
+        say(
+            "torch_xla.compile(max_different_graphs=...) is not obeyed on simulated cores, "
+            "where torch_xla counts the graphs of all cores as one's"
+        )
         return None
 
     return ignored
@@ -301,7 +297,7 @@ def _ignore_caches(running: Running, tell: Callable[[str, dict[str, Any]], None]
     """
     runtime: Any = importlib.import_module("torch_xla.runtime")
     original = runtime.initialize_cache
-    said: list[str] = []
+    say = once(tell)
 
     @functools.wraps(original)
     def initialize_cache(path: str, readonly: bool = False) -> None:
@@ -312,12 +308,9 @@ def _ignore_caches(running: Running, tell: Callable[[str, dict[str, Any]], None]
         if core.mode.cache or core.launches:
             raise AssertionError("Computation cache has already been initialized")
         core.mode.cache = True
-        if not said:
-            said.append(path)
-            message = (
-                "xr.initialize_cache is not obeyed on simulated cores, which share one cache: "
-                "each run compiles all its graphs"
-            )
-            tell("not-obeyed", {"message": message})
+        say(
+            "xr.initialize_cache is not obeyed on simulated cores, which share one cache: "
+            "each run compiles all its graphs"
+        )
 
     runtime.initialize_cache = initialize_cache

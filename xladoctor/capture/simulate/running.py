@@ -16,6 +16,37 @@ if TYPE_CHECKING:
     from .pod import Pod
 
 
+#: Seconds between two looks whether the run is over, for a core that waits for its turn.
+_POLL_SECONDS = 0.2
+
+
+def acquire(lock: Any, core: Core | None) -> None:
+    """Take a lock that other cores hold for a while.
+
+    Args:
+        lock: With the methods of ``threading.Lock``.
+        core: Who waits; None outside of cores.
+
+    Raises:
+        CoreStopped: The run is over.
+    """
+    while not lock.acquire(timeout=_POLL_SECONDS):
+        if core is not None:
+            core.group.check()
+
+
+def once(tell: Callable[[str, dict[str, Any]], None]) -> Callable[[str], None]:
+    """What says a sentence, as "not-obeyed", the first time that it is called."""
+    said: list[str] = []
+
+    def say(message: str) -> None:
+        if not said:
+            said.append(message)
+            tell("not-obeyed", {"message": message})
+
+    return say
+
+
 class Running:
     """The group that runs now.
 

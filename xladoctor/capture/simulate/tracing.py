@@ -28,13 +28,12 @@ import importlib
 import threading
 from typing import TYPE_CHECKING, Any
 
+from .running import acquire
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .running import Running
-
-#: Seconds between two looks whether the run is over, for a core that waits for its turn.
-_POLL_SECONDS = 0.2
 
 #: What asks whether a function is being traced.
 _QUESTIONS = ("is_fx_tracing", "is_fx_symbolic_tracing")
@@ -110,10 +109,8 @@ def _lock() -> Any:
 
 def _taken(running: Running) -> Any:
     """The lock, held by this thread; raises if the run ends meanwhile."""
-    lock, core = _lock(), running.here
-    while not lock.acquire(timeout=_POLL_SECONDS):
-        if core is not None:
-            core.group.check()
+    lock = _lock()
+    acquire(lock, running.here)
     return lock
 
 
