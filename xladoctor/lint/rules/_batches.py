@@ -34,7 +34,7 @@ _ON_HOST = frozenset({Kind.UNKNOWN, Kind.CPU_TENSOR, Kind.ARRAY, Kind.CONTAINER}
 
 
 #: What makes a tensor of data, unlike the other functions that make one.
-_OF_DATA = frozenset({"torch.from_numpy", "torch.as_tensor", "torch.tensor"})
+OF_DATA = ("torch.from_numpy", "torch.as_tensor", "torch.tensor")
 
 
 def moved_by_hand(model: FileModel, loop: Loop) -> CallSite | None:
@@ -104,7 +104,7 @@ def _is_array(model: FileModel, node: cst.BaseExpression) -> bool:
     if call.name == "torch.from_numpy":
         return True
     data = call.argument(0, "data")
-    return call.name in _OF_DATA and data is not None and model.value(data).kind is Kind.ARRAY
+    return call.name in OF_DATA and data is not None and model.value(data).kind is Kind.ARRAY
 
 
 def _in_other_branch(model: FileModel, node: cst.CSTNode, other: cst.CSTNode) -> bool:
@@ -218,7 +218,7 @@ def _made_here(model: FileModel, value: Value) -> cst.Call | None:
 
 def _fills(model: FileModel, made: cst.Call) -> bool:
     name = model.name(made.func) or ""
-    return model.library.returns(name) is Returns.NEW_TENSOR and name not in _OF_DATA
+    return model.library.returns(name) is Returns.NEW_TENSOR and name not in OF_DATA
 
 
 def _is_loaded(model: FileModel, node: cst.BaseExpression | None) -> bool:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._batches import OF_DATA
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._filled import computed_of_constants
 from xladoctor.lint.rules._moves import moves
@@ -29,8 +30,6 @@ _FACTORIES = {
 
 #: What makes a causal mask of a constant.
 _MASKS = frozenset({"triu", "tril"})
-#: What makes a tensor of data of the host.
-_OF_DATA = ("torch.from_numpy", "torch.tensor", "torch.as_tensor")
 #: Factories whose arguments are content as well: the position of the first such argument.
 _CONTENT = {"full": 1, "arange": 0, "linspace": 0}
 _ARITHMETIC = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
@@ -72,9 +71,9 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
 def _one_by_one(model: FileModel) -> Iterator[Problem]:
     """``for wave in waves: parts.append(torch.from_numpy(wave).to(device))`` within a step."""
     uploads = [(move.call, made_by(model, _plain(move.source))) for move in moves(model)]
-    uploads += [(call, call) for call in model.calls(*_OF_DATA) if "device" in call.keywords]
+    uploads += [(call, call) for call in model.calls(*OF_DATA) if "device" in call.keywords]
     for call, made in uploads:
-        if made is None or made.name not in _OF_DATA or not made.positional:
+        if made is None or made.name not in OF_DATA or not made.positional:
             continue
         device = made.keywords.get("device") or call.argument(0, "device")
         inner = model.loop(call.node)
