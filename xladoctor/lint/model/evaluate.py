@@ -307,6 +307,8 @@ class Evaluator:
             return element_of(holder)
         if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
             return holder
+        if holder.kind is Kind.MODEL and holder.element is not None:
+            return element_of(holder)
         return Value(local=holder.local, made_of_device=holder.made_of_device)
 
     def _sequence(self, node: cst.Tuple | cst.List | cst.Set, frame: Frame) -> Value:
