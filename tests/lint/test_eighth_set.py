@@ -88,6 +88,162 @@ def learn(net, adam, batches):
         quiet = D.StudentT(x, x, x, validate_args=False)
         loud = D.StudentT(x, x, x)  # !XLA109
 """,
+    "XLA101 XLA102 XLA103: texts in several pieces": f"""\
+{STEP}
+def report(index, loss, step):
+    print(
+        f"core {{index}} step {{step}} "
+        f"loss {{loss.item():.3f}}"  # !XLA101
+    )
+    print(
+        "step {{}} "  # !XLA103
+        "loss {{}}".format(step, loss)
+    )
+def _mp_fn(index, net, adam, batches, crit):
+    device = torch_xla.device()
+    net.to(device)
+    for step, (x, y) in enumerate(pl.MpDeviceLoader(batches, device)):
+        loss = crit(net(x), y)
+        loss.backward()
+        xm.optimizer_step(adam)
+        report(index, loss, step)
+        print("step ", step, f"of {{len(batches)}}: " f"{{loss}}")  # !XLA103
+        xm.add_step_closure(print, args=("at " f"step {{step}}",))
+        text = ("a" f"{{step}}"
+                f"{{float(x.sum())}}")  # !XLA102
+""",
+    "XLA603: a loader of the program's own": """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+from torch.utils import data
+from torch.utils.data import DataLoader
+class Speech(DataLoader):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.collate_fn = list
+class Pictures(data.DataLoader):
+    pass
+class Ready(DataLoader):
+    def __iter__(self):
+        for x, y in super().__iter__():
+            yield x.to(xm.xla_device()), y.to(xm.xla_device())
+def train(net, adam, crit, things):
+    device = xm.xla_device()
+    net.to(device)
+    for one in (0, 1):
+        for x, y in Speech(things, batch_size=8):
+            x, y = x.to(device), y.to(device)  # !XLA603
+            crit(net(x), y).backward()
+            xm.optimizer_step(adam, barrier=True)
+    pictures = Pictures(things, batch_size=8)
+    for x, y in pictures:
+        x, y = x.to(device), y.to(device)  # !XLA603
+        crit(net(x), y).backward()
+        xm.optimizer_step(adam, barrier=True)
+    for x, y in Ready(things, batch_size=8):
+        crit(net(x), y).backward()
+        xm.optimizer_step(adam, barrier=True)
+""",
+    "XLA108: cut at a length of the device": f"""\
+{STEP}
+def cut(waves, lengths, width):
+    parts = []
+    for wave, index in zip(waves, range(8)):
+        parts.append(wave[: lengths[index]])  # !XLA108
+        parts.append(wave[: width[index]])
+    return parts
+def train(net, adam, crit, batches):
+    device = torch_xla.device()
+    net.to(device)
+    for x, y, lengths in pl.MpDeviceLoader(batches, device):
+        short = cut(net(x), lengths, [4] * 8)
+        crit(short, y).backward()
+        adam.step()
+""",
+    "XLA426: a part that a model makes in a function of its own": """\
+import torch
+import torch.nn as nn
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+class Block(nn.Module):
+    def __init__(self, wide):
+        super().__init__()
+        self.lin = nn.Linear(wide, wide)
+    def forward(self, x):
+        return self.lin(x)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        def block(wide):
+            return nn.Sequential(Block(wide), nn.Linear(wide, wide))
+        self.first, self.second = block(8), block(8)
+    def forward(self, x):
+        return self.second(self.first(x))
+def _mp_fn(index, batches, crit):
+    device = xm.xla_device()
+    net = Net().to(device)  # !XLA426
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in pl.MpDeviceLoader(batches, device):
+        crit(net(x), y).backward()
+        xm.optimizer_step(adam)
+""",
+    "XLA604: numbers that are written in the step": f"""\
+{STEP}
+MEAN = [0.48, 0.45, 0.40]
+def train(net, adam, crit, batches, weights):
+    device = torch_xla.device()
+    net.to(device)
+    known = torch.tensor([0.26, 0.26, 0.27], device=device)
+    for x, y in pl.MpDeviceLoader(batches, device):
+        mean = torch.tensor([0.48, 0.45, 0.40], device=device).view(1, 3, 1, 1)  # !XLA604
+        deep = torch.as_tensor([[1, 2], [3, 4]], device=x.device)  # !XLA604
+        host = torch.tensor([0.48, 0.45, 0.40])
+        other = torch.tensor([weights, 1.0], device=device)
+        crit(net((x - mean) / known), y).backward()
+        adam.step()
+def judge(net, batches):
+    device = torch_xla.device()
+    with torch.no_grad():
+        for x in pl.MpDeviceLoader(batches, device):
+            start = torch.tensor([0], device=device)
+            net(x, start)
+""",
+    "XLA301: what an environment feeds": """\
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+class Agent:
+    def __init__(self, net, env):
+        self.device = xm.xla_device()
+        self.net, self.env = net.to(self.device), env
+        self.adam = torch.optim.Adam(net.parameters())
+    def fit(self, turns):
+        state = self.env.reset()
+        for _ in range(turns):
+            state, gain, done, _ = self.env.step(1)
+            x = torch.as_tensor(state, device=self.device)
+            loss = self.net(x).sum() * gain
+            self.adam.zero_grad()
+            loss.backward()
+            xm.optimizer_step(self.adam)  # !XLA301
+    def play(self, state, done=False):
+        while not done:
+            loss = self.net(torch.as_tensor(state, device=self.device)).sum()
+            state, gain, done, _ = self.env.step(loss)
+            loss.backward()
+            xm.optimizer_step(self.adam)  # !XLA301
+    def ended(self, turns):
+        for _ in range(turns):
+            state, gain, done, _ = self.env.step(1)
+            self.net(torch.as_tensor(state, device=self.device)).sum().backward()
+            xm.optimizer_step(self.adam, barrier=True)
+    def loaded(self, batches):
+        for x in pl.MpDeviceLoader(batches, self.device):
+            self.net(x).sum().backward()
+            xm.optimizer_step(self.adam)
+            self.env.step(1)
+""",
     "XLA101 XLA102: each step of an environment waits": f"""\
 {ACTOR}
 def play(env, shape, actions, turns):

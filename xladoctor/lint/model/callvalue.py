@@ -151,6 +151,8 @@ class CallEvaluator:
     def _construct(self, node: cst.Call, cls: Class, arguments: Arguments) -> Value:
         instance = self._flow.made(node, cls)
         kind = Kind.MODEL if self._flow.hooks.is_module(cls) else Kind.OBJECT
+        if self._flow.hooks.inherits(cls, know.LOADERS) and "__iter__" not in cls.methods:
+            kind = Kind.LOADER
         value = Value(kind, certain=True, origin=node, instance=instance)
         method = self._flow.method(cls, "__init__")
         if method is not None:

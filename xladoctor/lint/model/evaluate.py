@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 #: A device by its name: ``device = "xla"``.
 _XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
-_LITERALS = frozenset(
-    [cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString, cst.ConcatenatedString]
-)
+_LITERALS = frozenset([cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString])
 
 
 class Evaluator:
@@ -71,6 +69,7 @@ class Evaluator:
             cst.Await: self._inner,
             cst.Yield: self._yield,
             cst.FormattedString: self._formatted,
+            cst.ConcatenatedString: self._formatted,
         }
 
     def evaluate(self, node: cst.BaseExpression, frame: Frame) -> Value:
@@ -118,7 +117,7 @@ class Evaluator:
                 self.inside(child, frame)
         return UNKNOWN
 
-    def _formatted(self, node: cst.FormattedString, frame: Frame) -> Value:
+    def _formatted(self, node: cst.FormattedString | cst.ConcatenatedString, frame: Frame) -> Value:
         self.inside(node, frame)
         return NUMBER
 

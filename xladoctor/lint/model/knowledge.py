@@ -164,10 +164,12 @@ DEVICE_LOADER_NAME = patterns.lazy(
 )
 LOADER_NAME = patterns.lazy(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)", re.IGNORECASE)
 
-#: Base classes of models and of modules whose methods a framework calls once per batch.
+#: PyTorch's loader, by its names.
+LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
 #: A model that calls the modules it holds one after the other, and all that hold some.
 SEQUENTIAL = "torch.nn.Sequential"
 MODULE_HOLDERS = frozenset({SEQUENTIAL, "torch.nn.ModuleDict", "torch.nn.ModuleList"})
+#: Base classes of models and of modules whose methods a framework calls once per batch.
 MODULES = frozenset({"torch.nn.Module", "torch.nn.Sequential", "transformers.PreTrainedModel"})
 LIGHTNING_MODULES = frozenset(
     {

@@ -108,7 +108,7 @@ class Loops:
         """``action = policy(state)``, ``state = env.step(action)``, both in each turn."""
         inside = (inner for inner in self._inside[node] if isinstance(inner, cst.Call))
         calls = [call for call in inside if self._around[call] is node]
-        return any(_steps_environment(call) for call in calls) and any(
+        return any(steps_environment(call) for call in calls) and any(
             self._asks_model(call, _DEPTH) for call in calls
         )
 
@@ -381,7 +381,7 @@ def _method(call: cst.Call) -> str:
     return call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
 
 
-def _steps_environment(call: cst.Call) -> bool:
+def steps_environment(call: cst.Call) -> bool:
     """``env.step(action)``, ``self.envs.step(actions)``."""
     if _method(call) != "step" or not call.args:
         return False

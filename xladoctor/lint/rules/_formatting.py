@@ -53,7 +53,8 @@ def _call_formats(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpres
         return _first(model, f"`{call.name.rpartition('.')[2]}` reads", values, nested=True)
     if call.receiver is None:
         return None
-    if call.method == "format" and isinstance(call.receiver, cst.SimpleString):
+    texts = cst.SimpleString | cst.ConcatenatedString
+    if call.method == "format" and isinstance(call.receiver, texts):
         return _first(model, "`.format()` reads", values)
     if call.method in _BAR_METHODS:
         values = [*values, *_of_dicts(values)]

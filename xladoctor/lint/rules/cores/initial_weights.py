@@ -357,11 +357,8 @@ def _surely_draws(model: FileModel, node: cst.Call) -> bool:
 def _makes_model(model: FileModel, call: CallSite) -> bool:
     if not isinstance(call.target, Class):
         return False
-    if (
-        call.function is not None
-        and call.function.owner is not None
-        and _is_model(model, call.function.owner)
-    ):
+    owners = (function.owner for function in model.functions_around(call.node))
+    if any(owner is not None and _is_model(model, owner) for owner in owners):
         return False  # a part of another model: that one is told, where it is made
     return _is_model(model, call.target)
 

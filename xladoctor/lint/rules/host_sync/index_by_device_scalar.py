@@ -42,7 +42,7 @@ def _is_bound(model: FileModel, node: cst.BaseExpression) -> bool:
     """The end of a slice is one number: a device tensor there has no dimensions, or it fails."""
     value = model.value(node)
     return (
-        isinstance(node, cst.Name | cst.BinaryOperation)
+        isinstance(node, cst.Name | cst.BinaryOperation | cst.Subscript)
         and value.is_device_tensor
         and value.certain
     )
