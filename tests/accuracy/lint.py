@@ -48,7 +48,7 @@ CODES = {
         *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),
         *("XLA903", "XLA905"),
     ),
-    "dynamic-shape": ("XLA201", "XLA202", "XLA204", "XLA209"),
+    "dynamic-shape": ("XLA201", "XLA202", "XLA204", "XLA206", "XLA209"),
     "last-batch-shape": ("XLA203", "XLA905"),
     "missing-barrier": ("XLA301", "XLA319"),
     "graph-cut": ("XLA319",),
@@ -124,7 +124,9 @@ CODES = {
     "syncing-optimizer": ("XLA110",),
     "cuda-autocast": ("XLA703", "XLA713"),
     "trainer-arguments": ("XLA905", "XLA312"),
+    "accelerate-removed": ("XLA801", "XLA906"),
     # No rule finds these yet.
+    "lightning-prepare-data-state": (),
     "mixed-devices": (),
     "rendezvous-replicas": (),
 }

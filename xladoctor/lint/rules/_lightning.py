@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
 #: Names of strategies that 2.0 renamed.
 RENAMED = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
-#: Classes that 2.0 renamed (#16781).
-CLASSES = {"TPUSpawnStrategy": "XLAStrategy", "SingleTPUStrategy": "SingleDeviceXLAStrategy"}
+#: Classes that 2.0 renamed (#16781), without leaving the old name (as ``SingleTPUStrategy``).
+CLASSES = {"TPUSpawnStrategy": "XLAStrategy"}
 
 
 def class_of(model: FileModel, value: cst.BaseExpression) -> str | None:

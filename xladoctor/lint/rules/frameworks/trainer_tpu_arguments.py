@@ -126,7 +126,7 @@ def _given(model: FileModel, call: CallSite) -> Iterator[Problem]:
 def _missing(model: FileModel, call: CallSite) -> Iterator[Problem]:
     if "dataloader_drop_last" not in call.keywords:
         yield model.problem(
-            call.node,
+            call.node.func,
             "the last batch of an epoch may be smaller: a new shape, so the whole step is "
             "compiled a second time",
             suggestion="dataloader_drop_last=True",
@@ -135,7 +135,7 @@ def _missing(model: FileModel, call: CallSite) -> Iterator[Problem]:
     takes_default = "optim" not in call.keywords and not _own_optimizer(model)
     if takes_default and model.target >= _FUSED_SINCE:
         yield model.problem(
-            call.node,
+            call.node.func,
             "without optim= the Trainer takes torch's fused AdamW (transformers since 4.54, with "
             "torch 2.8 and later), which refuses tensors of XLA devices",
             suggestion='optim="adamw_torch", the same algorithm',
