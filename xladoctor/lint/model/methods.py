@@ -90,6 +90,8 @@ class MethodEvaluator:
             return all_moved(arguments[0][1], node)
         if name in know.GRADIENT_NORM_METHODS and self._flow.believes():
             return Value(Kind.DEVICE_TENSOR, origin=node)
+        if name in know.MASTER_ATTRIBUTES:  # ``trainer.is_world_process_zero()``
+            return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
         if name in {"__next__", "next"} and receiver.is_loader:
             return element_of(receiver)
         if name in know.TENSORS_OF_MODELS:
