@@ -389,6 +389,8 @@ def _guessed(name: str) -> Value:
         return Value(Kind.MODEL)
     if know.MASTER_NAME.match(name):
         return Value(Kind.IS_MASTER, local=True)
+    if name in know.ACCELERATORS:
+        return Value(Kind.OBJECT, type_name=know.ACCELERATOR_CLASS)
     return UNKNOWN
 
 

@@ -11,7 +11,9 @@ from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import CallSite, FileModel
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, Class, FileModel
 
 TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
 #: Names of strategies that 2.0 renamed.
@@ -43,6 +45,26 @@ def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
         ):
             return value
     return None
+
+
+def logged_by_each_core(model: FileModel, owner: Class) -> Iterator[CallSite]:
+    """``self.log(name, value)`` of a device tensor that is not brought together over the cores.
+
+    Metrics of torchmetrics are, when Lightning asks them.
+    """
+    for call in model.methods("log"):
+        function = call.function
+        if function is None or function.owner is not owner or not function.parameters:
+            continue
+        if not isinstance(call.receiver, cst.Name) or call.receiver.value != function.parameters[0]:
+            continue
+        synced = call.keywords.get("sync_dist")
+        together = synced is not None and model.literal(synced) is not False
+        value = call.argument(1, "value")
+        if value is None or together or call.has_star:
+            continue
+        if model.value(value).is_device_tensor and model.value(value).local:
+            yield call
 
 
 def beside_torch_tpu(model: FileModel) -> bool:
