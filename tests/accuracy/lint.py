@@ -87,7 +87,7 @@ CODES = {
     "unreduced-metric": ("XLA427",),
     "replica-init": ("XLA426",),
     "save-device-tensors": ("XLA721",),
-    "device-string": ("XLA416", "XLA706"),
+    "device-string": ("XLA416", "XLA706", "XLA901"),
     "env-removed": ("XLA701", "XLA716"),
     "removed-api": ("XLA801", "XLA901"),
     "deprecated-api": ("XLA801", "XLA802"),
@@ -124,6 +124,7 @@ CODES = {
     "syncing-optimizer": ("XLA110",),
     "cuda-autocast": ("XLA703", "XLA713"),
     "trainer-arguments": ("XLA905", "XLA312"),
+    "trainer-fsdp": ("XLA905",),
     "accelerate-removed": ("XLA801", "XLA906"),
     # No rule finds these yet.
     "lightning-prepare-data-state": (),

@@ -90,8 +90,6 @@ class MethodEvaluator:
             return all_moved(arguments[0][1], node)
         if name in know.GRADIENT_NORM_METHODS and self._flow.believes():
             return Value(Kind.DEVICE_TENSOR, origin=node)
-        if name in know.MASTER_ATTRIBUTES:  # ``trainer.is_world_process_zero()``
-            return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
         if name in {"__next__", "next"} and receiver.is_loader:
             return element_of(receiver)
         if name in know.TENSORS_OF_MODELS:
@@ -116,6 +114,8 @@ class MethodEvaluator:
             function = arguments[0][1]  # MpSerialExecutor().run(make_dataset)
             assert function.function is not None
             return self._calls.enter(None, function.function, function, ())
+        if name in know.MASTER_ATTRIBUTES:  # ``trainer.is_world_process_zero()``
+            return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
         if name == "from_pretrained" and know.MODEL_NAME.search(_last(node.func)):
             return Value(Kind.MODEL, origin=node)  # ``model = CLASSES[kind]``
         inner = receiver.instance is not None and not know.ANSWERS.search(name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Entry, Kind, walk
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._lightning import for_xla
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ def _trainer_of_cores(model: FileModel) -> CallSite | None:
     for call in model.calls("lightning.pytorch.Trainer"):
         if for_xla(model, call) is None:
             continue
-        given = call.keywords
-        devices = given.get("devices", given.get("tpu_cores", given.get("num_tpu_cores")))
+        named = given(model, call)
+        devices = named.get("devices", named.get("tpu_cores", named.get("num_tpu_cores")))
         if devices is None or model.literal(devices) in ("auto", -1, 4, 8, 16, 32, "8", "4"):
             return call  # all cores there are, by default
     return None

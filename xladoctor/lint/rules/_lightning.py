@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model.knowledge import LIGHTNING_FOR_XLA
 from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
@@ -31,14 +32,15 @@ def class_of(model: FileModel, value: cst.BaseExpression) -> str | None:
 
 def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     """What asks for XLA devices in a call of the Trainer or of Fabric; None if nothing does."""
+    settings = given(model, call)
     for name in ("tpu_cores", "num_tpu_cores"):
-        if name in call.keywords:
-            return call.keywords[name]
+        if name in settings:
+            return settings[name]
     for name, words in (
         ("accelerator", {"tpu", "xla"}),
         ("strategy", {*RENAMED, "xla", "xla_debug", "xla_fsdp"}),
     ):
-        value = call.keywords.get(name)
+        value = settings.get(name)
         if value is not None and (
             class_of(model, value) in LIGHTNING_FOR_XLA
             or any(one in words for one in _choices(model, value))

@@ -53,7 +53,11 @@ def _meeting(model: FileModel, call: CallSite) -> str | None:
     if call.name in _MEETS:
         name = call.name.rpartition(".")[2]
         return f"xm.{name} ends the graph, gathers pickled data of all cores and reads it here, "
-    if call.name is None and call.method in _METHODS and _METHODS[call.method] == _class(model, call):
+    if (
+        call.name is None
+        and call.method in _METHODS
+        and _METHODS[call.method] == _class(model, call)
+    ):
         return f"{call.method} is xm.rendezvous on XLA devices: all cores meet on the host here, "
     return None
 

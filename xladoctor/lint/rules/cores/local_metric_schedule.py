@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import trainer_of_cores
 from xladoctor.lint.rules._lightning import logged_by_each_core
@@ -98,9 +99,8 @@ def _monitored(model: FileModel, function: Function) -> set[object]:
     for node in walk(function.node.body):
         if isinstance(node, cst.DictElement) and model.literal(node.key) == "monitor":
             found.add(model.literal(node.value))
-        elif isinstance(node, cst.Arg) and node.keyword is not None:
-            if node.keyword.value == "monitor":
-                found.add(model.literal(node.value))
+        elif isinstance(node, cst.Arg) and is_name(node.keyword, "monitor"):
+            found.add(model.literal(node.value))
     return found - {NotImplemented}
 
 

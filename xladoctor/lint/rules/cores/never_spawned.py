@@ -12,6 +12,7 @@ from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import imported
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._reads import snippet
 
@@ -82,15 +83,15 @@ def _trainer_on_one_core(model: FileModel) -> Iterator[Problem]:
     for call in model.calls():
         if not (call.name or "").endswith("TrainingArguments"):
             continue
-        given = call.keywords.get("tpu_num_cores")
-        number = constant(model, given) if given is not None else None
+        cores = given(model, call).get("tpu_num_cores")
+        number = constant(model, cores) if cores is not None else None
         if not isinstance(number, int) or number < 2 or isinstance(number, bool):
             continue
         if _may_be_started(model) or "_mp_fn" in {one.name for one in model.functions}:
             return
-        assert given is not None
+        assert cores is not None
         yield model.problem(
-            given,
+            cores,
             f"the script is one process, which trains on one core: tpu_num_cores={number} starts "
             "no others, and all cores but one stay idle",
             suggestion="start the script's main function on every core: torch_xla.launch(main), "

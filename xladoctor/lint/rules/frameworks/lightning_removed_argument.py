@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor import catalogue
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant, default_of
 from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._lightning import CLASSES, RENAMED, TRAINERS, class_of, for_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 #: Removed arguments: the release of Lightning without them (its changelog), what to write instead.
 _REMOVED = {
@@ -44,6 +47,12 @@ _REMOVED = {
 _REFUSED = (16, "16", "16-mixed", "bf16", "bf16-mixed", 64, "64", "64-true")
 
 
+#: Strategies for other devices, by name and class (Lightning 2.6, accelerator_connector.py).
+_ELSEWHERE = re.compile(r"^(ddp|dp$|fsdp|deepspeed|bagua|horovod|modelparallel)")
+_CLASSES_ELSEWHERE = ("DDPStrategy", "FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
+_XLA_STRATEGY = re.compile(r"^\w*XLA\w*Strategy$")
+
+
 @rule("XLA901")
 def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
     """Find arguments that make ``Trainer(...)`` raise, in calls that ask for TPU cores.
@@ -55,15 +64,16 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
         yield from _of_classes(model)
     for call in model.calls(*TRAINERS):
         if not for_xla(model, call):
+            yield from _another_device(model, call)
             continue
-        for name, value in call.keywords.items():
+        for name, value in given(model, call).items():
             if name in _REMOVED:
                 release, instead = _REMOVED[name]
                 yield model.problem(
                     value,
                     f"Lightning {release} removed {name}: Trainer raises TypeError",
                     suggestion=f"write {instead}",
-                    fix=argument_fix(model, call, name),
+                    fix=argument_fix(model, call, name) if name in call.keywords else None,
                 )
             literal = constant(model, value)
             if name == "strategy" and isinstance(literal, str) and literal in RENAMED:
@@ -73,6 +83,20 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     f'Lightning 2.0 renamed strategy="{literal}": Trainer raises ValueError',
                     suggestion=f'write strategy="{new}"',
                     fix=_strategy_fix(model, value, new),
+                )
+            if name == "strategy" and _is_refused(model, value) and _asks_for_tpu(model, call):
+                yield model.problem(
+                    value,
+                    "Lightning's TPU accelerator takes XLA's strategies alone: Trainer raises "
+                    "ValueError",
+                    suggestion='leave strategy out, or write strategy="xla"',
+                )
+            if name == "devices" and _is_no_number(literal) and _asks_for_tpu(model, call):
+                yield model.problem(
+                    value,
+                    f"on TPUs devices is 1, all cores of the host or a list of one: Trainer raises "
+                    f"ValueError for {literal!r}",
+                    suggestion='devices="auto"',
                 )
             made = class_of(model, value) if name == "strategy" else None
             if made in CLASSES:
@@ -174,6 +198,44 @@ def _of_classes(model: FileModel) -> Iterator[Problem]:
                     f"Lightning 2 has no {name} here: {last} raises TypeError",
                     suggestion=f"write {arguments[name]}",
                 )
+
+
+def _asks_for_tpu(model: FileModel, call: CallSite) -> bool:
+    """Whether the accelerator is TPUs, and nothing else by a choice of the program."""
+    value = given(model, call).get("accelerator")
+    return value is not None and constant(model, value) in ("tpu", "xla")
+
+
+def _is_refused(model: FileModel, value: cst.BaseExpression) -> bool:
+    """Strategies that are for other devices: "ddp", "fsdp", ``DDPStrategy(...)``."""
+    literal = constant(model, value)
+    if isinstance(literal, str):
+        return _ELSEWHERE.match(literal) is not None
+    made = class_of(model, value)
+    return made is not None and made in _CLASSES_ELSEWHERE
+
+
+def _is_no_number(literal: object) -> bool:
+    """Whether no host of TPUs has so many cores: they have one, two, four or eight."""
+    number = isinstance(literal, int) and not isinstance(literal, bool)
+    return number and literal not in (-1, 1, 2, 4, 8)
+
+
+def _another_device(model: FileModel, call: CallSite) -> Iterator[Problem]:
+    """``Trainer(accelerator="gpu")`` in a file that makes a strategy for XLA and never gives it."""
+    named = given(model, call)
+    value = named.get("accelerator")
+    if value is None or "strategy" in named or constant(model, value) not in ("gpu", "cuda"):
+        return
+    made = next((one for one in model.calls() if _XLA_STRATEGY.match(one.last)), None)
+    if made is not None and model.on_xla(call.node) is OnXla.YES:
+        yield model.problem(
+            value,
+            "this asks for a GPU, and the strategy for XLA devices that the file makes is never "
+            "given: Trainer raises MisconfigurationException where there is no GPU",
+            suggestion='accelerator="tpu", and strategy=the strategy',
+            related=[model.place(made.node, "made here, and not given")],
+        )
 
 
 def _precision(model: FileModel, value: cst.BaseExpression) -> Iterator[Problem]:

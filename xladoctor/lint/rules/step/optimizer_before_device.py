@@ -69,7 +69,7 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
 
 
 def _in_lightning(model: FileModel) -> Iterator[Problem]:
-    """``self.opt = Adam(self.net.parameters())`` in ``__init__``: Lightning moves the module later."""
+    """``self.opt = Adam(self.parameters())`` in ``__init__``: Lightning moves the module later."""
     for maker in model.calls() if "lightning" in model.frameworks else ():
         function = maker.function
         if function is None or function.owner is None or function.name != "__init__":
