@@ -142,6 +142,11 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         "DistributedType" in imported and _asks_for_xla(tree, names)
     ):
         return True
+    if any(
+        isinstance(node, cst.Attribute) and node.attr.value in LIGHTNING_FOR_XLA
+        for node in tree.by_type.get(cst.Attribute, ())
+    ):
+        return True
     return any(string(literal) in words for literal in tree.strings) or any(
         argument.keyword is not None and argument.keyword.value in _CORES
         for call in tree.calls

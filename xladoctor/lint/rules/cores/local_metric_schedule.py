@@ -95,13 +95,12 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
 
 def _monitored(model: FileModel, function: Function) -> set[object]:
     """What the schedule of ``configure_optimizers`` follows."""
-    found: set[object] = set()
-    for node in walk(function.node.body):
-        if isinstance(node, cst.DictElement) and model.literal(node.key) == "monitor":
-            found.add(model.literal(node.value))
-        elif isinstance(node, cst.Arg) and is_name(node.keyword, "monitor"):
-            found.add(model.literal(node.value))
-    return found - {NotImplemented}
+    return {
+        model.literal(node.value)
+        for node in walk(function.node.body)
+        if (isinstance(node, cst.DictElement) and model.literal(node.key) == "monitor")
+        or (isinstance(node, cst.Arg) and is_name(node.keyword, "monitor"))
+    } - {NotImplemented}
 
 
 def _is_scheduler(model: FileModel, call: CallSite) -> bool:

@@ -152,6 +152,7 @@ def _gone(model: FileModel) -> Iterator[Problem]:
         here = (use for use in uses if not any(isinstance(x, cst.Try) for x in around(model, use)))
         use = next(here, None)
         if use is not None:
+            imported.add(name)  # of ``pl.metrics.Accuracy`` not ``pl.metrics`` as well
             yield _no_more(model, use, name, "this raises AttributeError")
 
 

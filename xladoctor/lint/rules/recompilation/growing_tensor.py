@@ -33,7 +33,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         if call.name not in _JOINS or not model.value(node.value).is_device_tensor:
             continue
         target = node.targets[0].target
-        if not any(same_name(part, target) for part in _parts(call)):
+        if not any(_is_same(model, part, target) for part in _parts(call)):
             continue
         loop = costly_loop(model, node)
         if loop is None or isinstance(loop.node, cst.FunctionDef):
@@ -57,6 +57,13 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
             "cache allocate the full size and use index_copy",
             related=[loop_place(model, loop)],
         )
+
+
+def _is_same(model: FileModel, part: cst.BaseExpression, target: cst.BaseExpression) -> bool:
+    """The same name or attribute, or the same place in one: ``self.kept["labels"]``."""
+    if isinstance(part, cst.Subscript) and isinstance(target, cst.Subscript):
+        return model.tree.text(part).strip() == model.tree.text(target).strip()
+    return same_name(part, target)
 
 
 def _parts(call: CallSite) -> Iterator[cst.BaseExpression]:
