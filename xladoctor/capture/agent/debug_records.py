@@ -195,7 +195,7 @@ class DebugRecords:
     def _pass_on(self, wish: Wish, text: str, *, tell: bool) -> None:
         """Tell the user, with what a core that does not write has compiled for the one that does.
 
-        Each core of a device compiles for itself.
+        On a device each core compiles its own graphs.
         """
         told = []
         for part in _NEXT.split(text):
