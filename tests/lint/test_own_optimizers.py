@@ -74,7 +74,8 @@ class SAM(torch.optim.SGD):
             for p in group["params"]:
                 p.add_(p.grad * scale)
     def _norm(self):
-        return torch.stack([p.grad.norm(p=2) for g in self.param_groups for p in g["params"]]).norm()
+        parts = [p.grad.norm(p=2) for g in self.param_groups for p in g["params"]]
+        return torch.stack(parts).norm()
 """,
     "a head on a checkpoint": _CORES
     + """\
@@ -92,8 +93,9 @@ from transformers import AutoModelForTokenClassification
 NAME = "xlm-roberta-large"
 def one(index, loader):
     device = xm.xla_device()
-    model = AutoModelForTokenClassification.from_pretrained(NAME, num_labels=9).to(device)  # !XLA426
-    fit(model, loader, device)
+    net = AutoModelForTokenClassification.from_pretrained(NAME, num_labels=9)
+    net = net.to(device)  # !XLA426
+    fit(net, loader, device)
 xmp.spawn(one, args=(None,))
 """,
     "a head of timm": _CORES
@@ -101,7 +103,7 @@ xmp.spawn(one, args=(None,))
 import timm
 def one(index, loader):
     device = xm.xla_device()
-    net = timm.create_model("tf_efficientnet_b0", pretrained=True, num_classes=5).to(device)  # !XLA426
+    net = timm.create_model("resnet18", pretrained=True, num_classes=5).to(device)  # !XLA426
     fit(net, loader, device)
 xmp.spawn(one, args=(None,))
 """,

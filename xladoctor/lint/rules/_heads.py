@@ -32,10 +32,12 @@ _TRAINED = patterns.lazy(
 )
 #: Layers with weights of their own, by name.
 _WEIGHTED = patterns.lazy(
-    r"^torch\.nn\.(?!functional\.|init\.|utils\.|parallel\.)(\w+\.)*(Linear|Bilinear|LazyLinear|Conv|LazyConv"
-    r"|Embedding|LSTM|GRU|RNN|Transformer|MultiheadAttention|Parameter)"
+    r"^torch\.nn\.(?!functional\.|init\.|utils\.|parallel\.)(\w+\.)*(Linear|Bilinear|LazyLinear"
+    r"|Conv|LazyConv|Embedding|LSTM|GRU|RNN|Transformer|MultiheadAttention|Parameter)"
 )
-_CREATE = frozenset({"timm.create_model", "timm.models.create_model", "timm.models.factory.create_model"})
+_CREATE = frozenset(
+    {"timm.create_model", "timm.models.create_model", "timm.models.factory.create_model"}
+)
 #: Classes of the data sets that checkpoints of images come with.
 _CLASSES = frozenset({0, None, 1000, 21841, 21843, NotImplemented})
 
@@ -49,8 +51,8 @@ def draws_head(model: FileModel, call: CallSite) -> bool:
     """Whether a pretrained model that a call makes gets a last layer with random weights.
 
     ``AutoModelForSequenceClassification.from_pretrained("bert-base-cased")``,
-    ``timm.create_model("resnet50", pretrained=True, num_classes=5)``, and ``net.fc = nn.Linear(...)``
-    behind what makes ``net``.
+    ``timm.create_model("resnet50", pretrained=True, num_classes=5)``, and
+    ``net.fc = nn.Linear(...)`` behind what makes ``net``.
     """
     if call.method == "from_pretrained" and _draws_task(model, call):
         return True
