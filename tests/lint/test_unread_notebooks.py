@@ -1,4 +1,4 @@
-"""Steps of the program's own optimizers, weights that each core draws in part, closures that fail.
+"""What notebooks, libraries and SPMD programs showed: own optimizers, new last layers, helpers.
 
 All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something.
 """
@@ -151,6 +151,40 @@ def after(device, step, loss, rate, epoch):
     xm.add_step_closure(log, args=(device, step, loss, rate, epoch))  # !XLA107
     xm.add_step_closure(log, (step,))  # !XLA107
 """,
+    "as many processes as are asked for, if any": """\
+import argparse
+import torch_xla.distributed.xla_multiprocessing as xmp
+def one(index, args):
+    print(args)
+args = argparse.ArgumentParser().parse_args()
+cores = args.cores if args.cores is not None and args.cores > 0 else None
+xmp.spawn(one, args=(args,), nprocs=cores)  # !XLA404
+""",
+    "a collate function that asks another one": """\
+import torch
+import torch_xla
+from torch.utils.data import DataLoader
+device = torch_xla.device()
+def encode(images):
+    return images.to(device).mean(dim=1)  # !XLA605
+def collate(batch):
+    images = torch.stack([x for x, _ in batch])
+    return encode(images), torch.tensor([y for _, y in batch])
+def loader(data):
+    return DataLoader(data, batch_size=8, collate_fn=collate)
+""",
+    "means in the middle of the step, once in a while": """\
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+def train(model, optimizer, loader, device):
+    for step, (x, y) in enumerate(pl.MpDeviceLoader(loader, device)):
+        loss = model(x).mean()
+        if step % 20 == 0:
+            mean = xm.mesh_reduce("loss", loss, lambda losses: sum(losses) / len(losses))  # !XLA113
+            xm.master_print(mean)
+        loss.backward()
+        xm.optimizer_step(optimizer)
+""",
 }
 
 FINE = {
@@ -264,8 +298,28 @@ def after(step, loss, epoch, args, meter):
 """,
 }
 
+FINE["a mean of sums that the step has computed"] = """\
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+def train(model, optimizer, loader, device):
+    total = before = 0.0
+    for step, (x, y) in enumerate(pl.MpDeviceLoader(loader, device)):
+        loss = model(x).mean()
+        loss.backward()
+        total += loss.detach()
+        xm.optimizer_step(optimizer)
+        torch_xla.sync()
+        if step % 50 == 0:
+            mean = (total - before) / 50
+            mean = xm.mesh_reduce("loss", mean, max)
+            before = total.clone()
+"""
 #: What is looked at here; other rules may have something to say of these programs too.
-_RULES = ("XLA101", "XLA102", "XLA104", "XLA107", "XLA302", "XLA426")
+_RULES = (
+    *("XLA101", "XLA102", "XLA104", "XLA107", "XLA113", "XLA302"),
+    *("XLA404", "XLA426", "XLA605"),
+)
 
 
 @pytest.mark.parametrize("name", FAULTS)
