@@ -98,6 +98,20 @@ def one(index, loader):
     fit(net, loader, device)
 xmp.spawn(one, args=(None,))
 """,
+    "a checkpoint that the caller names": _CORES
+    + """\
+import argparse
+from transformers import AutoModelForSequenceClassification
+parser = argparse.ArgumentParser()
+parser.add_argument("--name")
+args = parser.parse_args()
+def one(index, loader):
+    device = xm.xla_device()
+    net = AutoModelForSequenceClassification.from_pretrained(args.name)
+    net.to(device)  # !XLA426
+    fit(net, loader, device)
+xmp.spawn(one, args=(None,))
+""",
     "a head of timm": _CORES
     + """\
 import timm
@@ -221,6 +235,20 @@ def one(index, loader):
     name = "textattack/bert-base-uncased-SST-2"
     model = AutoModelForSequenceClassification.from_pretrained(name).to(device)
     fit(model, loader, device)
+xmp.spawn(one, args=(None,))
+""",
+    "a checkpoint with its head by default": _CORES
+    + """\
+import argparse
+from transformers import AutoModelForSequenceClassification
+parser = argparse.ArgumentParser()
+parser.add_argument("--name", default="roberta-large-mnli")
+args = parser.parse_args()
+def one(index, loader):
+    device = xm.xla_device()
+    net = AutoModelForSequenceClassification.from_pretrained(args.name)
+    net.to(device)
+    fit(net, loader, device)
 xmp.spawn(one, args=(None,))
 """,
     "a language model": _CORES

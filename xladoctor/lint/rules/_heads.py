@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor import patterns
 from xladoctor.lint.model import walk
+from xladoctor.lint.rules._constants import constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,9 +72,10 @@ def _draws_task(model: FileModel, call: CallSite) -> bool:
     if anew is not None and model.literal(anew) is True:
         return True
     read = call.argument(0, "pretrained_model_name_or_path")
-    name = model.literal(read) if read is not None else None
+    name = constant(model, read) if read is not None else None
     if not isinstance(name, str):
-        return False
+        # Of the program's arguments or settings: what is trained for a task was trained for none.
+        return isinstance(read, cst.Attribute | cst.Subscript) and name in (NotImplemented, None)
     return bool(_BASE.search(name.lower())) and not _TRAINED.search(name.lower())
 
 

@@ -69,10 +69,18 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         seed = last_seed(model, call, seeds) if entry is not None else None
         if entry is None or (seed is not None and not seed.apart) or _loaded_then(model, call):
             continue
+        head = call.method == "to" and any(
+            draws_head(model, model.call(maker)) for maker in _makers(model, call)
+        )
+        drawn = (
+            "the last layer of this pretrained model is new, and every core draws its own"
+            if head
+            else "every core draws its own random weights here"
+        )
         yield model.problem(
             call.node,
-            "every core draws its own random weights here; gradients are averaged, weights "
-            "never, so the cores train different models from the first step on",
+            f"{drawn}; gradients are averaged, weights never, so the cores train different models "
+            "from the first step on",
             suggestion=_ADVICE,
             related=entry_places(model, entry),
             fix=_fix(model, call),
