@@ -82,8 +82,8 @@ class SAM(torch.optim.SGD):
 from transformers import AutoModelForSequenceClassification
 def one(index, loader):
     device = xm.xla_device()
-    model = AutoModelForSequenceClassification.from_pretrained("bert-base-uncased")
-    model.to(device)  # !XLA426
+    model = AutoModelForSequenceClassification.from_pretrained("bert-base-uncased")  # !XLA426
+    model.to(device)
     fit(model, loader, device)
 xmp.spawn(one, args=(None,))
 """,
@@ -93,8 +93,8 @@ from transformers import AutoModelForTokenClassification
 NAME = "xlm-roberta-large"
 def one(index, loader):
     device = xm.xla_device()
-    net = AutoModelForTokenClassification.from_pretrained(NAME, num_labels=9)
-    net = net.to(device)  # !XLA426
+    net = AutoModelForTokenClassification.from_pretrained(NAME, num_labels=9)  # !XLA426
+    net = net.to(device)
     fit(net, loader, device)
 xmp.spawn(one, args=(None,))
 """,
@@ -107,8 +107,8 @@ parser.add_argument("--name")
 args = parser.parse_args()
 def one(index, loader):
     device = xm.xla_device()
-    net = AutoModelForSequenceClassification.from_pretrained(args.name)
-    net.to(device)  # !XLA426
+    net = AutoModelForSequenceClassification.from_pretrained(args.name)  # !XLA426
+    net.to(device)
     fit(net, loader, device)
 xmp.spawn(one, args=(None,))
 """,
@@ -127,8 +127,8 @@ import torchvision
 def one(index, loader):
     device = xm.xla_device()
     net = torchvision.models.resnet18(pretrained=True)
-    net.fc = nn.Linear(512, 10)
-    net = net.to(device)  # !XLA426
+    net.fc = nn.Linear(512, 10)  # !XLA426
+    net = net.to(device)
     fit(net, loader, device)
 xmp.spawn(one, args=(None,))
 """,
@@ -138,8 +138,8 @@ from torchvision import models
 def one(index, loader):
     device = xm.xla_device()
     net = models.efficientnet_b0(weights="DEFAULT")
-    net.classifier[1] = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, 10))
-    net.to(device)  # !XLA426
+    net.classifier[1] = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, 10))  # !XLA426
+    net.to(device)
     fit(net, loader, device)
 xmp.spawn(one, args=(None,))
 """,
