@@ -46,7 +46,8 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     """Find models that every core makes at random, and weights that only the master loads."""
     if not model.is_xla or not model.multi_core or model.frameworks:
         return
-    if not any(loop.kind is LoopKind.STEP for loop in model.loops):
+    parts = (model, *model.linked)
+    if not any(loop.kind is LoopKind.STEP for part in parts for loop in part.loops):
         return
     alone = list(_loaded_alone(model))
     yield from alone
