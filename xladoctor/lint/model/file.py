@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -97,6 +96,7 @@ class FileModel:
         if of is None:
             program = Program([Part(Unit(text, shell=shell))], library)
             of = (program, program.parts[0])
+            program.complete()
         self._program, self._part = of
         self.text = self._part.unit.text
         self.shell = self._part.unit.shell
@@ -117,6 +117,13 @@ class FileModel:
         if key not in program.views:
             program.views[key] = cls(target=target, of=(program, part), library=library)
         return program.views[key]
+
+    def complete(self) -> None:
+        """Let nodes, those of linked files too, hold what LibCST's hold: white space as well.
+
+        A rule of another project may ask for it.
+        """
+        self._program.complete()
 
     # What kind of file is this?
 
@@ -300,7 +307,7 @@ class FileModel:
         if type(node) in _NO_LITERALS:
             return NotImplemented
         try:
-            return ast.literal_eval(self.tree.text(node).strip())
+            return self.tree.literal(node)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return NotImplemented
 
