@@ -118,6 +118,11 @@ class FileModel:
             program.views[key] = cls(target=target, of=(program, part), library=library)
         return program.views[key]
 
+    @property
+    def program(self) -> Program:
+        """The files that it is modelled with."""
+        return self._program
+
     def complete(self) -> None:
         """Let nodes, those of linked files too, hold what LibCST's hold: white space as well.
 
@@ -482,6 +487,16 @@ class FileModel:
 
     def _home(self, node: cst.CSTNode) -> Part:
         return next(part for part in self._program.parts if node in part.tree.scopes)
+
+    def rows_of(self, node: cst.CSTNode) -> str:
+        """The rows that a node fills, and the comments above them, for what is said in words."""
+        part = self._part if self.is_here(node) else self._home(node)
+        lines = edits.lines_of(part.unit.text)
+        above = getattr(node, "decorators", ())
+        first = part.tree.row(above[0].decorator if above else node) - 1
+        while first and lines[first - 1].lstrip()[:1] in {"", "#"}:
+            first -= 1
+        return "\n".join(lines[first : part.tree.range(node).end.line])
 
     def place_of_row(self, row: int, note: str = "") -> Place:
         """A whole row of the text, for what is not syntax (``shell`` lines of a notebook)."""

@@ -39,10 +39,10 @@ _SIMPLE = frozenset(
         cst.ImportFrom,
     ]
 )  # fmt: skip
-_COMPOUND = frozenset([cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar])
+_DEFINITIONS = frozenset([cst.FunctionDef, cst.ClassDef])
+_COMPOUND = _DEFINITIONS | {cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar}
 _PLACED = _EQUAL | _SIMPLE | _COMPOUND | {cst.ImportAlias}
 _BRACKETS = frozenset([cst.List, cst.Set, cst.Dict, cst.Call])
-_DEFINITIONS = frozenset([cst.FunctionDef, cst.ClassDef])
 _HEAD = re.compile(r"(?:async[ \t]+)?(?:def|class)[ \t]+")
 
 
@@ -75,8 +75,6 @@ class Twins:
             return self._of_name(node) if kind is cst.Name else None
         if kind in _PLACED:
             return self._range(twin)
-        if kind in _DEFINITIONS:
-            return None if twin.decorator_list else self._range(twin)  # type: ignore[attr-defined]
         if kind is cst.Arg:
             return self._of_argument(node, twin)
         if kind is cst.Tuple:
@@ -91,13 +89,27 @@ class Twins:
         twin = self._of.get(node)
         if twin is None:
             return self._text_of_name(node)
-        if twin.lineno != twin.end_lineno:  # type: ignore[attr-defined]
-            return None  # rows in parentheses: LibCST leaves out by how much the block is indented
         if kind in _EQUAL or kind is cst.Tuple:
-            return self._rows.text_of(twin) if self._is_bare(node, twin) else None
+            return self._written(node, twin) if self._is_bare(node, twin) else None
         if kind in _SIMPLE and self._ends_line(twin):
-            return self._rows.text_of(twin)
+            return self._written(node, twin)
         return None
+
+    def _written(self, node: cst.CSTNode, twin: ast.AST) -> str | None:
+        """What a node was made of; rows in brackets are not indented with their block then."""
+        text = self._rows.text_of(twin)
+        if twin.lineno == twin.end_lineno:  # type: ignore[attr-defined]
+            return text
+        if "\\" in text or '"""' in text or "'''" in text:
+            return None  # some of these rows are no such rows
+        around: cst.CSTNode | None = node
+        while around is not None and not isinstance(self._of.get(around), ast.stmt):
+            around = self._parents.get(around)
+        if around is None:
+            return None
+        line = self._rows.lines[self._of[around].lineno - 1]  # type: ignore[attr-defined]
+        indent = line[: len(line) - len(line.lstrip())]
+        return re.sub(rf"(\r\n|\r|\n){re.escape(indent)}", r"\1", text) if indent else text
 
     def literal(self, node: cst.CSTNode) -> ast.AST | None:
         """What ``ast.literal_eval`` makes the same of as of a node's text; None if unsure.
@@ -148,7 +160,7 @@ class Twins:
         if type(parent) is cst.Attribute:
             end = found.end
             return CodeRange(CodePosition(end.line, end.column - size), end)
-        start = found.start
+        start = self._range(twin).start
         if type(parent) in _DEFINITIONS:
             line = self._rows.lines[start.line - 1]
             head = _HEAD.match(line, start.column)
