@@ -29,7 +29,7 @@ class NoRecords:
 
     def disarm(self) -> None: ...
 
-    def take(self) -> tuple[list, list]:
+    def take(self, *, tell: bool = True) -> tuple[list, list]:
         return [], []
 
 

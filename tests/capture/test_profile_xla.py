@@ -313,20 +313,6 @@ def test_a_full_disk_ends_the_record_and_not_the_program(tmp_path):
     assert 5 < steps < 60
 
 
-def test_debug_output_of_the_users_own_leaves_the_counts_as_they_are(cores, tmp_path):
-    """With PT_XLA_DEBUG the hashes of graphs are not ours to read: program points tell."""
-    (tmp_path / "train.py").write_text(programs.CORES)
-    done = profile(
-        tmp_path, "--simulate-cores", "2", "-o", "run", "--output-file", "r.txt", "--",
-        sys.executable, "train.py", PT_XLA_DEBUG_LEVEL="1", PT_XLA_DEBUG_FILE=str(tmp_path / "own"),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "own").stat().st_size > 0
-    run = Run(done, tmp_path / "run")
-    counted = collections.Counter(row["core"] for row in run.of("compilation"))
-    assert counted == {0: 3, 1: 3}
-
-
 def test_no_failing_hook_reaches_the_program(cores, tmp_path):
     """Every hook of the recorder and of the meter breaks; the program does what it does without."""
     breaking = """\

@@ -59,7 +59,7 @@ class Runtime:
 
     def disarm(self) -> None: ...
 
-    def take(self) -> tuple[list[dict], list[dict]]:
+    def take(self, *, tell: bool = True) -> tuple[list[dict], list[dict]]:
         compiled, executed = (
             [{"graph": name, "inputs": 2, "outputs": 1} for name in names]
             for names in (self._compiled, self._executed)
@@ -83,8 +83,6 @@ class Cores:
         )
         monkeypatch.setattr(measure, "_cores_here", lambda: 2)
         monkeypatch.setattr(measure, "DebugRecords", lambda level: self.runtime)
-        for name in measure._VARIABLES:
-            monkeypatch.delenv(name, raising=False)
         self.failed: list[BaseException] = []
         self._points = Points(lambda name, error: self.failed.append(error))
         self.recorder = recorder.Recorder(Rows(self.rows), simulated_cores=2)

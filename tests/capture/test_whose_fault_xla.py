@@ -65,6 +65,7 @@ tried = {
         lambda: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)]),
         lambda: torch.nn.Linear(4, 4).to(d)(torch.ones(4, 5, device=d)),
         lambda: torch.nn.Linear(2, 2)(torch.ones(2, 2, device=d)),
+        lambda: torch.Generator(device=d),
         lambda: torch_xla.no_such_name,
         lambda: torch_xla.sync(no_such_argument=1),
         lambda: exec("a, b = torch.ones(3)"),

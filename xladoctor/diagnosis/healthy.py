@@ -40,7 +40,7 @@ _PARTS = {
         "Python and tracing",
         (
             "Give the device more to do in a step (a larger batch), or trace the model once with "
-            "torch.compile(model, backend='openxla')."
+            "torch.compile(model, backend='openxla'), unless it is compiled already."
         ),
     ),
     "fallback": (

@@ -16,6 +16,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect, Equal
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind
 from xladoctor.lint.model.wrappers import meant
 
@@ -326,7 +327,11 @@ class Effects:
     def _made_last(
         self, value: cst.BaseExpression, node: cst.CSTNode, loop: Loop
     ) -> cst.CSTNode | None:
-        """The last assignment in the loop to the name that a value is, before a node."""
+        """The last assignment in the loop to the name that a value is, before a node.
+
+        Of a mean that is put together of sums (``mean = (total - before) / 50``), where those were
+        last added to: that is what the step computed.
+        """
         model = self._model
         while isinstance(value, cst.Call | cst.Attribute) and not isinstance(value, cst.Name):
             inner = value.func if isinstance(value, cst.Call) else value.value
@@ -339,10 +344,14 @@ class Effects:
         made = [
             item.node
             for item in model.bindings(value.value, value)
-            if item.kind == "assign" and item.node in order and order[item.node] < order[node]
+            if (item.kind == "assign" or type(model.parent(item.node)) is cst.AugAssign)
+            and item.node in order and order[item.node] < order[node]
             and loop.node in model.tree.ancestors(item.node)
         ]  # fmt: skip
-        return max(made, key=order.__getitem__, default=None)
+        last = max(made, key=order.__getitem__, default=None)
+        parts = [self._made_last(part, last, loop) for part in _added(last)] if last else []
+        known = [part for part in parts if part is not None]
+        return max(known, key=order.__getitem__, default=last)
 
     # Equal on all cores
 
@@ -354,6 +363,13 @@ class Effects:
 
 def _is_cast(name: str) -> bool:
     return name in _CASTS or name.startswith("math.")
+
+
+def _added(made: cst.CSTNode) -> Iterator[cst.Name]:
+    """The names in an expression of nothing but sums, products and quotients of names."""
+    parts = list(walk(made)) if isinstance(made, cst.BinaryOperation) else []
+    if not any(isinstance(part, cst.Call | cst.Subscript | cst.Lambda) for part in parts):
+        yield from (part for part in parts if isinstance(part, cst.Name))
 
 
 def _literal_parts(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

@@ -42,6 +42,7 @@ class Equal(enum.Enum):
 
     RESULT = "result"
     WEIGHTS = "weights"
+    INHERITED = "inherited weights"  # of what is made before the cores start
     NUMBERS = "numbers"
 
 

@@ -48,6 +48,8 @@ TABLE: tuple[tuple[re.Pattern[str], Fault], ...] = tuple(
         (r"^RuntimeError: Expected XLA tensor\. Got: torch\.\w+Tensor", _MIXED),
         (r"Unexpected execution happens inside the compiled function",
          Fault(PROGRAM, "torch_xla.compile(full_graph=True) forbids what ends a graph inside it")),
+        (r"XLA device type not an accelerator",
+         Fault(PROGRAM, "torch has no generators of random numbers on XLA devices (XLA502)")),
         (r"^(NameError|UnboundLocalError): ", _CALLS),
         (r"^AttributeError: module '", _CALLS),
         (r"^ValueError: (not enough|too many) values to unpack", _CALLS),

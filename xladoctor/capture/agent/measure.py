@@ -7,89 +7,23 @@ How long a launch waits for the device is wall time less the CPU time of its thr
 DeviceLockWait says so only of the launch before it, and nothing of ``sync(wait=True)`` or of a
 device that computes before the launch returns, as the CPU often does (torch_xla 2.9.0: 6 of 7 ms).
 
-The hash of a graph comes from torch_xla's debug record (``PT_XLA_DEBUG_LEVEL``), written into an
-anonymous file in memory. torch_xla reads those variables once, at its first graph; so they are
-set just before it and taken away again, and no child process ever inherits them. Level 1 writes
-a record for each compilation; level 2 also one for each execution (25 to 80 us each), which only
-simulated cores need: there a core's graph may be new to it although another core compiled it.
+The hash of a graph comes from torch_xla's debug records (``debug_records``).
 """
 
 from __future__ import annotations
 
-import os
-import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from . import xla
+from .debug_records import DebugRecords
 from .points import FALLBACK, LAUNCH, MEASURE, READ, STEP, Call, Points
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .hlo import Dumps
-
-_VARIABLES = ("PT_XLA_DEBUG", "PT_XLA_DEBUG_LEVEL", "PT_XLA_DEBUG_FILE", "PT_XLA_DEBUG_MAX_FRAME")
-
-_RECORD = re.compile(
-    rb"(?P<kind>Compilation|Execution) Analysis:   Graph Hash: (?P<hash>[0-9a-f]+)\n"
-    rb".*?Number of Graph Inputs: (?P<inputs>\d+)\n"
-    rb".*?Number of Graph Outputs: (?P<outputs>\d+)\n"
-)
-
-
-class DebugRecords:
-    """torch_xla's debug records of this process, in memory.
-
-    Args:
-        level: 1 for compilations only, 2 for executions too.
-
-    Raises:
-        OSError: This system has no anonymous files in memory.
-    """
-
-    def __init__(self, level: int) -> None:
-        self._level = level
-        if not hasattr(os, "memfd_create"):
-            raise OSError("no memfd_create on this system")
-        self._fd = os.memfd_create("xladoctor-debug", os.MFD_CLOEXEC)
-        self._armed = self._read_once = False
-
-    def arm(self) -> None:
-        """Show torch_xla the variables; to be called before a graph ends, cheap after the first."""
-        if self._read_once or self._armed:
-            return
-        self._armed = True
-        os.environ["PT_XLA_DEBUG_LEVEL"] = str(self._level)
-        os.environ["PT_XLA_DEBUG_FILE"] = f"/proc/self/fd/{self._fd}"
-        os.environ["PT_XLA_DEBUG_MAX_FRAME"] = "1"
-
-    def disarm(self) -> None:
-        """Take the variables away again."""
-        if self._armed:
-            for name in _VARIABLES:
-                os.environ.pop(name, None)
-            self._armed = False
-
-    def take(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The graphs compiled and the graphs executed since the last time, as records."""
-        size = os.fstat(self._fd).st_size
-        if not size:
-            return [], []
-        self._read_once = True
-        text = os.pread(self._fd, size, 0)
-        os.ftruncate(self._fd, 0)
-        found: dict[bytes, list[dict[str, Any]]] = {b"Compilation": [], b"Execution": []}
-        for match in _RECORD.finditer(text):
-            found[match["kind"]].append(
-                {
-                    "graph": match["hash"].decode(),
-                    "inputs": int(match["inputs"]),
-                    "outputs": int(match["outputs"]),
-                }
-            )
-        return found[b"Compilation"], found[b"Execution"]
 
 
 class Meter:
@@ -131,12 +65,6 @@ class Meter:
     def _begin(self) -> None:
         if self._dumps is not None and self._dumps.problem is not None:
             self._note(self._dumps.problem)
-        if any(name in os.environ for name in _VARIABLES):
-            self._debug = None
-            self._note(
-                "PT_XLA_DEBUG is set by the program or its environment: graphs have no hash here"
-            )
-            return
         try:
             self._debug = DebugRecords(2 if self._simulated else 1)
         except OSError as error:
@@ -223,7 +151,17 @@ class Meter:
 
     def left_over(self) -> list[str]:
         """The names of graphs that were compiled in a launch that has not come back; once."""
+        self._records()
         return [] if self._dumps is None else self._dumps.left_over()
+
+    def _records(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """What torch_xla has written since the last time; to the user, of the host's first core."""
+        if self._debug is None:
+            return [], []
+        several = self._simulated and _cores_here() > 1
+        return self._debug.take(
+            tell=not several or xla.core_of_device("xla") == xla.core_of_device("xla:0")
+        )
 
     def _put(self, facts: dict[str, Any], compiled: int, cached: int) -> None:
         facts["compiled"] = compiled
@@ -231,12 +169,12 @@ class Meter:
         kept: list[str | None] = [None] * compiled
         if self._dumps is not None:
             kept = self._dumps.launched(compiled, _cores_here) or kept
+        compilations, executions = self._records()
         if not compiled and not self._simulated:
-            # Nothing new, and torch_xla has written no record of what it ran.
+            # Nothing new, and torch_xla has written no record of what it ran, if nobody asked.
             facts["compile_seconds"] = 0.0
             facts["graphs"] = [_KNOWN_GRAPH] * cached
             return
-        compilations, executions = self._debug.take() if self._debug is not None else ([], [])
         seconds = _last_compile_seconds(compiled)
         facts["compile_seconds"] = sum(seconds)
         graphs: list[dict[str, Any]] = []

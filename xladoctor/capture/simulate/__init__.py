@@ -20,6 +20,7 @@ the agent, so that they do not:
 ``tracing``      what ``torch.fx`` replaces while a core traces
 ``replaced``     what frameworks replace for a while
 ``randomness``   each core its own random numbers
+``accounts``     torch_xla's metrics of launches, by core
 ``modes``        what torch_xla keeps for a process: eager mode, names of graphs
 ``threads``      what a core's own threads belong to
 ``arguments``    what the program gives to its cores
@@ -86,6 +87,7 @@ def install(
     """
     from ..agent import xla
     from . import (
+        accounts,
         answers,
         belongings,
         bfloat16,
@@ -137,6 +139,7 @@ def install(
         exchange.install(running)
         bfloat16.install(running)
         modes.install(running, tell)
+        accounts.install(running, scheduler.alone)
         compiled.install(running)
         tracing.install(running)
         replaced.install()

@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from .accounts import Account
 from .belongings import standard
 from .deadlock import describe, tags_differ
 from .divergence import Pending
@@ -79,6 +80,7 @@ class Core:
         mark: Its number as a tensor on its device, for collectives between processes (see
             ``crossing``).
         crossed: A result of each of those in its pending graph.
+        account: What torch_xla would count in its process.
     """
 
     group: CoreGroup
@@ -106,6 +108,7 @@ class Core:
     again: bool = False
     mark: Any = None
     crossed: list[Any] = dataclasses.field(default_factory=list)
+    account: Account = dataclasses.field(default_factory=Account)
 
     @property
     def local(self) -> int:

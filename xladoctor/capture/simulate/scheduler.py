@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ..agent import xla
 from ..agent.causes import tensors_in
 from ..agent.points import COLLECTIVE, FALLBACK, LAUNCH, READ, STEP, WAIT, Call
-from . import compiled, modes
+from . import accounts, compiled, modes
 from .calls import detail, exchanged, padded, summary, take_wait, waited, xla_tensors
 from .cores import BEFORE
 from .divergence import ENDING, Collective, Pending
@@ -91,6 +91,11 @@ class LaunchScheduler:
         self._running.around(COLLECTIVE, self.collective, "scheduler")
 
     @property
+    def alone(self) -> contextlib.AbstractContextManager[Any]:
+        """Holds off launches while it is entered."""
+        return self._lock
+
+    @property
     def busy(self) -> bool:
         """Whether a launch (perhaps a long compilation) is under way."""
         return self._lock.locked()
@@ -130,7 +135,7 @@ class LaunchScheduler:
         group = core.group
         core.launches += 1
         group.progress = time.monotonic()
-        with modes.applied(core):
+        with modes.applied(core), accounts.counted(core, call.what):
             return self._launch_as_met(core, meeting, call, proceed)
 
     def _launch_as_met(

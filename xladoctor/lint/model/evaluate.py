@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: A device by its name: ``device = "xla"``.
 _XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
+#: What an optimizer asks of a parameter.
+_OF_PARAMETERS = frozenset({"grad", "data"})
 _LITERALS = frozenset(
     [cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString, cst.ConcatenatedString]
 )
@@ -177,7 +179,14 @@ class Evaluator:
             return Value(Kind.CORE_NUMBER, certain=True, origin=node, local=True)
         if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}:
             return self._tensor_attribute(holder, name)
+        if name in _OF_PARAMETERS and self._is_parameter(holder, frame):
+            return Value(Kind.DEVICE_TENSOR, origin=node, local=name == "grad")
         return self._other_attribute(node, holder)
+
+    def _is_parameter(self, holder: Value, frame: Frame) -> bool:
+        """``p`` in the step of the program's own optimizer: what else has a gradient there?"""
+        unknown = holder.kind is Kind.UNKNOWN and self.flow.believes()
+        return unknown and self.flow.hooks.is_of_optimizer(frame.function)
 
     def _other_attribute(self, node: cst.Attribute, holder: Value) -> Value:
         name = node.attr.value

@@ -45,6 +45,8 @@ _MODEL_PACKAGES = {
     "monai": patterns.lazy(r"^monai\.(networks|losses)\."),
     "fairseq": patterns.lazy(r"^fairseq\.(models|modules|criterions)\."),
 }
+_NOT_OPTIMIZERS = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")
+_OPTIMIZER_STEPS = frozenset({"step", "first_step", "second_step"})
 _NOT_MODULES = frozenset({"torch.autograd.Function", "builtins.object"})
 #: Methods of models that are no part of a step.
 _ASIDE = patterns.lazy(
@@ -129,6 +131,18 @@ class Hooks:
             if function.name in steps | evals and self.inherits(owner, bases):
                 return LoopKind.STEP if function.name in steps else LoopKind.EVAL
         return None
+
+    def is_of_optimizer(self, function: Function | None) -> bool:
+        """Whether a method is of an optimizer of the program: it works on gradients."""
+        owner = function.owner if function is not None else None
+        return owner is not None and any(
+            base.startswith("torch.optim.") and not base.startswith(_NOT_OPTIMIZERS)
+            for base in self.bases(owner)
+        )
+
+    def is_step(self, function: Function) -> bool:
+        """Whether a method is the step of an optimizer, also one that takes two (SAM)."""
+        return function.name in _OPTIMIZER_STEPS and self.is_of_optimizer(function)
 
     def is_of_model(self, function: Function) -> bool:
         """Whether a method is a part of a model's forward pass, called by a library."""

@@ -283,14 +283,25 @@ class Loops:
         if function in self._handed:
             return self._handed[function]
         if not self._flow.believes(function.node):
-            return None
+            return LoopKind.STEP if self._is_own_step(function) else None
         if self._is_lone_step(function) or self._feeds_lone_step(function):
             return LoopKind.STEP
         hooks = self._flow.hooks
         hook = hooks.hook(function)
         if hook is not None or self._flow.callers(function):
             return hook
-        return LoopKind.STEP if hooks.is_of_model(function) else None
+        called = hooks.is_of_model(function) or hooks.is_step(function)
+        return LoopKind.STEP if called else None
+
+    def _is_own_step(self, function: Function) -> bool:
+        """The step of the program's own optimizer, in a file that names no device itself."""
+        return self._flow.hooks.is_step(function) and function.owner in self._made
+
+    @functools.cached_property
+    def _made(self) -> set[Class]:
+        """The classes of the program that it makes objects of."""
+        targets = (self._flow.target(call) for call in self._tree.calls)
+        return {target for target in targets if isinstance(target, Class)}
 
     def _is_lone_step(self, function: Function) -> bool:
         """``train_step(batch)``, which another file calls for every batch.

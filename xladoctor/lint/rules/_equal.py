@@ -131,6 +131,9 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
     if model.effects.equals(call, Equal.WEIGHTS):
         # A checkpoint that is loaded on request is none for a new run.
         return not (words(call.last) & _LOADS_FILE and _sometimes(model, call))
+    if model.effects.equals(call, Equal.INHERITED):
+        # What a core wraps after its start is no other core's.
+        return model.on_every_core(call.node) is None
     if call.method == "load_state_dict" and call.receiver is not None:
         kind = model.value(call.receiver).kind
         named = words(model.tree.text(call.receiver)) & {"optimizer", "scheduler", "scaler"}

@@ -16,6 +16,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core
 from xladoctor.lint.rules._equal import Seed, equal_weights, last_seed, seeded
 from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._heads import draws_head, is_weighted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -333,7 +334,11 @@ def _may_draw(model: FileModel, node: cst.Call) -> bool:
 def _surely_draws(model: FileModel, node: cst.Call) -> bool:
     """Whether nothing but new weights can come of a call, whoever wrote what it calls."""
     made = model.call(node)
-    if isinstance(made.target, Class) or _given(model, made, "pretrained", "weights"):
+    if isinstance(made.target, Class):
+        return False
+    if draws_head(model, made):
+        return True
+    if _given(model, made, "pretrained", "weights"):
         return False
     if _DRAWS.search(made.name or "") or made.method == "from_config":
         return not made.has_star
@@ -371,7 +376,8 @@ def _only_pretrained(model: FileModel, cls: Class) -> bool:
         for call in calls
     )
     return loads and not any(
-        (call.name or "").startswith("torch.nn.")
+        is_weighted(call.name)
+        or draws_head(model, call)
         or (isinstance(call.target, Class) and _is_model(model, call.target))
         for call in calls
     )

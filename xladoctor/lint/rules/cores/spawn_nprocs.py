@@ -46,7 +46,9 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
         # args.cores: whoever starts the program chooses, and it is there to be chosen.
         flag = isinstance(given, cst.Attribute) and isinstance(value, int)
         unseen = value is NotImplemented and (
-            isinstance(given, cst.Attribute | cst.Subscript) or _counts_devices(model, given)
+            isinstance(given, cst.Attribute | cst.Subscript)
+            or _counts_devices(model, given)
+            or _may_be_given(model, given)
         )
         if not unseen and (not isinstance(value, int) or (value == 1 and not flag)):
             continue
@@ -81,6 +83,15 @@ def _counts_devices(model: FileModel, given: cst.BaseExpression) -> bool:
             made = [node for node in _meant(model, inner) if isinstance(node, cst.Call)]
             return any(model.call(node).name in _LISTS for node in made)
     return False
+
+
+def _may_be_given(model: FileModel, given: cst.BaseExpression) -> bool:
+    """``args.cores if args.cores else None``: a number wherever whoever starts it gives one."""
+    return any(
+        isinstance(node, cst.IfExp)
+        and any(isinstance(one, cst.Attribute | cst.Subscript) for one in (node.body, node.orelse))
+        for node in _meant(model, given)
+    )
 
 
 def _meant(model: FileModel, node: cst.BaseExpression) -> list[cst.BaseExpression]:

@@ -1,4 +1,4 @@
-"""XLA107: what a step closure is given has been read already, or is bound anew before it runs."""
+"""XLA107: what a step closure is given was read already, is bound anew, or does not fit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._arity import misfit
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._reads import costly_loop, snippet
 
@@ -23,9 +24,13 @@ _CASTS = frozenset({"builtins.float", "builtins.int", "builtins.bool", "builtins
 
 @rule("XLA107")
 def closure_arguments(model: FileModel) -> Iterator[Problem]:
-    """Find ``add_step_closure(f, args=(loss.item(),))`` and captures of what a loop binds anew."""
+    """Find ``add_step_closure(f, args=(loss.item(),))`` and captures of what a loop binds anew.
+
+    And arguments that are not those of the function.
+    """
     for call in model.calls(_CLOSURE):
         given = call.argument(1, "args")
+        yield from _does_not_fit(model, call, given)
         if isinstance(given, cst.Tuple | cst.List):
             for element in given.elements:
                 read = _read(model, element.value)
@@ -34,6 +39,24 @@ def closure_arguments(model: FileModel) -> Iterator[Problem]:
                     yield _read_too_early(model, element.value, read)
         if given_true(model, call, "run_async") is not None:
             yield from _captures(model, call)
+
+
+def _does_not_fit(
+    model: FileModel, call: CallSite, given: cst.BaseExpression | None
+) -> Iterator[Problem]:
+    """``add_step_closure(log, args=(step, loss))`` of a ``log`` that takes three arguments."""
+    closure = call.argument(0, "closure")
+    function = model.value(closure).function if closure is not None else None
+    if closure is None or function is None or call.has_star:
+        return
+    wrong = misfit(model, closure, function, given, first=0)
+    if wrong is not None:
+        yield model.problem(
+            call.node,
+            f"{snippet(model, closure)} {wrong} from args: TypeError when the step ends",
+            suggestion="as many items in args as the function has parameters",
+            related=[model.place(function.node, "defined here")],
+        )
 
 
 def _read(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Effect
 from xladoctor.lint.rewrites.closures import closure_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._formatting import FORMATTING, formats, only_on_failure
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import FileModel, Guard, Problem
-
-_READS = frozenset({"item", "cpu", "tolist", "numpy"})
-_CASTS = frozenset({"builtins.float", "builtins.int"})
-#: Methods of TensorBoard's SummaryWriter.
-_WRITERS = frozenset({"add_scalar", "add_scalars", "add_histogram", "add_image", "add_images"})
 
 
 @rule("XLA113")
@@ -57,12 +53,9 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
 def _read(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
     """The device tensor that a node reads on the host, or None."""
     if isinstance(node, cst.Call):
-        call = model.call(node)
-        if call.name is None and call.method in _READS and call.receiver is not None:
-            return call.receiver if model.value(call.receiver).is_device_tensor else None
-        if call.name in _CASTS or (call.name is None and call.method in _WRITERS):
-            given = (arg for arg in call.positional if model.value(arg).is_device_tensor)
-            return next(given, None)
+        for event in model.effects.by_call(model.call(node)):
+            if event.effect is Effect.READ and event.value is not None:
+                return event.value
     found = formats(model, node)
     return found[1] if found is not None else None
 

@@ -21,14 +21,19 @@ def device_tensor_in_dataset(model: FileModel) -> Iterator[Problem]:
     """Find moves to the XLA device in ``__getitem__``, ``__iter__`` and ``collate_fn``."""
     if not model.is_xla:
         return
-    loading = set(_loading(model))
-    for call in model.calls():
-        if call.function in loading and _on_device(model, call):
+    told = set()
+    for function in dict.fromkeys(_loading(model)):
+        for call in model.reached(function.node):
+            if call.node in told or not model.is_here(call.node) or not _on_device(model, call):
+                continue
+            told.add(call.node)
+            outside = call.function is not function
             yield model.problem(
                 call.node,
                 "the loader's worker processes cannot hand over tensors of an XLA device: with "
                 "num_workers > 0 this raises, without it every sample is an upload of its own",
                 suggestion="return CPU tensors; pl.MpDeviceLoader moves whole batches",
+                related=[model.place(function.node, "the loader calls this")] if outside else [],
             )
 
 

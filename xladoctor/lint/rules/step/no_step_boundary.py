@@ -14,6 +14,7 @@ from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import is_handed_in, moved_by_hand
 from xladoctor.lint.rules._pending import PASSIVE
+from xladoctor.lint.rules._piled import piled_up
 from xladoctor.lint.rules._protocol import (
     OPTIMIZER_STEP,
     compiles,
@@ -160,7 +161,19 @@ def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterat
 
 def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
     if any(call.method in _READS or _reads(model, call) for call in calls):
-        return  # each read runs what it needs: another matter (XLA101), and the graph stays small
+        # Each read runs what it needs: another matter (XLA101). What it does not need waits.
+        kept = piled_up(model, loop, calls)
+        if kept is not None:
+            yield model.problem(
+                kept,
+                "nothing in this evaluation loop ends the graph, and a read runs only what it "
+                "needs: what is kept here waits with the model's work for all batches, which "
+                "become one graph",
+                suggestion="call torch_xla.sync() at the end of the body, or wrap the loader in "
+                "pl.MpDeviceLoader(loader, device)",
+                related=[loop_place(model, loop)],
+            )
+        return
     yield model.problem(
         loop.node,
         "nothing in this evaluation loop ends the graph: all its batches become one graph, "

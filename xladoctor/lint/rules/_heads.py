@@ -1,0 +1,104 @@
+"""Models that come with their weights but for the last layer, which is drawn anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor import patterns
+from xladoctor.lint.model import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel
+
+#: Classes of transformers whose last layer belongs to a task.
+_TASK = patterns.lazy(
+    r"For(Sequence|Token|Image|Audio|Video|AudioFrame)Classification$|ForMultipleChoice$"
+    r"|ForQuestionAnswering$|ForSemanticSegmentation$|ForObjectDetection$"
+)
+#: Checkpoints that were trained for no task, by how they are called on the hub.
+_BASE = patterns.lazy(
+    r"^([\w.-]+/)?(distil|mobile|squeeze|clinical|bio|sci|fin|legal|kc|ko|ru)?-?(bert|roberta|albert"
+    r"|electra|deberta|xlm-roberta|xlm-mlm|xlnet|mpnet|camembert|longformer|big-?bird|funnel|gpt2"
+    r"|layoutlm|wav2vec2|hubert|wavlm)([-_v]|$)|in2[12]k$|-(mae|msn|dino)\w*-|dinov2"
+)
+#: A word in the name of one that was trained for a task: its last layer may come with it.
+_TRAINED = patterns.lazy(
+    r"fine-?tun|(^|[-_/])(ft|sst\d?|mnli|x?nli|squad\d?|ner|conll\d*|cola|qqp|mrpc|imdb|emotions?"
+    r"|sentiment|toxic|superb|\d+h|asr|ade|classif\w*|qa|pos|race|swag)([-_]|$)"
+)
+#: Layers with weights of their own, by name.
+_WEIGHTED = patterns.lazy(
+    r"^torch\.nn\.(?!functional\.|init\.|utils\.|parallel\.)(\w+\.)*(Linear|Bilinear|LazyLinear"
+    r"|Conv|LazyConv|Embedding|LSTM|GRU|RNN|Transformer|MultiheadAttention|Parameter)"
+)
+_CREATE = frozenset(
+    {"timm.create_model", "timm.models.create_model", "timm.models.factory.create_model"}
+)
+#: Classes of the data sets that checkpoints of images come with.
+_CLASSES = frozenset({0, None, 1000, 21841, 21843, NotImplemented})
+
+
+def is_weighted(name: str | None) -> bool:
+    """Whether a call of this name makes a layer with random weights."""
+    return name is not None and _WEIGHTED.search(name) is not None
+
+
+def draws_head(model: FileModel, call: CallSite) -> bool:
+    """Whether a pretrained model that a call makes gets a last layer with random weights.
+
+    ``AutoModelForSequenceClassification.from_pretrained("bert-base-cased")``,
+    ``timm.create_model("resnet50", pretrained=True, num_classes=5)``, and
+    ``net.fc = nn.Linear(...)`` behind what makes ``net``.
+    """
+    if call.method == "from_pretrained" and _draws_task(model, call):
+        return True
+    if call.name in _CREATE:
+        classes = call.keywords.get("num_classes")
+        if classes is not None and model.literal(classes) not in _CLASSES:
+            return True
+    return any(_replaced(model, call))
+
+
+def _draws_task(model: FileModel, call: CallSite) -> bool:
+    """Whether a checkpoint without a task is read into a class for one."""
+    if call.receiver is None or not _TASK.search(model.tree.text(call.receiver).strip()):
+        return False
+    anew = call.keywords.get("ignore_mismatched_sizes")
+    if anew is not None and model.literal(anew) is True:
+        return True
+    read = call.argument(0, "pretrained_model_name_or_path")
+    name = model.literal(read) if read is not None else None
+    if not isinstance(name, str):
+        return False
+    return bool(_BASE.search(name.lower())) and not _TRAINED.search(name.lower())
+
+
+def _replaced(model: FileModel, call: CallSite) -> Iterator[bool]:
+    """Whether lines behind ``net = ...`` give it new layers: ``net.fc = nn.Linear(512, 10)``."""
+    bound = model.parent(call.node)
+    if not isinstance(bound, cst.Assign) or len(bound.targets) != 1:
+        return
+    kept = model.tree.text(bound.targets[0].target).strip()
+    for line in model.nodes(cst.Assign):
+        if model.function_of(line) is not call.function or not isinstance(line, cst.Assign):
+            continue
+        into = {_holder(model, target.target) for target in line.targets}
+        if kept in into:
+            yield any(
+                isinstance(part, cst.Call) and is_weighted(model.call(part).name)
+                for part in walk(line.value)
+            )
+
+
+def _holder(model: FileModel, node: cst.BaseExpression) -> str:
+    """``net`` of ``net.classifier[1]``; "" for a name that is bound itself."""
+    inner = node
+    while isinstance(inner, cst.Attribute | cst.Subscript) and inner.value is not node:
+        inner = inner.value
+        if model.tree.text(inner).strip() == "self" or isinstance(inner, cst.Name):
+            break
+    return "" if inner is node else model.tree.text(inner).strip()
