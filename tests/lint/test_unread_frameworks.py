@@ -674,3 +674,49 @@ def test_slices_between_device_values_are_told(loop):
     ]
     numbers = HELPED.format(helper=helper, call="slices(x, [0, 1, 2], 2)")
     assert rows(numbers, "XLA108") == []
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "if not accelerator.is_main_process or path is None:\n        return",
+        "if path is None or not accelerator.is_main_process:\n        return",
+        "if not accelerator.is_main_process or path is None or not loader:\n        return",
+    ],
+)
+def test_those_that_leave_early_write_nothing(guard):
+    line = f"{guard}\n    tokenizer.save_pretrained(path)"
+    assert rows(LAUNCHED.format(line=line), "XLA406") == []
+
+
+FINE_TUNED = """
+import torch_xla
+from trl import SFTConfig, SFTTrainer
+
+def main(model, data, collator):
+    config = SFTConfig("out", dataloader_drop_last=True, {settings})
+    trainer = SFTTrainer(model=model, args=config, train_dataset=data{more})
+    trainer.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "row"),
+    [("max_length=512", 7), ("packing=False", 6), ("pad_to_multiple_of=8, packing=False", 6)],
+)
+def test_batches_that_trl_pads_to_the_longest_are_told(settings, row):
+    assert rows(FINE_TUNED.format(settings=settings, more=""), "XLA209") == [row]
+
+
+@pytest.mark.parametrize(
+    ("settings", "more"),
+    [
+        ("packing=True", ""),
+        ("packing=main.packing", ""),
+        ("pad_to_multiple_of=256", ""),
+        ("max_length=512", ", data_collator=collator"),
+        ("**main.settings", ""),
+    ],
+)
+def test_batches_of_few_lengths_are_not_told(settings, more):
+    assert rows(FINE_TUNED.format(settings=settings, more=more), "XLA209") == []
