@@ -5,12 +5,11 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-import libcst as cst
 import pytest
 
 from xladoctor.lint import linking, run
 from xladoctor.lint.engine import LintOptions
-from xladoctor.lint.model import syntax
+from xladoctor.lint.model import parsing
 
 #: The programs move their batches by hand (XLA603): here only what crosses files is of interest.
 CODES = run.chosen_codes(("XLA",), (), ("XLA603",))
@@ -392,10 +391,12 @@ def test_only_the_file_that_changed_is_parsed_again(tmp_path, monkeypatch):
     for name, text in (("steps", STEPS), ("tools", TOOLS), ("again", TOOLS)):
         Path(f"pkg/{name}.py").write_text(textwrap.dedent(text))
     train = textwrap.dedent(TRAIN) + "import pkg.again\n"
-    syntax.parsed.cache_clear()
+    parsing.parsed.cache_clear()
     parsed = []
-    real = cst.parse_module
-    monkeypatch.setattr(cst, "parse_module", lambda text: parsed.append(text) or real(text))
+    real = parsing.converted
+    monkeypatch.setattr(
+        parsing, "converted", lambda text, tree: parsed.append(text) or real(text, tree)
+    )
     found = []
     for number in range(3):
         data = f"{train}# {number}\n".encode()

@@ -11,6 +11,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from xladoctor import catalogue
 from xladoctor.lint import sources
+from xladoctor.lint.model.parsing import Parsed
 from xladoctor.lint.model.syntax import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,13 +56,18 @@ def texts() -> dict[str, str]:
 
 
 def same(text: str) -> None:
-    tree = Tree(text)
+    tree = whole(text)
     # A wrapper that copies the tree would give other nodes.
     expected = MetadataWrapper(tree.module, unsafe_skip_copy=True).resolve(PositionProvider)
     for node in tree.scopes:
         if not isinstance(node, cst.Module):
             assert tree.range(node) == expected[node], type(node).__name__
     assert tree.range(tree.module) == expected[tree.module]
+
+
+def whole(text: str) -> Tree:
+    """A tree as LibCST parses it (of others, see test_converted)."""
+    return Tree(text, Parsed(text, convert=False))
 
 
 @pytest.mark.parametrize("name", sorted(texts()))
@@ -82,7 +88,7 @@ def test_those_of_the_standard_library_too() -> None:
 
 
 def test_only_the_statement_that_is_asked_for_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = Tree("".join(f"def f{n}(x):\n    return x + {n}\n" for n in range(50)))
+    tree = whole("".join(f"def f{n}(x):\n    return x + {n}\n" for n in range(50)))
     written: list[cst.CSTNode] = []
     inner = cst.FunctionDef._codegen_impl
 
@@ -98,7 +104,7 @@ def test_only_the_statement_that_is_asked_for_is_written(monkeypatch: pytest.Mon
 
 def test_what_only_libcst_reads_is_placed_by_libcst(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a = 1\nif a:\n    b = (2,\n 3)\n"
-    tree = Tree(text)
+    tree = whole(text)
     monkeypatch.setattr(sources, "parse", lambda _text: sources.Unreadable("does not parse"))
     expected = MetadataWrapper(tree.module, unsafe_skip_copy=True).resolve(PositionProvider)
     assert all(tree.range(node) == expected[node] for node in tree.scopes)
@@ -106,5 +112,5 @@ def test_what_only_libcst_reads_is_placed_by_libcst(monkeypatch: pytest.MonkeyPa
 
 def test_a_row_that_libcst_loses_moves_nothing() -> None:
     """LibCST forgets a row that is only continued, and counts all rows after it one too low."""
-    tree = Tree("a = 1\n\\\nb = 2\nc = 3\n")
+    tree = whole("a = 1\n\\\nb = 2\nc = 3\n")
     assert [tree.row(item) for item in tree.module.body] == [1, 3, 4]

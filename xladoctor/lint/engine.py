@@ -77,6 +77,21 @@ def lint_together(
     readable = [member for member in members if start[member.source.filename][1]]
     models, failed = _models(readable)
     results.update(failed)
+    first = {name: results.get(name, found) for name, (found, _) in start.items()}
+    try:
+        return _results(members, rules, models, first)
+    finally:
+        for program in {model.program for model in models.values()}:
+            program.close()
+
+
+def _results(
+    members: Sequence[Member],
+    rules: Mapping[str, Rule],
+    models: Mapping[str, FileModel],
+    start: Mapping[str, Result],
+) -> list[Result]:
+    """What is found in each of some members, beside what was found in them at first."""
     by_name = {member.source.filename: member.source for member in members}
     done = []
     silent = [member.source.filename for member in members if not member.wanted]
@@ -85,8 +100,8 @@ def lint_together(
             done.append(Result())
             continue
         source, options = member.source, member.options
-        first = results.get(source.filename, start[source.filename][0])
-        findings, failures = list(first.findings), list(first.failures)
+        findings = list(start[source.filename].findings)
+        failures = list(start[source.filename].failures)
         if source.filename in models:
             model = models[source.filename]
             found, broken = _ask(rules, model, member, by_name)

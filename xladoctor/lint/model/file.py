@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -97,6 +96,7 @@ class FileModel:
         if of is None:
             program = Program([Part(Unit(text, shell=shell))], library)
             of = (program, program.parts[0])
+            program.complete()
         self._program, self._part = of
         self.text = self._part.unit.text
         self.shell = self._part.unit.shell
@@ -117,6 +117,18 @@ class FileModel:
         if key not in program.views:
             program.views[key] = cls(target=target, of=(program, part), library=library)
         return program.views[key]
+
+    @property
+    def program(self) -> Program:
+        """The files that it is modelled with."""
+        return self._program
+
+    def complete(self) -> None:
+        """Let nodes, those of linked files too, hold what LibCST's hold: white space as well.
+
+        A rule of another project may ask for it.
+        """
+        self._program.complete()
 
     # What kind of file is this?
 
@@ -300,7 +312,7 @@ class FileModel:
         if type(node) in _NO_LITERALS:
             return NotImplemented
         try:
-            return ast.literal_eval(self.tree.text(node).strip())
+            return self.tree.literal(node)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return NotImplemented
 
@@ -475,6 +487,16 @@ class FileModel:
 
     def _home(self, node: cst.CSTNode) -> Part:
         return next(part for part in self._program.parts if node in part.tree.scopes)
+
+    def rows_of(self, node: cst.CSTNode) -> str:
+        """The rows that a node fills, and the comments above them, for what is said in words."""
+        part = self._part if self.is_here(node) else self._home(node)
+        lines = edits.lines_of(part.unit.text)
+        above = getattr(node, "decorators", ())
+        first = part.tree.row(above[0].decorator if above else node) - 1
+        while first and lines[first - 1].lstrip()[:1] in {"", "#"}:
+            first -= 1
+        return "\n".join(lines[first : part.tree.range(node).end.line])
 
     def place_of_row(self, row: int, note: str = "") -> Place:
         """A whole row of the text, for what is not syntax (``shell`` lines of a notebook)."""

@@ -161,7 +161,7 @@ class Hooks:
     def given(self, function: Function, index: int, param: cst.Param) -> Value | None:
         """What a library passes to a parameter of a method; None if it may be anything."""
         owner = function.owner
-        if owner is None or index == 0 or _is_host(param):
+        if owner is None or index == 0 or self._is_host(param):
             return None
         if self.hook(function) is None and not self.is_of_model(function):
             return None
@@ -178,6 +178,14 @@ class Hooks:
         if always or _TENSOR_NAME.search(name) or name in self._as_tensors(function):
             return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
         return None
+
+    def _is_host(self, param: cst.Param) -> bool:
+        """Whether an annotation says that a parameter is no tensor."""
+        annotation = param.annotation.annotation if param.annotation else None
+        if annotation is None:
+            return False
+        text = self._tree.text(annotation)
+        return "Tensor" not in text and bool(_HOST.search(text))
 
     def _of_lightning(self, function: Function, index: int) -> Value | None:
         if function.name.endswith("_step") and function.name != "optimizer_step":
@@ -245,12 +253,3 @@ def _slices(node: cst.Subscript) -> bool:
 
 def _is_none(default: cst.BaseExpression | None) -> bool:
     return default is None or (isinstance(default, cst.Name) and default.value == "None")
-
-
-def _is_host(param: cst.Param) -> bool:
-    """Whether an annotation says that a parameter is no tensor."""
-    annotation = param.annotation.annotation if param.annotation else None
-    if annotation is None:
-        return False
-    text = cst.Module([]).code_for_node(annotation)
-    return "Tensor" not in text and bool(_HOST.search(text))

@@ -17,9 +17,12 @@ from libcst.metadata import CodePosition, CodeRange, PositionProvider
 from libcst.metadata.position_provider import PositionProvidingCodegenState
 
 from xladoctor.lint import sources
+from xladoctor.lint.model.twins import Twins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from xladoctor.lint.model.parsing import Parsed
 
 _Statements = list[ast.stmt]
 
@@ -28,17 +31,18 @@ class Positions:
     """Where the nodes of a module stand.
 
     Args:
-        module: The module.
-        text: What it was parsed from.
+        parsed: The module.
         parents: The node around each node of it.
     """
 
-    def __init__(
-        self, module: cst.Module, text: str, parents: Mapping[cst.CSTNode, cst.CSTNode]
-    ) -> None:
-        self._module = module
-        self._text = text
+    def __init__(self, parsed: Parsed, parents: Mapping[cst.CSTNode, cst.CSTNode]) -> None:
+        self._parsed = parsed
+        self._module = parsed.module
+        self._text = parsed.text
         self._parents = parents
+        self._of_python = (
+            Twins(parsed.twins, parsed.rows, parents) if parsed.rows is not None else None
+        )
         self._found: dict[cst.CSTNode, CodeRange] = {}
         self._twins: dict[cst.CSTNode, Mapping[cst.CSTNode, ast.stmt]] = {}
         self._written: set[cst.CSTNode] = set()
@@ -46,11 +50,58 @@ class Positions:
     def of(self, node: cst.CSTNode) -> CodeRange:
         """Where a node stands (rows from 1, columns from 0, in code points)."""
         if node not in self._found:
+            found = self._of_python.place(node) if self._of_python is not None else None
+            if found is not None:
+                return found
+            if self._write_text(node):
+                return self._found[node]
+            self._parsed.complete()
             try:
                 self._write(node)
             except _DifferError:
                 self._found.update(_Provider().of(self._module))
         return self._found[node]
+
+    def _write_text(self, node: cst.CSTNode) -> bool:
+        """Find the places of everything in the formatted text that holds a node, if one does.
+
+        Such a text is LibCST's own, white space included, also where Python has parsed the file.
+        """
+        around: cst.CSTNode | None = node
+        place = None
+        while around is not None and not isinstance(around, cst.BaseStatement):
+            if type(around) in {cst.FormattedString, cst.ConcatenatedString}:
+                place = self._of_python.place(around) if self._of_python is not None else None
+                if place is not None:
+                    break
+            around = self._parents.get(around)
+        if around is None or place is None or self._parsed.is_whole:
+            return False
+        found = _Provider().of_statement(around, cst.Module([]), [])
+        self._put(found, found[around].start, place.start)
+        return node in self._found
+
+    def _put(
+        self, found: Mapping[cst.CSTNode, CodeRange], written: CodePosition, really: CodePosition
+    ) -> None:
+        """Take over places, one of which is known: others in its row stand as far behind it."""
+        down = really.line - written.line
+        right = really.column - written.column
+
+        def moved(place: CodePosition) -> CodePosition:
+            same = place.line == written.line
+            return CodePosition(place.line + down, place.column + (right if same else 0))
+
+        for part, place in found.items():
+            self._found[part] = CodeRange(moved(place.start), moved(place.end))
+
+    def text(self, node: cst.CSTNode) -> str | None:
+        """How an expression or statement is written, if that is known without LibCST."""
+        return self._of_python.text(node) if self._of_python is not None else None
+
+    def literal(self, node: cst.CSTNode) -> ast.AST | None:
+        """See :meth:`Twins.literal`."""
+        return self._of_python.literal(node) if self._of_python is not None else None
 
     def _write(self, node: cst.CSTNode) -> None:
         """Find the places of everything in the innermost statement that holds a node."""
@@ -60,13 +111,8 @@ class Positions:
         self._written.add(statement)
         row = self._twin(statement, block).lineno
         found = _Provider().of_statement(statement, self._module, self._indents(block))
-        down = row - found[statement].start.line
-        for part, place in found.items():
-            start, end = place.start, place.end
-            self._found[part] = CodeRange(
-                CodePosition(start.line + down, start.column),
-                CodePosition(end.line + down, end.column),
-            )
+        start = found[statement].start
+        self._put(found, start, CodePosition(row, start.column))
 
     def _statement(self, node: cst.CSTNode) -> tuple[cst.CSTNode, cst.CSTNode]:
         """The innermost statement that fills rows of its own and holds a node, and its block."""

@@ -18,9 +18,10 @@ from xladoctor.lint.model.calls import CallSite
 from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
 from xladoctor.lint.model.names import LinkedNames, Names
+from xladoctor.lint.model.parsing import parsed
 from xladoctor.lint.model.purpose import found_members, spmd_is_on, used_frameworks
 from xladoctor.lint.model.regions import Regions
-from xladoctor.lint.model.syntax import Forest, Tree, parsed, walk
+from xladoctor.lint.model.syntax import Forest, Tree, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -118,6 +119,27 @@ class Program:
         #: The views of its files, made by :meth:`FileModel.view`.
         self.views: dict[object, FileModel] = {}
         self._kept: dict[Class, dict[str, list[cst.BaseExpression]]] = {}
+
+    def complete(self) -> None:
+        """Let the nodes of all files hold what LibCST's hold: white space and punctuation too."""
+        for part in self.parts:
+            part.tree.complete()
+
+    def close(self) -> None:
+        """Let go of all that is known: nothing may be asked any more.
+
+        Files, functions, classes and values know each other in circles. Those of hundreds of files
+        would wait for Python's collector of circles, which looks through all of them again and
+        again; once nothing holds them together, all goes as soon as nobody needs it.
+        """
+        known: list[object] = [*self.views.values(), self.regions, self.flow, self]
+        for part in self.parts:
+            for owner in part.tree.classes.values():
+                owner.methods.clear()
+            part.tree.top.bindings.clear()
+            known += [part.tree, part.names, part]
+        for held in known:
+            vars(held).clear()
 
     def above(self, part: Part) -> Sequence[Part]:
         """The files that import a file, also in turn."""

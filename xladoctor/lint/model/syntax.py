@@ -6,18 +6,21 @@ rebuild) every piece of white space. Positions are computed when they are asked 
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
-import operator
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import libcst as cst
 
+from xladoctor.lint.model.parsing import Parsed
+from xladoctor.lint.model.parts import children as children
+from xladoctor.lint.model.parts import walk as walk
 from xladoctor.lint.model.positions import Positions
 from xladoctor.lint.model.unreached import unreached
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from libcst.metadata import CodeRange
 
@@ -38,8 +41,6 @@ def _hash_in_c() -> None:
 
 _hash_in_c()
 
-_DEFINITIONS = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
-
 #: What the walk takes note of, beside calls and texts.
 _COLLECTED = frozenset(
     [
@@ -52,42 +53,8 @@ _Node = TypeVar("_Node", bound=cst.CSTNode)
 LoopNode: TypeAlias = cst.For | cst.While | cst.CompFor
 FunctionNode: TypeAlias = cst.FunctionDef | cst.Lambda
 
-#: Fields that hold white space and punctuation: nothing in them is of interest.
-_TRIVIA = frozenset(
-    [
-        "lpar",
-        "rpar",
-        "leading_lines",
-        "leading_whitespace",
-        "trailing_comma",
-        "relative",
-        "lines_after_decorators",
-        "lines_after_module_docstring",
-        "semicolon",
-        "comma",
-        "header",
-        "footer",
-        "equal",
-        "dot",
-        "lbracket",
-        "rbracket",
-        "lbrace",
-        "rbrace",
-        "colon",
-        "first_colon",
-        "second_colon",
-        "star",
-        "trailing_whitespace",
-        "indent",
-        "encoding",
-        "default_indent",
-        "default_newline",
-        "has_trailing_newline",
-        "posonly_ind",
-        "star_kwarg_separator",
-        "asynchronous",
-    ]
-)
+#: Kinds without parts, of which the walk takes no note but that they are there.
+_LEAVES = frozenset([cst.Name, cst.Integer, cst.Float, cst.Imaginary, cst.Pass])
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -183,29 +150,20 @@ class Statement:
     index: int
 
 
-@functools.lru_cache(maxsize=40)
-def parsed(name: str, text: str) -> cst.Module:  # noqa: ARG001  (nodes belong to one file)
-    """A file's syntax; while an editor changes one file of many, the others are not parsed again.
-
-    Raises:
-        libcst.ParserSyntaxError: It is not Python.
-    """
-    return cst.parse_module(text)
-
-
 class Tree:
     """One file's syntax tree with the facts a single walk collects.
 
     Args:
         text: What the file holds.
-        module: Its syntax, if it is known.
+        parsed: Its syntax, if it is known.
 
     Raises:
         libcst.ParserSyntaxError: That is not Python.
     """
 
-    def __init__(self, text: str, module: cst.Module | None = None) -> None:
-        module = cst.parse_module(text) if module is None else module
+    def __init__(self, text: str, parsed: Parsed | None = None) -> None:
+        self._parsed = Parsed(text) if parsed is None else parsed
+        module = self._parsed.module
         self.module = module
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.scopes: dict[cst.CSTNode, Scope] = {}
@@ -221,9 +179,10 @@ class Tree:
         self._nodes: dict[tuple[type[cst.CSTNode], ...], Sequence[cst.CSTNode]] = {}
         self._walk(module, self.top, None, None)
         #: What never runs; ``calls`` and ``nodes`` leave it out.
-        self.unreached = unreached(self.by_type, walk)
+        self.unreached = unreached(self.by_type)
         self.calls = self._of_live(self.calls)
-        self._positions = Positions(module, text, self.parents)
+        self._positions = Positions(self._parsed, self.parents)
+        self._forest: Tree = self
 
     @functools.cached_property
     def by_type(self) -> Mapping[type[cst.CSTNode], Sequence[cst.CSTNode]]:
@@ -263,8 +222,28 @@ class Tree:
         return {node: index for index, node in enumerate(self.scopes)}
 
     def text(self, node: cst.CSTNode) -> str:
-        """The node as it is written."""
-        return self.module.code_for_node(node)
+        """The node as it is written; it may be one of a linked file."""
+        if node not in self.scopes and self._forest is not self:
+            return self._forest.text(node)
+        found = self._positions.text(node)
+        if found is None:
+            self.complete()
+            found = self.module.code_for_node(node)
+        return found
+
+    def literal(self, node: cst.CSTNode) -> object:
+        """The Python value of a literal.
+
+        Raises:
+            ValueError: It is none.
+            SyntaxError: As well.
+        """
+        twin = self._positions.literal(node)
+        return ast.literal_eval(self.text(node).strip() if twin is None else twin)
+
+    def complete(self) -> None:
+        """Let the nodes hold all that LibCST's hold: white space and punctuation too."""
+        self._parsed.complete()
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """The nodes around a node, innermost first."""
@@ -387,59 +366,12 @@ class Forest(Tree):
         self.strings = [text for tree in trees for text in tree.strings]
         self.imports = [item for tree in trees for item in tree.imports]
         self.modules = tuple(tree.module for tree in trees)
+        self._trees = {tree.module: tree for tree in trees}
+        for tree in trees:
+            tree._forest = self  # noqa: SLF001  (its own class)
         self.unreached = frozenset().union(*(tree.unreached for tree in trees))
         self._nodes = {}
 
     def text(self, node: cst.CSTNode) -> str:
         """The node as it is written."""
-        return self.module_of(node).code_for_node(node)
-
-
-_NO_NODES = frozenset([type(None), str, bool, int, cst.MaybeSentinel])
-#: Kinds without parts, of which the walk takes no note but that they are there.
-_LEAVES = frozenset([cst.Name, cst.Integer, cst.Float, cst.Imaginary, cst.Pass])
-
-
-@functools.cache
-def _parts(kind: type[cst.CSTNode]) -> Callable[[cst.CSTNode], tuple[Any, ...]] | None:
-    """What reads the fields of a kind of node that carry meaning; None if it has none."""
-    names = [
-        field.name
-        for field in dataclasses.fields(kind)
-        if field.name not in _TRIVIA
-        and not field.name.startswith("whitespace")
-        and field.type not in {str, "str"}
-    ]
-    if not names:
-        return None
-    read = operator.attrgetter(*names)
-    return read if len(names) > 1 else lambda node: (read(node),)
-
-
-def children(node: cst.CSTNode) -> list[cst.CSTNode]:
-    """The parts of a node that carry meaning, about in source order."""
-    found: list[cst.CSTNode] = []
-    read = _parts(type(node))
-    if read is None:
-        return found
-    for value in read(node):
-        # Fields hold nodes, sequences of nodes, texts, None, or LibCST's mark for what is missing.
-        kind = type(value)
-        if kind is list or kind is tuple:
-            found.extend(value)
-        elif kind not in _NO_NODES:
-            found.append(value)
-    return found
-
-
-def walk(node: cst.CSTNode, *, into_functions: bool = True) -> Iterator[cst.CSTNode]:
-    """A node and everything in it, depth first."""
-    waiting = [node]
-    while waiting:
-        current = waiting.pop()
-        yield current
-        inner = children(current)
-        if not into_functions:
-            inner = [item for item in inner if type(item) not in _DEFINITIONS]
-        inner.reverse()
-        waiting.extend(inner)
+        return self._trees[self.module_of(node)].text(node)

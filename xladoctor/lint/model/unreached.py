@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.parts import children, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 _LEAVE = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
@@ -25,13 +26,11 @@ _DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
 
 def unreached(
     by_type: Mapping[type[cst.CSTNode], Sequence[cst.CSTNode]],
-    walk: Callable[[cst.CSTNode], Iterator[cst.CSTNode]],
 ) -> frozenset[cst.CSTNode]:
     """The nodes of a file that never run.
 
     Args:
         by_type: Its nodes by their types.
-        walk: Gives a node and everything in it.
     """
     roots: list[cst.CSTNode] = []
     for block in by_type.get(cst.IndentedBlock, ()):
@@ -120,7 +119,7 @@ def _is_left(body: cst.CSTNode) -> bool:
             # A ``break`` in the ``else`` of an inner loop is one of the outer.
             waiting.extend([node.orelse] if node.orelse is not None else [])
         elif not isinstance(node, _DEFINITIONS):
-            waiting.extend(node.children)
+            waiting.extend(children(node))
     return False
 
 

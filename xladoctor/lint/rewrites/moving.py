@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
+from xladoctor.lint.model import children
 from xladoctor.lint.rewrites.imports import import_edit
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _names(node: cst.Import | cst.ImportFrom) -> list[cst.CSTNode]:
     while waiting:
         part = waiting.pop()
         found.append(part)
-        waiting.extend(part.children)
+        waiting.extend(children(part))
     return found
 
 

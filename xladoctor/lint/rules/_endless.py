@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Class, Function, walk
+from xladoctor.lint.model import Class, Function, children, walk
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
@@ -95,5 +95,5 @@ def _ends(body: cst.CSTNode) -> bool:
         elif isinstance(node, cst.Break):
             return True
         elif not isinstance(node, cst.FunctionDef | cst.Lambda):
-            waiting.extend(node.children)
+            waiting.extend(children(node))
     return False

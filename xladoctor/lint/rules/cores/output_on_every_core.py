@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, walk
+from xladoctor.lint.model import Function, children, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
@@ -103,7 +103,7 @@ def _shown(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield node.func
         return
     yield node
-    for part in node.children:
+    for part in children(node):
         yield from _shown(model, part)
 
 

@@ -115,7 +115,7 @@ def _is_self(call: CallSite) -> bool:
 def _is_manual(model: FileModel, function: Function) -> bool:
     """``self.automatic_optimization = False``, or the module calls ``manual_backward``."""
     assert function.owner is not None
-    text = model.tree.text(function.owner.node)
+    text = model.rows_of(function.owner.node)
     return "automatic_optimization" in text or "manual_backward" in text
 
 

@@ -24,7 +24,7 @@ def attention_scale(model: FileModel) -> Iterator[Problem]:
         if call.has_star or call.argument(6, "sm_scale") is not None:
             continue
         around = call.function.node if call.function is not None else None
-        text = model.tree.text(around) if around is not None else model.text
+        text = model.rows_of(around) if around is not None else model.text
         if _SCALED.search(text):
             continue
         yield model.problem(
