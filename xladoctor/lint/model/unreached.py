@@ -66,7 +66,8 @@ def _ends(statement: cst.CSTNode) -> bool:
     # By type and not by isinstance, which LibCST's abstract classes make slow.
     kind = type(statement)
     if kind is cst.SimpleStatementLine or kind is cst.SimpleStatementSuite:
-        return any(type(part) in _LEAVE or _exits(part) for part in statement.body)
+        parts: Sequence[cst.CSTNode] = statement.body  # type: ignore[attr-defined]
+        return any(type(part) in _LEAVE or _exits(part) for part in parts)
     if isinstance(statement, cst.If):
         return _if_ends(statement)
     if isinstance(statement, cst.While):
