@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import pathlib
 import subprocess
@@ -372,3 +373,35 @@ def test_all_names_of_the_installed_modules_are_known(monkeypatch):
         module = importlib.import_module(row["name"])
         public = {name for name in vars(module) if not name.startswith("_")}
         assert public - set(row["names"]) == set(), row["name"]
+
+
+def test_names_that_the_framework_table_calls_gone_are_gone():
+    pytest.importorskip("lightning")
+    rows = catalogue.table("frameworks")["gone"]
+    assert len({row["name"] for row in rows}) == len(rows)
+    for row in rows:
+        assert set(row) == {"name", "instead"}, row
+        assert not _is_there(row["name"]), row
+
+
+def test_arguments_that_the_framework_table_calls_gone_are_gone():
+    pytest.importorskip("lightning")
+    for row in catalogue.table("frameworks")["argument"]:
+        assert set(row) == {"of", "names", "instead"}, row
+        module, _, name = row["of"].rpartition(".")
+        taken = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+        assert not taken.keys() & set(row["names"]), row
+
+
+def _is_there(dotted: str) -> bool:
+    """Whether a module, or what a module or class holds, can be asked for."""
+    parts = dotted.split(".")
+    found = importlib.import_module(parts[0])
+    for count, part in enumerate(parts[1:], 2):
+        if not hasattr(found, part):
+            try:
+                importlib.import_module(".".join(parts[:count]))
+            except ImportError:
+                return False
+        found = getattr(found, part)
+    return True

@@ -48,7 +48,7 @@ CODES = {
         *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),
         *("XLA903", "XLA905"),
     ),
-    "dynamic-shape": ("XLA201", "XLA202", "XLA204", "XLA209"),
+    "dynamic-shape": ("XLA201", "XLA202", "XLA204", "XLA206", "XLA209"),
     "last-batch-shape": ("XLA203", "XLA905"),
     "missing-barrier": ("XLA301", "XLA319"),
     "graph-cut": ("XLA319",),
@@ -88,7 +88,7 @@ CODES = {
     "unreduced-metric": ("XLA427",),
     "replica-init": ("XLA426",),
     "save-device-tensors": ("XLA721",),
-    "device-string": ("XLA416", "XLA706"),
+    "device-string": ("XLA416", "XLA706", "XLA901"),
     "env-removed": ("XLA701", "XLA716"),
     "removed-api": ("XLA801", "XLA901"),
     "deprecated-api": ("XLA801", "XLA802"),
@@ -125,7 +125,10 @@ CODES = {
     "syncing-optimizer": ("XLA110",),
     "cuda-autocast": ("XLA703", "XLA713"),
     "trainer-arguments": ("XLA905", "XLA312"),
+    "trainer-fsdp": ("XLA905",),
+    "accelerate-removed": ("XLA801", "XLA906"),
     # No rule finds these yet.
+    "lightning-prepare-data-state": (),
     "mixed-devices": (),
     "rendezvous-replicas": (),
 }

@@ -5,8 +5,13 @@ All programs are invented. ``# !XLA101`` marks a line on which that rule has to 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from rule_helpers import found, marks
+
+from xladoctor.lint import run
+from xladoctor.lint.engine import LintOptions
 
 _CORES = """\
 import torch
@@ -82,8 +87,8 @@ class SAM(torch.optim.SGD):
 from transformers import AutoModelForSequenceClassification
 def one(index, loader):
     device = xm.xla_device()
-    model = AutoModelForSequenceClassification.from_pretrained("bert-base-uncased")
-    model.to(device)  # !XLA426
+    model = AutoModelForSequenceClassification.from_pretrained("bert-base-uncased")  # !XLA426
+    model.to(device)
     fit(model, loader, device)
 xmp.spawn(one, args=(None,))
 """,
@@ -93,8 +98,22 @@ from transformers import AutoModelForTokenClassification
 NAME = "xlm-roberta-large"
 def one(index, loader):
     device = xm.xla_device()
-    net = AutoModelForTokenClassification.from_pretrained(NAME, num_labels=9)
-    net = net.to(device)  # !XLA426
+    net = AutoModelForTokenClassification.from_pretrained(NAME, num_labels=9)  # !XLA426
+    net = net.to(device)
+    fit(net, loader, device)
+xmp.spawn(one, args=(None,))
+""",
+    "a checkpoint that the caller names": _CORES
+    + """\
+import argparse
+from transformers import AutoModelForSequenceClassification
+parser = argparse.ArgumentParser()
+parser.add_argument("--name")
+args = parser.parse_args()
+def one(index, loader):
+    device = xm.xla_device()
+    net = AutoModelForSequenceClassification.from_pretrained(args.name)  # !XLA426
+    net.to(device)
     fit(net, loader, device)
 xmp.spawn(one, args=(None,))
 """,
@@ -113,8 +132,8 @@ import torchvision
 def one(index, loader):
     device = xm.xla_device()
     net = torchvision.models.resnet18(pretrained=True)
-    net.fc = nn.Linear(512, 10)
-    net = net.to(device)  # !XLA426
+    net.fc = nn.Linear(512, 10)  # !XLA426
+    net = net.to(device)
     fit(net, loader, device)
 xmp.spawn(one, args=(None,))
 """,
@@ -124,8 +143,8 @@ from torchvision import models
 def one(index, loader):
     device = xm.xla_device()
     net = models.efficientnet_b0(weights="DEFAULT")
-    net.classifier[1] = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, 10))
-    net.to(device)  # !XLA426
+    net.classifier[1] = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, 10))  # !XLA426
+    net.to(device)
     fit(net, loader, device)
 xmp.spawn(one, args=(None,))
 """,
@@ -221,6 +240,20 @@ def one(index, loader):
     name = "textattack/bert-base-uncased-SST-2"
     model = AutoModelForSequenceClassification.from_pretrained(name).to(device)
     fit(model, loader, device)
+xmp.spawn(one, args=(None,))
+""",
+    "a checkpoint with its head by default": _CORES
+    + """\
+import argparse
+from transformers import AutoModelForSequenceClassification
+parser = argparse.ArgumentParser()
+parser.add_argument("--name", default="roberta-large-mnli")
+args = parser.parse_args()
+def one(index, loader):
+    device = xm.xla_device()
+    net = AutoModelForSequenceClassification.from_pretrained(args.name)
+    net.to(device)
+    fit(net, loader, device)
 xmp.spawn(one, args=(None,))
 """,
     "a language model": _CORES
@@ -331,3 +364,50 @@ def test_found(name):
 @pytest.mark.parametrize("name", FINE)
 def test_silent(name):
     assert [item for item in found(FINE[name]) if item[1] in _RULES] == []
+
+
+_PARTS = """\
+from torch import nn
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+    def forward(self, x):
+        return self.layer(x)
+def build(device):
+    return Head().to(device)
+"""
+_MAIN = """\
+import torch
+import torch.distributed as dist
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_backend
+from parts import build
+def train(loader):
+    device = xm.xla_device()
+    model = build(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for batch in pl.MpDeviceLoader(loader, device):
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        xm.optimizer_step(optimizer)
+if __name__ == "__main__":
+    dist.init_process_group("xla", init_method="xla://")
+    train([])
+"""
+
+
+@pytest.mark.parametrize(("seed", "expected"), [("", [9]), ("torch.manual_seed(3)\n    ", [])])
+def test_a_model_that_a_file_without_a_loop_makes(tmp_path, seed, expected):
+    (tmp_path / "parts.py").write_text(_PARTS)
+    (tmp_path / "main.py").write_text(_MAIN.replace("model = build", f"{seed}model = build"))
+    files = sorted(tmp_path.glob("*.py"))
+    results = run.lint_files(files, run.Plan(LintOptions()), jobs=1)
+    told = {
+        Path(item.filename).name: [
+            found.locations[0].row for found in item.result.findings if found.code == "XLA426"
+        ]
+        for item in results
+    }
+    assert told == {"parts.py": expected, "main.py": []}

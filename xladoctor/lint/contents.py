@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from xladoctor.lint.sources import Source
 
 _ROOT = re.compile(
-    r"torch_xla|\btpu_cores\b|torch[._]tpu|torchax|tpu_dist|['\"](?:tpu|neuron)(?::\d+)?['\"]"
+    r"torch_xla|\b(?:num_)?tpu_cores\b|tpu_num_cores|torch[._]tpu|torchax|tpu_dist"
+    r"|optimum\.(?:neuron|tpu)|neuronx_distributed|PJRT_DEVICE|DistributedType\.(?:XLA|TPU)"
+    r"|\b(?:Single(?:Device)?)?(?:XLA|TPU)(?:FSDP|Spawn)?(?:Accelerator|Strategy)\b"
+    r"|['\"](?:tpu|neuron)(?::\d+)?['\"]"
 )
 #: Parts of a module's name that are looked for.
 _DEEPEST = 32

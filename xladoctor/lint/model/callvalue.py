@@ -20,6 +20,7 @@ from xladoctor.lint.model.values import (
     Value,
     all_moved,
     any_local,
+    as_output,
     container,
     element_of,
     join,
@@ -170,7 +171,7 @@ class CallEvaluator:
         values = [value for _, value in arguments]
         if called.kind in {Kind.MODEL, Kind.LOSS}:
             if result.kind in {Kind.DEVICE_TENSOR, Kind.CONTAINER, Kind.CPU_TENSOR}:
-                return result
+                return as_output(result, node)
             return self._model_output(node, called, values)
         if called.kind is Kind.OBJECT and called.instance is None:
             # Of another package: who takes what it gives back to the host believes it elsewhere.

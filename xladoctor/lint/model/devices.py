@@ -279,11 +279,20 @@ class Devices:
             if known is None and self._stays_none(test.left):
                 known = True
         else:
-            named = [*_strings(test.left), *_strings(right)]
+            named = [*self._kinds(test.left), *self._kinds(right)]
             known = _device(named)
             if known is None and named == ["cpu"] and self._is_device(test.left):
                 known = False
         return None if known is None else known is positive
+
+    def _kinds(self, node: cst.BaseExpression) -> list[str]:
+        """The kinds of device that an expression names: texts, Accelerate's ``DistributedType``."""
+        if isinstance(node, cst.Attribute):
+            owner = self._names.resolve(node.value) or ""
+            # ``MULTI_GPU``: the kind stands last.
+            kind = node.attr.value.rpartition("_")[2].lower()
+            return [kind] if owner.endswith(".DistributedType") and kind in _XLA | _OTHER else []
+        return _strings(node)
 
     def _counted(self, test: cst.Comparison) -> bool | None:
         """``torch.cuda.device_count() > 0``: the hosts of XLA devices have no GPU as a rule."""

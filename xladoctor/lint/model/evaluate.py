@@ -159,12 +159,22 @@ class Evaluator:
         holder = self.evaluate(node.value, frame)
         held = frame.env.get(dotted_text(node) or "")
         if held is None or held.kind is Kind.UNKNOWN:
-            said = self._said_by(node, holder, frame)
+            said = self._where_it_runs(holder, self._said_by(node, holder, frame), frame)
             if held is None:
                 return said
             if said.kind is not Kind.UNKNOWN:  # as for a plain name
                 return said.but(local=True) if held.local else said
         return held
+
+    def _where_it_runs(self, holder: Value, part: Value, frame: Frame) -> Value:
+        """``self.net`` in a step of Lightning's: the module and all in it are on the device."""
+        if part.kind is not Kind.MODEL or part.on_device or holder.instance is None:
+            return part
+        step = frame.function
+        if step is None or step.owner is None or not self.flow.believes():
+            return part
+        lightning = self.flow.hooks.inherits(step.owner, know.LIGHTNING_MODULES)
+        return part.but(on_device=True) if lightning and self.flow.hooks.hook(step) else part
 
     def _said_by(self, node: cst.Attribute, holder: Value, frame: Frame) -> Value:
         """What an attribute is by its object, or by its name."""
@@ -388,6 +398,8 @@ def _guessed(name: str) -> Value:
         return Value(Kind.MODEL)
     if know.MASTER_NAME.match(name):
         return Value(Kind.IS_MASTER, local=True)
+    if name in know.ACCELERATORS:
+        return Value(Kind.OBJECT, type_name=know.ACCELERATOR_CLASS)
     return UNKNOWN
 
 

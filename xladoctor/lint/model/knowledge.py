@@ -77,6 +77,9 @@ FABRIC_CLASS = "lightning.fabric.Fabric"
 FABRIC_METHODS = frozenset(
     {"setup", "setup_module", "setup_optimizers", "setup_dataloaders", "to_device"}
 )
+#: Accelerate's object by what everybody calls it: a parameter of functions in other files.
+ACCELERATORS = frozenset({"accelerator", "_accelerator"})
+ACCELERATOR_CLASS = "accelerate.Accelerator"
 #: The number of this core by its name.
 CORE_NAME = patterns.lazy(
     r"^_?((global|local|ddp|dist|world|process|core|xla|tpu)_)?(rank|ordinal)$"

@@ -16,6 +16,7 @@ from xladoctor.lint.model.values import (
     Value,
     all_moved,
     any_local,
+    as_output,
     container,
     element_of,
     likely,
@@ -61,7 +62,10 @@ class MethodEvaluator:
         known = receiver.instance is not None or _holds_model(receiver, name, arguments)
         held = self._evaluator.evaluate(func, frame) if known else UNKNOWN
         if held.kind is Kind.FUNCTION and held.function is not None:
-            return self._calls.enter(node, held.function, held, arguments)
+            result = self._calls.enter(node, held.function, held, arguments)
+            if receiver.kind is Kind.MODEL and not know.ANSWERS.search(name):
+                result = as_output(result, node)  # ``self.net.infer(x)``
+            return result
         if held.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT, Kind.DEVICE_TENSOR}:
             return self._calls.object_called(node, held, arguments)
         if receiver.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}:
@@ -110,6 +114,8 @@ class MethodEvaluator:
             function = arguments[0][1]  # MpSerialExecutor().run(make_dataset)
             assert function.function is not None
             return self._calls.enter(None, function.function, function, ())
+        if name in know.MASTER_ATTRIBUTES:  # ``trainer.is_world_process_zero()``
+            return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
         if name == "from_pretrained" and know.MODEL_NAME.search(_last(node.func)):
             return Value(Kind.MODEL, origin=node)  # ``model = CLASSES[kind]``
         inner = receiver.instance is not None and not know.ANSWERS.search(name)

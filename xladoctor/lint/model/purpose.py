@@ -23,6 +23,8 @@ _FRAMEWORKS = {
 }
 #: Packages that only run on XLA devices, through torch_xla.
 _PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
+#: Arguments of Lightning's and of transformers' Trainers that ask for TPU cores.
+_CORES = frozenset({"tpu_cores", "num_tpu_cores", "tpu_num_cores"})
 #: What takes a device, as text, first.
 _TAKES_DEVICE = frozenset(
     {"torch.device", "torch.set_default_device", "torch.autocast", "torch.amp.autocast",
@@ -140,8 +142,13 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         "DistributedType" in imported and _asks_for_xla(tree, names)
     ):
         return True
+    if any(
+        isinstance(node, cst.Attribute) and node.attr.value in LIGHTNING_FOR_XLA
+        for node in tree.by_type.get(cst.Attribute, ())
+    ):
+        return True
     return any(string(literal) in words for literal in tree.strings) or any(
-        argument.keyword is not None and argument.keyword.value == "tpu_cores"
+        argument.keyword is not None and argument.keyword.value in _CORES
         for call in tree.calls
         for argument in call.args
     )

@@ -318,3 +318,17 @@ def any_local(values: Iterable[Value]) -> bool:
     """
     flags = {Kind.IS_MASTER, Kind.NOT_MASTER}
     return any(value.local and value.kind not in flags for value in values)
+
+
+def as_output(result: Value, node: cst.CSTNode) -> Value:
+    """What a model of the program gives back: what it makes of device tensors is one.
+
+    Its method was followed, and somewhere in it something was not: ``y, kept = self.layers(x)``.
+    """
+    if result.kind is Kind.UNKNOWN and result.made_of_device:
+        return Value(Kind.DEVICE_TENSOR, origin=node, local=result.local)
+    if result.kind is not Kind.CONTAINER:
+        return result
+    items = result.items and tuple(as_output(item, node) for item in result.items)
+    inner = result.element and as_output(result.element, node)
+    return result if (items, inner) == (result.items, result.element) else container(inner, items)

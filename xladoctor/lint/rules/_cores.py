@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Entry, Kind, walk
+from xladoctor.lint.rules._given import given
+from xladoctor.lint.rules._lightning import for_xla
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import FileModel, Guard
+    from xladoctor.lint.model import CallSite, FileModel, Guard
     from xladoctor.lint.model.file import Place
 
 _NUMBER_CALLS = frozenset(
@@ -31,7 +33,7 @@ _NUMBER_CALLS = frozenset(
 #: Calls whose result is another one each time, on each core.
 _UNIQUE_CALLS = ("uuid.", "tempfile.", "time.", "datetime.", "random.", "secrets.")
 #: Names by which programs call their settings, which are equal on all cores.
-_SETTINGS = frozenset(
+SETTINGS = frozenset(
     {
         "arg",
         "args",
@@ -73,16 +75,30 @@ def _lightning_entry(model: FileModel, node: cst.CSTNode) -> Entry | None:
     function = model.function_of(node)
     if "lightning" not in model.frameworks or function is None or function.owner is None:
         return None
-    if "LightningModule" not in model.bases(function.owner) or function.name == "__init__":
+    alone = function.name in {"__init__", "prepare_data"}  # before the cores; one process of a node
+    if "LightningModule" not in model.bases(function.owner) or alone:
         return None
+    trainer = trainer_of_cores(model)
+    return None if trainer is None else Entry(function, trainer.node)
+
+
+def trainer_of_cores(model: FileModel) -> CallSite | None:
+    """Lightning's ``Trainer`` on several TPU cores, here or in a linked file."""
+    for part in (model, *model.linked):
+        found = part.once(_trainer_of_cores)
+        if found is not None:
+            return found
+    return None
+
+
+def _trainer_of_cores(model: FileModel) -> CallSite | None:
     for call in model.calls("lightning.pytorch.Trainer"):
-        accelerator = call.keywords.get("accelerator")
-        devices = call.keywords.get("devices", call.keywords.get("tpu_cores"))
-        on_tpu = "tpu_cores" in call.keywords or (
-            accelerator is not None and model.literal(accelerator) in ("tpu", "xla")
-        )
-        if on_tpu and devices is not None and model.literal(devices) in ("auto", -1, 4, 8):
-            return Entry(function, call.node)
+        if for_xla(model, call) is None:
+            continue
+        named = given(model, call)
+        devices = named.get("devices", named.get("tpu_cores", named.get("num_tpu_cores")))
+        if devices is None or model.literal(devices) in ("auto", -1, 4, 8, 16, 32, "8", "4"):
+            return call  # all cores there are, by default
     return None
 
 
@@ -209,7 +225,7 @@ def _argument_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
 def _is_setting(node: cst.BaseExpression) -> bool:
     """Whether an expression is by its name the program's settings."""
     last = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", None)
-    return isinstance(last, str) and last.lower() in _SETTINGS
+    return isinstance(last, str) and last.lower() in SETTINGS
 
 
 def is_main(model: FileModel, guard: Guard) -> bool:

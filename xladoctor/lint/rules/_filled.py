@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.rules._cores import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel
+    from xladoctor.lint.model import CallSite, FileModel
 
 #: Factories whose numbers are the same each time.
 _FACTORIES = frozenset(
@@ -51,9 +53,22 @@ def _is_constant(
     if isinstance(node, cst.BaseNumber | cst.SimpleString):
         return True
     if model.value(node).kind is Kind.NUMBER:
-        return not isinstance(node, cst.Call)
+        return not isinstance(node, cst.Call) or _is_of_shape(model.call(node))
+    if isinstance(node, cst.Attribute) and _is_setting(node):
+        return True
     parts = list(_parts(model, node))
     return bool(parts) and all(_is_constant(model, part, found, depth - 1) for part in parts)
+
+
+def _is_of_shape(call: CallSite) -> bool:
+    """``x.size(0)``, ``len(x)``: the same as long as the batches have one shape."""
+    return call.name == "builtins.len" or call.method in {"size", "dim", "numel"}
+
+
+def _is_setting(node: cst.Attribute) -> bool:
+    """``self.hparams.atoms``, ``config.model.width``."""
+    text = dotted_text(node)
+    return text is not None and not SETTINGS.isdisjoint(text.lower().split(".")[:-1])
 
 
 def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

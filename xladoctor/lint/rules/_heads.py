@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor import patterns
 from xladoctor.lint.model import walk
+from xladoctor.lint.rules._constants import constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,20 +48,20 @@ def is_weighted(name: str | None) -> bool:
     return name is not None and _WEIGHTED.search(name) is not None
 
 
-def draws_head(model: FileModel, call: CallSite) -> bool:
-    """Whether a pretrained model that a call makes gets a last layer with random weights.
+def new_head(model: FileModel, call: CallSite) -> cst.CSTNode | None:
+    """What draws a last layer with random weights for the pretrained model that a call makes.
 
     ``AutoModelForSequenceClassification.from_pretrained("bert-base-cased")``,
     ``timm.create_model("resnet50", pretrained=True, num_classes=5)``, and
     ``net.fc = nn.Linear(...)`` behind what makes ``net``.
     """
     if call.method == "from_pretrained" and _draws_task(model, call):
-        return True
+        return call.node
     if call.name in _CREATE:
         classes = call.keywords.get("num_classes")
         if classes is not None and model.literal(classes) not in _CLASSES:
-            return True
-    return any(_replaced(model, call))
+            return call.node
+    return next(_replaced(model, call), None)
 
 
 def _draws_task(model: FileModel, call: CallSite) -> bool:
@@ -71,14 +72,15 @@ def _draws_task(model: FileModel, call: CallSite) -> bool:
     if anew is not None and model.literal(anew) is True:
         return True
     read = call.argument(0, "pretrained_model_name_or_path")
-    name = model.literal(read) if read is not None else None
+    name = constant(model, read) if read is not None else None
     if not isinstance(name, str):
-        return False
+        # Of the program's arguments or settings: what is trained for a task was trained for none.
+        return isinstance(read, cst.Attribute | cst.Subscript) and name in (NotImplemented, None)
     return bool(_BASE.search(name.lower())) and not _TRAINED.search(name.lower())
 
 
-def _replaced(model: FileModel, call: CallSite) -> Iterator[bool]:
-    """Whether lines behind ``net = ...`` give it new layers: ``net.fc = nn.Linear(512, 10)``."""
+def _replaced(model: FileModel, call: CallSite) -> Iterator[cst.CSTNode]:
+    """The new layers that lines behind ``net = ...`` give it: ``net.fc = nn.Linear(512, 10)``."""
     bound = model.parent(call.node)
     if not isinstance(bound, cst.Assign) or len(bound.targets) != 1:
         return
@@ -88,9 +90,10 @@ def _replaced(model: FileModel, call: CallSite) -> Iterator[bool]:
             continue
         into = {_holder(model, target.target) for target in line.targets}
         if kept in into:
-            yield any(
-                isinstance(part, cst.Call) and is_weighted(model.call(part).name)
+            yield from (
+                part
                 for part in walk(line.value)
+                if isinstance(part, cst.Call) and is_weighted(model.call(part).name)
             )
 
 

@@ -8,16 +8,19 @@ import libcst as cst
 
 from xladoctor.lint.model.knowledge import LIGHTNING_FOR_XLA
 from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import CallSite, FileModel
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, Class, FileModel
 
 TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
 #: Names of strategies that 2.0 renamed.
 RENAMED = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
-#: Classes that 2.0 renamed (#16781).
-CLASSES = {"TPUSpawnStrategy": "XLAStrategy", "SingleTPUStrategy": "SingleDeviceXLAStrategy"}
+#: Classes that 2.0 renamed (#16781), without leaving the old name (as ``SingleTPUStrategy``).
+CLASSES = {"TPUSpawnStrategy": "XLAStrategy"}
 
 
 def class_of(model: FileModel, value: cst.BaseExpression) -> str | None:
@@ -29,20 +32,41 @@ def class_of(model: FileModel, value: cst.BaseExpression) -> str | None:
 
 def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     """What asks for XLA devices in a call of the Trainer or of Fabric; None if nothing does."""
+    settings = given(model, call)
     for name in ("tpu_cores", "num_tpu_cores"):
-        if name in call.keywords:
-            return call.keywords[name]
+        if name in settings:
+            return settings[name]
     for name, words in (
         ("accelerator", {"tpu", "xla"}),
         ("strategy", {*RENAMED, "xla", "xla_debug", "xla_fsdp"}),
     ):
-        value = call.keywords.get(name)
+        value = settings.get(name)
         if value is not None and (
             class_of(model, value) in LIGHTNING_FOR_XLA
             or any(one in words for one in _choices(model, value))
         ):
             return value
     return None
+
+
+def logged_by_each_core(model: FileModel, owner: Class) -> Iterator[CallSite]:
+    """``self.log(name, value)`` of a device tensor that is not brought together over the cores.
+
+    Metrics of torchmetrics are, when Lightning asks them.
+    """
+    for call in model.methods("log"):
+        function = call.function
+        if function is None or function.owner is not owner or not function.parameters:
+            continue
+        if not isinstance(call.receiver, cst.Name) or call.receiver.value != function.parameters[0]:
+            continue
+        synced = call.keywords.get("sync_dist")
+        together = synced is not None and model.literal(synced) is not False
+        value = call.argument(1, "value")
+        if value is None or together or call.has_star:
+            continue
+        if model.value(value).is_device_tensor and model.value(value).local:
+            yield call
 
 
 def beside_torch_tpu(model: FileModel) -> bool:

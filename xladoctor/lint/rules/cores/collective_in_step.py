@@ -14,28 +14,56 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 _XM = "torch_xla.core.xla_model."
+_MEETS = frozenset({f"{_XM}mesh_reduce", f"{_XM}rendezvous"})
+#: Methods of frameworks' objects in which the cores meet, and the classes of these.
+_METHODS = {
+    "wait_for_everyone": "accelerate.Accelerator",
+    "barrier": "lightning.fabric.Fabric",
+}
 _EACH = {LoopKind.STEP: "in every step", LoopKind.EVAL: "for every evaluation batch"}
 
 
 @rule("XLA423")
 def collective_in_step(model: FileModel) -> Iterator[Problem]:
     """Find ``mesh_reduce`` and ``rendezvous`` in step and evaluation loops."""
-    for call in model.calls(f"{_XM}mesh_reduce", f"{_XM}rendezvous"):
+    for call in model.calls():
+        what = _meeting(model, call)
+        if what is None:
+            continue
         loop = costly_loop(model, call.node) or _over_batches(model, call)
         if loop is None:
             loop = _in_closure(model, call)
         if loop is None or _sometimes(model, call, loop):
             continue
         each = _EACH.get(loop.kind, "for every batch")
-        name = (call.name or "").rpartition(".")[2]
         yield model.problem(
             call.node,
-            f"xm.{name} ends the graph, gathers pickled data of all cores and reads it here, "
-            + each,
+            what + each,
             suggestion="xm.all_reduce(xm.REDUCE_SUM, tensor) stays in the graph; or reduce once "
-            "after the loop",
+            "after the loop"
+            if call.name is not None
+            else "leave it out of the loop: a step needs no meeting, and what the cores have to "
+            "know of one another can be gathered once, after the loop",
             related=[loop_place(model, loop)],
         )
+
+
+def _meeting(model: FileModel, call: CallSite) -> str | None:
+    """What a call of the cores' meeting on the host does; None if it is none."""
+    if call.name in _MEETS:
+        name = call.name.rpartition(".")[2]
+        return f"xm.{name} ends the graph, gathers pickled data of all cores and reads it here, "
+    if (
+        call.name is None
+        and call.method in _METHODS
+        and _METHODS[call.method] == _class(model, call)
+    ):
+        return f"{call.method} is xm.rendezvous on XLA devices: all cores meet on the host here, "
+    return None
+
+
+def _class(model: FileModel, call: CallSite) -> str | None:
+    return None if call.receiver is None else model.value(call.receiver).type_name
 
 
 def _over_batches(model: FileModel, call: CallSite) -> Loop | None:

@@ -16,7 +16,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core
 from xladoctor.lint.rules._equal import Seed, equal_weights, last_seed, seeded
 from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._heads import draws_head, is_weighted
+from xladoctor.lint.rules._heads import is_weighted, new_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,8 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     """Find models that every core makes at random, and weights that only the master loads."""
     if not model.is_xla or not model.multi_core or model.frameworks:
         return
-    if not any(loop.kind is LoopKind.STEP for loop in model.loops):
+    parts = (model, *model.linked)
+    if not any(loop.kind is LoopKind.STEP for part in parts for loop in part.loops):
         return
     alone = list(_loaded_alone(model))
     yield from alone
@@ -69,10 +70,18 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         seed = last_seed(model, call, seeds) if entry is not None else None
         if entry is None or (seed is not None and not seed.apart) or _loaded_then(model, call):
             continue
+        makers = _makers(model, call) if call.method == "to" else ()
+        heads = (new_head(model, model.call(maker)) for maker in makers)
+        head = next((node for node in heads if node is not None and model.is_here(node)), None)
+        drawn = (
+            "the last layer of this pretrained model is new, and every core draws its own"
+            if head is not None
+            else "every core draws its own random weights here"
+        )
         yield model.problem(
-            call.node,
-            "every core draws its own random weights here; gradients are averaged, weights "
-            "never, so the cores train different models from the first step on",
+            call.node if head is None else head,
+            f"{drawn}; gradients are averaged, weights never, so the cores train different models "
+            "from the first step on",
             suggestion=_ADVICE,
             related=entry_places(model, entry),
             fix=_fix(model, call),
@@ -336,7 +345,7 @@ def _surely_draws(model: FileModel, node: cst.Call) -> bool:
     made = model.call(node)
     if isinstance(made.target, Class):
         return False
-    if draws_head(model, made):
+    if new_head(model, made) is not None:
         return True
     if _given(model, made, "pretrained", "weights"):
         return False
@@ -377,7 +386,7 @@ def _only_pretrained(model: FileModel, cls: Class) -> bool:
     )
     return loads and not any(
         is_weighted(call.name)
-        or draws_head(model, call)
+        or new_head(model, call) is not None
         or (isinstance(call.target, Class) and _is_model(model, call.target))
         for call in calls
     )

@@ -6,24 +6,32 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import trainer_of_cores
+from xladoctor.lint.rules._lightning import logged_by_each_core
 from xladoctor.lint.rules._protocol import reduces_gradients
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Function, Guard, Problem
     from xladoctor.lint.model.file import Place
 
+_PLATEAU = "ReduceLROnPlateau"
 _WORDS = ("loss", "acc", "metric", "score", "auc", "perplexity", "error")
 
 
 @rule("XLA419")
 def local_metric_schedule(model: FileModel) -> Iterator[Problem]:
     """Find ``scheduler.step(metric)`` with a metric that was not reduced over the cores."""
-    if not model.is_xla or model.spmd or model.frameworks or not reduces_gradients(model):
+    if not model.is_xla or model.spmd:
+        return
+    if "lightning" in model.frameworks:
+        yield from _in_lightning(model)
+    if model.frameworks or not reduces_gradients(model):
         return  # without a reduction each core trains a model of its own, perhaps on purpose
     for call in model.methods("step"):
         metric = call.argument(0, "metrics")
@@ -47,6 +55,52 @@ def local_metric_schedule(model: FileModel) -> Iterator[Problem]:
             suggestion='reduce it first, on all cores: xm.mesh_reduce("metric", metric, mean)',
             related=related,
         )
+
+
+def _in_lightning(model: FileModel) -> Iterator[Problem]:
+    """``"monitor": "val_loss"`` beside a plateau, of a value that each core logs for itself."""
+    trainer: CallSite | None = None
+    for owner in model.classes:
+        made = owner.methods.get("configure_optimizers")
+        if made is None or "LightningModule" not in model.bases(owner):
+            continue
+        plateau = next(
+            (call for call in model.calls() if call.function is made and call.last == _PLATEAU),
+            None,
+        )
+        trainer = trainer or (trainer_of_cores(model) if plateau is not None else None)
+        if plateau is None or trainer is None:
+            continue
+        for call in logged_by_each_core(model, owner):
+            name = call.argument(0, "name")
+            if name is None or model.literal(name) not in _monitored(model, made):
+                continue
+            yield model.problem(
+                call.node,
+                f"{snippet(model, name)} is the number of each core's own batches, and "
+                "ReduceLROnPlateau follows it: the cores choose different learning rates, and "
+                "their models drift apart",
+                suggestion="sync_dist=True",
+                related=[
+                    model.place(plateau.node, "follows it"),
+                    model.place(trainer.node, "several cores"),
+                ],
+                fix=model.fix(
+                    "Log the mean over the cores",
+                    model.add_argument(call.node, "sync_dist=True"),
+                    safe=False,
+                ),
+            )
+
+
+def _monitored(model: FileModel, function: Function) -> set[object]:
+    """What the schedule of ``configure_optimizers`` follows."""
+    return {
+        model.literal(node.value)
+        for node in walk(function.node.body)
+        if (isinstance(node, cst.DictElement) and model.literal(node.key) == "monitor")
+        or (isinstance(node, cst.Arg) and is_name(node.keyword, "monitor"))
+    } - {NotImplemented}
 
 
 def _is_scheduler(model: FileModel, call: CallSite) -> bool:

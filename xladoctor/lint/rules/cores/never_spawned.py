@@ -11,6 +11,8 @@ from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import imported
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._reads import snippet
 
@@ -49,7 +51,11 @@ _DEPTH = 2
 @rule("XLA449")
 def never_spawned(model: FileModel) -> Iterator[Problem]:
     """Find training functions of one core of many that the program calls by itself."""
-    if not model.is_xla or model.spmd or model.frameworks or _may_be_started(model):
+    if not model.is_xla or model.spmd:
+        return
+    if "transformers" in model.frameworks:
+        yield from _trainer_on_one_core(model)
+    if model.frameworks or _may_be_started(model):
         return
     for call in model.calls():
         function = call.target
@@ -70,6 +76,27 @@ def never_spawned(model: FileModel) -> Iterator[Problem]:
                 related=[model.place(node, note) for node, note in signs[:2]],
             )
     yield from _imported_for_nothing(model)
+
+
+def _trainer_on_one_core(model: FileModel) -> Iterator[Problem]:
+    """``TrainingArguments(tpu_num_cores=8)`` in a script that is one process."""
+    for call in model.calls():
+        if not (call.name or "").endswith("TrainingArguments"):
+            continue
+        cores = given(model, call).get("tpu_num_cores")
+        number = constant(model, cores) if cores is not None else None
+        if not isinstance(number, int) or number < 2 or isinstance(number, bool):
+            continue
+        if _may_be_started(model) or "_mp_fn" in {one.name for one in model.functions}:
+            return
+        assert cores is not None
+        yield model.problem(
+            cores,
+            f"the script is one process, which trains on one core: tpu_num_cores={number} starts "
+            "no others, and all cores but one stay idle",
+            suggestion="start the script's main function on every core: torch_xla.launch(main), "
+            "or accelerate launch --tpu",
+        )
 
 
 def _may_be_started(model: FileModel) -> bool:

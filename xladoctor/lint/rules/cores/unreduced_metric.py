@@ -8,8 +8,10 @@ import libcst as cst
 
 from xladoctor.lint.library import Equal
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import entry_places
+from xladoctor.lint.rules._cores import entry_places, trainer_of_cores
+from xladoctor.lint.rules._lightning import logged_by_each_core
 from xladoctor.lint.rules._loaders import DATA_LOADER, loops_over
 from xladoctor.lint.rules._reads import snippet
 
@@ -27,7 +29,11 @@ _KINDS = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.UNKNOWN, Kind.DEVICE_TENSOR, K
 @rule("XLA427")
 def unreduced_metric(model: FileModel) -> Iterator[Problem]:
     """Find metrics of sharded evaluation loops that one core tells, or decides by, alone."""
-    if not model.is_xla or model.spmd or model.frameworks:
+    if not model.is_xla or model.spmd:
+        return
+    if "lightning" in model.frameworks:
+        yield from _in_lightning(model)
+    if model.frameworks:
         return
     sharded = list(_sharded_evaluations(model))
     if not sharded:
@@ -50,6 +56,33 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
                 *entry_places(model, entry),
             ],
         )
+
+
+def _in_lightning(model: FileModel) -> Iterator[Problem]:
+    """``self.log("val_loss", loss)`` in an evaluation on several cores, without ``sync_dist``."""
+    trainer: CallSite | None = None
+    for owner in model.classes:
+        if "LightningModule" not in model.bases(owner):
+            continue
+        for call in logged_by_each_core(model, owner):
+            name = call.function.name if call.function is not None else ""
+            if name not in LIGHTNING_EVALS:
+                continue
+            trainer = trainer or trainer_of_cores(model)
+            if trainer is None:
+                return
+            yield model.problem(
+                call.node,
+                "each core logs the mean of its own shard of the evaluation data: what the logger "
+                "shows, and what checkpoints are chosen by, is the metric of one shard",
+                suggestion="sync_dist=True",
+                related=[model.place(trainer.node, "several cores")],
+                fix=model.fix(
+                    "Log the mean over the cores",
+                    model.add_argument(call.node, "sync_dist=True"),
+                    safe=False,
+                ),
+            )
 
 
 def _sharded_evaluations(model: FileModel) -> Iterator[Loop]:

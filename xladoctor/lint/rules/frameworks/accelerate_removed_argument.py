@@ -45,7 +45,7 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
 def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
     elsewhere = model.on_xla(call.node) is not OnXla.YES
     for keyword, value in call.keywords.items():
-        if keyword == "fp16" and not elsewhere:
+        if keyword == "fp16" and model.on_xla(call.node) is not OnXla.NO:
             yield model.problem(
                 value,
                 "Accelerate 0.16 removed fp16: Accelerator raises TypeError",

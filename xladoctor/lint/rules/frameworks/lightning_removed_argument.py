@@ -1,22 +1,27 @@
-"""XLA901: arguments of Lightning's ``Trainer`` that it no longer takes on TPU."""
+"""XLA901: arguments of Lightning's ``Trainer`` that it no longer takes on TPU, and gone names."""
 
 from __future__ import annotations
 
+import functools
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor import catalogue
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant, default_of
 from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._lightning import CLASSES, RENAMED, TRAINERS, class_of, for_xla
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 #: Removed arguments: the release of Lightning without them (its changelog), what to write instead.
 _REMOVED = {
@@ -38,35 +43,37 @@ _REMOVED = {
     "track_grad_norm": ("2.0", "log it in on_before_optimizer_step"),
     "move_metrics_to_cpu": ("2.0", "nothing: it is gone without a replacement"),
 }
-#: Classes that are gone: what came in their place.
-_GONE = {
-    "TPUSpawnPlugin": "XLAStrategy",
-    "SingleTPUPlugin": "SingleDeviceXLAStrategy",
-    "TPUPrecisionPlugin": "XLAPrecision",
-    "TPUBf16PrecisionPlugin": "XLAPrecision",
-}
 #: Precisions that Lightning's XLAPrecision refuses (it knows 32-true, 16-true and bf16-true).
 _REFUSED = (16, "16", "16-mixed", "bf16", "bf16-mixed", 64, "64", "64-true")
+
+
+#: Strategies for other devices, by name and class (Lightning 2.6, accelerator_connector.py).
+_ELSEWHERE = re.compile(r"^(ddp|dp$|fsdp|deepspeed|bagua|horovod|modelparallel)")
+_CLASSES_ELSEWHERE = ("DDPStrategy", "FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
+_XLA_STRATEGY = re.compile(r"^\w*XLA\w*Strategy$")
 
 
 @rule("XLA901")
 def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
     """Find arguments that make ``Trainer(...)`` raise, in calls that ask for TPU cores.
 
-    And imports of classes for TPUs that are gone.
+    And names that are gone, in programs for XLA devices.
     """
-    yield from _gone(model)
+    if model.is_xla and "lightning" in model.frameworks:
+        yield from _gone(model)
+        yield from _of_classes(model)
     for call in model.calls(*TRAINERS):
         if not for_xla(model, call):
+            yield from _another_device(model, call)
             continue
-        for name, value in call.keywords.items():
+        for name, value in given(model, call).items():
             if name in _REMOVED:
                 release, instead = _REMOVED[name]
                 yield model.problem(
                     value,
                     f"Lightning {release} removed {name}: Trainer raises TypeError",
                     suggestion=f"write {instead}",
-                    fix=argument_fix(model, call, name),
+                    fix=argument_fix(model, call, name) if name in call.keywords else None,
                 )
             literal = constant(model, value)
             if name == "strategy" and isinstance(literal, str) and literal in RENAMED:
@@ -76,6 +83,20 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     f'Lightning 2.0 renamed strategy="{literal}": Trainer raises ValueError',
                     suggestion=f'write strategy="{new}"',
                     fix=_strategy_fix(model, value, new),
+                )
+            if name == "strategy" and _is_refused(model, value) and _asks_for_tpu(model, call):
+                yield model.problem(
+                    value,
+                    "Lightning's TPU accelerator takes XLA's strategies alone: Trainer raises "
+                    "ValueError",
+                    suggestion='leave strategy out, or write strategy="xla"',
+                )
+            if name == "devices" and _is_no_number(literal) and _asks_for_tpu(model, call):
+                yield model.problem(
+                    value,
+                    f"on TPUs devices is 1, all cores of the host or a list of one: Trainer raises "
+                    f"ValueError for {literal!r}",
+                    suggestion='devices="auto"',
                 )
             made = class_of(model, value) if name == "strategy" else None
             if made in CLASSES:
@@ -89,23 +110,133 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                 yield from _precision(model, default_of(model, value) or value)
 
 
+@functools.cache
+def _names_gone() -> Mapping[str, str]:
+    """Name to what to write in its place."""
+    return {row["name"]: row["instead"] for row in catalogue.table("frameworks")["gone"]}
+
+
+@functools.cache
+def _arguments_gone() -> Mapping[str, Mapping[str, str]]:
+    """Class to its arguments that are gone, to the same."""
+    found: dict[str, dict[str, str]] = {}
+    for row in catalogue.table("frameworks")["argument"]:
+        found.setdefault(row["of"], {}).update(dict.fromkeys(row["names"], row["instead"]))
+    return found
+
+
+def _which(dotted: str) -> str | None:
+    """The name of the table that a dotted name is, or stands in."""
+    if not dotted.startswith("lightning.pytorch."):
+        return None
+    parts = dotted.split(".")
+    each = (".".join(parts[:count]) for count in range(len(parts), 2, -1))
+    return next((one for one in each if one in _names_gone()), None)
+
+
 def _gone(model: FileModel) -> Iterator[Problem]:
-    """``from pytorch_lightning.plugins import TPUSpawnPlugin``, for good."""
-    for line in model.nodes(cst.ImportFrom):
-        names = () if isinstance(line.names, cst.ImportStar) else line.names
-        module = model.tree.text(line.module) if line.module is not None else ""
-        tried = any(isinstance(node, cst.Try) for node in around(model, line))
-        if tried or not module.startswith(("pytorch_lightning", "lightning")):
+    """``from pytorch_lightning.metrics import Accuracy``, ``pl.metrics.Accuracy()``, for good."""
+    imported: set[str] = set()
+    for line in model.tree.imports:
+        if any(isinstance(node, cst.Try) for node in around(model, line)):
             continue
-        for alias in names:
-            new = _GONE.get(model.tree.text(alias.name).strip())
-            if new is not None:
+        for node, dotted in _imported(model, line):
+            name = _which(dotted)
+            if name is not None and name not in imported:
+                imported.add(name)
+                yield _no_more(model, node, name, "the import fails")
+    for dotted, uses in model.named.items():
+        name = _which(dotted)
+        if name is None or name in imported:
+            continue
+        here = (use for use in uses if not any(isinstance(x, cst.Try) for x in around(model, use)))
+        use = next(here, None)
+        if use is not None:
+            imported.add(name)  # of ``pl.metrics.Accuracy`` not ``pl.metrics`` as well
+            yield _no_more(model, use, name, "this raises AttributeError")
+
+
+def _no_more(model: FileModel, node: cst.CSTNode, name: str, what: str) -> Problem:
+    told = name.removeprefix("lightning.pytorch.")
+    return model.problem(
+        node, f"Lightning 2 has no {told}: {what}", suggestion=f"use {_names_gone()[name]}"
+    )
+
+
+def _imported(
+    model: FileModel, line: cst.Import | cst.ImportFrom
+) -> Iterator[tuple[cst.CSTNode, str]]:
+    """What an import names, as Lightning 2 spells it."""
+    if isinstance(line, cst.ImportFrom):
+        if line.module is None or line.relative:
+            return
+        module = model.tree.text(line.module).strip()
+        if isinstance(line.names, cst.ImportStar):
+            yield line, _today(module)
+            return
+        for alias in line.names:
+            yield alias, _today(f"{module}.{model.tree.text(alias.name).strip()}")
+    else:
+        for alias in line.names:
+            yield alias, _today(model.tree.text(alias.name).strip())
+
+
+def _today(dotted: str) -> str:
+    first, _, rest = dotted.partition(".")
+    return f"lightning.pytorch.{rest}" if first == "pytorch_lightning" and rest else dotted
+
+
+def _of_classes(model: FileModel) -> Iterator[Problem]:
+    """``ModelCheckpoint(filepath=...)``."""
+    for made, arguments in _arguments_gone().items():
+        last = made.rpartition(".")[2]
+        for call in model.calls():
+            if call.last != last or not (call.name or "").startswith("lightning.pytorch."):
+                continue
+            for name in call.keywords.keys() & arguments.keys():
                 yield model.problem(
-                    alias,
-                    f"Lightning has no {model.tree.text(alias.name).strip()} any more (strategies "
-                    "took its place in 1.6): the import fails",
-                    suggestion=f"use lightning.pytorch's {new}",
+                    call.keywords[name],
+                    f"Lightning 2 has no {name} here: {last} raises TypeError",
+                    suggestion=f"write {arguments[name]}",
                 )
+
+
+def _asks_for_tpu(model: FileModel, call: CallSite) -> bool:
+    """Whether the accelerator is TPUs, and nothing else by a choice of the program."""
+    value = given(model, call).get("accelerator")
+    return value is not None and constant(model, value) in ("tpu", "xla")
+
+
+def _is_refused(model: FileModel, value: cst.BaseExpression) -> bool:
+    """Strategies that are for other devices: "ddp", "fsdp", ``DDPStrategy(...)``."""
+    literal = constant(model, value)
+    if isinstance(literal, str):
+        return _ELSEWHERE.match(literal) is not None
+    made = class_of(model, value)
+    return made is not None and made in _CLASSES_ELSEWHERE
+
+
+def _is_no_number(literal: object) -> bool:
+    """Whether no host of TPUs has so many cores: they have one, two, four or eight."""
+    number = isinstance(literal, int) and not isinstance(literal, bool)
+    return number and literal not in (-1, 1, 2, 4, 8)
+
+
+def _another_device(model: FileModel, call: CallSite) -> Iterator[Problem]:
+    """``Trainer(accelerator="gpu")`` in a file that makes a strategy for XLA and never gives it."""
+    named = given(model, call)
+    value = named.get("accelerator")
+    if value is None or "strategy" in named or constant(model, value) not in ("gpu", "cuda"):
+        return
+    made = next((one for one in model.calls() if _XLA_STRATEGY.match(one.last)), None)
+    if made is not None and model.on_xla(call.node) is OnXla.YES:
+        yield model.problem(
+            value,
+            "this asks for a GPU, and the strategy for XLA devices that the file makes is never "
+            "given: Trainer raises MisconfigurationException where there is no GPU",
+            suggestion='accelerator="tpu", and strategy=the strategy',
+            related=[model.place(made.node, "made here, and not given")],
+        )
 
 
 def _precision(model: FileModel, value: cst.BaseExpression) -> Iterator[Problem]:

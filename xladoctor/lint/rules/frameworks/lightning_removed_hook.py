@@ -49,7 +49,34 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
                     fix=_hook_fix(model, owner, hook),
                 )
         yield from _returned_keys(model, owner)
+        yield from _parameters(model, owner)
     yield from _callbacks(model)
+
+
+def _parameters(model: FileModel, owner: Class) -> Iterator[Problem]:
+    """``self.hparams = hparams``: a property without a setter."""
+    if "hparams" in owner.methods:
+        return
+    for method in owner.methods.values():
+        own = method.parameters[0] if method.parameters else ""
+        for node in walk(method.node.body):
+            if not isinstance(node, cst.Assign) or model.function_of(node) is not method:
+                continue
+            target = node.targets[0].target
+            if model.tree.text(target).strip() != f"{own}.hparams":
+                continue
+            given = model.tree.text(node.value).strip()
+            text = f"{own}.save_hyperparameters({given})"
+            plain = isinstance(node.value, cst.Name) and len(node.targets) == 1
+            yield model.problem(
+                target,
+                "hparams of Lightning's modules is a property that nobody can assign to: this "
+                "raises AttributeError",
+                suggestion=f"{own}.save_hyperparameters(...), which fills it",
+                fix=model.fix("Save them", model.replace(node, text), safe=False)
+                if plain
+                else None,
+            )
 
 
 def _returned_keys(model: FileModel, owner: Class) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from xladoctor.lint.model import walk
 from xladoctor.lint.rewrites.lightning import is_module
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_true
+from xladoctor.lint.rules._given import given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ def lightning_step_logging(model: FileModel) -> Iterator[Problem]:
         yield from _nothing_returned(model, function)
     yield from _each_batch(model)
     for call in model.calls(*_TRAINERS):
-        every = call.keywords.get("log_every_n_steps")
+        every = given(model, call).get("log_every_n_steps")
         if every is not None and model.literal(every) == 1:
             yield model.problem(
                 every,
@@ -70,7 +71,7 @@ def _each_batch(model: FileModel) -> Iterator[Problem]:
 
 
 def _has_no_logger(model: FileModel, trainer: CallSite) -> bool:
-    logger = trainer.keywords.get("logger")
+    logger = given(model, trainer).get("logger")
     return logger is not None and model.literal(logger) is False
 
 
@@ -123,9 +124,8 @@ def _bar_is_off(model: FileModel) -> bool:
     for call in model.calls():
         if (call.name or "").endswith("ProgressBar"):
             return True
-        bar = call.keywords.get(
-            "enable_progress_bar", call.keywords.get("progress_bar_refresh_rate")
-        )
+        named = given(model, call) if call.name in _TRAINERS else call.keywords
+        bar = named.get("enable_progress_bar", named.get("progress_bar_refresh_rate"))
         if bar is not None and model.literal(bar) != 1:
             return True
     return False

@@ -6,13 +6,15 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._given import given
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import libcst as cst
+    from collections.abc import Iterator, Mapping
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
@@ -101,17 +103,26 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
         own = call.name in _ARGUMENTS
         if not (own or _BUILT_ON.search(call.name or "")):
             continue
-        runs = model.on_xla(call.node)
-        if runs is OnXla.NO or (own and runs is OnXla.MAYBE):
+        if model.on_xla(call.node) is OnXla.NO:
             continue
-        yield from _given(model, call)
-        if own and not call.has_star and _trains(call):
+        named = {
+            # What a dictionary is given for TPUs is meant for them, wherever it is unpacked.
+            name: value
+            for name, value in given(model, call).items()
+            if not own or not model.is_here(value) or model.on_xla(value) is OnXla.YES
+        }
+        yield from _given(model, call, named)
+        sure = own and model.on_xla(call.node) is OnXla.YES
+        if sure and not call.has_star and _trains(call):
             yield from _missing(model, call)
 
 
-def _given(model: FileModel, call: CallSite) -> Iterator[Problem]:
+def _given(
+    model: FileModel, call: CallSite, named: Mapping[str, cst.BaseExpression]
+) -> Iterator[Problem]:
+    yield from _sharded(model, named)
     for setting in _SETTINGS:
-        value = call.keywords.get(setting.keyword)
+        value = named.get(setting.keyword)
         if value is None:
             continue
         if setting.values is None or repr(model.literal(value)) in setting.values:
@@ -119,14 +130,43 @@ def _given(model: FileModel, call: CallSite) -> Iterator[Problem]:
                 value,
                 f"{setting.keyword} on XLA devices: {setting.what}",
                 suggestion=setting.instead,
-                fix=_changed(model, call, value, setting),
+                fix=_changed(model, call, value, setting)
+                if setting.keyword in call.keywords
+                else None,
             )
+
+
+def _sharded(model: FileModel, named: Mapping[str, cst.BaseExpression]) -> Iterator[Problem]:
+    """``fsdp="full_shard"`` with settings that do not say ``"xla": True``."""
+    value, settings = named.get("fsdp"), named.get("fsdp_config")
+    if value is None or model.literal(value) in (False, None, "", NotImplemented):
+        return
+    made = [settings] if settings is not None else []
+    if isinstance(settings, cst.Name):
+        made = sources(model, settings) or []
+    written = [one for one in made if isinstance(one, cst.Dict)]
+    if settings is not None and not written:
+        return  # a file, or what a function gives
+    said = {
+        model.literal(element.key)
+        for one in written
+        for element in one.elements
+        if isinstance(element, cst.DictElement)
+    }
+    starred = any(isinstance(x, cst.StarredDictElement) for one in written for x in one.elements)
+    if "xla" not in said and not starred:
+        yield model.problem(
+            value,
+            'without "xla": True in fsdp_config the Trainer wraps the model in FSDP of PyTorch, '
+            "which does not run on XLA devices",
+            suggestion='fsdp_config={"xla": True, "xla_fsdp_v2": True, ...}',
+        )
 
 
 def _missing(model: FileModel, call: CallSite) -> Iterator[Problem]:
     if "dataloader_drop_last" not in call.keywords:
         yield model.problem(
-            call.node,
+            call.node.func,
             "the last batch of an epoch may be smaller: a new shape, so the whole step is "
             "compiled a second time",
             suggestion="dataloader_drop_last=True",
@@ -135,7 +175,7 @@ def _missing(model: FileModel, call: CallSite) -> Iterator[Problem]:
     takes_default = "optim" not in call.keywords and not _own_optimizer(model)
     if takes_default and model.target >= _FUSED_SINCE:
         yield model.problem(
-            call.node,
+            call.node.func,
             "without optim= the Trainer takes torch's fused AdamW (transformers since 4.54, with "
             "torch 2.8 and later), which refuses tensors of XLA devices",
             suggestion='optim="adamw_torch", the same algorithm',

@@ -101,7 +101,11 @@ def _checks_labels(model: FileModel, call: CallSite) -> bool:
     metric = call.receiver if call.method in {"update", "forward"} else call.node.func
     value = model.value(metric) if metric is not None else None
     made = value.origin if value is not None else None
-    package, _, name = ((value.type_name if value is not None else None) or "").partition(".")
+    made_as = (value.type_name if value is not None else None) or ""
+    # torchmetrics was ``pytorch_lightning.metrics`` before.
+    package, _, name = made_as.replace("lightning.pytorch.metrics.", "torchmetrics.", 1).partition(
+        "."
+    )
     if package != "torchmetrics" or not _CHECKED.search(name) or len(call.positional) < 2:
         return False
     if not isinstance(made, cst.Call):

@@ -66,6 +66,29 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
         )
     yield from _mixed(model)
     yield from _one_by_one(model)
+    yield from _by_range(model)
+
+
+def _by_range(model: FileModel) -> Iterator[Problem]:
+    """``values[range(len(actions)), actions]``: torch makes a tensor of the range on the host."""
+    for node in model.nodes(cst.Subscript):
+        for element in node.slice if len(node.slice) > 1 else ():
+            index = element.slice.value if isinstance(element.slice, cst.Index) else None
+            made = model.call(index) if isinstance(index, cst.Call) else None
+            if made is not None and made.name == "builtins.list" and made.positional:
+                inner = made.positional[0]
+                made = model.call(inner) if isinstance(inner, cst.Call) else None
+            if made is None or made.name != "builtins.range":
+                continue
+            loop = costly_loop(model, node) if model.value(node.value).is_device_tensor else None
+            if loop is not None:
+                yield model.problem(
+                    made.node,
+                    f"torch makes a tensor of this range on the CPU, and it is uploaded "
+                    f"{often(loop)}",
+                    suggestion="torch.arange(n, device=x.device)",
+                    related=[loop_place(model, loop)],
+                )
 
 
 def _one_by_one(model: FileModel) -> Iterator[Problem]:
@@ -216,7 +239,8 @@ def _constant(model: FileModel, made: CallSite, name: str) -> bool:
     first = _CONTENT.get(name)
     if first is None:
         return True
-    numbers = made.positional[first:]
+    # The last number of linspace is its length.
+    numbers = made.positional[first : 2 if name == "linspace" else None]
     if name == "arange" and len(numbers) == 1:
         return True  # its length, which is the shape of the uploaded tensor too
     given = [*numbers, *(made.keywords.get(k) for k in ("fill_value", "start", "end", "step"))]

@@ -21,6 +21,7 @@ def pinned_memory(model: FileModel) -> Iterator[Problem]:
     """Find ``DataLoader(..., pin_memory=True)`` that feeds a loop on an XLA device."""
     if not model.is_xla:
         return
+    yield from _by_trainer(model)
     for call in model.calls(DATA_LOADER):
         pinned = given_true(model, call, "pin_memory")
         if pinned is None or model.on_xla(call.node) is not OnXla.YES:
@@ -39,4 +40,21 @@ def pinned_memory(model: FileModel) -> Iterator[Problem]:
             fix=model.fix(
                 "Leave pin_memory out", model.remove_argument(call.node, pinned), safe=False
             ),
+        )
+
+
+def _by_trainer(model: FileModel) -> Iterator[Problem]:
+    """``TrainingArguments(dataloader_pin_memory=True)``."""
+    for call in model.calls():
+        if not (call.name or "").endswith(("TrainingArguments", "Config")):
+            continue
+        pinned = given_true(model, call, "dataloader_pin_memory")
+        if pinned is None or model.on_xla(call.node) is not OnXla.YES:
+            continue
+        yield model.problem(
+            pinned,
+            "pinned memory is for copies to a GPU: without one torch warns and does not pin, and "
+            "an XLA device has no use for it",
+            suggestion="dataloader_pin_memory=False",
+            fix=model.fix("Do not pin", model.replace(pinned, "False"), safe=True),
         )

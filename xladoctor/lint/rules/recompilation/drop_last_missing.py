@@ -27,6 +27,8 @@ _SIZES = {
     "CIFAR10": (50_000, 10_000),
     "CIFAR100": (50_000, 10_000),
 }
+#: Methods that a framework asks for the loader of its training.
+_HOOKS = frozenset({"train_dataloader", "get_train_dataloader"})
 
 
 @rule("XLA203")
@@ -117,7 +119,11 @@ def _for_training(model: FileModel, call: CallSite) -> bool:
     shuffle = call.argument(2, "shuffle")
     if shuffle is not None and model.literal(shuffle) is True:
         return True
-    return "train" in bound_name(model, call.node)
+    if "train" in bound_name(model, call.node):
+        return True
+    # ``loader = DataLoader(...); return loader`` in what Lightning or a Trainer asks for it.
+    function = call.function
+    return function is not None and function.name in _HOOKS and function.owner is not None
 
 
 def _returns_first(model: FileModel, loop: Loop) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import Function, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._exact import around, same_name
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _JOINS = frozenset(f"torch.{name}" for name in ("cat", "concat", "hstack", "vstack"))
 
+#: Methods in which a module's caches are filled for one sequence.
+_OF_MODELS = frozenset({"forward", "__call__", "update", "append", "prefill", "decode"})
+
 
 @rule("XLA206")
 def growing_tensor(model: FileModel) -> Iterator[Problem]:
@@ -30,7 +33,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         if call.name not in _JOINS or not model.value(node.value).is_device_tensor:
             continue
         target = node.targets[0].target
-        if not any(same_name(part, target) for part in _parts(call)):
+        if not any(_is_same(model, part, target) for part in _parts(call)):
             continue
         loop = costly_loop(model, node)
         if loop is None or isinstance(loop.node, cst.FunctionDef):
@@ -40,7 +43,10 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         else:
             # In a function that the loop calls, a name starts anew with every call, as a rule.
             function = model.function_of(node)
-            anew = not isinstance(target, cst.Name) or not carried(model, function, target.value)
+            if isinstance(target, cst.Name):
+                anew = not carried(model, function, target.value)
+            else:
+                anew = _set_by_others(model, node, loop.node, target)
         if anew:
             continue
         yield model.problem(
@@ -53,10 +59,48 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         )
 
 
+def _is_same(model: FileModel, part: cst.BaseExpression, target: cst.BaseExpression) -> bool:
+    """The same name or attribute, or the same place in one: ``self.kept["labels"]``."""
+    if isinstance(part, cst.Subscript) and isinstance(target, cst.Subscript):
+        return model.tree.text(part).strip() == model.tree.text(target).strip()
+    return same_name(part, target)
+
+
 def _parts(call: CallSite) -> Iterator[cst.BaseExpression]:
     given = call.argument(0, "tensors")
     if isinstance(given, cst.List | cst.Tuple):
         yield from (element.value for element in given.elements)
+
+
+def _set_by_others(
+    model: FileModel, node: cst.CSTNode, loop: cst.CSTNode, target: cst.BaseExpression
+) -> bool:
+    """Whether what an object keeps may start anew within the loop: other code there sets it too.
+
+    ``self.temp["labels"]`` of a tracker, which is reset once in an epoch, behind the loop.
+    """
+    function = model.function_of(node)
+    kept = target.value if isinstance(target, cst.Subscript) else target
+    if function is None or not isinstance(kept, cst.Attribute):
+        return True
+    if function.name in _OF_MODELS or function.owner is None:
+        return True  # a cache of one sequence
+    name = kept.attr.value
+    ran = {call.target for call in model.reached(loop)} - {function, None}
+    return any(
+        isinstance(part, cst.Assign | cst.AugAssign | cst.AnnAssign | cst.Del)
+        and name in _kept_in(part)
+        for one in ran
+        if isinstance(one, Function)
+        for part in walk(one.node.body)
+    )
+
+
+def _kept_in(line: cst.CSTNode) -> Iterator[str]:
+    """The attributes that a statement sets or removes, also those whose elements it does."""
+    for part in walk(line):
+        if isinstance(part, cst.Attribute):
+            yield part.attr.value
 
 
 def _starts_anew(node: cst.CSTNode, loop: cst.CSTNode, target: cst.BaseExpression) -> bool:

@@ -25,7 +25,10 @@ _MADE_AT_ONCE = cst.List | cst.ListComp | cst.Tuple
 @rule("XLA305")
 def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
     """Find optimizers of a model that the same function moves to the device afterwards."""
-    if not model.is_xla or model.frameworks:
+    if not model.is_xla:
+        return
+    if model.frameworks:
+        yield from _in_lightning(model)
         return
     makers = [call for call in model.calls() if model.value(call.node).kind is Kind.OPTIMIZER]
     told = set()
@@ -62,6 +65,27 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
                 "parameters: this optimizer keeps the old ones, and its steps change nothing",
                 suggestion="move the model first, then make the optimizer",
                 related=[model.place(move.node, "moved here, afterwards")],
+            )
+
+
+def _in_lightning(model: FileModel) -> Iterator[Problem]:
+    """``self.opt = Adam(self.parameters())`` in ``__init__``: Lightning moves the module later."""
+    for maker in model.calls() if "lightning" in model.frameworks else ():
+        function = maker.function
+        if function is None or function.owner is None or function.name != "__init__":
+            continue
+        if model.value(maker.node).kind is not Kind.OPTIMIZER:
+            continue
+        if "LightningModule" not in model.bases(function.owner):
+            continue
+        if next(_owners(model, maker), None) is not None:
+            yield model.problem(
+                maker.node,
+                "Lightning moves the module to the XLA device when the training starts, which "
+                "replaces its parameters: this optimizer keeps the old ones, and its steps change "
+                "nothing",
+                suggestion="make the optimizer in configure_optimizers, which Lightning calls "
+                "after the move",
             )
 
 

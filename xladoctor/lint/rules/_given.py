@@ -1,0 +1,85 @@
+"""What a call is given by name, also through dictionaries: ``Trainer(**settings)``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import OnXla
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.rules._sources import sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel
+
+#: Dictionaries within dictionaries.
+_DEPTH = 4
+
+
+def given(model: FileModel, call: CallSite) -> dict[str, cst.BaseExpression]:
+    """The keyword arguments of a call, with those of dictionaries that it unpacks.
+
+    What a dictionary is given where no XLA device is used is left out.
+    """
+    found = dict(call.keywords)
+    for argument in call.node.args:
+        if argument.star == "**":
+            for name, value in _entries(model, argument.value, _DEPTH):
+                if model.is_here(value) and model.on_xla(value) is OnXla.NO:
+                    continue
+                found.setdefault(name, value)
+    return found
+
+
+def _entries(
+    model: FileModel, node: cst.BaseExpression, depth: int
+) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """Name and value of what a dictionary holds, the last one first."""
+    if depth == 0:
+        return
+    if isinstance(node, cst.Dict):
+        for element in node.elements:
+            if isinstance(element, cst.DictElement):
+                name = model.literal(element.key)
+                if isinstance(name, str):
+                    yield name, element.value
+            else:
+                yield from _entries(model, element.value, depth - 1)
+    elif isinstance(node, cst.Call) and model.name(node.func) == "builtins.dict":
+        for argument in node.args:
+            if argument.keyword is not None:
+                yield argument.keyword.value, argument.value
+            else:
+                yield from _entries(model, argument.value, depth - 1)
+    elif isinstance(node, cst.Name | cst.Attribute):
+        yield from _added(model, node, depth)
+        for made in sources(model, node) or ():
+            if made is not node:
+                yield from _entries(model, made, depth - 1)
+
+
+def _added(
+    model: FileModel, node: cst.Name | cst.Attribute, depth: int
+) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """``settings["devices"] = 8`` and ``settings.update(devices=8)`` of the same function."""
+    text, function = dotted_text(node), model.function_of(node)
+    for call in model.methods("update"):
+        if call.function is function and dotted_text(call.receiver or node) == text:
+            yield from call.keywords.items()
+            for one in call.positional:
+                yield from _entries(model, one, depth - 1)
+    for line in model.nodes(cst.Assign):
+        assert isinstance(line, cst.Assign)
+        for target in line.targets:
+            place = target.target
+            if not isinstance(place, cst.Subscript) or len(place.slice) != 1:
+                continue
+            if dotted_text(place.value) != text or model.function_of(line) is not function:
+                continue
+            index = place.slice[0].slice
+            name = model.literal(index.value) if isinstance(index, cst.Index) else None
+            if isinstance(name, str):
+                yield name, line.value
