@@ -414,6 +414,8 @@ class CallEvaluator:
             return Value(Kind.MODEL, origin=node, type_name=name)
         if know.MOVER.search(last) and any(value.kind is Kind.DEVICE for value in values):
             return all_moved(values[0], node)
+        if self._flow.believes() and (asked := _asks_for_core(last)) is not None:
+            return Value(asked, origin=node, local=True)
         if last[:1].isupper() and _trains_parameters(node):
             return Value(Kind.OPTIMIZER, origin=node)
         if last[:1].isupper() and know.AVERAGE_NAME.search(last) and _is_model(values):
@@ -421,8 +423,6 @@ class CallEvaluator:
         if last[:1].isupper():
             kind = Kind.LOSS if last.endswith(("Loss", "Criterion")) else Kind.OBJECT
             return Value(kind, certain=True, origin=node, type_name=name)
-        if self._flow.believes() and (asked := _asks_for_core(last)) is not None:
-            return Value(asked, origin=node, local=True)
         local = any_local(values)
         given = _any_on_device(values) or any(value.made_of_device for value in values)
         if given and know.LOSS_FUNCTION.search(last):

@@ -69,6 +69,7 @@ MASTER_NAME = patterns.lazy(
 ASKS_MASTER = re.compile(
     r"^_?(is_)?((global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
     r"|^_?is_(main|master|primary|chief|leader)(_node|_host|_device)?$"
+    r"|^_?(?i:(is_)?(xla|tpu)_(main|master)(_process|_core)?)$"
 )
 ASKS_RANK = re.compile(r"^_?get_((global|local|dist|world|ddp|xla)_)?(rank|ordinal)$")
 #: Lightning Fabric by what everybody calls it, and its methods that put things on the device.

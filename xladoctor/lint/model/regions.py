@@ -69,6 +69,15 @@ class Regions:
             elif name == "torch.distributed.init_process_group" and self._joins_xla(call):
                 found.append(Entry(self._home[call], call))
         if not found:
+            # ``accelerate launch`` starts the whole program on each core.
+            found.extend(
+                Entry(self._home[call], call)
+                for call in self._tree.calls
+                if self._names.resolve(call.func) == know.ACCELERATOR_CLASS
+                and self._home[call] is not None
+                and self._flow.believes(call)
+            )
+        if not found:
             # What transformers' and the XRT examples' launchers call on each core.
             found.extend(
                 Entry(function, None)

@@ -43,6 +43,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
             _own_file(model, call)
             or _called_from_elsewhere(model, call)
             or _nobody_hangs(model, call, guard)
+            or _is_guessed(model, guard)
         ):
             continue
         if _all_cores_meet(model, event, call, guard):
@@ -60,6 +61,15 @@ def _own_file(model: FileModel, call: CallSite) -> bool:
     """``master_only=False``: each core writes its own file, nobody waits."""
     given = call.argument(2, "master_only")
     return given is not None and model.literal(given) is False
+
+
+def _is_guessed(model: FileModel, guard: Guard) -> bool:
+    """Whether a function that nobody has read asks for the master by its name alone.
+
+    xm.save on the master meets nobody by itself; what is pending then would be a guess as well.
+    """
+    asked = (model.value(part) for part in walk(guard.test) if isinstance(part, cst.Call))
+    return any(value.kind is Kind.IS_MASTER and not value.certain for value in asked)
 
 
 def _called_from_elsewhere(model: FileModel, call: CallSite) -> bool:
