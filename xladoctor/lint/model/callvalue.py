@@ -77,10 +77,12 @@ class CallEvaluator:
         """What a call gives back."""
         name = self._flow.names.resolve(node.func)
         receiver = UNKNOWN
-        if isinstance(node.func, cst.Attribute) and name is None:
-            receiver = self._evaluator.evaluate(node.func.value, frame)
+        # By type and not by isinstance, which LibCST's abstract classes make slow.
+        func = node.func if type(node.func) is cst.Attribute else None
+        if func is not None and name is None:
+            receiver = self._evaluator.evaluate(func.value, frame)
         arguments = self._evaluator.arguments(node, frame)
-        if name in know.TOKENIZERS or any(key == "return_tensors" for key, _ in arguments):
+        if name in know.TOKENIZERS or "return_tensors" in [key for key, _ in arguments]:
             # A BatchEncoding, or the tensor of ``clip.tokenize``, is made on the host.
             tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
             return tensor if name in know.TOKENIZERS else container(tensor)
@@ -89,20 +91,16 @@ class CallEvaluator:
         definition = self._flow.names.definition(node.func)
         if isinstance(definition, Class):
             return self._construct(node, definition, arguments)
-        if definition is not None and isinstance(node.func, cst.Attribute):
+        if definition is not None and func is not None:
             # A function of a linked file, by the file's name.
             function = Value(Kind.FUNCTION, certain=True, function=definition)
             return self.enter(node, definition, function, arguments)
-        called = (
-            self._evaluator.evaluate(node.func, frame)
-            if not isinstance(node.func, cst.Attribute)
-            else UNKNOWN
-        )
+        called = self._evaluator.evaluate(node.func, frame) if func is None else UNKNOWN
         if called.kind is Kind.FUNCTION and called.function is not None:
             return self.enter(node, called.function, called, arguments)
-        if isinstance(node.func, cst.Attribute):
-            self._kept(node.func.value, node.func.attr.value, receiver, arguments, frame)
-            return self._methods.evaluate(node, node.func, receiver, arguments, frame)
+        if func is not None:
+            self._kept(func.value, func.attr.value, receiver, arguments, frame)
+            return self._methods.evaluate(node, func, receiver, arguments, frame)
         self._kept(node.func, "__call__", called, arguments, frame)
         return self.object_called(node, called, arguments)
 

@@ -46,6 +46,7 @@ class Loops:
         self._flow = flow
         self._home = {call: tree.function_of(call) for call in tree.calls}
         self._innermost: dict[cst.CSTNode, LoopNode | None] = {}
+        self._outside: dict[cst.CSTNode, tuple[LoopNode, ...]] = {}
         self._given_back: dict[Function, set[str]] = {}
         self._around = {node: self.innermost(node) for node in (*tree.calls, *tree.loops)}
 
@@ -71,16 +72,31 @@ class Loops:
     def _inside(self) -> dict[LoopNode, dict[cst.CSTNode, None]]:
         """The calls and loops that stand in each loop, in order."""
         found: dict[LoopNode, dict[cst.CSTNode, None]] = {loop: {} for loop in self._tree.loops}
+        if not found:
+            return found
         for node in (*self._tree.calls, *self._tree.loops):
-            child: cst.CSTNode = node
-            for parent in self._tree.ancestors(node):
-                if type(parent) in _REPEATING:
-                    if isinstance(parent, cst.For | cst.While | cst.CompFor):
-                        found[parent][node] = None
-                    elif isinstance(parent, cst.BaseComp) and child is not parent.for_in:
-                        found[parent.for_in][node] = None
-                child = parent
+            for loop in self._loops_around(node):
+                found[loop][node] = None
         return found
+
+    def _loops_around(self, node: cst.CSTNode) -> tuple[LoopNode, ...]:
+        """The loops around a node, those of other functions too."""
+        known = self._outside
+        passed: list[cst.CSTNode] = []
+        current: cst.CSTNode | None = node
+        while current is not None and current not in known:
+            passed.append(current)
+            current = self._tree.parents.get(current)
+        around = known[current] if current is not None else ()
+        for current in reversed(passed):
+            parent = self._tree.parents.get(current)
+            if type(parent) in _REPEATING:
+                if isinstance(parent, cst.For | cst.While | cst.CompFor):
+                    around = (parent, *around)
+                elif isinstance(parent, cst.BaseComp) and current is not parent.for_in:
+                    around = (parent.for_in, *around)
+            known[current] = around
+        return around
 
     @functools.cached_property
     def _kinds(self) -> dict[LoopNode, LoopKind]:

@@ -34,7 +34,9 @@ severity, maps notebooks and applies suppressions. A rule
 * is silent when the model says *unknown*;
 * says in one line what is wrong, why it costs here, and (``suggestion``) what to write instead;
 * gives as ``related`` places why it believes so (the loop, what put the tensor on the device);
-* gives a *safe* fix only if names and values prove it.
+* gives a *safe* fix only if names and values prove it;
+* asks no node for white space or punctuation (``model.tree.text(node)`` is what is written):
+  nodes hold it only for rules of other projects.
 
 What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST nodes of the file)
 
