@@ -16,7 +16,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from xladoctor import catalogue
 from xladoctor.lint import sources
 from xladoctor.lint.engine import lint
-from xladoctor.lint.model import FileModel, syntax, walk
+from xladoctor.lint.model import FileModel, Problem, syntax, walk
 from xladoctor.lint.model import parsing as lint_parsing
 from xladoctor.lint.model.parsing import Parsed
 from xladoctor.lint.model.parts import left_out
@@ -199,6 +199,18 @@ def test_rules_of_others_get_whole_nodes() -> None:
     [call] = model.nodes(cst.Call)
     assert call.whitespace_before_args.value == " "
     assert model.tree.module.code == "f( a ,b)  # why\n"
+
+
+def test_rules_of_others_are_given_whole_nodes_when_files_are_linted() -> None:
+    seen: list[str] = []
+
+    def own(model: FileModel) -> Iterator[Problem]:
+        seen.extend(call.whitespace_before_args.value for call in model.nodes(cst.Call))
+        yield from ()
+
+    result = lint(sources.Source("a.py", "f( a)  # why\n"), rules={"ACME101": own})
+    assert result.failures == ()
+    assert seen == [" "]
 
 
 def test_a_text_of_a_linked_file_is_read_there() -> None:

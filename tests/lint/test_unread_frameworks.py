@@ -543,3 +543,180 @@ def test_a_tracker_that_grows_behind_another_file_is_told(tmp_path):
     )
     told = lint_folder(tmp_path, {"tracker.py": tracker, "main.py": anew})
     assert ("tracker.py", 16, "XLA206") not in told
+
+
+# What every process of Accelerate does
+
+LAUNCHED = """
+import json
+import torch
+import torch_xla
+from accelerate import Accelerator
+
+def main(make, loader, tokenizer, path):
+    accelerator = Accelerator()
+    model = make()
+    optimizer = torch.optim.AdamW(model.parameters())
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for batch in loader:
+        accelerator.backward(model(**batch).loss)
+        optimizer.step()
+        optimizer.zero_grad()
+    accelerator.wait_for_everyone()
+    {line}
+
+if __name__ == "__main__":
+    main(None, None, None, "out")
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("print('done')", "XLA401"),
+        ("accelerator.unwrap_model(model).save_pretrained(path)", "XLA406"),
+        ("tokenizer.save_pretrained('out')", "XLA406"),
+        ("json.dump({}, open('log.json', 'w'))", "XLA406"),
+    ],
+)
+def test_what_every_process_prints_and_writes_is_told(line, code):
+    assert rows(LAUNCHED.format(line=line), code) == [17]
+    alone = f"if accelerator.is_main_process:\n        {line}"
+    assert rows(LAUNCHED.format(line=alone), code) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "accelerator.print('done')",
+        "model.save_pretrained(path, is_main_process=accelerator.is_main_process)",
+        "accelerator.unwrap_model(model).save_pretrained(path, save_function=accelerator.save)",
+    ],
+)
+def test_what_writes_once_by_itself_is_not_told(line):
+    assert rows(LAUNCHED.format(line=line), "XLA401") == []
+    assert rows(LAUNCHED.format(line=line), "XLA406") == []
+
+
+# Norms and slices in helpers
+
+HELPED = """
+import torch
+import torch_xla
+
+{helper}
+
+def train(model, loader, device):
+    device = torch_xla.device()
+    model = torch.nn.Linear(4, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        {call}
+        optimizer.step()
+        torch_xla.sync()
+"""
+NORM = """
+def grad_norm(parameters, norm_type=2):
+    if {test}:
+        parameters = [parameters]
+    parameters = {kept}
+    total = 0
+    for p in parameters:
+        total += p.grad.data.norm(norm_type).item() ** norm_type  # here
+    return total ** (1 / norm_type)
+"""
+
+
+@pytest.mark.parametrize(
+    "test", ["isinstance(parameters, torch.Tensor)", "torch.is_tensor(parameters)"]
+)
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "list(filter(lambda p: p.grad is not None, parameters))",
+        "[p for p in parameters if p.grad is not None]",
+    ],
+)
+def test_norms_of_gradients_that_are_read_one_by_one_are_told(test, kept):
+    text = HELPED.format(
+        helper=NORM.format(test=test, kept=kept), call="grad_norm(model.parameters())"
+    )
+    assert rows(text, "XLA101") == [
+        row for row, line in enumerate(text.splitlines(), 1) if line.endswith("# here")
+    ]
+
+
+SLICES = [
+    (
+        "for i, (start, end) in enumerate(zip(starts, starts + length)):\n"
+        "        out[i] = x[i, start:end]  # here"
+    ),
+    (
+        "for i in range(x.size(0)):\n        start = starts[i]\n"
+        "        out[i] = x[i, start : start + length]  # here"
+    ),
+]
+
+
+@pytest.mark.parametrize("loop", SLICES)
+def test_slices_between_device_values_are_told(loop):
+    helper = (
+        f"def slices(x, starts, length):\n    out = torch.zeros_like(x)\n    {loop}\n    return out"
+    )
+    call = "slices(x, (torch.rand(8, device=x.device) * 4).long(), 2)"
+    text = HELPED.format(helper=helper, call=call)
+    assert rows(text, "XLA108") == [
+        row for row, line in enumerate(text.splitlines(), 1) if line.endswith("# here")
+    ]
+    numbers = HELPED.format(helper=helper, call="slices(x, [0, 1, 2], 2)")
+    assert rows(numbers, "XLA108") == []
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "if not accelerator.is_main_process or path is None:\n        return",
+        "if path is None or not accelerator.is_main_process:\n        return",
+        "if not accelerator.is_main_process or path is None or not loader:\n        return",
+    ],
+)
+def test_those_that_leave_early_write_nothing(guard):
+    line = f"{guard}\n    tokenizer.save_pretrained(path)"
+    assert rows(LAUNCHED.format(line=line), "XLA406") == []
+
+
+FINE_TUNED = """
+import torch_xla
+from trl import SFTConfig, SFTTrainer
+
+def main(model, data, collator):
+    config = SFTConfig("out", dataloader_drop_last=True, {settings})
+    trainer = SFTTrainer(model=model, args=config, train_dataset=data{more})
+    trainer.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "row"),
+    [("max_length=512", 7), ("packing=False", 6), ("pad_to_multiple_of=8, packing=False", 6)],
+)
+def test_batches_that_trl_pads_to_the_longest_are_told(settings, row):
+    assert rows(FINE_TUNED.format(settings=settings, more=""), "XLA209") == [row]
+
+
+@pytest.mark.parametrize(
+    ("settings", "more"),
+    [
+        ("packing=True", ""),
+        ("packing=main.packing", ""),
+        ("pad_to_multiple_of=256", ""),
+        ("max_length=512", ", data_collator=collator"),
+        ("**main.settings", ""),
+    ],
+)
+def test_batches_of_few_lengths_are_not_told(settings, more):
+    assert rows(FINE_TUNED.format(settings=settings, more=more), "XLA209") == []

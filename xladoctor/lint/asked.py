@@ -142,11 +142,9 @@ class Member:
         options: Which rules, for which torch_xla.
         imports: Modules as its imports spell them to the file names of the other members.
         wanted: Whether it is asked what is found in it, or only known for the others' sake.
-        sound: It is known already that it can be parsed.
     """
 
     source: Source
     options: LintOptions
     imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
     wanted: bool = True
-    sound: bool = False

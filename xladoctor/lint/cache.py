@@ -99,7 +99,7 @@ class Cache:
             if entry is None:
                 return None
             modules = tuple(str(item) for item in entry["modules"])
-            return Facts(bool(entry["root"]), int(entry["lines"]), modules, bool(entry["sound"]))
+            return Facts(bool(entry["root"]), int(entry["lines"]), modules)
         except _BROKEN:
             return None
 

@@ -36,13 +36,11 @@ class Facts:
         root: It names torch_xla, or a framework and TPUs.
         lines: How many lines it has.
         modules: What it imports, as its imports spell it, but for packages that the library knows.
-        sound: Python parses it, and LibCST can.
     """
 
     root: bool
     lines: int
     modules: tuple[str, ...]
-    sound: bool = False
 
 
 class KeptFacts(Protocol):
@@ -141,13 +139,37 @@ def _facts_of(text: str) -> Facts:
     modules = imported_modules(text)
     known_ones = library.answered() if modules else frozenset()
     asked = tuple(item for item in modules if item.partition(".")[0] not in known_ones)
-    sound = sources.syntax_error(text) is None and sources.too_much(text) is None
-    return Facts(root, text.count("\n") + 1, asked, sound)
+    return Facts(root, text.count("\n") + 1, asked)
+
+
+#: Comments and texts, in which nothing is imported, and what may begin an import.
+_SCANNED = re.compile(
+    r"""\#[^\r\n]*|'''[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*'''"""
+    r'''|"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*"""'''
+    r"""|'[^'\\\r\n]*(?:\\(?:\r\n|.)[^'\\\r\n]*)*'|"[^"\\\r\n]*(?:\\(?:\r\n|.)[^"\\\r\n]*)*\""""
+    r"""|[\r\n;:][ \t\f]*(?P<import>(?:import|from)\b"""
+    r"""(?:[^\r\n;(\\#]|\\(?:\r\n|[\r\n]))*(?:\([^)]*\))?)""",
+    re.DOTALL,
+)
+
+
+def _imports_of(text: str) -> ast.Module | sources.Unreadable:
+    """What Python's parser makes of the imports of a text: a small part of what it would have to.
+
+    Where they cannot be told from what is around them, it parses all.
+    """
+    found = [item["import"] for item in _SCANNED.finditer(f"\n{text}") if item["import"]]
+    tree = sources.parsed("\n".join(found))
+    if isinstance(tree, ast.Module) and all(
+        isinstance(item, ast.Import | ast.ImportFrom) for item in tree.body
+    ):
+        return tree
+    return sources.parse(text)
 
 
 def imported_modules(text: str) -> list[str]:
     """What a text imports, as its imports spell it; names after ``from`` may be modules too."""
-    tree = sources.parse(text) if "import" in text else None
+    tree = _imports_of(text) if "import" in text else None
     if not isinstance(tree, ast.Module):
         return []
     found: dict[str, None] = {}

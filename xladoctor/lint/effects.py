@@ -109,6 +109,18 @@ class Effects:
         found[Effect.READ] = sorted(reads, key=lambda event: order[event.node])
         return found
 
+    def read_at(self, node: cst.CSTNode) -> Event | None:
+        """The read that a call is by itself, None if it is none."""
+        return self._reads.get(node)
+
+    @functools.cached_property
+    def _reads(self) -> dict[cst.CSTNode, Event]:
+        return {
+            event.node: event
+            for event in self.of(Effect.READ)
+            if event.call is not None and event.value is not None
+        }
+
     def by_call(self, call: CallSite) -> Iterator[Event]:
         """What one call does by itself (not what the functions that it runs do)."""
         name = self.name(call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, TypeVar
 
 import libcst as cst
@@ -21,12 +22,12 @@ from xladoctor.lint import (
 from xladoctor.lint import rules as registry
 from xladoctor.lint.asked import UNUSED, Failure, LintOptions, Member, Result
 from xladoctor.lint.model.file import FileModel
-from xladoctor.lint.model.loops import LoopKind
+from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.model.program import Part, Program, Unit
 from xladoctor.lint.unused import unused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from xladoctor.lint.model.file import Problem
     from xladoctor.lint.rules import Rule
@@ -72,14 +73,16 @@ def lint_together(
     """
     rules = registry.rules() if rules is None else rules
     linked = len(members) > 1 or any(not code.startswith("XLA") for code in rules)
-    start = {member.source.filename: first_look.look(member, linked=linked) for member in members}
-    results = {name: first for name, (first, goes_on) in start.items() if not goes_on}
-    readable = [member for member in members if start[member.source.filename][1]]
+    start: dict[str, Result] = {}
+    readable: list[tuple[Member, Part | Result]] = []
+    for member in members:
+        found, goes_on = first_look.look(member, linked=linked)
+        start[member.source.filename] = found
+        if goes_on:  # at once, while what Python's parser made of it is at hand
+            readable.append((member, _part(member, linked=len(members) > 1)))
     models, failed = _models(readable)
-    results.update(failed)
-    first = {name: results.get(name, found) for name, (found, _) in start.items()}
     try:
-        return _results(members, rules, models, first)
+        return _results(members, rules, models, {**start, **failed})
     finally:
         for program in {model.program for model in models.values()}:
             program.close()
@@ -116,23 +119,23 @@ def _results(
     return done
 
 
+def _part(member: Member, *, linked: bool) -> Part | Result:
+    """What is known of a source by itself, or what was found instead."""
+    source = member.source
+    unit = Unit(source.text, source.filename, source.shell, member.imports)
+    return _guarded(source, lambda: Part(unit, member.options.device, linked=linked))
+
+
 def _models(
-    members: Sequence[Member],
+    members: Sequence[tuple[Member, Part | Result]],
 ) -> tuple[dict[str, FileModel], dict[str, Result]]:
     """The models of sources, and what was found instead for those that have none."""
     failed: dict[str, Result] = {}
     parts: list[Part] = []
     of: list[Member] = []
-    for member in members:
-        source = member.source
-        unit = Unit(source.text, source.filename, source.shell, member.imports)
-        device = member.options.device
-        part = _guarded(
-            source,
-            lambda unit=unit, device=device: Part(unit, device, linked=len(members) > 1),  # type: ignore[misc]
-        )
+    for member, part in members:
         if isinstance(part, Result):
-            failed[source.filename] = part
+            failed[member.source.filename] = part
         else:
             parts.append(part)
             of.append(member)
@@ -145,7 +148,7 @@ def _models(
         models: dict[str, FileModel] = {}
         for member in of:
             alone = dataclasses.replace(member, imports={})
-            made, broken = _models([alone])
+            made, broken = _models([(alone, _part(alone, linked=False))])
             models.update(made)
             failed.update(broken)
         return models, failed
@@ -181,23 +184,29 @@ def _ask(
     """What the rules say of a file."""
     findings: list[Finding] = []
     failures: list[Failure] = []
-    for code, rule in rules.items():
-        if not member.options.asks(code) or not _holds(code, model):
-            continue
+    for code, rule in _asked(rules, model, member).items():
         try:
-            findings.extend(
-                _finding(
-                    member.source, code, spoken.of(problem, code, model.members), by_name, model
-                )
-                for problem in rule(model)
-                # What stands in a linked file is found there; what never runs is no problem.
-                if problem.place.filename is None
-                and not (problem.aside and code.startswith(_ON_THE_DEVICE))
-                and problem.place.start.row not in model.unreached_rows
-            )
-        except Exception as error:  # noqa: BLE001  (nor one rule)
+            findings.extend(_found_by(rule, code, model, member, by_name))
+        except Exception as error:  # noqa: BLE001, PERF203  (nor one rule)
             failures.append(_failure(member.source, code, error))
     return findings, failures
+
+
+def _found_by(
+    rule: Rule, code: str, model: FileModel, member: Member, by_name: Mapping[str, Source]
+) -> Iterator[Finding]:
+    """What one rule says of a file."""
+    if not code.startswith("XLA"):
+        model.complete()  # of ours, none asks for white space
+    for problem in rule(model):
+        # What stands in a linked file is found there; what never runs is no problem.
+        if (
+            problem.place.filename is None
+            and not (problem.aside and code.startswith(_ON_THE_DEVICE))
+            and problem.place.start.row not in model.unreached_rows
+        ):
+            spelled = spoken.of(problem, code, model.members)
+            yield _finding(member.source, code, spelled, by_name, model)
 
 
 def _borrowed(
@@ -210,23 +219,28 @@ def _borrowed(
 ) -> list[Finding]:
     """What the loops of a file run of files that are only known for its sake."""
     others = [models[name] for name in silent if name in models]
-    asked = {
-        code: rule
-        for code, rule in rules.items()
-        if member.options.asks(code) and _holds(code, model)
-    }
+    asked = _asked(rules, model, member)
     return [
         _finding(member.source, code, spoken.of(problem, code, model.members), by_name, model)
         for code, problem in borrowed.told_here(model, others, asked)
     ]
 
 
-def _holds(code: str, model: FileModel) -> bool:
-    """Whether a rule of ours holds for the devices that a file is for."""
-    if not code.startswith("XLA"):
-        return True
+def _asked(rules: Mapping[str, Rule], model: FileModel, member: Member) -> dict[str, Rule]:
+    """The rules to ask of a file."""
     # What is said of files for no device at all (a CUDA call, removed names) is torch_xla's.
-    return family.holds(code, model.members or {family.TORCH_XLA})
+    members = model.members or frozenset({family.TORCH_XLA})
+    return {code: rules[code] for code in _codes(tuple(rules), member.options, members)}
+
+
+@functools.lru_cache(maxsize=16)
+def _codes(codes: tuple[str, ...], options: LintOptions, members: frozenset[str]) -> Sequence[str]:
+    """Those codes that are asked for, and of ours, that hold for the devices of a file."""
+    return [
+        code
+        for code in codes
+        if options.asks(code) and (not code.startswith("XLA") or family.holds(code, members))
+    ]
 
 
 def _unused(
@@ -278,7 +292,7 @@ def _in_loop(
     """Which loop makes a problem dear, and how often it runs: the end of the message."""
     for place, location in zip(problem.related, related, strict=True):
         loop = place.loop
-        if loop is None or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
+        if loop is None or loop.kind not in HOT:
             continue
         near = (location.filename, location.cell) == (main.filename, main.cell)
         where = f"line {location.row}" if near else location.inside

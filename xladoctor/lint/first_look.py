@@ -6,6 +6,7 @@ whatever else is found.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -43,16 +44,20 @@ def look(member: Member, *, linked: bool) -> tuple[Result, bool]:
     findings = [unparsable(source, item) for item in source.unreadable]
     if not source.text.strip():
         return Result(tuple(findings)), False
-    problem = None if member.sound else sources.syntax_error(source.text)
     linked = linked or bool(member.options.device)
     concerns_us = linked or bool(source.shell) or may_concern_us(source.text)
-    if problem is None and concerns_us and not member.sound:
-        problem = sources.too_much(source.text)
+    problem = _problem(source.text, concerns_us)
     # LibCST's parser takes the process down with it on very deep nesting, so Python goes first.
     if problem is not None and (not concerns_us or problem.fatal):
         findings.append(unparsable(source, problem))
     goes_on = concerns_us and (problem is None or not problem.fatal)
     return Result(tuple(findings)), goes_on
+
+
+@functools.lru_cache(maxsize=256)
+def _problem(text: str, concerns_us: bool) -> Unreadable | None:
+    """Why a text cannot be parsed; an editor asks of many files again after each key."""
+    return sources.syntax_error(text) or (sources.too_much(text) if concerns_us else None)
 
 
 def whole_answer(member: Member) -> Result | None:

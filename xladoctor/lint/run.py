@@ -89,13 +89,11 @@ class _Work:
         group: Which, and what imports what.
         data: What they hold; those that cannot be read are left out.
         plans: What to do with each of those that were given.
-        sound: Those of which it is known already that they can be parsed.
     """
 
     group: Group
     data: Mapping[str, bytes]
     plans: Mapping[str, Plan]
-    sound: frozenset[str] = frozenset()
 
     def plan(self, name: str) -> Plan:
         """What to do with a file; those that were not given are only known."""
@@ -104,10 +102,6 @@ class _Work:
 
 def _contents(group: Group, files: Files) -> dict[str, bytes]:
     return {name: data for name in group.names if (data := files.data(name)) is not None}
-
-
-def _sound(group: Group, files: Files) -> frozenset[str]:
-    return frozenset(name for name in group.names if files.facts(name).sound)
 
 
 def lint_group(work: _Work) -> list[FileResult]:
@@ -119,7 +113,6 @@ def lint_group(work: _Work) -> list[FileResult]:
             plan(name).options_for(name),
             group.imports.get(name, {}),
             wanted=name in plans,
-            sound=name in work.sound,
         )
         for name in group.names
     }
@@ -135,7 +128,7 @@ def lint_group(work: _Work) -> list[FileResult]:
 
         def again(source: Source, name: str = name) -> Result:
             changed = [
-                dataclasses.replace(member, source=source, sound=False)
+                dataclasses.replace(member, source=source)
                 if other == name
                 else dataclasses.replace(member, wanted=False)
                 for other, member in members.items()
@@ -169,7 +162,7 @@ def _lint_safely(work: _Work) -> list[FileResult]:
     except Exception as error:  # noqa: BLE001  (one file must not stop the others)
         group = work.group
         if len(group.names) > 1:
-            alone = [_Work(linking.Group((name,), (name,)), work.data, work.plans, work.sound)
+            alone = [_Work(linking.Group((name,), (name,)), work.data, work.plans)
                      for name in group.given]  # fmt: skip
             return [result for one in alone for result in _lint_safely(one)]
         [name] = group.given
@@ -191,7 +184,7 @@ def lint_text(
     files = Files({**(others or {}), filename: data})
     groups = linking.groups([filename, *(others or {})], files)
     group = next(group for group in groups if filename in group.given)
-    work = _Work(group, _contents(group, files), {filename: plan}, _sound(group, files))
+    work = _Work(group, _contents(group, files), {filename: plan})
     with _seldom_collecting():
         results = lint_group(work)
     return next(result for result in results if result.filename == filename)
@@ -239,8 +232,7 @@ def _lint_files(
         wanted = {name: plans[name] for name in group.given}
         known = _known(cache, key, wanted) if cache is not None and key is not None else None
         if known is None:
-            work = _Work(group, _contents(group, files), wanted, _sound(group, files))
-            fresh.append((work, key))
+            fresh.append((_Work(group, _contents(group, files), wanted), key))
         else:
             done.update((item.filename, item) for item in known)
     waiting = sum(len(work.group.names) for work, _ in fresh)

@@ -189,6 +189,11 @@ def syntax_error(text: str) -> Unreadable | None:
 
 @functools.lru_cache(maxsize=2)
 def parse(text: str) -> ast.Module | Unreadable:
+    """What Python's own parser makes of a text, or says against it; of the last two kept."""
+    return parsed(text)
+
+
+def parsed(text: str) -> ast.Module | Unreadable:
     """What Python's own parser makes of a text, or says against it."""
     try:
         with warnings.catch_warnings():

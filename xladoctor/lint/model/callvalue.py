@@ -24,6 +24,7 @@ from xladoctor.lint.model.values import (
     container,
     element_of,
     join,
+    modules,
     on_device,
     without_places,
 )
@@ -76,10 +77,12 @@ class CallEvaluator:
         """What a call gives back."""
         name = self._flow.names.resolve(node.func)
         receiver = UNKNOWN
-        if isinstance(node.func, cst.Attribute) and name is None:
-            receiver = self._evaluator.evaluate(node.func.value, frame)
+        # By type and not by isinstance, which LibCST's abstract classes make slow.
+        func = node.func if type(node.func) is cst.Attribute else None
+        if func is not None and name is None:
+            receiver = self._evaluator.evaluate(func.value, frame)
         arguments = self._evaluator.arguments(node, frame)
-        if name in know.TOKENIZERS or any(key == "return_tensors" for key, _ in arguments):
+        if name in know.TOKENIZERS or "return_tensors" in [key for key, _ in arguments]:
             # A BatchEncoding, or the tensor of ``clip.tokenize``, is made on the host.
             tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
             return tensor if name in know.TOKENIZERS else container(tensor)
@@ -88,20 +91,16 @@ class CallEvaluator:
         definition = self._flow.names.definition(node.func)
         if isinstance(definition, Class):
             return self._construct(node, definition, arguments)
-        if definition is not None and isinstance(node.func, cst.Attribute):
+        if definition is not None and func is not None:
             # A function of a linked file, by the file's name.
             function = Value(Kind.FUNCTION, certain=True, function=definition)
             return self.enter(node, definition, function, arguments)
-        called = (
-            self._evaluator.evaluate(node.func, frame)
-            if not isinstance(node.func, cst.Attribute)
-            else UNKNOWN
-        )
+        called = self._evaluator.evaluate(node.func, frame) if func is None else UNKNOWN
         if called.kind is Kind.FUNCTION and called.function is not None:
             return self.enter(node, called.function, called, arguments)
-        if isinstance(node.func, cst.Attribute):
-            self._kept(node.func.value, node.func.attr.value, receiver, arguments, frame)
-            return self._methods.evaluate(node, node.func, receiver, arguments, frame)
+        if func is not None:
+            self._kept(func.value, func.attr.value, receiver, arguments, frame)
+            return self._methods.evaluate(node, func, receiver, arguments, frame)
         self._kept(node.func, "__call__", called, arguments, frame)
         return self.object_called(node, called, arguments)
 
@@ -151,6 +150,8 @@ class CallEvaluator:
     def _construct(self, node: cst.Call, cls: Class, arguments: Arguments) -> Value:
         instance = self._flow.made(node, cls)
         kind = Kind.MODEL if self._flow.hooks.is_module(cls) else Kind.OBJECT
+        if self._flow.hooks.inherits(cls, know.LOADERS) and "__iter__" not in cls.methods:
+            kind = Kind.LOADER
         value = Value(kind, certain=True, origin=node, instance=instance)
         method = self._flow.method(cls, "__init__")
         if method is not None:
@@ -171,6 +172,8 @@ class CallEvaluator:
             if method is not None:
                 result = self.enter(node, method, called, arguments)
         values = [value for _, value in arguments]
+        if called.type_name == know.SEQUENTIAL and called.element is not None:
+            result = self._in_turn(node, called, arguments)
         if called.kind in {Kind.MODEL, Kind.LOSS}:
             if result.kind in {Kind.DEVICE_TENSOR, Kind.CONTAINER, Kind.CPU_TENSOR}:
                 return as_output(result, node)
@@ -183,6 +186,13 @@ class CallEvaluator:
             # From a module that is imported with a star, or handed on.
             return Value(made_of_device=_any_on_device(values))
         return result
+
+    def _in_turn(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
+        """``nn.Sequential(a, b)(x)``: each gets what the one before gave back."""
+        given = arguments
+        for module in called.items or (element_of(called),):
+            given = [(None, self.object_called(node, module, given))]
+        return given[0][1]
 
     def _model_output(self, node: cst.Call, model: Value, values: Sequence[Value]) -> Value:
         local = any(value.local for value in values)
@@ -238,6 +248,8 @@ class CallEvaluator:
             alike = first.alike if what is not Returns.LOADER else _same_batches(node, first)
             return Value(_LOADERS[what], certain=True, origin=node, element=first, alike=alike)
         match what:
+            case Returns.MODULES:
+                return _holds(node, name, arguments)
             case Returns.NEW_TENSOR if name == "torch.from_numpy":
                 # Whatever is believed of what it is given: that is an array, on the host.
                 return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
@@ -416,6 +428,8 @@ class CallEvaluator:
             return Value(Kind.MODEL, origin=node, type_name=name)
         if know.MOVER.search(last) and any(value.kind is Kind.DEVICE for value in values):
             return all_moved(values[0], node)
+        if self._flow.believes() and (asked := _asks_for_core(last)) is not None:
+            return Value(asked, origin=node, local=True)
         if last[:1].isupper() and _trains_parameters(node):
             return Value(Kind.OPTIMIZER, origin=node)
         if last[:1].isupper() and know.AVERAGE_NAME.search(last) and _is_model(values):
@@ -423,8 +437,6 @@ class CallEvaluator:
         if last[:1].isupper():
             kind = Kind.LOSS if last.endswith(("Loss", "Criterion")) else Kind.OBJECT
             return Value(kind, certain=True, origin=node, type_name=name)
-        if self._flow.believes() and (asked := _asks_for_core(last)) is not None:
-            return Value(asked, origin=node, local=True)
         local = any_local(values)
         given = _any_on_device(values) or any(value.made_of_device for value in values)
         if given and know.LOSS_FUNCTION.search(last):
@@ -499,6 +511,22 @@ def _trains_parameters(node: cst.Call) -> bool:
     if isinstance(method, cst.Attribute):
         return method.attr.value == "parameters"
     return isinstance(first, cst.Name) and "param" in first.value.lower()
+
+
+def _holds(node: cst.Call, name: str, arguments: Arguments) -> Value:
+    """``nn.ModuleList([a, b])``, ``nn.Sequential(*layers)``: a model of those that it is given."""
+    parts: list[Value] = []
+    places = True
+    for keyword, value in arguments:
+        if value.kind is not Kind.CONTAINER:
+            parts.append(value)
+        elif value.items is not None:
+            parts.extend(value.items)
+        else:
+            parts.append(element_of(value))
+            places = False
+        places = places and keyword is None
+    return modules(parts, places=places, node=node, name=name)
 
 
 def _origin(values: Sequence[Value]) -> cst.CSTNode | None:

@@ -218,7 +218,23 @@ class Guards:
             both = isinstance(test, cst.BooleanOperation)
             if when or not both:
                 master = (kind is Kind.IS_MASTER) is when
+        elif not when and isinstance(test, cst.BooleanOperation):
+            master = self._left_over(test)
         return Guard(node, test, when, master, self.devices.of_guard(test, when=when))
+
+    def _left_over(self, test: cst.BooleanOperation) -> bool | None:
+        """Who is left behind ``if not is_master or debug: return``: of all parts none holds."""
+        if not isinstance(test.operator, cst.Or):
+            return None
+        for part in (test.left, test.right):
+            kind = self._kind(part)
+            if kind in {Kind.IS_MASTER, Kind.NOT_MASTER}:
+                return kind is Kind.NOT_MASTER
+            if isinstance(part, cst.BooleanOperation):
+                inner = self._left_over(part)
+                if inner is not None:
+                    return inner
+        return None
 
     def _kind(self, test: cst.BaseExpression) -> Kind:
         """What a condition asks; ``due = due and is_master``, or False, asks for the master."""

@@ -46,6 +46,7 @@ class Loops:
         self._flow = flow
         self._home = {call: tree.function_of(call) for call in tree.calls}
         self._innermost: dict[cst.CSTNode, LoopNode | None] = {}
+        self._outside: dict[cst.CSTNode, tuple[LoopNode, ...]] = {}
         self._given_back: dict[Function, set[str]] = {}
         self._around = {node: self.innermost(node) for node in (*tree.calls, *tree.loops)}
 
@@ -71,16 +72,31 @@ class Loops:
     def _inside(self) -> dict[LoopNode, dict[cst.CSTNode, None]]:
         """The calls and loops that stand in each loop, in order."""
         found: dict[LoopNode, dict[cst.CSTNode, None]] = {loop: {} for loop in self._tree.loops}
+        if not found:
+            return found
         for node in (*self._tree.calls, *self._tree.loops):
-            child: cst.CSTNode = node
-            for parent in self._tree.ancestors(node):
-                if type(parent) in _REPEATING:
-                    if isinstance(parent, cst.For | cst.While | cst.CompFor):
-                        found[parent][node] = None
-                    elif isinstance(parent, cst.BaseComp) and child is not parent.for_in:
-                        found[parent.for_in][node] = None
-                child = parent
+            for loop in self._loops_around(node):
+                found[loop][node] = None
         return found
+
+    def _loops_around(self, node: cst.CSTNode) -> tuple[LoopNode, ...]:
+        """The loops around a node, those of other functions too."""
+        known = self._outside
+        passed: list[cst.CSTNode] = []
+        current: cst.CSTNode | None = node
+        while current is not None and current not in known:
+            passed.append(current)
+            current = self._tree.parents.get(current)
+        around = known[current] if current is not None else ()
+        for current in reversed(passed):
+            parent = self._tree.parents.get(current)
+            if type(parent) in _REPEATING:
+                if isinstance(parent, cst.For | cst.While | cst.CompFor):
+                    around = (parent, *around)
+                elif isinstance(parent, cst.BaseComp) and current is not parent.for_in:
+                    around = (parent.for_in, *around)
+            known[current] = around
+        return around
 
     @functools.cached_property
     def _kinds(self) -> dict[LoopNode, LoopKind]:
@@ -98,9 +114,19 @@ class Loops:
         for node in self._tree.loops:
             # ``teacher.eval()`` before a loop over epochs says nothing of it.
             over = kinds[node] is LoopKind.EVAL and not self._over_batches(node)
-            if (over or kinds[node] is LoopKind.OTHER) and self._holds_steps(node, kinds):
+            if kinds[node] is not LoopKind.STEP and self._is_rollout(node):
+                kinds[node] = LoopKind.ROLLOUT
+            elif (over or kinds[node] is LoopKind.OTHER) and self._holds_steps(node, kinds):
                 kinds[node] = LoopKind.EPOCH
         return kinds
+
+    def _is_rollout(self, node: LoopNode) -> bool:
+        """``action = policy(state)``, ``state = env.step(action)``, both in each turn."""
+        inside = (inner for inner in self._inside[node] if isinstance(inner, cst.Call))
+        calls = [call for call in inside if self._around[call] is node]
+        return any(steps_environment(call) for call in calls) and any(
+            self._asks_model(call, _DEPTH) for call in calls
+        )
 
     def _repeats_an_epoch(self, node: LoopNode, steps: set[LoopNode]) -> bool:
         """A loop around one over batches, that makes the last step of an epoch by itself.
@@ -182,7 +208,7 @@ class Loops:
 
     def _batch_loop(self, node: LoopNode) -> LoopKind:
         """The kind of a loop that does not train itself, by what it goes over."""
-        if isinstance(node, cst.While) or _runs_once(node):
+        if isinstance(node, cst.While) or _runs_once(node) or self._over_modules(node):
             return LoopKind.OTHER
         named = self._over_batches(node)
         if not named and any(
@@ -202,6 +228,12 @@ class Loops:
             cleared = any(_method(call) == "zero_grad" for call in calls)
             return LoopKind.STEP if cleared else LoopKind.EVAL
         return LoopKind.OTHER
+
+    def _over_modules(self, node: LoopNode) -> bool:
+        """``for layer in self.layers``: the layers of one model."""
+        return not isinstance(node, cst.While) and any(
+            self._flow.value(item).kind is Kind.MODEL for item in self._sources(node.iter)
+        )
 
     def _asks_model(self, call: cst.Call, depth: int) -> bool:
         """Whether a call runs a model forward, by itself or in a function of the file."""
@@ -374,6 +406,14 @@ class Loops:
 
 def _method(call: cst.Call) -> str:
     return call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+
+
+def steps_environment(call: cst.Call) -> bool:
+    """``env.step(action)``, ``self.envs.step(actions)``."""
+    if _method(call) != "step" or not call.args:
+        return False
+    holder = dotted_text(call.func.value) or ""  # type: ignore[attr-defined]
+    return bool(know.ENVIRONMENT_NAME.search(holder.rpartition(".")[2]))
 
 
 def _called(node: cst.BaseExpression) -> cst.BaseExpression:

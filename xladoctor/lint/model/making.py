@@ -21,10 +21,36 @@ def maker(kind: type[_Node], *fields: str) -> Callable[..., _Node]:
 
     LibCST's classes check what they are given, and take several times as long.
     """
-    names: dict[str, Any] = {"new": object.__new__, "kind": kind}
-    names.update((f"set_{name}", getattr(kind, name).__set__) for name in fields)
-    lines = [f"def make({', '.join(fields)}):", "    node = new(kind)"]
-    lines += [f"    set_{name}(node, {name})" for name in fields]
-    exec("\n".join([*lines, "    return node"]), names)  # noqa: S102  (of the names above)
-    made: Callable[..., _Node] = names["make"]
-    return made
+    new = object.__new__
+    setters: list[Callable[[Any, Any], None]] = [getattr(kind, name).__set__ for name in fields]
+    if not setters:
+        return lambda: new(kind)
+    first, *rest = setters
+    if not rest:
+
+        def one(value: object) -> _Node:
+            node = new(kind)
+            first(node, value)
+            return node
+
+        return one
+    second, *more = rest
+    if not more:
+
+        def two(value: object, other: object) -> _Node:
+            node = new(kind)
+            first(node, value)
+            second(node, other)
+            return node
+
+        return two
+
+    def many(value: object, other: object, *others: object) -> _Node:
+        node = new(kind)
+        first(node, value)
+        second(node, other)
+        for put, item in zip(more, others, strict=True):
+            put(node, item)
+        return node
+
+    return many

@@ -201,7 +201,7 @@ class Names:
         if linked is not None:
             names, name = linked
             return names._defined(names.top.bindings.get(name))  # noqa: SLF001
-        if not isinstance(node, cst.Name):
+        if type(node) is not cst.Name:
             return None
         return self._defined(self.lookup(node.value, self._tree.scopes[node]))
 
@@ -209,8 +209,9 @@ class Names:
         if not bindings:
             return None
         last = bindings[-1]
-        if any(item.kind not in {"function", "class"} for item in bindings):
-            return None
+        for item in bindings:
+            if item.kind not in {"function", "class"}:
+                return None
         if isinstance(last.node, cst.FunctionDef):
             return self._tree.functions[last.node]
         if isinstance(last.node, cst.ClassDef):
@@ -219,6 +220,10 @@ class Names:
 
     def imported(self) -> frozenset[str]:
         """Dotted names of everything that the file imports, also inside functions."""
+        return self._imported
+
+    @functools.cached_property
+    def _imported(self) -> frozenset[str]:
         found: set[str] = set()
         for node in self._tree.imports:
             found.update(imported(node))

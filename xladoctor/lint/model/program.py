@@ -132,7 +132,7 @@ class Program:
         would wait for Python's collector of circles, which looks through all of them again and
         again; once nothing holds them together, all goes as soon as nobody needs it.
         """
-        known: list[object] = [*self.views.values(), self.regions, self.flow, self]
+        known: list[object] = [*self.views.values(), self.regions, self.flow, self.tree, self]
         for part in self.parts:
             for owner in part.tree.classes.values():
                 owner.methods.clear()

@@ -13,6 +13,7 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.unreached import truth
 from xladoctor.lint.model.values import (
+    NOTHING,
     NUMBER,
     UNKNOWN,
     Instance,
@@ -216,7 +217,12 @@ class Statements:
             return env
         text = dotted_text(test.args[0].value)
         value = env.get(text) if text is not None else None
-        if text is None or value is None or not value.is_device_tensor:
+        if text is None or value is None:
+            return env
+        if value.kind is Kind.CONTAINER and when and self._says_tensor(test):
+            # ``if isinstance(parameters, torch.Tensor): parameters = [parameters]``: not now.
+            return {**env, text: NOTHING}
+        if not value.is_device_tensor:
             return env
         return env if self._says_tensor(test) is not (not when) else {**env, text: UNKNOWN}
 

@@ -101,6 +101,7 @@ class Function:
         owner: The class it is a method of, if it is one.
         outer: The function around it, if there is one.
         parameters: Names of the parameters in order, ``self`` included, without * and **.
+        is_static: Whether it is a static method, which has no ``self``.
     """
 
     node: FunctionNode
@@ -110,6 +111,12 @@ class Function:
     parameters: tuple[str, ...]
     keyword_only: tuple[str, ...] = ()
     decorators: tuple[cst.BaseExpression, ...] = ()
+    is_static: bool = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_static = any(
+            type(item) is cst.Name and item.value == "staticmethod" for item in self.decorators
+        )
 
     @property
     def around(self) -> Iterator[Function]:
@@ -118,13 +125,6 @@ class Function:
         while current is not None:
             yield current
             current = current.outer
-
-    @property
-    def is_static(self) -> bool:
-        """Whether it is a static method, which has no ``self``."""
-        return any(
-            isinstance(item, cst.Name) and item.value == "staticmethod" for item in self.decorators
-        )
 
 
 @dataclasses.dataclass(eq=False, slots=True)

@@ -18,7 +18,7 @@ from xladoctor.lint.model.parts import children, walk
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_LEAVE = (cst.Return, cst.Raise, cst.Continue, cst.Break)
+_LEAVE = frozenset([cst.Return, cst.Raise, cst.Continue, cst.Break])
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
 _LOOPS = (cst.For, cst.While)
 _DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
@@ -63,8 +63,11 @@ def _behind(body: Sequence[cst.BaseStatement]) -> Sequence[cst.CSTNode]:
 
 def _ends(statement: cst.CSTNode) -> bool:
     """Whether what stands behind a statement in its block never runs."""
-    if isinstance(statement, cst.SimpleStatementLine | cst.SimpleStatementSuite):
-        return any(isinstance(part, _LEAVE) or _exits(part) for part in statement.body)
+    # By type and not by isinstance, which LibCST's abstract classes make slow.
+    kind = type(statement)
+    if kind is cst.SimpleStatementLine or kind is cst.SimpleStatementSuite:
+        parts: Sequence[cst.CSTNode] = statement.body  # type: ignore[attr-defined]
+        return any(type(part) in _LEAVE or _exits(part) for part in parts)
     if isinstance(statement, cst.If):
         return _if_ends(statement)
     if isinstance(statement, cst.While):
@@ -101,9 +104,9 @@ def _block_ends(block: cst.BaseSuite) -> bool:
 
 def _exits(part: cst.CSTNode) -> bool:
     """``sys.exit(1)``, ``exit()`` and ``assert False``."""
-    if isinstance(part, cst.Assert):
+    if type(part) is cst.Assert:
         return truth(part.test) is False
-    if not isinstance(part, cst.Expr) or not isinstance(part.value, cst.Call):
+    if type(part) is not cst.Expr or type(part.value) is not cst.Call:
         return False
     return dotted_text(part.value.func) in _EXITS
 

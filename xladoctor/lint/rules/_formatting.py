@@ -23,37 +23,41 @@ _PRINTS = frozenset(
 #: Not ``debug``: with the level off, as it is by default, nothing is formatted.
 _LOG_METHODS = frozenset({"info", "warning", "error", "critical", "exception", "log"})
 _BAR_METHODS = frozenset({"set_postfix", "set_postfix_str", "set_description"})
+_METHODS = _LOG_METHODS | _BAR_METHODS | {"format"}
 #: The nodes that ``formats`` may find something in.
 FORMATTING = (cst.FormattedString, cst.BinaryOperation, cst.Call)
 
 
 def formats(model: FileModel, node: cst.CSTNode) -> tuple[str, cst.BaseExpression] | None:
     """How a node turns a device tensor into text, and which tensor; None if it does not."""
-    if isinstance(node, cst.FormattedString):
+    # By type and not by isinstance, which LibCST's abstract classes make slow.
+    if type(node) is cst.FormattedString:
         pieces = [
             part.expression
             for part in node.parts
             if isinstance(part, cst.FormattedStringExpression)
         ]
         return _first(model, "an f-string reads", pieces)
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Modulo):
+    if type(node) is cst.BinaryOperation and type(node.operator) is cst.Modulo:
         if not isinstance(node.left, cst.SimpleString | cst.ConcatenatedString):
             return None
         right = node.right
         values = [e.value for e in right.elements] if isinstance(right, cst.Tuple) else [right]
         return _first(model, "`%` formatting reads", values)
-    if isinstance(node, cst.Call):
+    if type(node) is cst.Call:
         return _call_formats(model, model.call(node))
     return None
 
 
 def _call_formats(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpression] | None:
+    if call.name not in _PRINTS and (call.receiver is None or call.method not in _METHODS):
+        return None
     values = [*call.positional, *call.keywords.values()]
     if call.name in _PRINTS:
         return _first(model, f"`{call.name.rpartition('.')[2]}` reads", values, nested=True)
-    if call.receiver is None:
-        return None
-    if call.method == "format" and isinstance(call.receiver, cst.SimpleString):
+    assert call.receiver is not None
+    texts = cst.SimpleString | cst.ConcatenatedString
+    if call.method == "format" and isinstance(call.receiver, texts):
         return _first(model, "`.format()` reads", values)
     if call.method in _BAR_METHODS:
         values = [*values, *_of_dicts(values)]

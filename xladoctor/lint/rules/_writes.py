@@ -21,6 +21,8 @@ _WRITERS = {
     "torchvision.utils.save_image": (1, "fp"),
 }
 _METHODS = frozenset({"to_csv", "to_parquet", "to_pickle", "to_json", "write_text", "write_bytes"})
+#: What models and tokenizers of transformers and diffusers write a folder with.
+PRETRAINED = "save_pretrained"
 SAVE = "torch_xla.core.xla_model.save"
 
 
@@ -45,6 +47,9 @@ def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
         every = call.argument(2, "master_only")
         writes = every is not None and model.literal(every) is False
         return call.argument(1, "file_or_path") if writes else None
+    if call.name is None and call.method == PRETRAINED:
+        once = {"is_main_process", "save_function"} & call.keywords.keys()
+        return None if once or call.has_star else call.argument(0, "save_directory")
     if call.name is None and call.method in _METHODS:
         if call.method.startswith("write_"):
             return call.receiver

@@ -12,7 +12,7 @@ from xladoctor.lint.rewrites.moves import under_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import differs, entry_places, every_core, same_everywhere
 from xladoctor.lint.rules._reads import snippet
-from xladoctor.lint.rules._writes import SAVE, written_path
+from xladoctor.lint.rules._writes import PRETRAINED, SAVE, written_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,16 +42,25 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
             call.node,
             f"every core writes {snippet(model, path)}: they overwrite each other, and one that "
             "reads it may find half a file",
-            suggestion=(
-                "xm.save(data, path) writes once: call it on all cores"
-                if call.name == "torch.save"
-                else "write it under `if xm.is_master_ordinal(local=False):` (read device values "
-                "before, on all cores)"
-            ),
+            suggestion=_advice(call),
             related=entry_places(model, entry),
             fix=_fix(model, call),
         )
     yield from _downloads(model)
+
+
+def _advice(call: CallSite) -> str:
+    if call.name == "torch.save":
+        return "xm.save(data, path) writes once: call it on all cores"
+    if call.method == PRETRAINED:
+        return (
+            "of a model: save_pretrained(path, save_function=xm.save, is_main_process=...) on all "
+            "cores; of a tokenizer: under `if xm.is_master_ordinal(local=False):`"
+        )
+    return (
+        "write it under `if xm.is_master_ordinal(local=False):` (read device values before, on all "
+        "cores)"
+    )
 
 
 def _downloads(model: FileModel) -> Iterator[Problem]:
@@ -106,7 +115,7 @@ def _is_nowhere(model: FileModel, path: cst.BaseExpression) -> bool:
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:
     """``torch.save`` as ``xm.save``; another writer under a test for the master core."""
-    if call.has_star:
+    if call.has_star or call.method == PRETRAINED:
         return None
     if call.name == "torch.save":
         spelled = model.spelled(SAVE, call.node)

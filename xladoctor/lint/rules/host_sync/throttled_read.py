@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
-from xladoctor.lint.library import Effect
 from xladoctor.lint.rewrites.closures import closure_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._formatting import FORMATTING, formats, only_on_failure
@@ -14,6 +11,8 @@ from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import libcst as cst
 
     from xladoctor.lint.model import FileModel, Guard, Problem
 
@@ -52,10 +51,9 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
 
 def _read(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
     """The device tensor that a node reads on the host, or None."""
-    if isinstance(node, cst.Call):
-        for event in model.effects.by_call(model.call(node)):
-            if event.effect is Effect.READ and event.value is not None:
-                return event.value
+    event = model.effects.read_at(node)
+    if event is not None:
+        return event.value
     found = formats(model, node)
     return found[1] if found is not None else None
 

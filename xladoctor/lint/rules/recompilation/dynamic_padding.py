@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor import patterns
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, assigned, reads
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._reads import costly_loop
-from xladoctor.lint.rules._sources import sources
+from xladoctor.lint.rules._sources import sources, the_call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
@@ -31,6 +33,8 @@ _COLLATORS = frozenset(
     )
 )
 _LONGEST = (True, "longest")
+#: TRL's Trainer for fine-tuning, which makes its own collator.
+_SFT = patterns.lazy(r"^trl\.(\w+\.)*SFTTrainer$")
 _PAD_SEQUENCE = "torch.nn.utils.rnn.pad_sequence"
 #: Methods of tokenizers that do what a call of them does.
 _ENCODES = frozenset({"encode", "encode_plus", "batch_encode_plus"})
@@ -53,6 +57,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
     """Find padding to the longest sample where batches are made."""
     if not model.is_xla:
         return
+    yield from _by_trl(model)
     collating = set(_collate_functions(model))
     for call in model.calls():
         if call.has_star or _has_few_lengths(model, call):
@@ -85,6 +90,44 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
     here = [function for function in collating if model.is_here(function.node)]
     for function in sorted(here, key=lambda one: model.row(one.node)):
         yield from _padded_by_hand(model, function)
+
+
+def _by_trl(model: FileModel) -> Iterator[Problem]:
+    """``SFTTrainer(args=SFTConfig(packing=False))``: its own collator pads to the longest."""
+    for call in model.calls():
+        if not _SFT.search(call.name or ""):
+            continue
+        named = given(model, call)
+        made = the_call(model, named["args"]) if "args" in named else None
+        if "data_collator" in named or (made is None and "packing" not in named):
+            continue
+        settings = {**named, **(given(model, made) if made is not None else {})}
+        packing = settings.get("packing")
+        if packing is not None and model.literal(packing) is not False:
+            continue
+        starred = call.has_star or (made is not None and made.has_star)
+        if (starred and packing is None) or _has_few(model, settings) or _pads_all(model):
+            continue
+        yield model.problem(
+            call.node.func if packing is None else packing,
+            "without packing TRL pads each batch to its longest sample: each new length compiles "
+            "the whole step again",
+            suggestion="packing=True, or pad_to_multiple_of=128 for a few lengths",
+        )
+
+
+def _has_few(model: FileModel, settings: Mapping[str, cst.BaseExpression]) -> bool:
+    multiple = settings.get("pad_to_multiple_of")
+    number = model.literal(multiple) if multiple is not None else None
+    return multiple is not None and not (isinstance(number, int) and number <= _FINE)
+
+
+def _pads_all(model: FileModel) -> bool:
+    """Whether the file pads samples to one length itself, wherever."""
+    return any(
+        "padding" in call.keywords and model.literal(call.keywords["padding"]) == "max_length"
+        for call in model.calls()
+    )
 
 
 def _has_few_lengths(model: FileModel, call: CallSite) -> bool:
