@@ -106,6 +106,7 @@ CODES = {
     "nccl": ("XLA708",),
     "data-parallel": ("XLA709",),
     "gradient-scaler": ("XLA704",),
+    "compile-backend": ("XLA314",),
     "abandoned-loader": ("XLA608", "XLA415"),
     "random-geometry": ("XLA208",),
     "load-onto-device": ("XLA720",),

@@ -289,6 +289,20 @@ def test_groups_are_bounded(tmp_path, monkeypatch):
     assert sorted(name for group in found for name in group.given) == sorted(names)
 
 
+def test_a_helper_of_one_file_is_linked_before_what_all_import(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+    # "hub" brings the sixty files together until no more fit: each keeps its own "tool" first.
+    Path("hub.py").write_text("LINES = 1\n")
+    for number in range(60):
+        Path(f"part{number}.py").write_text(f"import torch_xla\nimport hub\nimport tool{number}\n")
+        Path(f"tool{number}.py").write_text("LINES = 1\n")
+    found = linking.groups(sorted(path.name for path in tmp_path.glob("*.py")))
+    for number in range(60):
+        group = next(group for group in found if f"part{number}.py" in group.names)
+        assert f"tool{number}.py" in group.names
+
+
 def test_files_without_xla_stay_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("one.py").write_text("import two\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor import catalogue
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model.loops import HOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _DEPTH = 4
 #: Families whose problems cost on every step: reads, and graphs that are compiled again.
 _FAMILIES = ("XLA1", "XLA2")
-_HOT = {LoopKind.STEP, LoopKind.EVAL}
 
 
 def told_here(
@@ -74,7 +73,7 @@ def _call(model: FileModel, other: FileModel, problem: Problem) -> CallSite | No
     if problem.node is None or problem.aside or problem.place.filename is not None:
         return None
     looped = [place.loop for place in problem.related if place.loop is not None]
-    if not any(loop.kind in _HOT for loop in looped):
+    if not any(loop.kind in HOT for loop in looped):
         return None
     function = other.function_of(problem.node)
     waiting = [function] if function is not None else []

@@ -22,7 +22,7 @@ from xladoctor.lint import (
 from xladoctor.lint import rules as registry
 from xladoctor.lint.asked import UNUSED, Failure, LintOptions, Member, Result
 from xladoctor.lint.model.file import FileModel
-from xladoctor.lint.model.loops import LoopKind
+from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.model.program import Part, Program, Unit
 from xladoctor.lint.unused import unused
 
@@ -292,7 +292,7 @@ def _in_loop(
     """Which loop makes a problem dear, and how often it runs: the end of the message."""
     for place, location in zip(problem.related, related, strict=True):
         loop = place.loop
-        if loop is None or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
+        if loop is None or loop.kind not in HOT:
             continue
         near = (location.filename, location.cell) == (main.filename, main.cell)
         where = f"line {location.row}" if near else location.inside

@@ -63,6 +63,7 @@ class Returns(enum.Enum):
     OPTIMIZER = "optimizer"
     SCHEDULER = "scheduler"
     MODEL = "model"
+    MODULES = "model of modules"
     LOSS = "loss"
     OBJECT = "object"
     FIRST = "first argument"
@@ -84,6 +85,7 @@ class Name:
         equal: What is the same on every core afterwards.
         core: Position and name of an argument that makes random numbers each core's own.
         returns: What a call of it gives back.
+        checks: An argument: unless it is False, the call looks at the values of what it is given.
         optional: It may be missing from an installed package.
         known: How this is known.
     """
@@ -96,6 +98,7 @@ class Name:
     equal: Equal | None = None
     core: tuple[int, str] | None = None
     returns: Returns | None = None
+    checks: str | None = None
     optional: bool = False
     known: str = ""
 
@@ -107,7 +110,7 @@ class Name:
 
 _KEYS = frozenset(
     {"module", "names", "effects", "pending", "empty", "only_if", "equal", "core", "returns",
-     "optional", "known"}
+     "checks", "optional", "known"}
 )  # fmt: skip
 
 
@@ -247,6 +250,9 @@ def _names(row: Mapping[str, Any], module: str, where: str) -> Iterable[Name]:
     equal = row.get("equal")
     if equal is not None and equal not in [item.value for item in Equal]:
         raise UsageError(f"{where}: equal is one of {', '.join(item.value for item in Equal)}")
+    checks = row.get("checks")
+    if checks is not None and not _is_text(checks):
+        raise UsageError(f"{where}: checks is the name of an argument")
     returns = row.get("returns")
     if returns is not None and returns not in [item.value for item in Returns]:
         raise UsageError(f"{where}: returns is one of {', '.join(item.value for item in Returns)}")
@@ -262,6 +268,7 @@ def _names(row: Mapping[str, Any], module: str, where: str) -> Iterable[Name]:
             equal=Equal(equal) if equal is not None else None,
             core=_argument(row, "core", where),
             returns=Returns(returns) if returns is not None else None,
+            checks=checks,
             optional=row.get("optional", False),
             known=str(row.get("known", "")),
         )

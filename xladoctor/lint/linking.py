@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,13 @@ def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
     roots = [name for name in given if graph.is_root(name)]
     if not roots:
         return [Group((name,), (name,)) for name in given]
-    edges = sorted((distance, *pair) for pair, distance in _edges(graph, roots).items())
+    found_edges = _edges(graph, roots)
+    # What one file alone imports belongs to it; what all import (settings) keeps none together.
+    importers = Counter(imported for _, imported in found_edges)
+    edges = sorted(
+        (distance, importers[imported], importer, imported)
+        for (importer, imported), distance in found_edges.items()
+    )
     parent = {name: name for name in graph.known}
     size = {name: (1, graph.lines(name)) for name in graph.known}
 
@@ -69,7 +76,7 @@ def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
         return name
 
     apart: set[str] = set()
-    for _, one, other in edges:
+    for _, _, one, other in edges:
         first, second = find(one), find(other)
         if first == second:
             continue
@@ -284,18 +291,18 @@ def _join(folder: str, name: str) -> str:
 
 
 def _edges(graph: _Graph, roots: Sequence[str]) -> dict[tuple[str, str], int]:
-    """(one file, other file) to how far they are from the next file for XLA devices."""
+    """(importer, imported file) to how far they are from the next file for XLA devices."""
     found: dict[tuple[str, str], int] = {}
-    for most, neighbours in (
-        (_DOWN, lambda name: graph.imports(name).values()),
-        (_UP, graph.importers),
+    for most, neighbours, down in (
+        (_DOWN, lambda name: graph.imports(name).values(), True),
+        (_UP, graph.importers, False),
     ):
         seen, frontier = set(roots), list(roots)
         for distance in range(1, most + 1):
             following: dict[str, None] = {}
             for name in frontier:
                 for other in neighbours(name):
-                    pair = (name, other)
+                    pair = (name, other) if down else (other, name)
                     found[pair] = min(distance, found.get(pair, distance))
                     if other not in seen:
                         following[other] = None

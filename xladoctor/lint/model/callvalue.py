@@ -24,6 +24,7 @@ from xladoctor.lint.model.values import (
     container,
     element_of,
     join,
+    modules,
     on_device,
     without_places,
 )
@@ -149,6 +150,8 @@ class CallEvaluator:
     def _construct(self, node: cst.Call, cls: Class, arguments: Arguments) -> Value:
         instance = self._flow.made(node, cls)
         kind = Kind.MODEL if self._flow.hooks.is_module(cls) else Kind.OBJECT
+        if self._flow.hooks.inherits(cls, know.LOADERS) and "__iter__" not in cls.methods:
+            kind = Kind.LOADER
         value = Value(kind, certain=True, origin=node, instance=instance)
         method = self._flow.method(cls, "__init__")
         if method is not None:
@@ -169,6 +172,8 @@ class CallEvaluator:
             if method is not None:
                 result = self.enter(node, method, called, arguments)
         values = [value for _, value in arguments]
+        if called.type_name == know.SEQUENTIAL and called.element is not None:
+            result = self._in_turn(node, called, arguments)
         if called.kind in {Kind.MODEL, Kind.LOSS}:
             if result.kind in {Kind.DEVICE_TENSOR, Kind.CONTAINER, Kind.CPU_TENSOR}:
                 return as_output(result, node)
@@ -181,6 +186,13 @@ class CallEvaluator:
             # From a module that is imported with a star, or handed on.
             return Value(made_of_device=_any_on_device(values))
         return result
+
+    def _in_turn(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
+        """``nn.Sequential(a, b)(x)``: each gets what the one before gave back."""
+        given = arguments
+        for module in called.items or (element_of(called),):
+            given = [(None, self.object_called(node, module, given))]
+        return given[0][1]
 
     def _model_output(self, node: cst.Call, model: Value, values: Sequence[Value]) -> Value:
         local = any(value.local for value in values)
@@ -236,6 +248,8 @@ class CallEvaluator:
             alike = first.alike if what is not Returns.LOADER else _same_batches(node, first)
             return Value(_LOADERS[what], certain=True, origin=node, element=first, alike=alike)
         match what:
+            case Returns.MODULES:
+                return _holds(node, name, arguments)
             case Returns.NEW_TENSOR if name == "torch.from_numpy":
                 # Whatever is believed of what it is given: that is an array, on the host.
                 return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
@@ -497,6 +511,22 @@ def _trains_parameters(node: cst.Call) -> bool:
     if isinstance(method, cst.Attribute):
         return method.attr.value == "parameters"
     return isinstance(first, cst.Name) and "param" in first.value.lower()
+
+
+def _holds(node: cst.Call, name: str, arguments: Arguments) -> Value:
+    """``nn.ModuleList([a, b])``, ``nn.Sequential(*layers)``: a model of those that it is given."""
+    parts: list[Value] = []
+    places = True
+    for keyword, value in arguments:
+        if value.kind is not Kind.CONTAINER:
+            parts.append(value)
+        elif value.items is not None:
+            parts.extend(value.items)
+        else:
+            parts.append(element_of(value))
+            places = False
+        places = places and keyword is None
+    return modules(parts, places=places, node=node, name=name)
 
 
 def _origin(values: Sequence[Value]) -> cst.CSTNode | None:

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 _XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
 #: What an optimizer asks of a parameter.
 _OF_PARAMETERS = frozenset({"grad", "data"})
-_LITERALS = frozenset(
-    [cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString, cst.ConcatenatedString]
-)
+_LITERALS = frozenset([cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString])
 
 
 class Evaluator:
@@ -73,6 +71,7 @@ class Evaluator:
             cst.Await: self._inner,
             cst.Yield: self._yield,
             cst.FormattedString: self._formatted,
+            cst.ConcatenatedString: self._formatted,
         }
 
     def evaluate(self, node: cst.BaseExpression, frame: Frame) -> Value:
@@ -120,7 +119,7 @@ class Evaluator:
                 self.inside(child, frame)
         return UNKNOWN
 
-    def _formatted(self, node: cst.FormattedString, frame: Frame) -> Value:
+    def _formatted(self, node: cst.FormattedString | cst.ConcatenatedString, frame: Frame) -> Value:
         self.inside(node, frame)
         return NUMBER
 
@@ -326,6 +325,8 @@ class Evaluator:
             return element_of(holder)
         if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
             return holder
+        if holder.kind is Kind.MODEL and holder.element is not None:
+            return element_of(holder)
         return Value(local=holder.local, made_of_device=holder.made_of_device)
 
     def _sequence(self, node: cst.Tuple | cst.List | cst.Set, frame: Frame) -> Value:

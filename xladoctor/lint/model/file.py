@@ -422,8 +422,12 @@ class FileModel:
         return self._regions.hot(node, LoopKind.EVAL)
 
     def hot_loop(self, node: cst.CSTNode) -> Loop | None:
-        """The step loop or else the evaluation loop that runs the node in every iteration."""
-        return self.step_loop(node) or self.eval_loop(node)
+        """The step, evaluation or rollout loop that runs the node in every iteration."""
+        return (
+            self.step_loop(node)
+            or self.eval_loop(node)
+            or self._regions.hot(node, LoopKind.ROLLOUT)
+        )
 
     def times(self, loop: Loop) -> str | None:
         """How often a loop's body runs ("10 x len(loader) times"), None if the code hides it."""

@@ -38,6 +38,7 @@ from xladoctor.lint.model.values import (
     Kind,
     Value,
     join,
+    where_it_trains,
 )
 
 if TYPE_CHECKING:
@@ -428,12 +429,15 @@ class Flow:
     def _bind_parameters(self, function: Function, frame: Frame, given: dict[str, Value]) -> None:
         params = function.node.params
         named = [*params.posonly_params, *params.params, *params.kwonly_params]
+        of_module = function.owner is not None and self.hooks.is_module(function.owner)
         for index, param in enumerate(named):
             name = param.name.value
             default = self.evaluator.evaluate(param.default, frame) if param.default else None
             value = given.get(name)
             if value is None:
                 value = self._passed(function, index, param, default)
+            elif of_module:
+                value = where_it_trains(value)
             frame.env[name] = self.believed(name, value, frame)
         for star in (params.star_arg, params.star_kwarg):
             if isinstance(star, cst.Param):

@@ -168,6 +168,11 @@ DEVICE_LOADER_NAME = patterns.lazy(
 )
 LOADER_NAME = patterns.lazy(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)", re.IGNORECASE)
 
+#: PyTorch's loader, by its names.
+LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
+#: A model that calls the modules it holds one after the other, and all that hold some.
+SEQUENTIAL = "torch.nn.Sequential"
+MODULE_HOLDERS = frozenset({SEQUENTIAL, "torch.nn.ModuleDict", "torch.nn.ModuleList"})
 #: Base classes of models and of modules whose methods a framework calls once per batch.
 MODULES = frozenset({"torch.nn.Module", "torch.nn.Sequential", "transformers.PreTrainedModel"})
 LIGHTNING_MODULES = frozenset(
@@ -222,6 +227,8 @@ STEP_NAME = patterns.lazy(
     r"^_?((do_|run_|one_|single_)?(train(ing)?|optimi[sz]ation|update|fit)_?(one_?)?(step|batch|iter(ation)?))(_fn)?$"
     r"|^_?(forward_(and_)?backward|optimi[sz]e_parameters|train_one_(step|batch|iter)|step_fn)$"
 )
+#: What reinforcement learning acts in, by its name.
+ENVIRONMENT_NAME = patterns.lazy(r"(^|_)(vec_?)?env(ironment)?s?(_?\d+)?(_|$)")
 #: Methods that hand an object the batch on which it then takes a step (pix2pix, BasicSR).
 FEED_NAME = re.compile(
     r"^_?(feed|set|load|receive)_(data|input|inputs|batch|train_data|training_data)$"

@@ -114,9 +114,19 @@ class Loops:
         for node in self._tree.loops:
             # ``teacher.eval()`` before a loop over epochs says nothing of it.
             over = kinds[node] is LoopKind.EVAL and not self._over_batches(node)
-            if (over or kinds[node] is LoopKind.OTHER) and self._holds_steps(node, kinds):
+            if kinds[node] is not LoopKind.STEP and self._is_rollout(node):
+                kinds[node] = LoopKind.ROLLOUT
+            elif (over or kinds[node] is LoopKind.OTHER) and self._holds_steps(node, kinds):
                 kinds[node] = LoopKind.EPOCH
         return kinds
+
+    def _is_rollout(self, node: LoopNode) -> bool:
+        """``action = policy(state)``, ``state = env.step(action)``, both in each turn."""
+        inside = (inner for inner in self._inside[node] if isinstance(inner, cst.Call))
+        calls = [call for call in inside if self._around[call] is node]
+        return any(steps_environment(call) for call in calls) and any(
+            self._asks_model(call, _DEPTH) for call in calls
+        )
 
     def _repeats_an_epoch(self, node: LoopNode, steps: set[LoopNode]) -> bool:
         """A loop around one over batches, that makes the last step of an epoch by itself.
@@ -198,7 +208,7 @@ class Loops:
 
     def _batch_loop(self, node: LoopNode) -> LoopKind:
         """The kind of a loop that does not train itself, by what it goes over."""
-        if isinstance(node, cst.While) or _runs_once(node):
+        if isinstance(node, cst.While) or _runs_once(node) or self._over_modules(node):
             return LoopKind.OTHER
         named = self._over_batches(node)
         if not named and any(
@@ -218,6 +228,12 @@ class Loops:
             cleared = any(_method(call) == "zero_grad" for call in calls)
             return LoopKind.STEP if cleared else LoopKind.EVAL
         return LoopKind.OTHER
+
+    def _over_modules(self, node: LoopNode) -> bool:
+        """``for layer in self.layers``: the layers of one model."""
+        return not isinstance(node, cst.While) and any(
+            self._flow.value(item).kind is Kind.MODEL for item in self._sources(node.iter)
+        )
 
     def _asks_model(self, call: cst.Call, depth: int) -> bool:
         """Whether a call runs a model forward, by itself or in a function of the file."""
@@ -390,6 +406,14 @@ class Loops:
 
 def _method(call: cst.Call) -> str:
     return call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+
+
+def steps_environment(call: cst.Call) -> bool:
+    """``env.step(action)``, ``self.envs.step(actions)``."""
+    if _method(call) != "step" or not call.args:
+        return False
+    holder = dotted_text(call.func.value) or ""  # type: ignore[attr-defined]
+    return bool(know.ENVIRONMENT_NAME.search(holder.rpartition(".")[2]))
 
 
 def _called(node: cst.BaseExpression) -> cst.BaseExpression:

@@ -19,8 +19,13 @@ class LoopKind(enum.Enum):
 
     STEP = "step loop"  # one iteration (about) is one optimizer step
     EVAL = "evaluation loop"  # goes over batches without training
+    ROLLOUT = "rollout loop"  # a model chooses what an environment does next
     EPOCH = "epoch loop"  # holds a step loop, directly or through a call
     OTHER = "loop"
+
+
+#: Loops of which each turn runs a model: what a turn waits for costs each time.
+HOT = frozenset({LoopKind.STEP, LoopKind.EVAL, LoopKind.ROLLOUT})
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)

@@ -20,6 +20,7 @@ from xladoctor.lint.model.values import (
     container,
     element_of,
     likely,
+    modules,
     on_device,
 )
 
@@ -74,6 +75,10 @@ class MethodEvaluator:
             return self._moved(node, func, receiver, arguments, frame)
         if receiver.kind is Kind.CONTAINER:
             return self._container_method(func, name, receiver, arguments, frame)
+        if receiver.kind is Kind.MODEL and receiver.type_name in know.MODULE_HOLDERS:
+            within = self._of_modules(node, func, receiver, arguments, frame)
+            if within is not None:
+                return within
         if receiver.kind is Kind.PARALLEL_LOADER and name == "per_device_loader":
             return receiver.but(kind=Kind.DEVICE_LOADER)
         if receiver.kind is Kind.MODEL and name in {"train", "eval", "float", "half", "bfloat16"}:
@@ -119,7 +124,7 @@ class MethodEvaluator:
         if name == "from_pretrained" and know.MODEL_NAME.search(_last(node.func)):
             return Value(Kind.MODEL, origin=node)  # ``model = CLASSES[kind]``
         inner = receiver.instance is not None and not know.ANSWERS.search(name)
-        given = any(value.holds_device_tensor for _, value in arguments)
+        given = any(value.holds_device_tensor or value.made_of_device for _, value in arguments)
         if receiver.kind is Kind.MODEL and (
             know.FORWARD_METHODS.search(name) or (inner and given)  # ``self.layer(x)``
         ):
@@ -235,6 +240,28 @@ class MethodEvaluator:
         if tensor is not None:
             return on_device(tensor, node, local=receiver.local)
         return self._to_literal(node, UNKNOWN) if name == "to" else UNKNOWN
+
+    def _of_modules(
+        self,
+        node: cst.Call,
+        func: cst.Attribute,
+        receiver: Value,
+        arguments: Arguments,
+        frame: Frame,
+    ) -> Value | None:
+        """``layers.append(Block())``, ``heads.items()`` of what holds modules."""
+        name = func.attr.value
+        if name in {"append", "add_module", "extend", "insert", "update"} and arguments:
+            added = arguments[-1][1]
+            added = element_of(added) if name in {"extend", "update"} else added
+            parts = [element_of(receiver), added] if receiver.element is not None else [added]
+            grown = modules(parts, places=False, node=node, name=receiver.type_name or "")
+            moved = grown.but(on_device=receiver.on_device, origin=receiver.origin)
+            self._flow.statements.assign(func.value, moved, frame)
+            return NUMBER
+        if name == "items":
+            return container(container(None, (NUMBER, element_of(receiver))))
+        return container(element_of(receiver)) if name == "values" else None
 
     def _container_method(
         self,

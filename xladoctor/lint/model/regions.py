@@ -13,7 +13,7 @@ from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.dotted import imported, string
 from xladoctor.lint.model.guards import Guards
 from xladoctor.lint.model.loopkinds import Loops
-from xladoctor.lint.model.loops import Entry, Loop, LoopKind
+from xladoctor.lint.model.loops import HOT, Entry, Loop, LoopKind
 from xladoctor.lint.model.syntax import Class, Function, walk
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Regions:
 
     def _find_hot(self, node: cst.CSTNode, kind: LoopKind, depth: int) -> Loop | None:
         for loop in self._loops_around(node):
-            if loop.kind in {LoopKind.STEP, LoopKind.EVAL}:
+            if loop.kind in HOT:
                 return loop if loop.kind is kind else None
             if loop.kind is LoopKind.EPOCH:
                 return None
@@ -241,7 +241,7 @@ class Regions:
                 break
             if self._guards.rare(_owner(self._tree, loop.node)):  # type: ignore[arg-type]
                 return True
-        if any(loop.kind in {LoopKind.STEP, LoopKind.EVAL} for loop in self._loops_around(node)):
+        if any(loop.kind in HOT for loop in self._loops_around(node)):
             return False
         function = self._tree.function_of(node)
         if function is None or depth == 0 or function.node in self._loops.by_node:
@@ -249,8 +249,7 @@ class Regions:
         hot = [
             call
             for call in self._callers(function)
-            if self._hot(call, LoopKind.STEP, depth - 1)
-            or self._hot(call, LoopKind.EVAL, depth - 1)
+            if any(self._hot(call, kind, depth - 1) for kind in HOT)
         ]
         return bool(hot) and all(self._throttled(call, depth - 1) for call in hot)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Class, Function
 
 _DEEPEST = 3
+_MOST_PLACES = 16
 
 
 class Kind(enum.Enum):
@@ -76,8 +77,8 @@ class Value:
             number computed from this core's batch. Cleared by ``all_reduce`` and ``mesh_reduce``.
         alike: For a loader: all cores go over the same batches in the same order.
         on_device: For a model: it has been moved to the XLA device.
-        element: For a container or loader: what iterating it or indexing it gives.
-        items: For a tuple of known length: what each place holds.
+        element: For a container, a loader or a model of modules: what iterating or indexing gives.
+        items: For a tuple or a model of modules of known length: what each place holds.
         instance: For an object (or model) of a class of this file.
         function: For a function of this file that is passed around.
         type_name: Dotted name of the library class or function that made it ("tqdm.tqdm",
@@ -142,9 +143,36 @@ def container(element: Value | None, items: tuple[Value, ...] | None = None) -> 
     """A list, tuple or dict that holds such elements; deep nesting is cut off."""
     if element is not None and _depth(element) >= _DEEPEST:
         element = UNKNOWN
-    if items is not None and (len(items) > 16 or any(_depth(v) >= _DEEPEST for v in items)):
+    if items is not None and (
+        len(items) > _MOST_PLACES or any(_depth(v) >= _DEEPEST for v in items)
+    ):
         items = None
     return Value(Kind.CONTAINER, certain=True, element=element, items=items)
+
+
+def modules(parts: Sequence[Value], *, places: bool, node: cst.CSTNode, name: str) -> Value:
+    """A model that holds others (``nn.ModuleList``); deep nesting is cut off.
+
+    Args:
+        parts: What it is given.
+        places: Whether these are all that it holds, in their order.
+        node: What makes it.
+        name: The class.
+    """
+    made = Value(Kind.MODEL, certain=True, origin=node, type_name=name)
+    if not parts or any(_deep(part) >= _DEEPEST for part in parts):
+        return made
+    items = tuple(parts) if places and len(parts) <= _MOST_PLACES else None
+    return made.but(element=functools.reduce(join, parts), items=items)
+
+
+def _deep(value: Value) -> int:
+    """How many models of modules stand in each other."""
+    inner = [*(value.items or ()), *value.roads]
+    if value.element is not None:
+        inner.append(value.element)
+    within = max((_deep(item) for item in inner), default=0)
+    return within + (value.kind is Kind.MODEL and value.element is not None)
 
 
 def _depth(value: Value) -> int:
@@ -257,6 +285,18 @@ def _joined(value: Value) -> Value | None:
     return functools.reduce(join, inner) if inner else None
 
 
+def where_it_trains(value: Value) -> Value:
+    """What a method of a model is given: on the device, if anybody gives it that.
+
+    The constructor may try the same method with zeros on the host, to count what comes out.
+    """
+    kinds = {road.kind for road in value.roads}
+    if value.kind is Kind.UNKNOWN and {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR} <= kinds:
+        trained = (road for road in value.roads if road.kind is not Kind.CPU_TENSOR)
+        return likely(functools.reduce(join, trained))
+    return value
+
+
 def without_places(value: Value) -> Value:
     """A container of which only is known what it holds, not where."""
     return value.but(items=None, element=_joined(value))
@@ -266,6 +306,8 @@ def element_of(value: Value) -> Value:
     """What iterating a value gives."""
     if value.kind is Kind.CONTAINER:
         return _joined(value) or UNKNOWN
+    if value.kind is Kind.MODEL and value.element is not None:
+        return _within(value, value.element)
     if value.kind is Kind.DEVICE_LOADER:
         return Value(Kind.DEVICE_TENSOR, value.certain, value.origin, local=not value.alike)
     if value.kind is Kind.LOADER:
@@ -273,6 +315,11 @@ def element_of(value: Value) -> Value:
     if value.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
         return value
     return Value(made_of_device=True) if value.made_of_device else UNKNOWN
+
+
+def _within(model: Value, part: Value) -> Value:
+    """One of the modules that a model holds: it is where the model is."""
+    return part.but(on_device=True) if model.on_device and part.kind is Kind.MODEL else part
 
 
 def unpack(value: Value, count: int) -> Sequence[Value]:

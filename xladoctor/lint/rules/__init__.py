@@ -54,7 +54,7 @@ What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST n
 ``loop(node)``                 innermost Loop around a node in the same function
 ``step_loop(node)``            the STEP loop that runs it on every step, or None
 ``eval_loop(node)``            the EVAL loop that runs it for every batch, or None
-``hot_loop(node)``             step or evaluation loop
+``hot_loop(node)``             step, evaluation or rollout loop
 ``throttled(node)``            it stands under ``if step % 50 == 0`` or the like
 ``in_step_closure(node)``      it is run by ``xm.add_step_closure``, where reads are right
 ``on_every_core(node)``        Entry (spawned function) that reaches it, or None

@@ -144,7 +144,7 @@ def same_everywhere(model: FileModel, node: cst.BaseExpression, depth: int = 0) 
     """
     if depth > 6 or differs(model, node):
         return False
-    if isinstance(node, cst.SimpleString | cst.ConcatenatedString | cst.Integer | cst.Float):
+    if isinstance(node, cst.SimpleString | cst.Integer | cst.Float):
         return True
     if isinstance(node, cst.FormattedString):
         return all(
@@ -152,7 +152,7 @@ def same_everywhere(model: FileModel, node: cst.BaseExpression, depth: int = 0) 
             for part in node.parts
             if isinstance(part, cst.FormattedStringExpression)
         )
-    if isinstance(node, cst.BinaryOperation):
+    if isinstance(node, cst.BinaryOperation | cst.ConcatenatedString):
         return all(same_everywhere(model, x, depth + 1) for x in (node.left, node.right))
     if isinstance(node, cst.Tuple):
         return all(same_everywhere(model, x.value, depth + 1) for x in node.elements)

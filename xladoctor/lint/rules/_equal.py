@@ -12,6 +12,7 @@ from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules._cores import differs
 from xladoctor.lint.rules._exact import around, in_order
+from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -172,18 +173,30 @@ def _sends_parameters(model: FileModel, call: CallSite) -> bool:
     if not model.effects.equals(call, Equal.RESULT):
         return False
     sent: list[cst.CSTNode] = [argument.value for argument in call.node.args]
-    for part in [part for value in sent for part in walk(value) if isinstance(part, cst.Name)]:
-        sent.extend(
-            binding.node
-            for binding in model.bindings(part.value, part)
-            if isinstance(binding.node, cst.BaseExpression)
-        )
+    sent += [made for value in sent for made in _made_of(model, value)]
     if "grad" in _attributes(sent):
         return False  # ``xm.all_reduce("sum", p.grad)``: gradients are no weights
     sent.extend(node.iter for node in model.tree.ancestors(call.node) if isinstance(node, cst.For))
     return not _attributes(sent).isdisjoint(
         {"parameters", "named_parameters", "buffers", "state_dict"}
     )
+
+
+def _made_of(
+    model: FileModel, value: cst.CSTNode, depth: int = _DEPTH
+) -> Iterator[cst.BaseExpression]:
+    """What the names in an expression are bound to; of a parameter, what the callers give.
+
+    ``def broadcast(tensors): xm.all_reduce("sum", tensors)``, called with the model's parameters.
+    """
+    for part in [part for part in walk(value) if isinstance(part, cst.Name)]:
+        for binding in model.bindings(part.value, part):
+            if isinstance(binding.node, cst.BaseExpression):
+                yield binding.node
+            elif binding.kind == "param" and depth:
+                for given in of_parameter(model, part) or ():
+                    yield given
+                    yield from _made_of(model, given, depth - 1)
 
 
 def _attributes(nodes: Iterable[cst.CSTNode]) -> set[str]:

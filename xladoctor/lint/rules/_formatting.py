@@ -56,7 +56,8 @@ def _call_formats(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpres
     if call.name in _PRINTS:
         return _first(model, f"`{call.name.rpartition('.')[2]}` reads", values, nested=True)
     assert call.receiver is not None
-    if call.method == "format" and isinstance(call.receiver, cst.SimpleString):
+    texts = cst.SimpleString | cst.ConcatenatedString
+    if call.method == "format" and isinstance(call.receiver, texts):
         return _first(model, "`.format()` reads", values)
     if call.method in _BAR_METHODS:
         values = [*values, *_of_dicts(values)]

@@ -8,16 +8,20 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind, OnXla, walk
 from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.evidence import STEPS
 from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
+from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import FileModel, Loop, Problem, Value
+    from xladoctor.lint.model import FileModel, Guard, Loop, Problem, Value
     from xladoctor.lint.model.file import Place
 
 #: Longest piece of the user's code that a message repeats.
 _LONGEST_SNIPPET = 40
+#: How many functions may hand on an argument.
+_DEPTH = 3
 
 
 def costly_loop(model: FileModel, node: cst.CSTNode) -> Loop | None:
@@ -42,12 +46,52 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
     """
     if model.on_xla(node) is OnXla.NO:
         return True
-    if any(_for_faults(guard.test, when=guard.when) for guard in model.guards(node)):
+    if any(
+        _for_faults(guard.test, when=guard.when) or _never(model, guard)
+        for guard in model.guards(node)
+    ):
         return True
     return any(
         one.owner is not None and one.name.startswith("test_") and one.name not in LIGHTNING_EVALS
         for one in model.functions_around(node)
     )
+
+
+def _never(model: FileModel, guard: Guard) -> bool:
+    """``if length is None:`` of a parameter that every call of the program gives."""
+    test = guard.test
+    if not isinstance(test, cst.Comparison) or not isinstance(test.left, cst.Name):
+        return False
+    [asked, *more] = test.comparisons
+    if more or not is_name(asked.comparator, "None"):
+        return False
+    if not isinstance(asked.operator, cst.Is if guard.when else cst.IsNot):
+        return False
+    bound = model.bindings(test.left.value, test.left)
+    if not any(binding.kind == "param" for binding in bound):
+        return False
+    given = of_parameter(model, test.left)
+    return bool(given) and not any(_may_be_none(model, value, _DEPTH) for value in given or ())
+
+
+def _may_be_none(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:
+    """Whether a caller may give None: says so, asks a dictionary, or hands on what it got."""
+    if isinstance(node, cst.IfExp | cst.BooleanOperation):
+        return True
+    if isinstance(node, cst.Call):
+        return model.call(node).method == "get"
+    if not isinstance(node, cst.Name):
+        return False
+    if node.value == "None":
+        return True
+    for binding in model.bindings(node.value, node):
+        if binding.kind == "param":
+            given = of_parameter(model, node) if depth else None
+            if given is None or any(_may_be_none(model, one, depth - 1) for one in given):
+                return True
+        elif is_name(binding.node, "None"):
+            return True
+    return False
 
 
 def _for_faults(test: cst.BaseExpression, *, when: bool) -> bool:
@@ -73,7 +117,10 @@ def snippet(model: FileModel, node: cst.CSTNode) -> str:
 
 def often(loop: Loop) -> str:
     """How often something in the loop happens, as an adverb."""
-    return "on every step" if loop.kind is LoopKind.STEP else "for every evaluation batch"
+    return {
+        LoopKind.STEP: "on every step",
+        LoopKind.ROLLOUT: "on every step of the environment",
+    }.get(loop.kind, "for every evaluation batch")
 
 
 def loop_place(model: FileModel, loop: Loop) -> Place:
@@ -130,5 +177,10 @@ def accumulate_advice(loop: Loop) -> str:
         return (
             "keep it on the device (total += loss.detach()) and read once after the loop, "
             "or log every 100 steps with xm.add_step_closure"
+        )
+    if loop.kind is LoopKind.ROLLOUT:
+        return (
+            "let a copy of the policy act on the CPU and give it the new weights after each "
+            "update, or act in many environments at a time"
         )
     return "keep it on the device (add up, or append to a list) and read once after the loop"

@@ -65,7 +65,7 @@ def _of_name(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] |
         if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression):
             given.append(binding.node)
         elif binding.kind == "param":
-            more = _of_parameter(model, node)
+            more = of_parameter(model, node)
             if more is None:
                 return None
             given += more
@@ -74,7 +74,7 @@ def _of_name(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] |
     return given
 
 
-def _of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] | None:
+def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] | None:
     """What all callers give for a parameter; None if one is not known, or gives nothing."""
     functions = model.functions_around(node)
     function = next((one for one in functions if node.value in one.parameters), None)

@@ -13,6 +13,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._pending import now_and_then
 from xladoctor.lint.rules._reads import snippet
+from xladoctor.lint.rules._sources import made_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _XM = "torch_xla.core.xla_model."
 _SAVE = _XM + "save"
 _DEPTH = 2
+_ONE_BY_ONE = ("torch_xla.distributed.xla_multiprocessing.MpSerialExecutor",)
 
 
 @rule("XLA405")
@@ -55,6 +57,32 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
             related=[model.place(guard.test, "may be true on one core and false on another")],
             fix=_fix(model, call, guard),
         )
+    yield from _behind_a_lock(model)
+
+
+def _behind_a_lock(model: FileModel) -> Iterator[Problem]:
+    """``MpSerialExecutor().run(load)``: one core at a time, so a meeting in it never ends."""
+    for call in model.methods("run"):
+        if call.receiver is None or made_in(model, call.receiver, _ONE_BY_ONE) is None:
+            continue
+        given = call.argument(0, "fn")
+        function = model.value(given).function if given is not None else None
+        inside = model.reached(function.node) if function is not None else ()
+        meeting = next((inner for inner in inside if _meets(model, inner)), None)
+        if meeting is not None:
+            yield model.problem(
+                call.node,
+                "one core at a time runs this and keeps the lock while it waits for the others, "
+                "who wait for the lock: the program hangs",
+                suggestion="call it without the executor, or take the meeting out of it",
+                related=[model.place(meeting.node, "all cores have to come here")],
+            )
+
+
+def _meets(model: FileModel, call: CallSite) -> bool:
+    """Whether the cores meet at the call itself."""
+    name = model.effects.name(call)
+    return name is not None and Effect.COLLECTIVE in name.effects and not name.pending
 
 
 def _own_file(model: FileModel, call: CallSite) -> bool:

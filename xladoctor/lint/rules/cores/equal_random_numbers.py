@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 #: Functions of torch that draw on ``device=``, or on the device of their first tensor.
 _ON_DEVICE = frozenset({"torch.rand", "torch.randn", "torch.randint"})
 _LIKE = frozenset({"torch.rand_like", "torch.randn_like", "torch.randint_like", "torch.bernoulli"})
+#: What draws into a tensor, and what makes one to draw into.
+_IN_PLACE = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
+_EMPTY = frozenset(
+    f"torch.{name}" for name in ("empty", "zeros", "ones", "empty_like", "zeros_like", "ones_like")
+)
 #: Functions that choose samples on the host, and kinds of value that they are chosen from.
 _PICKS = ("torch.randint", "torch.randperm")
 _HELD = frozenset({Kind.UNKNOWN, Kind.ARRAY, Kind.CPU_TENSOR, Kind.CONTAINER})
@@ -40,13 +45,13 @@ def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
     yield from _equal_samples(model)
     if _own_seeds(model):
         return
-    for call in model.calls(*_ON_DEVICE, *_LIKE):
-        if not _on_device(model, call) or "generator" in call.keywords:
+    for call in model.calls():
+        if not _draws(model, call) or "generator" in call.keywords:
             continue
         entry = every_core(model, call.node)
         if entry is None or model.step_loop(call.node) is None:
             continue
-        short = (call.name or "").rpartition(".")[2]
+        short = call.last
         yield model.problem(
             call.node,
             f"{short} gives every core the same numbers: the device generators of all cores begin "
@@ -125,6 +130,19 @@ def _own_seeds(model: FileModel) -> bool:
         if local and (call.name in _SEEDS or _SEEDS_ALL.search(call.name or call.method or "")):
             return True
     return False
+
+
+def _draws(model: FileModel, call: CallSite) -> bool:
+    """Whether a call draws on the device: also into a new tensor (``torch.empty(...).normal_()``).
+
+    What is drawn into a parameter makes weights: see XLA426.
+    """
+    if call.name in _ON_DEVICE or call.name in _LIKE:
+        return _on_device(model, call)
+    made = model.call(call.receiver) if isinstance(call.receiver, cst.Call) else None
+    if call.method not in _IN_PLACE or made is None:
+        return False
+    return made.name in _EMPTY and model.value(made.node).is_device_tensor
 
 
 def _on_device(model: FileModel, call: CallSite) -> bool:

@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Class, Function, Kind, LoopKind
 from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.knowledge import MODULE_HOLDERS
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
@@ -46,13 +47,12 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     """Find models that every core makes at random, and weights that only the master loads."""
     if not model.is_xla or not model.multi_core or model.frameworks:
         return
-    parts = (model, *model.linked)
-    if not any(loop.kind is LoopKind.STEP for part in parts for loop in part.loops):
+    if not _trains_anywhere(model):
         return
-    alone = list(_loaded_alone(model))
-    yield from alone
+    alone = dict(_loaded_alone(model))
+    yield from alone.values()
     # Weights that are loaded are the same on all cores once all of them load.
-    if alone or equal_weights(model):
+    if any(map(_is_sure, alone)) or equal_weights(model):
         return
     seeds = list(seeded(model))
     for call in model.calls():
@@ -88,7 +88,13 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _loaded_alone(model: FileModel) -> Iterator[Problem]:
+def _trains_anywhere(model: FileModel) -> bool:
+    """Whether steps are taken here, or in a file that this one is linked to."""
+    parts = (model, *model.linked)
+    return any(loop.kind is LoopKind.STEP for part in parts for loop in part.loops)
+
+
+def _loaded_alone(model: FileModel) -> Iterator[tuple[Guard, Problem]]:
     """``if xm.is_master_ordinal(): model.load_state_dict(...)`` before the training, for good."""
     loading = list(model.methods("load_state_dict"))
     if not loading or any(_sends(model, call) for call in model.calls()):
@@ -102,13 +108,19 @@ def _loaded_alone(model: FileModel) -> Iterator[Problem]:
             model, call, guard
         ):
             continue
-        yield model.problem(
+        problem = model.problem(
             call.node,
             "only the master core loads these weights: the others start from what they have, and "
             "gradients are averaged, weights never",
             suggestion=f"load them on all cores, or {_ADVICE}",
             related=[model.place(guard.test, "the master core alone"), *entry_places(model, entry)],
         )
+        yield guard, problem
+
+
+def _is_sure(guard: Guard) -> bool:
+    """``if is_master:`` alone, not ``if is_master and os.path.isfile(path):``."""
+    return not isinstance(guard.test, cst.BooleanOperation)
 
 
 def _sends(model: FileModel, call: CallSite) -> bool:
@@ -358,11 +370,8 @@ def _surely_draws(model: FileModel, node: cst.Call) -> bool:
 def _makes_model(model: FileModel, call: CallSite) -> bool:
     if not isinstance(call.target, Class):
         return False
-    if (
-        call.function is not None
-        and call.function.owner is not None
-        and _is_model(model, call.function.owner)
-    ):
+    owners = (function.owner for function in model.functions_around(call.node))
+    if any(owner is not None and _is_model(model, owner) for owner in owners):
         return False  # a part of another model: that one is told, where it is made
     return _is_model(model, call.target)
 
@@ -371,7 +380,25 @@ def _is_model(model: FileModel, cls: Class) -> bool:
     if _LOSS.search(cls.name):
         return False
     bases = {(model.name(base) or "") for base in cls.bases}
-    return "torch.nn.Module" in bases and bool(cls.methods) and not _only_pretrained(model, cls)
+    return (
+        "torch.nn.Module" in bases
+        and bool(cls.methods)
+        and not _only_pretrained(model, cls)
+        and not _only_holds(model, cls)
+    )
+
+
+def _only_holds(model: FileModel, cls: Class) -> bool:
+    """``Ensemble(*models)``, ``GD(generator, discriminator)``: what it is given, and no layer."""
+    maker = cls.methods.get("__init__")
+    if maker is None or len(maker.parameters) + bool(maker.node.params.star_arg) < 2:
+        return False
+    return all(
+        call.method == "__init__"
+        or call.name in MODULE_HOLDERS
+        or (call.name or "").startswith(("builtins.", "torch_xla."))
+        for call in model.reached(maker.node)
+    )
 
 
 def _only_pretrained(model: FileModel, cls: Class) -> bool:

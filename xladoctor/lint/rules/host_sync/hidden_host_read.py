@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Class, Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
@@ -26,19 +26,14 @@ _READERS = {
     ),
     "copy.copy": ("the copy, which goes through pickle,", "t.clone()"),
 }
-#: Measured ones, and others whose constructors check their arguments in the same base class.
-_DISTRIBUTIONS = frozenset(
-    f"torch.distributions.{name}"
-    for name in (
-        *("Normal", "Categorical", "Bernoulli", "Beta", "Gamma", "Uniform", "Laplace", "Poisson"),
-        *(
-            "Dirichlet",
-            "Exponential",
-            "LogNormal",
-            "MultivariateNormal",
-            "RelaxedOneHotCategorical",
-        ),
-    )
+_UNCHECKED = (
+    "give validate_args=False, or say it once for all: "
+    "torch.distributions.Distribution.set_default_validate_args(False)"
+)
+#: Turns the checks of all distributions off.
+_CHECKS_OFF = frozenset(
+    f"torch.distributions.{home}Distribution.set_default_validate_args"
+    for home in ("", "distribution.")
 )
 #: Metrics of torchmetrics that look for labels that they do not know, unless told not to
 #: (torchmetrics 1.8, functional/classification/stat_scores.py and confusion_matrix.py).
@@ -64,11 +59,9 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
             continue
         elif name in _READERS:
             what, instead = _READERS[name]
-        elif name in _DISTRIBUTIONS and not call.has_star:
-            checks = call.keywords.get("validate_args")
-            if checks is not None and model.literal(checks) is not True:
-                continue
-            what, instead = "the check of its arguments", "give validate_args=False"
+        elif _checks_arguments(model, call, name):
+            what = "the check of its arguments (and later of what log_prob is given)"
+            instead = _UNCHECKED
         elif _checks_labels(model, call):
             what = "the metric checks which labels there are (torch.unique), and"
             instead = "give it validate_args=False where it is made"
@@ -94,6 +87,25 @@ def _short(name: str) -> str:
     if name.startswith("torch.distributions.") and len(parts) == 4:
         return f"torch.distributions.{parts[3]}"
     return name
+
+
+def _checks_arguments(model: FileModel, call: CallSite, name: str) -> bool:
+    """``Categorical(logits=logits)``, also of a class of the program that is made of it."""
+    known = model.library.get(name)
+    if isinstance(call.target, Class):
+        bases = (model.library.get(_short(model.name(base) or "")) for base in call.target.bases)
+        known = next((base for base in bases if base is not None), None)
+    if known is None or known.checks is None or call.has_star:
+        return False
+    checks = call.keywords.get(known.checks)
+    if checks is not None:
+        return model.literal(checks) is True
+    return not any(
+        model.literal(argument) is False
+        for part in (model, *model.linked)
+        for off in part.calls(*_CHECKS_OFF)
+        if (argument := off.argument(0, "value")) is not None
+    )
 
 
 def _checks_labels(model: FileModel, call: CallSite) -> bool:

@@ -41,7 +41,8 @@ def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
 def _is_bound(model: FileModel, node: cst.BaseExpression) -> bool:
     """The end of a slice is one number: a device tensor there has no dimensions, or it fails."""
     value = model.value(node)
-    if not isinstance(node, cst.Name | cst.BinaryOperation) or not value.is_device_tensor:
+    written = cst.Name | cst.BinaryOperation | cst.Subscript
+    if not isinstance(node, written) or not value.is_device_tensor:
         return False
     # What a call of the program made is one on this road; a batch's part may be a number after all.
     return value.certain or (isinstance(value.origin, cst.Call) and not value.roads)

@@ -67,6 +67,8 @@ def _read(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression | No
         if call.name in _CASTS:
             tensor = call.argument(0)
         return tensor if tensor is not None and model.value(tensor).is_device_tensor else None
+    if isinstance(node, cst.ConcatenatedString):  # f"step {step} " f"loss {loss}"
+        return _read(model, node.left) or _read(model, node.right)
     if isinstance(node, cst.FormattedString):
         for part in node.parts:
             if isinstance(part, cst.FormattedStringExpression):

@@ -64,6 +64,7 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
             ],
             fix=_fix(model, moved, made, device) if constant and _FACTORIES[name] else None,
         )
+    yield from _written(model)
     yield from _mixed(model)
     yield from _one_by_one(model)
     yield from _by_range(model)
@@ -89,6 +90,25 @@ def _by_range(model: FileModel) -> Iterator[Problem]:
                     suggestion="torch.arange(n, device=x.device)",
                     related=[loop_place(model, loop)],
                 )
+
+
+def _written(model: FileModel) -> Iterator[Problem]:
+    """``torch.tensor([0.48, 0.46, 0.41], device=device)``: the same numbers each time."""
+    for call in model.calls("torch.tensor", "torch.as_tensor"):
+        device, data = call.keywords.get("device"), call.argument(0, "data")
+        if device is None or not isinstance(data, cst.List | cst.Tuple) or not data.elements:
+            continue
+        if model.literal(data) is NotImplemented or not _is_xla(model, device, call):
+            continue
+        loop = costly_loop(model, call.node)
+        if loop is None or loop.kind is LoopKind.EVAL:
+            continue
+        yield model.problem(
+            call.node,
+            f"the same numbers are put into a tensor on the CPU and uploaded {often(loop)}",
+            suggestion="make it once before the loop, or as a buffer of the module",
+            related=[loop_place(model, loop)],
+        )
 
 
 def _one_by_one(model: FileModel) -> Iterator[Problem]:

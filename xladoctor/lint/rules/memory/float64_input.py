@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._reads import costly_loop, snippet
@@ -28,6 +29,8 @@ _ARRAYS = frozenset(
 #: Functions that give arrays of 8-bit integers: a true division makes them float64.
 _IMAGES = frozenset({"cv2.imread", "imageio.imread", "skimage.io.imread", "cv2.cvtColor"})
 _TENSORS = ("torch.from_numpy", "torch.tensor", "torch.as_tensor")
+#: Functions that give an array of the kind that they are asked for.
+_CASTS = frozenset({"numpy.array", "numpy.asarray"})
 _DEEPEST = 6
 
 
@@ -48,7 +51,8 @@ def float64_input(model: FileModel) -> Iterator[Problem]:
         first = call.argument(0)
         if first is None or "dtype" in call.keywords or len(call.positional) > 1:
             continue
-        if not _is_sample(model, call.function) or _converted(model, call.node):
+        sample = _is_sample(model, call.function) or _is_uploaded(model, call)
+        if not sample or _converted(model, call.node):
             continue
         if _is_float64(model, first):
             yield _problem(
@@ -68,6 +72,16 @@ def _is_double(model: FileModel, node: cst.BaseExpression) -> bool:
     return model.name(node) in _DOUBLE
 
 
+def _is_uploaded(model: FileModel, call: CallSite) -> bool:
+    """``torch.from_numpy(rewards).to(device)`` in a hot loop."""
+    node: cst.CSTNode | None = call.node
+    while isinstance(node, cst.Call | cst.Attribute):
+        if isinstance(node, cst.Call) and model.value(node).is_device_tensor:
+            return costly_loop(model, call.node) is not None
+        node = model.parent(node)
+    return False
+
+
 def _is_sample(model: FileModel, function: Function | None) -> bool:
     """Whether a function makes what a loader gives: ``__getitem__`` or a ``collate_fn``."""
     if function is None:
@@ -83,8 +97,12 @@ def _converted(model: FileModel, node: cst.CSTNode) -> bool:
     parent = model.parent(node)
     while isinstance(parent, cst.Attribute | cst.Call):
         name = parent.attr.value if isinstance(parent, cst.Attribute) else ""
-        if name in {"float", "half", "bfloat16", "to", "type", "long", "int", "type_as"}:
+        if name in {"float", "half", "bfloat16", "type", "long", "int", "type_as"}:
             return True
+        if isinstance(parent, cst.Call) and model.call(parent).method == "to":
+            given = [model.value(argument.value).kind for argument in parent.args]
+            if not given or not set(given) <= {Kind.DEVICE, Kind.OTHER_DEVICE}:
+                return True
         parent = model.parent(parent)
     if not isinstance(parent, cst.Assign):
         return False
@@ -124,6 +142,13 @@ def _is_float64(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> b
         if dtype is None and call.name in shape_only and len(call.positional) > 1:
             dtype = call.positional[1]
         return dtype is None or _is_double(model, dtype)
+    if call.method == "astype" or call.name in _CASTS:
+        kind = call.argument(0 if call.method == "astype" else 1, "dtype")
+        return kind is not None and (
+            _is_double(model, kind)
+            or model.name(kind) == "builtins.float"
+            or model.literal(kind) in {"float64", "double", "float", "d", "f8"}
+        )
     if call.method == "transpose" and call.receiver is not None:
         return _is_float64(model, call.receiver, depth + 1)
     return False

@@ -10,6 +10,7 @@ from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
+from xladoctor.lint.rules._gradients import in_no_grad
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def attached_accumulation(model: FileModel) -> Iterator[Problem]:
 def _problem(
     model: FileModel, loop: Loop, node: cst.CSTNode, loss: cst.Name, total: str
 ) -> Iterator[Problem]:
-    if model.throttled(node):
+    if model.throttled(node) or in_no_grad(model, node):
         return
     detached = f"{model.tree.text(loss).strip()}.detach()"
     yield model.problem(

@@ -10,6 +10,7 @@ from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._gradients import in_no_grad
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.effects import Event
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
-
-_NO_GRAD = ("torch.no_grad", "torch.inference_mode")
 
 
 @rule("XLA319")
@@ -161,15 +160,7 @@ def _learns(model: FileModel, call: CallSite) -> bool:
     parent = model.parent(call.node)
     if isinstance(parent, cst.Attribute) and parent.attr.value == "detach":
         return False
-    for around in model.tree.ancestors(call.node):
-        if isinstance(around, cst.FunctionDef):
-            return True
-        if isinstance(around, cst.With) and any(
-            model.name(item.item.func if isinstance(item.item, cst.Call) else item.item) in _NO_GRAD
-            for item in around.items
-        ):
-            return False
-    return True
+    return not in_no_grad(model, call.node)
 
 
 def _always(model: FileModel, end: cst.CSTNode, backward: cst.CSTNode) -> bool:

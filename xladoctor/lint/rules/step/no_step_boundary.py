@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.loopkinds import steps_environment
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
@@ -46,20 +47,18 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
     yield from _denoising(model)
     if model.frameworks or compiles(model):
         return
+    acting = _acting(model)
     for loop in model.loops:
-        by_hand = loop.iterates.kind is Kind.UNKNOWN and loop.kind is LoopKind.STEP
+        by_hand = loop.kind is LoopKind.STEP and (
+            loop.iterates.kind is Kind.UNKNOWN or loop.node in acting
+        )
         if loop.implicit or not (loop.iterates.kind in PASSIVE or by_hand):
             continue
         calls = model.reached(loop.node)
         if any(model.effects.ends_graph(call) for call in calls) or not _uses_device(model, loop):
             continue
         if by_hand:
-            # What moves its batches itself does not get them from a device loader.
-            if (
-                moved_by_hand(model, loop)
-                and not is_handed_in(model, loop)
-                and not _may_end_elsewhere(model, loop, calls)
-            ):
+            if _is_fed(model, loop, loop.node in acting) and not _may_end_in(model, calls):
                 yield from _training(model, loop, calls)
             continue
         if _may_be_device_loader(model, loop) or not _known(loop.iterates):
@@ -70,6 +69,22 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
             yield from _training(model, loop, calls)
         elif loop.kind is LoopKind.EVAL and loop.iterates.kind is Kind.LOADER:
             yield from _evaluation(model, loop, calls)
+
+
+def _acting(model: FileModel) -> frozenset[cst.CSTNode]:
+    """The loops that act in an environment, and go over nothing that could end their steps."""
+    loops = (model.loop(call) for call in model.tree.calls if steps_environment(call))
+    kinds = {Kind.UNKNOWN, Kind.CONTAINER}
+    return frozenset(loop.node for loop in loops if loop is not None if loop.iterates.kind in kinds)
+
+
+def _is_fed(model: FileModel, loop: Loop, acts: bool) -> bool:
+    """Whether a loop gets its data by its own hands, not from a device loader."""
+    return acts or (
+        moved_by_hand(model, loop) is not None
+        and not is_handed_in(model, loop)
+        and not _ended_outside(model, loop)
+    )
 
 
 def _denoising(model: FileModel) -> Iterator[Problem]:
@@ -263,7 +278,7 @@ def _ends(model: FileModel, loop: Loop) -> bool:
     return model.effects.ends(loop.node)
 
 
-def _may_end_elsewhere(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> bool:
+def _may_end_in(model: FileModel, calls: Sequence[CallSite]) -> bool:
     """Whether something that nobody has read is given the optimizer, or ends steps by its name."""
     for call in calls:
         if call.target is None and _ENDS.search(_last(model, call)) and not _is_torchs(call):
@@ -272,7 +287,7 @@ def _may_end_elsewhere(model: FileModel, loop: Loop, calls: Sequence[CallSite]) 
         read = call.target is not None or (call.name or "").startswith(("torch.", "torch_xla."))
         if not read and any(model.value(node).kind is Kind.OPTIMIZER for node in given):
             return True
-    return _ended_outside(model, loop)
+    return False
 
 
 def _is_torchs(call: CallSite) -> bool:

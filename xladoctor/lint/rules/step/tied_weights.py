@@ -34,6 +34,24 @@ def tied_weights(model: FileModel) -> Iterator[Problem]:
                     "model.b.weight",
                     related=[model.place(move.node, "moved here, afterwards")],
                 )
+    yield from _tied_elsewhere(model)
+
+
+def _tied_elsewhere(model: FileModel) -> Iterator[Problem]:
+    """Models of other files, which programs for other devices may use as well."""
+    if any(_ties(node) for node in model.nodes(cst.Assign)):
+        return  # perhaps after the move
+    for other in model.linked:
+        for cls, nodes in _tied_in_init(other).items():
+            move = _moved(model, cls)
+            if move is not None:
+                yield model.problem(
+                    move.node,
+                    "the move to the XLA device makes new parameters one by one: what the model's "
+                    "`__init__` tied comes apart, and both copies train on their own",
+                    suggestion="tie again behind this line: model.a.weight = model.b.weight",
+                    related=[model.place(nodes[0], "tied here, before the move")],
+                )
 
 
 def _ties(node: cst.Assign) -> bool:
