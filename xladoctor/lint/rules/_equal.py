@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.library import Equal
 from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.knowledge import SPAWNERS
 from xladoctor.lint.rules._cores import differs
 from xladoctor.lint.rules._exact import around, in_order
 from xladoctor.lint.rules._sources import of_parameter
@@ -139,7 +140,7 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
         kind = model.value(call.receiver).kind
         named = words(model.tree.text(call.receiver)) & {"optimizer", "scheduler", "scaler"}
         loads = kind in {Kind.MODEL, Kind.UNKNOWN, Kind.OBJECT} and not named
-        return loads and not _sometimes(model, call)
+        return loads and not _sometimes(model, call) and not _after_the_cores(model, call)
     if _sends_parameters(model, call):
         return True
     said = words(call.last)
@@ -148,6 +149,22 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
     # What cannot be read is believed, if it is given a model and runs whatever happens.
     given = any(model.value(argument.value).kind is Kind.MODEL for argument in call.node.args)
     return given and ("broadcast" in said or not _sometimes(model, call))
+
+
+def _after_the_cores(model: FileModel, call: CallSite, depth: int = _DEPTH) -> bool:
+    """Whether a call runs when the cores that a file starts have ended: no core loads that.
+
+    ``xmp.spawn(train)`` and then ``net.load_state_dict(torch.load(path))`` to look at the result.
+    """
+    if not model.is_here(call.node) or model.on_every_core(call.node) is not None:
+        return False
+    starts = model.calls(*SPAWNERS)
+    if any(
+        one.function is call.function and in_order(model, one.node, call.node) for one in starts
+    ):
+        return True
+    callers = model.callers(call.function) if call.function is not None and depth else ()
+    return bool(callers) and all(_after_the_cores(model, one, depth - 1) for one in callers)
 
 
 def _made_behind(model: FileModel, call: CallSite) -> bool:

@@ -129,7 +129,7 @@ def _nothing_pending(
 ) -> bool:
     around = model.loop(node)
     for end in _ends_of_graphs(model, function):
-        if end is node or not in_order(model, end, node) or model.loop(end) is not around:
+        if end is node or not in_order(model, end, node) or not _comes_out(model, end, around):
             continue
         if any(other.node is guard.node for other in model.guards(end)):
             continue  # the other cores do not come there either
@@ -143,6 +143,23 @@ def _nothing_pending(
         _nothing_pending(model, caller.node, caller.function, guard, depth - 1)
         for caller in callers
     )
+
+
+def _comes_out(model: FileModel, end: cst.CSTNode, around: Loop | None) -> bool:
+    """Whether what ends the graph stands in a loop's own body, or its loop over epochs has ended.
+
+    ``while step < steps: for batch in device_loader: ...``: the last thing that such a loop does is
+    to go over the loader to its end, unless something leaves it before.
+    """
+    loop = model.loop(end)
+    while loop is not around:
+        if loop is None or loop.implicit or not isinstance(end, cst.For):
+            return False
+        leaves = (part for part in walk(loop.node, into_functions=False) if type(part) is cst.Break)
+        if any(in_order(model, part, end) for part in leaves):
+            return False
+        loop = model.loop(loop.node)
+    return True
 
 
 def _ends_of_graphs(model: FileModel, function: Function | None) -> Iterator[cst.CSTNode]:

@@ -10,7 +10,7 @@ from xladoctor import patterns
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import assigned
+from xladoctor.lint.rules._exact import around, assigned, reads
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._reads import costly_loop
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 _COLLATORS = frozenset(
     f"transformers.{name}"
@@ -36,6 +36,8 @@ _LONGEST = (True, "longest")
 #: TRL's Trainer for fine-tuning, which makes its own collator.
 _SFT = patterns.lazy(r"^trl\.(\w+\.)*SFTTrainer$")
 _PAD_SEQUENCE = "torch.nn.utils.rnn.pad_sequence"
+#: Methods of tokenizers that do what a call of them does.
+_ENCODES = frozenset({"encode", "encode_plus", "batch_encode_plus"})
 #: Calls that give a batch the length that they are told, as functions and as methods.
 _SHAPED = frozenset(
     {"torch.nn.functional.pad", "torch.zeros", "torch.full", "torch.ones", "numpy.pad",
@@ -77,6 +79,13 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
                 "compiles the whole step again",
                 suggestion='padding="max_length" with max_length=, or pad_to_multiple_of=128 for a '
                 "few lengths",
+            )
+        elif _unpadded(model, call):
+            yield model.problem(
+                call.node,
+                "without padding every text has a length of its own on the device: each new length "
+                "compiles the whole step again",
+                suggestion='padding="max_length" with truncation=True and max_length=',
             )
     here = [function for function in collating if model.is_here(function.node)]
     for function in sorted(here, key=lambda one: model.row(one.node)):
@@ -130,6 +139,56 @@ def _has_few_lengths(model: FileModel, call: CallSite) -> bool:
     if values == [NotImplemented] and isinstance(multiple, cst.Name):
         values = [model.literal(node) for node in assigned(model, multiple)] or values
     return not all(value is None or (isinstance(value, int) and value <= _FINE) for value in values)
+
+
+def _unpadded(model: FileModel, call: CallSite) -> bool:
+    """``tokenizer(text, return_tensors="pt")`` in a step loop, whose result goes to the device.
+
+    One text that changes from step to step: the same one keeps its length.
+    """
+    text, kind = call.argument(0, "text"), call.keywords.get("return_tensors")
+    if text is None or kind is None or model.literal(kind) != "pt" or not _tokenizes(model, call):
+        return False
+    padding = call.keywords.get("padding")
+    if call.method == "pad" or (padding is not None and model.literal(padding) is not False):
+        return False
+    loop = None if "pad_to_max_length" in call.keywords else costly_loop(model, call.node)
+    return loop is not None and _changes(model, text, loop) and _goes_to_device(model, call.node)
+
+
+def _changes(model: FileModel, text: cst.BaseExpression, loop: Loop) -> bool:
+    """Whether an expression is computed of what the loop binds anew in each turn."""
+    return any(
+        loop.node in model.tree.ancestors(binding.node)
+        for name in walk(text)
+        if isinstance(name, cst.Name)
+        for binding in model.bindings(name.value, name)
+    )
+
+
+def _goes_to_device(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a result is moved as it is: ``enc["ids"].to(device)``, or in a comprehension."""
+    for parent in around(model, node):
+        if isinstance(parent, cst.Call) and model.call(parent).method == "to":
+            return True
+        if isinstance(parent, cst.Assign):
+            target = parent.targets[0].target
+            return isinstance(target, cst.Name) and any(
+                _goes_to_device(model, use) for use in reads(model, target) if use is not target
+            )
+        if isinstance(parent, cst.CompFor):
+            continue
+        if isinstance(parent, cst.DictComp | cst.ListComp):
+            return any(
+                isinstance(part, cst.Call) and model.call(part).method == "to"
+                for part in walk(parent)
+            )
+        unchanged = isinstance(parent, cst.Subscript | cst.Attribute) or (
+            isinstance(parent, cst.Call) and model.call(parent).method in {"items", "values"}
+        )
+        if not unchanged:
+            return False
+    return False
 
 
 def _for_float16(model: FileModel, call: CallSite) -> bool:
@@ -275,6 +334,10 @@ def _tokenizes(model: FileModel, call: CallSite) -> bool:
     name = call.method or getattr(call.node.func, "value", "")
     if isinstance(name, str) and (name.lower().startswith("tok") or name == "pad"):
         return True
+    if call.method in _ENCODES and call.receiver is not None:
+        owner = model.tree.text(call.receiver).strip().rpartition(".")[2]
+        if owner.lower().startswith("tok"):
+            return True
     made = sources(model, call.node.func) or []
     names = (model.name(one.func) or "" for one in made if isinstance(one, cst.Call))
     return any(name.endswith("Tokenizer.from_pretrained") for name in names)

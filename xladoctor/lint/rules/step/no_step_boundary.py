@@ -254,9 +254,21 @@ def _ended_outside(model: FileModel, loop: Loop) -> bool:
             call.name in model.library.returning(Returns.DEVICE)
             for call in model.reached(function.node)
         )
-        return bool(function.parameters) and model.on_every_core(loop.node) is None and not asks
+        return bool(function.parameters) and not _is_started(model, loop) and not asks
     around = (model.loop(call.node) for call in callers)
     return any(outer is not None and _ends(model, outer) for outer in around)
+
+
+def _is_started(model: FileModel, loop: Loop) -> bool:
+    """Whether a start of the cores in sight runs the loop, so that no other file is around it.
+
+    A file that asks which core it is counts as code of several cores too, but then nobody knows
+    which of its functions are started, and which another file calls for each batch.
+    """
+    entry = model.on_every_core(loop.node)
+    return entry is not None and (
+        entry.call is not None or (entry.function is not None and entry.function.name == "_mp_fn")
+    )
 
 
 def _turns(model: FileModel, loop: Loop) -> int:
