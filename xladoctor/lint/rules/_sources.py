@@ -81,6 +81,8 @@ def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressio
     if function is None:
         return None
     index = function.parameters.index(node.value)
+    if function.owner is not None and not function.is_static and index == 0:
+        return None  # the object itself, which no caller gives
     calls = list(model.callers(function))
     if function.owner is not None and not function.is_static:
         index -= 1
