@@ -214,3 +214,46 @@ def test_a_few_steps_on_one_batch_end_where_another_file_calls_them(head, name):
             for _, code in found(INNER.format(head=head, name=name, turns=turns))
             if code == "XLA301"
         ]
+
+
+METER = """\
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+{imports}
+
+
+def train_one_epoch(model, criterion, loader, optimizer, device):
+    {made}
+    for images, targets in {name}.log_every(pl.MpDeviceLoader(loader, device), 10):
+        loss = criterion(model(images), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        {update}
+        {name}.update(lr=optimizer.param_groups[0]["lr"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "made", "update", "told"),
+    [
+        ("import utils", 'm = utils.MetricLogger(delimiter="  ")', "m.update(loss=loss)", True),
+        ("from util import misc", "m = misc.MetricLogger()", "m.update(loss=loss.detach())", True),
+        ("from misc import MetricLogger", "m = MetricLogger()", 'm.update(**{"l": loss})', True),
+        ("import utils as u", "m = u.MetricLogger()", "m.update(loss=loss, x=1)", True),
+        (
+            "import util.misc as misc",
+            "m = misc.MetricLogger()",
+            "m.update(a=1, b=loss * 2)",
+            True,
+        ),
+        # It has read already, and that is told; nothing is left for the meter to read.
+        ("import utils", "m = utils.MetricLogger()", "m.update(loss=loss.item())", False),
+        ("import utils", "m = utils.History()", "m.update(loss=loss)", False),
+        ("class MetricLogger(dict): ...", "m = MetricLogger()", "m.update(loss=loss)", False),
+    ],
+)
+def test_the_meter_that_everybody_copies_reads(imports, made, update, told):
+    program = METER.format(imports=imports, made=made, update=update, name="m")
+    assert ("XLA109" in {code for _, code in found(program)}) is told

@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Class, Kind
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _CHECKED = re.compile(
     r"(^|\.)(Binary|Multiclass|Multilabel)?(Accuracy|Precision|Recall|F1Score|FBetaScore"
     r"|Specificity|StatScores|ConfusionMatrix|JaccardIndex|CohenKappa|MatthewsCorrCoef)$"
 )
+_METER = "MetricLogger"
 #: Read on the host for a flag of Accelerate's own (Accelerate 1.15, accelerator.py).
 _TRIGGER = "accelerate.Accelerator.check_trigger"
 
@@ -55,6 +57,9 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
         if known is not None and known.dotted == _TRIGGER:
             what = "check_trigger reduces a flag over all cores and"
             instead = "check it once in a while, or at the end of the epoch"
+        elif _copied_meter(model, call):
+            what = "MetricLogger.update() calls .item() on each tensor that it is given, which"
+            instead = "give it loss.detach() every 100 steps, or keep sums on the device"
         elif not any(model.value(item).is_device_tensor for item in given):
             continue
         elif name in _READERS:
@@ -79,6 +84,24 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
                 related=[loop_place(model, loop)],
             )
     yield from _membership(model)
+
+
+def _copied_meter(model: FileModel, call: CallSite) -> bool:
+    """``metric_logger.update(loss=loss)`` of a ``MetricLogger`` whose source is not in sight.
+
+    Many programs hold a copy of DETR's class (facebookresearch/detr, util/misc.py), as DeiT, MAE and
+    torchvision's references do; these read. Where the source is there, it tells.
+    """
+    if call.method != "update" or call.receiver is None:
+        return False
+    made = made_by(model, call.receiver)
+    if made is None or made.last != _METER or made.target is not None:
+        return False
+    return any(
+        value.is_device_tensor or (argument.star == "**" and value.holds_device_tensor)
+        for argument in call.node.args
+        for value in [model.value(argument.value)]
+    )
 
 
 def _short(name: str) -> str:
