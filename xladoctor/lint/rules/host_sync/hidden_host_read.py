@@ -89,8 +89,8 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
 def _copied_meter(model: FileModel, call: CallSite) -> bool:
     """``metric_logger.update(loss=loss)`` of a ``MetricLogger`` whose source is not in sight.
 
-    Many programs hold a copy of DETR's class (facebookresearch/detr, util/misc.py), as DeiT, MAE and
-    torchvision's references do; these read. Where the source is there, it tells.
+    Many programs hold a copy of DETR's class (facebookresearch/detr, util/misc.py), as DeiT, MAE
+    and torchvision's references do; these read. Where the source is there, it tells.
     """
     if call.method != "update" or call.receiver is None:
         return False
