@@ -27,6 +27,14 @@ def fit(model, loader, device):
         model(x).sum().backward()
         xm.optimizer_step(optimizer)
 """
+_NET = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+    def forward(self, x):
+        return self.layer(x)
+"""
 
 FAULTS = {
     "condition on all gradients": """\
@@ -149,13 +157,8 @@ def one(index, loader):
 xmp.spawn(one, args=(None,))
 """,
     "wrapped by each core for itself": _CORES
+    + _NET
     + """\
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 2)
-    def forward(self, x):
-        return self.layer(x)
 def one(index, loader):
     device = xm.xla_device()
     wrapped = xmp.MpModelWrapper(Net())  # !XLA426
@@ -285,13 +288,8 @@ def one(index, loader):
 xmp.spawn(one, args=(None,))
 """,
     "wrapped before the cores start": _CORES
+    + _NET
     + """\
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 2)
-    def forward(self, x):
-        return self.layer(x)
 WRAPPED = xmp.MpModelWrapper(Net())
 def one(index, loader):
     device = xm.xla_device()

@@ -113,6 +113,14 @@ class Effects:
         """The read that a call is by itself, None if it is none."""
         return self._reads.get(node)
 
+    def is_read(self, node: cst.CSTNode) -> bool:
+        """Whether the host waits for a value there."""
+        return node in self._read_nodes
+
+    @functools.cached_property
+    def _read_nodes(self) -> frozenset[cst.CSTNode]:
+        return frozenset(event.node for event in self.of(Effect.READ))
+
     @functools.cached_property
     def _reads(self) -> dict[cst.CSTNode, Event]:
         return {

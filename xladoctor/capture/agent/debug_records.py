@@ -33,9 +33,9 @@ _OURS = str(Path(__file__).parent.parent) + os.sep
 _OUR_FRAMES = 64
 
 _RECORD = re.compile(
-    rb"(?P<kind>Compilation|Execution) Analysis:   Graph Hash: (?P<hash>[0-9a-f]+)\n"
-    rb".*?Number of Graph Inputs: (?P<inputs>\d+)\n"
-    rb".*?Number of Graph Outputs: (?P<outputs>\d+)\n"
+    r"(?P<kind>Compilation|Execution) Analysis:   Graph Hash: (?P<hash>[0-9a-f]+)\n"
+    r".*?Number of Graph Inputs: (?P<inputs>\d+)\n"
+    r".*?Number of Graph Outputs: (?P<outputs>\d+)\n"
 )
 _BLOCK = re.compile(
     r"\n(?P<kind>(?:Unexpected )?(?:Compilation|Execution)) Analysis: =+\n"
@@ -177,20 +177,20 @@ class DebugRecords:
         if not size:
             return [], []
         self._read_once = True
-        text = os.pread(self._fd, size, 0)
+        text = os.pread(self._fd, size, 0).decode(errors="surrogateescape")
         os.ftruncate(self._fd, 0)
-        if self._wish is not None and (self._wish.level or b"Unexpected Execution" in text):
-            self._pass_on(self._wish, text.decode(errors="surrogateescape"), tell=tell)
-        found: dict[bytes, list[dict[str, Any]]] = {b"Compilation": [], b"Execution": []}
+        if self._wish is not None and (self._wish.level or "Unexpected Execution" in text):
+            self._pass_on(self._wish, text, tell=tell)
+        found: dict[str, list[dict[str, Any]]] = {"Compilation": [], "Execution": []}
         for match in _RECORD.finditer(text):
             found[match["kind"]].append(
                 {
-                    "graph": match["hash"].decode(),
+                    "graph": match["hash"],
                     "inputs": int(match["inputs"]),
                     "outputs": int(match["outputs"]),
                 }
             )
-        return found[b"Compilation"], found[b"Execution"]
+        return found["Compilation"], found["Execution"]
 
     def _pass_on(self, wish: Wish, text: str, *, tell: bool) -> None:
         """Tell the user, with what a core that does not write has compiled for the one that does.
@@ -199,11 +199,11 @@ class DebugRecords:
         """
         told = []
         for part in _NEXT.split(text):
-            match = _RECORD.search(part.encode(errors="surrogateescape"))
-            graph = match["hash"].decode() if match is not None else ""
+            match = _RECORD.search(part)
+            graph = match["hash"] if match is not None else ""
             if tell:
                 told += [self._untold.pop(graph, ""), part]
-            elif match is not None and match["kind"] == b"Compilation":
+            elif match is not None and match["kind"] == "Compilation":
                 self._untold[graph] = part
         words = wish.told("".join(told))
         if words:

@@ -16,6 +16,7 @@ import libcst as cst
 
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.syntax import Function, children, walk
+from xladoctor.lint.model.unreached import combined, is_logic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -198,14 +199,8 @@ class Devices:
 
     def truth(self, test: cst.BaseExpression, depth: int = _DEPTH) -> bool | None:
         """What a condition is on XLA devices; None if it does not say so."""
-        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            inner = self.truth(test.expression, depth)
-            return None if inner is None else not inner
-        if isinstance(test, cst.BooleanOperation):
-            # One part that is false decides ``and``, one that is true decides ``or``.
-            deciding = isinstance(test.operator, cst.Or)
-            parts = {self.truth(part, depth) for part in (test.left, test.right)}
-            return deciding if deciding in parts else parts.pop() if len(parts) == 1 else None
+        if is_logic(test):
+            return combined(test, lambda part: self.truth(part, depth))
         if isinstance(test, cst.Comparison):
             return self._comparison(test)
         if isinstance(test, cst.Call):

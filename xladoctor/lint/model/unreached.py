@@ -16,7 +16,7 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.parts import children, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _LEAVE = frozenset([cst.Return, cst.Raise, cst.Continue, cst.Break])
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
@@ -128,19 +128,35 @@ def _is_left(body: cst.CSTNode) -> bool:
 
 def truth(test: cst.BaseExpression) -> bool | None:
     """What a literal is as a condition; None of anything else."""
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        inner = truth(test.expression)
-        return None if inner is None else not inner
+    if is_logic(test):
+        return combined(test, truth)
     if isinstance(test, cst.Name):
         return {"True": True, "False": False, "None": False}.get(test.value)
     if isinstance(test, cst.Integer):
         return test.evaluated_value != 0
     if isinstance(test, cst.SimpleString):
         return bool(test.evaluated_value)
-    if isinstance(test, cst.BooleanOperation):
-        parts = (truth(test.left), truth(test.right))
-        deciding = isinstance(test.operator, cst.Or)
-        if deciding in parts:
-            return deciding
-        return None if None in parts else not deciding
     return None
+
+
+def is_logic(test: cst.BaseExpression) -> bool:
+    """Whether a condition is put together of others: ``not``, ``and``, ``or``."""
+    return isinstance(test, cst.BooleanOperation) or (
+        isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
+    )
+
+
+def combined(
+    test: cst.BaseExpression, truth: Callable[[cst.BaseExpression], bool | None]
+) -> bool | None:
+    """What a condition of others is, if ``truth`` tells what these are; None if they do not say."""
+    if isinstance(test, cst.UnaryOperation):
+        inner = truth(test.expression)
+        return None if inner is None else not inner
+    assert isinstance(test, cst.BooleanOperation)
+    # One part that is false decides ``and``, one that is true decides ``or``.
+    parts = (truth(test.left), truth(test.right))
+    deciding = isinstance(test.operator, cst.Or)
+    if deciding in parts:
+        return deciding
+    return None if None in parts else not deciding

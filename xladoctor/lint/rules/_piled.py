@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.syntax import children
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Loop
 
@@ -62,22 +61,21 @@ def _read(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[t
 
     What a function gets that reads, or may, counts from the start.
     """
-    reading = {event.node: event for event in model.effects.of(Effect.READ)}
     for call in calls:
         if call.function is not loop.function:
             continue
-        event = reading.get(call.node)
+        event = model.effects.read_at(call.node)
         if event is not None and event.value is not None:
             if call.method in _KEEPS:
                 yield model.tree.text(event.value).strip(), model.tree.order[call.node]
-        elif _may_read(model, call, reading):
+        elif _may_read(model, call):
             yield from ((model.tree.text(item.value).strip(), -1) for item in call.node.args)
 
 
-def _may_read(model: FileModel, call: CallSite, reading: Container[cst.CSTNode]) -> bool:
+def _may_read(model: FileModel, call: CallSite) -> bool:
     """Whether a call hands what it is given to a read, as far as can be seen."""
     if call.target is not None:
-        return any(inner.node in reading for inner in model.reached(call.node))
+        return any(model.effects.is_read(inner.node) for inner in model.reached(call.node))
     if call.name is not None:
         return not call.name.startswith(("torch.", "torch_xla.", "builtins."))
     if model.value(call.node.func).kind in {Kind.MODEL, Kind.LOSS} or call.method == "append":

@@ -193,9 +193,8 @@ def _runs_graph(model: FileModel, guard: Guard, inside: Sequence[CallSite]) -> c
     trained = _trained(model, guard.node)
     if not any(_uses_trained(model, trained, part) for part in walk(guard.node)):
         return None
-    reads = {event.node for event in model.effects.of(Effect.READ)}
     for call in inside:
-        if any(inner.node in reads for inner in model.reached(call.node)):
+        if any(model.effects.is_read(inner.node) for inner in model.reached(call.node)):
             return call.node
     return None
 
