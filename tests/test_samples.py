@@ -165,6 +165,7 @@ READINGS = {
             *must("XLA903", "return None", "self.log('train_loss'", "self.log('train_acc'"),
             *must("XLA705", "np.random.randn(*x.shape)"),
             *must("XLA701", "os.environ['XLA_USE_BF16']"),
+            *must("XLA407", "device = xm.xla_device()"),
             *must("XLA802", "device = xm.xla_device()"),
             *must("XLA203", "return DataLoader(GestureDataset(CFG.n_train, 1)"),
             *must("XLA209", "longest = max("),

@@ -90,7 +90,7 @@ CODES = {
     "save-device-tensors": ("XLA721",),
     "device-string": ("XLA416", "XLA706", "XLA901"),
     "env-removed": ("XLA701", "XLA716"),
-    "removed-api": ("XLA801", "XLA901"),
+    "removed-api": ("XLA801", "XLA901", "XLA905"),
     "deprecated-api": ("XLA801", "XLA802"),
     "legacy-api": ("XLA801", "XLA802", "XLA804"),
     "function-as-condition": ("XLA439",),
@@ -192,7 +192,7 @@ def findings_by_line(folder: Path, path: str) -> dict[int, set[str]]:
 def cell_offsets(file: Path) -> dict[int, int]:
     """Index of a code cell to the number of lines before it, one between two cells."""
     offsets, rows = {}, 0
-    for index, cell in enumerate(json.loads(file.read_text(encoding="utf-8"))["cells"]):
+    for index, cell in enumerate(json.loads(file.read_text(encoding="utf-8-sig"))["cells"]):
         if cell["cell_type"] == "code":
             offsets[index] = rows
             rows += len("".join(cell["source"]).split("\n")) + 1

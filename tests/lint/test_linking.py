@@ -396,6 +396,35 @@ def test_a_sharded_loader_of_another_file_makes_a_metric_that_of_one_shard(lint)
     assert ("evaluate.py", 17, "XLA427") in found
 
 
+def test_a_script_that_stands_in_a_package_imports_what_stands_beside_it(lint):
+    helper = """
+        def step(model, batch):
+            loss = model(batch).mean()
+            print(loss.item())
+            return loss
+    """
+    script = """
+        import torch_xla.distributed.parallel_loader as pl
+        from HELPER import step
+
+        def train(model, loader, optimizer, device):
+            model.to(device)
+            for batch in pl.MpDeviceLoader(loader, device):
+                step(model, batch).backward()
+                optimizer.step()
+
+        if __name__ == "__main__":
+            train(*parsed())
+    """
+    assert ("steps.py", 4, "XLA101") in lint(
+        INIT="", run=script.replace("HELPER", "steps"), steps=helper
+    )
+    inner = script.replace("HELPER", "pkg.steps")
+    assert ("pkg/steps.py", 4, "XLA101") in lint(
+        INIT="", run=inner, pkg__INIT="", pkg__steps=helper
+    )
+
+
 def test_only_the_file_that_changed_is_parsed_again(tmp_path, monkeypatch):
     """In an editor, and between the rounds of fixes; equal files have nodes of their own."""
     monkeypatch.chdir(tmp_path)
@@ -497,3 +526,38 @@ def test_what_makes_weights_equal_in_another_file(lint, equal):
     """
     told = [code for _, _, code in lint(start=start, trainer=trainer) if code == "XLA426"]
     assert told == ([] if equal else ["XLA426"])
+
+
+def test_the_master_alone_evaluates_with_a_function_of_another_file(lint):
+    evaluate = """
+        import torch
+
+        def evaluate(model, batches):
+            model.eval()
+            total = 0
+            with torch.no_grad():
+                for batch in batches:
+                    total += model(batch).sum()
+            return total
+    """
+    train = """
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+        import torch_xla.distributed.xla_multiprocessing as xmp
+        import torch_xla.runtime as xr
+        from scoring import evaluate
+
+        def train(index, model, loader, optimizer, args):
+            args.rank = xr.global_ordinal()
+            device = xm.xla_device()
+            model.to(device)
+            for batch in pl.MpDeviceLoader(loader, device):
+                model(batch).mean().backward()
+                xm.optimizer_step(optimizer)
+            if args.rank == 0:
+                print(evaluate(model, loader))
+            xm.rendezvous("evaluated")
+
+        xmp.spawn(train, args=make())
+    """
+    assert ("train.py", 15, "XLA418") in lint(scoring=evaluate, train=train)

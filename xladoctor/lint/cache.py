@@ -99,7 +99,8 @@ class Cache:
             if entry is None:
                 return None
             modules = tuple(str(item) for item in entry["modules"])
-            return Facts(bool(entry["root"]), int(entry["lines"]), modules)
+            root, script = bool(entry["root"]), bool(entry["script"])
+            return Facts(root, int(entry["lines"]), modules, script)
         except _BROKEN:
             return None
 

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 _ROOT = re.compile(
     r"torch_xla|\b(?:num_)?tpu_cores\b|tpu_num_cores|torch[._]tpu|torchax|tpu_dist"
+    r"|\bxm\.(?:xla_device|optimizer_step|mark_step)\b"
     r"|optimum\.(?:neuron|tpu)|neuronx_distributed|PJRT_DEVICE|DistributedType\.(?:XLA|TPU)"
     r"|\b(?:Single(?:Device)?)?(?:XLA|TPU)(?:FSDP|Spawn)?(?:Accelerator|Strategy)\b"
-    r"|['\"](?:tpu|neuron)(?::\d+)?['\"]"
+    r"|['\"](?:tpu|neuron)(?::\d+)?['\"]|\bdef _mp_fn\("
 )
+_SCRIPT = re.compile(r"""__name__\s*==\s*["']__main__""")
 #: Parts of a module's name that are looked for.
 _DEEPEST = 32
 
@@ -36,11 +38,13 @@ class Facts:
         root: It names torch_xla, or a framework and TPUs.
         lines: How many lines it has.
         modules: What it imports, as its imports spell it, but for packages that the library knows.
+        script: It is run by itself: ``if __name__ == "__main__":``.
     """
 
     root: bool
     lines: int
     modules: tuple[str, ...]
+    script: bool = False
 
 
 class KeptFacts(Protocol):
@@ -139,7 +143,7 @@ def _facts_of(text: str) -> Facts:
     modules = imported_modules(text)
     known_ones = library.answered() if modules else frozenset()
     asked = tuple(item for item in modules if item.partition(".")[0] not in known_ones)
-    return Facts(root, text.count("\n") + 1, asked)
+    return Facts(root, text.count("\n") + 1, asked, _SCRIPT.search(text) is not None)
 
 
 #: Comments and texts, in which nothing is imported, and what may begin an import.

@@ -16,7 +16,8 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect, Equal
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.parts import literal_parts, names_added
 from xladoctor.lint.model.values import Kind
 from xladoctor.lint.model.wrappers import meant
 
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.file import FileModel
     from xladoctor.lint.model.loops import Guard, Loop
     from xladoctor.lint.model.syntax import Function
+    from xladoctor.lint.model.values import Value
 
 OPTIMIZER_STEP = "torch_xla.core.xla_model.optimizer_step"
 #: Methods of a tensor that hand its content to the host.
-_READS = ("item", "cpu", "tolist", "numpy")
+_READS = ("item", "cpu", "tolist", "numpy", "is_nonzero")
 _CASTS = tuple(f"builtins.{name}" for name in ("float", "int", "bool", "complex", "range"))
 _MARK_STEP = f"{know.XM}.mark_step"
 _BACKWARD = ("backward", "manual_backward")
@@ -175,7 +177,7 @@ class Effects:
         tensor, how = self._by_method(call), How.METHOD
         if tensor is None and call.name is not None and _is_cast(call.name):
             tensor, how = self._device_tensor(call.positional), How.CAST
-        elif tensor is None and self._looks(call, name):
+        elif tensor is None and (tells_text(call) or self._looks(call, name)):
             tensor, how = self._by_library(call), How.LIBRARY
         if tensor is not None:
             yield Event(Effect.READ, call.node, call, name, tensor, how)
@@ -211,11 +213,25 @@ class Effects:
 
     def _by_library(self, call: CallSite) -> cst.BaseExpression | None:
         values = [*call.positional, *call.keywords.values()]
-        inner = [part for value in values for part in _literal_parts(value)]
+        inner = [part for value in values for part in literal_parts(value)]
         tensor = self._device_tensor([*values, *inner])
-        if call.name == "torch.tensor" and tensor not in inner:
+        if tensor is not None and call.name == "torch.tensor" and tensor not in inner:
             return None  # torch.tensor(t) of one tensor is a copy on its device
-        return tensor
+        if tensor is None and call.name == "torch.tensor":
+            # Of a list it reads each.
+            listed = (self._model.value(node) for node in values[:1])
+            tensor = values[0] if any(_lists_device_tensors(value) for value in listed) else None
+        return tensor or self._device_tensor([*self._written(values)])
+
+    def _written(self, values: Sequence[cst.BaseExpression]) -> Iterator[cst.BaseExpression]:
+        """``wandb.log(logs)`` of a dictionary that is written down before: ``logs = {...}``."""
+        for node in values:
+            bound = self._model.bindings(node.value, node) if type(node) is cst.Name else ()
+            for made in [item.node for item in bound] or [node]:
+                if isinstance(made, cst.Call) and self._model.name(made.func) == "builtins.dict":
+                    yield from self._model.call(made).keywords.values()
+                elif made is not node:
+                    yield from literal_parts(made)
 
     def _device_tensor(self, nodes: Sequence[cst.BaseExpression]) -> cst.BaseExpression | None:
         return next((node for node in nodes if self._model.value(node).is_device_tensor), None)
@@ -369,7 +385,7 @@ class Effects:
             and loop.node in model.tree.ancestors(item.node)
         ]  # fmt: skip
         last = max(made, key=order.__getitem__, default=None)
-        parts = [self._made_last(part, last, loop) for part in _added(last)] if last else []
+        parts = [self._made_last(part, last, loop) for part in names_added(last)] if last else []
         known = [part for part in parts if part is not None]
         return max(known, key=order.__getitem__, default=last)
 
@@ -381,18 +397,18 @@ class Effects:
         return name is not None and name.equal is what
 
 
+def tells_text(call: CallSite) -> bool:
+    """``tokenizer.decode(ids)`` takes the ids to the host, whatever they are on."""
+    if call.name is not None or call.method not in {"decode", "batch_decode"}:
+        return False
+    text = dotted_text(call.receiver) if call.receiver is not None else None
+    named = know.TOKENIZER_NAME.search((text or "").rpartition(".")[2])
+    return call.method == "batch_decode" or named is not None
+
+
 def _is_cast(name: str) -> bool:
     return name in _CASTS or name.startswith("math.")
 
 
-def _added(made: cst.CSTNode) -> Iterator[cst.Name]:
-    """The names in an expression of nothing but sums, products and quotients of names."""
-    parts = list(walk(made)) if isinstance(made, cst.BinaryOperation) else []
-    if not any(isinstance(part, cst.Call | cst.Subscript | cst.Lambda) for part in parts):
-        yield from (part for part in parts if isinstance(part, cst.Name))
-
-
-def _literal_parts(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """The elements of a list, tuple or dictionary as it is written."""
-    if isinstance(value, cst.List | cst.Tuple | cst.Dict):
-        yield from (element.value for element in value.elements)
+def _lists_device_tensors(value: Value) -> bool:
+    return value.kind is Kind.CONTAINER and value.holds_device_tensor

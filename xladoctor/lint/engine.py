@@ -22,7 +22,7 @@ from xladoctor.lint import (
 from xladoctor.lint import rules as registry
 from xladoctor.lint.asked import UNUSED, Failure, LintOptions, Member, Result
 from xladoctor.lint.model.file import FileModel
-from xladoctor.lint.model.loops import HOT
+from xladoctor.lint.model.loops import HOT, LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
 from xladoctor.lint.unused import unused
 
@@ -299,7 +299,8 @@ def _in_loop(
         if location.filename != main.filename:
             where = f"{location.filename}, {where}"
         if loop.implicit and loop.function is not None:
-            return f" ({loop.function.name}, {where}, runs for every batch)"
+            each = "step of the environment" if loop.kind is LoopKind.ROLLOUT else "batch"
+            return f" ({loop.function.name}, {where}, runs for every {each})"
         times = model.times(loop)
         return f" ({loop.kind.value}: {where}{', ' + times if times else ''})"
     return ""

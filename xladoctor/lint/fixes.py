@@ -172,8 +172,10 @@ def apply_to_file(data: bytes, source: Source, edits: Sequence[Edit]) -> bytes |
     """The file's bytes after the edits; None if they cannot be written in its encoding."""
     if source.cells is not None:
         return notebooks.replace_sources(data, _by_cell(edits))
+    # What the shell is told in it is no Python, and stays as it is written.
+    text = sources.decode(data)[0] if source.shell else source.text
     try:
-        return apply(source.text, edits).encode(source.encoding)
+        return apply(text, edits).encode(source.encoding)
     except UnicodeEncodeError:
         return None
 

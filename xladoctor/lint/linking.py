@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from xladoctor.lint.contents import Files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from xladoctor.lint.looked import Looked
 
@@ -148,7 +148,7 @@ class _Graph:
         self._here = os.getcwd()  # noqa: PTH109
         self._names = {self._absolute(name): name for name in given}
         self._files = files
-        self._folders = _Folders(files.looked)
+        self._folders = _Folders(files.looked, _shared(self._names))
         self._imports: dict[str, dict[str, str]] = {}
         self._importers: dict[str, list[str]] | None = None
         self._given = tuple(given)
@@ -164,11 +164,15 @@ class _Graph:
         """Modules of the project that a file imports, as it spells them, to their files."""
         if name not in self._imports:
             found: dict[str, str] = {}
-            modules = self._files.facts(name).modules
+            facts = self._files.facts(name)
+            modules = facts.modules
             importer = self._absolute(name) if modules else ""
             folder = os.path.dirname(importer)  # noqa: PTH120
             for module in modules:
                 path = self._locate(module, folder)
+                if path is None and facts.script and not module.startswith("."):
+                    # Python looks beside a script, also where that stands in a package.
+                    path = self._locate(f".{module}", folder)
                 if path is not None and importer != path:
                     found[module] = self._name(path, name)
             self._imports[name] = found
@@ -216,10 +220,17 @@ def _spelled(path: Path, base: Path, written: Path) -> str:
 
 
 class _Folders:
-    """What stands in folders, each read once."""
+    """What stands in folders, each read once.
 
-    def __init__(self, looked: Looked) -> None:
+    Args:
+        looked: Looks at the disk.
+        top: The folder that holds all files that were given. Up to there a project that nothing
+            marks (an archive that was unpacked) is believed to reach.
+    """
+
+    def __init__(self, looked: Looked, top: str) -> None:
         self._looked = looked
+        self._top = top
         self._listed: dict[str, frozenset[str]] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
         self._files: dict[str, bool] = {}
@@ -273,17 +284,29 @@ class _Folders:
 
     def _find_roots(self, folder: str) -> tuple[str, ...]:
         found: list[str] = []
+        without_mark = 2
         for _ in range(_MOST_FOLDERS):
             # A file inside a package imports by the package's name, not from its own folder.
             if not self._holds(folder, "__init__.py"):
                 found += [folder, _join(folder, "src")]
             if any(self._holds(folder, mark) for mark in _PROJECT_MARKS):
                 return tuple(found)
+            if folder == self._top:
+                without_mark = max(without_mark, len(found))
             above = os.path.dirname(folder)  # noqa: PTH120
             if above == folder:
                 break
             folder = above
-        return tuple(found[:2])
+        return tuple(found[:without_mark])
+
+
+def _shared(paths: Iterable[str]) -> str:
+    """The folder that holds all of these files; "" if none does."""
+    folders = {os.path.dirname(path) for path in paths}  # noqa: PTH120
+    try:
+        return os.path.commonpath(folders)
+    except ValueError:  # none, or on different drives
+        return ""
 
 
 def _join(folder: str, name: str) -> str:

@@ -22,6 +22,7 @@ from xladoctor.lint.looked import LARGEST, load
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+_SHELL_LINE = re.compile(r"^[ \t]*[!%][ \t]*[A-Za-z]", re.MULTILINE)
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<rest>[%!?].*|[\w.\[\]'\"]+\?{1,2}\s*)$")
 _ASSIGNED_MAGIC = re.compile(r"^(?P<target>[ \t]*[\w., ]+=\s*)(?P<rest>[!%].*)$")
 #: Cell magics after which the cell is still Python.
@@ -148,7 +149,21 @@ def from_bytes(data: bytes, filename: str) -> Source:
         text, encoding = decode(data)
     except SourceError as error:
         return Source(filename, "", unreadable=(Unreadable(str(error)),))
-    return Source(filename, text, encoding=encoding)
+    return _exported(filename, text, encoding) or Source(filename, text, encoding=encoding)
+
+
+def _exported(filename: str, text: str, encoding: str) -> Source | None:
+    """A notebook's lines saved as Python, shell lines and magics as they were; None if it is none.
+
+    IPython runs such files, and collections of public kernels hold many.
+    """
+    if _SHELL_LINE.search(text) is None or syntax_error(text) is None:
+        return None
+    neutral, shell = neutralise(_ROW_END.split(text))
+    python = "\n".join(neutral)
+    if not shell or syntax_error(python) is not None:
+        return None
+    return Source(filename, python, shell=tuple(shell), encoding=encoding)
 
 
 def decode(data: bytes) -> tuple[str, str]:

@@ -64,9 +64,12 @@ class CallSite:
         return any(argument.star for argument in self.node.args)
 
     def argument(self, index: int | None, keyword: str | None = None) -> cst.BaseExpression | None:
-        """The argument at a position or of a name, None if it is not given (see ``has_star``)."""
+        """The argument at a position or of a name, None if it is not given (see ``has_star``).
+
+        A place before the first one is that of ``self``, which no call gives.
+        """
         if keyword is not None and keyword in self.keywords:
             return self.keywords[keyword]
-        if index is not None and index < len(self.positional):
+        if index is not None and 0 <= index < len(self.positional):
             return self.positional[index]
         return None

@@ -1,4 +1,7 @@
-"""The value of a call: functions of the file, of PyTorch and of torch_xla. Methods: ``methods``."""
+"""The value of a call of the program's own functions, classes and objects.
+
+Methods: ``methods``; what libraries have: ``librarycall``.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,23 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
-from xladoctor.lint import family
-from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.inherited import of_base
+from xladoctor.lint.model.librarycall import LibraryCalls, any_on_device, first_origin
 from xladoctor.lint.model.methods import MethodEvaluator
 from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.values import (
-    NUMBER,
     UNKNOWN,
     Kind,
     Value,
-    all_moved,
     any_local,
     as_output,
     container,
     element_of,
     join,
-    modules,
-    on_device,
     without_places,
 )
-from xladoctor.lint.model.wrappers import meant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,28 +34,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.evaluate import Evaluator
     from xladoctor.lint.model.statements import Frame
 
-#: What the library says that a call gives back: objects that it makes, what tells cores apart,
-#: what loops go over.
-_MADE = {
-    Returns.DEVICE: Kind.DEVICE,
-    Returns.SAMPLER: Kind.SAMPLER,
-    Returns.OPTIMIZER: Kind.OPTIMIZER,
-    Returns.SCHEDULER: Kind.SCHEDULER,
-    Returns.MODEL: Kind.MODEL,
-    Returns.LOSS: Kind.LOSS,
-    Returns.OBJECT: Kind.OBJECT,
-}
-_OF_CORES = {Returns.CORE_NUMBER: Kind.CORE_NUMBER, Returns.IS_MASTER: Kind.IS_MASTER}
-_LOADERS = {
-    Returns.LOADER: Kind.LOADER,
-    Returns.DEVICE_LOADER: Kind.DEVICE_LOADER,
-    Returns.PARALLEL_LOADER: Kind.PARALLEL_LOADER,
-}
 #: What is measured in a step.
 _MEASURED = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.UNKNOWN})
-#: A partial of a partial of a partial, in a loop, must come to an end.
-_MOST_BOUND = 8
-
 Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
 
 
@@ -72,6 +50,7 @@ class CallEvaluator:
         self._evaluator = evaluator
         self._flow = evaluator.flow
         self._methods = MethodEvaluator(self, evaluator)
+        self._libraries = LibraryCalls(self, evaluator)
 
     def evaluate(self, node: cst.Call, frame: Frame) -> Value:
         """What a call gives back."""
@@ -87,7 +66,7 @@ class CallEvaluator:
             tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
             return tensor if name in know.TOKENIZERS else container(tensor)
         if name is not None:
-            return self._named(node, name, arguments, frame)
+            return self._libraries.named(node, name, arguments, frame)
         definition = self._flow.names.definition(node.func)
         if isinstance(definition, Class):
             return self._construct(node, definition, arguments)
@@ -95,10 +74,19 @@ class CallEvaluator:
             # A function of a linked file, by the file's name.
             function = Value(Kind.FUNCTION, certain=True, function=definition)
             return self.enter(node, definition, function, arguments)
+        # By a name, or a lambda of a linked file by the file's name: ``constants.IS_MAIN()``.
         called = self._evaluator.evaluate(node.func, frame) if func is None else UNKNOWN
+        if func is not None:
+            called = self._flow.imported(func) or UNKNOWN
         if called.kind is Kind.FUNCTION and called.function is not None:
             return self.enter(node, called.function, called, arguments)
+        if called.kind is Kind.FUNCTION and called.functions:
+            return self._one_of(node, called, arguments)
         if func is not None:
+            inherited = of_base(self._flow, func, arguments, frame)
+            if inherited is not None:
+                method, value, given = inherited
+                return self.enter(node, method, value, given)
             self._kept(func.value, func.attr.value, receiver, arguments, frame)
             return self._methods.evaluate(node, func, receiver, arguments, frame)
         self._kept(node.func, "__call__", called, arguments, frame)
@@ -135,17 +123,39 @@ class CallEvaluator:
         if function.owner is not None and not function.is_static and names:
             names = names[1:]
         given: dict[str, Value] = {}
+        rest: list[Value] = []
+        counted = True
         for keyword, value in (*bound.bound, *arguments):
             if keyword == "*":
                 given.update((name, element_of(value)) for name in names)
-                names = []
+                rest.append(element_of(value))
+                names, counted = [], False
             elif keyword == "**":
                 continue
             elif keyword is not None:
                 given[keyword] = value
             elif names:
                 given[names.pop(0)] = value
+            else:
+                rest.append(value)
+        params = function.node.params
+        if isinstance(params.star_arg, cst.Param) and rest:
+            places = container(None, tuple(rest))
+            given[params.star_arg.name.value] = places if counted else without_places(places)
+        if isinstance(params.star_kwarg, cst.Param):
+            named = {*function.parameters, *function.keyword_only}
+            more = [given.pop(name) for name in list(given) if name not in named]
+            if more:
+                given[params.star_kwarg.name.value] = container(functools.reduce(join, more))
         return self._flow.enter(node, function, bound.instance, given)
+
+    def _one_of(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
+        """``STEPS[kind](model, batch)``: any of the functions that a dictionary holds."""
+        results = [
+            self.enter(node, function, called, arguments)
+            for function in self._flow.in_order(called.functions)
+        ]
+        return functools.reduce(join, results) if results else UNKNOWN
 
     def _construct(self, node: cst.Call, cls: Class, arguments: Arguments) -> Value:
         instance = self._flow.made(node, cls)
@@ -165,12 +175,15 @@ class CallEvaluator:
             # What ``.to(device)`` gave back is a module after all: nobody calls a tensor.
             called = Value(Kind.MODEL, origin=called.origin, on_device=True)
         if called.type_name == know.DATA_PARALLEL:
-            return self._data_parallel(arguments)
-        if called.instance is not None:
-            name = "forward" if called.kind is Kind.MODEL else "__call__"
-            method = self._flow.method(called.instance.cls, name)
-            if method is not None:
-                result = self.enter(node, method, called, arguments)
+            return self._libraries.data_parallel(arguments)
+        name = "forward" if called.kind is Kind.MODEL else "__call__"
+        given_back = [
+            self.enter(node, method, called.but(instance=instance), arguments)
+            for instance in self._flow.objects(called)
+            if (method := self._flow.method(instance.cls, name)) is not None
+        ]
+        if given_back:
+            result = functools.reduce(join, given_back)
         values = [value for _, value in arguments]
         if called.type_name == know.SEQUENTIAL and called.element is not None:
             result = self._in_turn(node, called, arguments)
@@ -180,11 +193,13 @@ class CallEvaluator:
             return self._model_output(node, called, values)
         if called.kind is Kind.OBJECT and called.instance is None:
             # Of another package: who takes what it gives back to the host believes it elsewhere.
-            local = any_local(values)
-            return Value(local=local, made_of_device=_any_on_device(values))
+            local, there = any_local(values), any_on_device(values)
+            if there and (called.type_name or "").startswith("torchmetrics."):
+                return Value(Kind.DEVICE_TENSOR, origin=node, local=local)  # a metric's own result
+            return Value(local=local, made_of_device=there)
         if called == UNKNOWN and result == UNKNOWN:
             # From a module that is imported with a star, or handed on.
-            return Value(made_of_device=_any_on_device(values))
+            return Value(made_of_device=any_on_device(values))
         return result
 
     def _in_turn(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
@@ -195,347 +210,14 @@ class CallEvaluator:
         return given[0][1]
 
     def _model_output(self, node: cst.Call, model: Value, values: Sequence[Value]) -> Value:
-        local = any(value.local for value in values)
-        if _any_on_device(values) or model.on_device:
+        # ``model(**batch)``: what the batch holds is one core's.
+        local = any(value.local or element_of(value).local for value in values)
+        if any_on_device(values) or model.on_device:
             # A loss of torch takes tensors of one device and gives one: of whom one is known, all.
             tensors = model.kind is Kind.LOSS and (model.type_name or "").startswith("torch.nn.")
             certain = tensors and any(one.is_device_tensor and one.certain for one in values)
-            origin = _origin(values) or node
+            origin = first_origin(values) or node
             return Value(Kind.DEVICE_TENSOR, certain=certain, origin=origin, local=local)
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
         return Value(local=local, made_of_device=self._flow.steps())
-
-    # Functions of libraries
-
-    def _named(self, node: cst.Call, name: str, arguments: Arguments, frame: Frame) -> Value:
-        values = [value for _, value in arguments]
-        first = values[0] if values else UNKNOWN
-        if name.startswith("builtins."):
-            return self._builtin(name, arguments)
-        if name in know.REDUCES:
-            return self._reduced(node, name, values, frame)
-        if name in know.GRADIENT_NORMS and (self._flow.steps() or _any_on_device(values)):
-            return Value(Kind.DEVICE_TENSOR, origin=node)
-        returned = self._flow.library.returns(meant(name) or name)
-        if returned is not None:
-            return self._returned(node, returned, name, arguments)
-        if name.startswith("torch_xla"):
-            return self._torch_xla(name, arguments)
-        if name == "functools.partial":
-            more = (*first.bound, *arguments[1:])
-            fits = first.kind is Kind.FUNCTION and len(more) <= _MOST_BOUND
-            return first.but(bound=more) if fits else first
-        if name == "torch.device":
-            return self._torch_device(node, values)
-        if name.startswith("torch."):
-            tensor = self._tensor_function(node, arguments, made_here=False)
-            return container(tensor) if name in know.GIVES_PARTS else tensor
-        if name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
-            self._ignite(arguments)
-        return self._library(node, name, values)
-
-    def _returned(self, node: cst.Call, what: Returns, name: str, arguments: Arguments) -> Value:
-        """What the library says that a call gives back."""
-        values = [value for _, value in arguments]
-        first = values[0] if values else UNKNOWN
-        local = any(value.local or element_of(value).local for value in values)
-        if what in _MADE:
-            return Value(_MADE[what], certain=True, origin=node, type_name=name)
-        if what in _OF_CORES:
-            return Value(_OF_CORES[what], certain=True, origin=node, local=True)
-        if what in _LOADERS:
-            alike = first.alike if what is not Returns.LOADER else _same_batches(node, first)
-            return Value(_LOADERS[what], certain=True, origin=node, element=first, alike=alike)
-        match what:
-            case Returns.MODULES:
-                return _holds(node, name, arguments)
-            case Returns.NEW_TENSOR if name == "torch.from_numpy":
-                # Whatever is believed of what it is given: that is an array, on the host.
-                return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
-            case Returns.NEW_TENSOR:
-                return self._tensor_function(node, arguments, made_here=True)
-            case Returns.ARRAY:
-                return Value(Kind.ARRAY, certain=True, local=local)
-            case Returns.NUMBER:
-                return NUMBER.but(local=local)
-            case Returns.FACT:
-                return NUMBER
-            case Returns.FIRST | Returns.ITERATED:
-                return first.but(type_name=name)
-            case Returns.PLACED:
-                return first.but(on_device=True)
-            case _:
-                return UNKNOWN
-
-    def _builtin(self, name: str, arguments: Arguments) -> Value:
-        values = [value for _, value in arguments]
-        first = values[0] if values else UNKNOWN
-        local = any(value.local or element_of(value).local for value in values)
-        match self._flow.library.returns(name):
-            case Returns.ITERATED:
-                return without_places(first) if values else container(None)
-            case Returns.NUMBER:
-                return NUMBER.but(local=local)
-            case Returns.FACT:
-                return NUMBER
-        if name == "builtins.range":
-            return container(NUMBER)
-        if name == "builtins.enumerate":
-            return container(container(None, (NUMBER, element_of(first))))
-        if name == "builtins.zip":
-            return container(container(None, tuple(element_of(value) for value in values)))
-        if name in {"builtins.next", "builtins.sum", "builtins.filter"}:
-            inner = element_of(values[-1] if name == "builtins.filter" else first)
-            return container(inner) if name == "builtins.filter" else inner
-        if name in {"builtins.max", "builtins.min", "builtins.abs"}:
-            parts = [element_of(v) if v.kind is Kind.CONTAINER else v for v in values]
-            return functools.reduce(join, parts) if parts else UNKNOWN
-        if name == "builtins.map" and first.function is not None:
-            given = [(None, element_of(value)) for value in values[1:]]
-            return container(self.enter(None, first.function, first, given))
-        if name == "builtins.dict":
-            # ``dict(loss=loss)``, and ``dict(facts, step=3)`` and ``**facts`` hold what these hold.
-            parts = [
-                element_of(value) if key in {None, "**"} else value for key, value in arguments
-            ]
-            return container(functools.reduce(join, parts) if parts else None)
-        return UNKNOWN
-
-    def _reduced(self, node: cst.Call, name: str, values: Sequence[Value], frame: Frame) -> Value:
-        """Afterwards every core holds the same: also in place, in the tensors of a list."""
-        for argument in node.args:
-            parts = (
-                [element.value for element in argument.value.elements]
-                if isinstance(argument.value, cst.List)
-                else [argument.value]
-            )
-            for part in parts:
-                text = dotted_text(part)
-                if text is not None and text in frame.env:
-                    frame.env[text] = frame.env[text].but(local=False)
-        if name.endswith(".mesh_reduce"):
-            return NUMBER
-        tensors = [value for value in values if value.holds_device_tensor]
-        if tensors:
-            return tensors[0].but(local=False)
-        # They are given a device tensor, wherever it is from, and give back a new one.
-        place = {f"{know.XM}.all_reduce": 1, f"{know.XM}.all_gather": 0}.get(name, len(values))
-        one = place < len(values) and values[place].kind is Kind.UNKNOWN
-        return Value(Kind.DEVICE_TENSOR, origin=node) if one else UNKNOWN
-
-    def _torch_xla(self, name: str, arguments: Arguments) -> Value:
-        if name in know.SPAWNERS:
-            self._spawned(name, arguments)
-            return UNKNOWN
-        if name.endswith("add_step_closure"):
-            self._closure(arguments)
-        return UNKNOWN
-
-    def _spawned(self, name: str, arguments: Arguments) -> None:
-        """The function gets the number of its core first, then ``args``."""
-        keywords = {key: value for key, value in arguments if key is not None}
-        positional = [value for key, value in arguments if key is None]
-        function = keywords.get(know.SPAWNERS[name], positional[0] if positional else UNKNOWN)
-        extra = keywords.get("args", positional[1] if len(positional) > 1 else container(None))
-        if function.function is None:
-            return
-        core = Value(Kind.CORE_NUMBER, certain=True, local=True)
-        given: list[tuple[str | None, Value]] = [(None, core)]
-        if name.endswith("notebook_launcher") or _forgets_core(function.function, extra):
-            given = []
-        given.extend((None, item) for item in extra.items or ())
-        self.enter(None, function.function, function, given)
-
-    def _data_parallel(self, arguments: Arguments) -> Value:
-        """``model_parallel(train_loop_fn, loader)``: the function gets what belongs to its core.
-
-        Its model, a device loader, its device, and an object that keeps what the core had before.
-        """
-        positional = [value for key, value in arguments if key is None]
-        if len(positional) < 2 or positional[0].function is None:
-            return UNKNOWN
-        given = (
-            Value(Kind.MODEL, on_device=True),
-            Value(Kind.DEVICE_LOADER, element=positional[1], type_name=know.DATA_PARALLEL),
-            Value(Kind.DEVICE, certain=True),
-            UNKNOWN,
-        )
-        bound = [(None, value) for value in given]
-        return container(self.enter(None, positional[0].function, positional[0], bound))
-
-    def _closure(self, arguments: Arguments) -> None:
-        positional = [value for key, value in arguments if key is None]
-        keywords = {key: value for key, value in arguments if key is not None}
-        function = positional[0] if positional else keywords.get("closure", UNKNOWN)
-        extra = keywords.get("args", positional[1] if len(positional) > 1 else UNKNOWN)
-        if function.function is not None and extra.items:
-            given = [(None, item) for item in extra.items]
-            self.enter(None, function.function, function, given)
-
-    def _torch_device(self, node: cst.Call, values: Sequence[Value]) -> Value:
-        argument = node.args[0].value if node.args else None
-        if isinstance(argument, cst.SimpleString):
-            xla = family.of_device(str(string(argument))) is not None
-            return Value(Kind.DEVICE if xla else Kind.OTHER_DEVICE, certain=True, origin=node)
-        if isinstance(argument, cst.IfExp):
-            # ``"cuda" if torch.cuda.is_available() else "cpu"``
-            named = [
-                family.of_device(str(string(part))) is not None
-                for part in (argument.body, argument.orelse)
-                if isinstance(part, cst.SimpleString)
-            ]
-            if len(named) == 2 and not any(named):
-                return Value(Kind.OTHER_DEVICE, certain=True, origin=node)
-        if values and values[0].kind in {Kind.DEVICE, Kind.OTHER_DEVICE}:
-            return values[0]
-        return UNKNOWN
-
-    def _tensor_function(self, node: cst.Call, arguments: Arguments, *, made_here: bool) -> Value:
-        values = [value for _, value in arguments]
-        local = any(value.local for value in values)
-        device = next((value for key, value in arguments if key == "device"), None)
-        written = _written_device(node)
-        if written is not None:
-            return on_device(Value(written, certain=True), node, local=local)
-        if device is not None:
-            return on_device(device, node, local=local)
-        known = [value for value in values if value.holds_device_tensor]
-        if known:
-            certain = any(value.certain for value in known)
-            return Value(Kind.DEVICE_TENSOR, certain, _origin(known), local=local)
-        if made_here:
-            return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
-        tensors = [_flat(value) for value in values if value.kind is not Kind.NUMBER]
-        if tensors and all(value.kind is Kind.CPU_TENSOR for value in tensors):
-            return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
-        return Value(local=local, made_of_device=any(value.made_of_device for value in values))
-
-    def _ignite(self, arguments: Arguments) -> None:
-        """``create_supervised_trainer(..., output_transform=f)`` hands ``f`` the step's tensors."""
-        function = dict(arguments).get("output_transform", UNKNOWN)
-        if function.function is not None and self._flow.believes():
-            given = [(None, Value(Kind.DEVICE_TENSOR, local=True))] * 4
-            self.enter(None, function.function, function, given)
-
-    def _library(self, node: cst.Call, name: str, values: Sequence[Value]) -> Value:
-        last = name.rpartition(".")[2]
-        parts = name.split(".")
-        if last in {"from_pretrained", "from_config"}:
-            owner = parts[-2] if len(parts) > 1 else ""
-            if know.NOT_MODELS.search(owner):
-                return UNKNOWN
-            return Value(Kind.MODEL, origin=node, type_name=name)
-        if know.MOVER.search(last) and any(value.kind is Kind.DEVICE for value in values):
-            return all_moved(values[0], node)
-        if self._flow.believes() and (asked := _asks_for_core(last)) is not None:
-            return Value(asked, origin=node, local=True)
-        if last[:1].isupper() and _trains_parameters(node):
-            return Value(Kind.OPTIMIZER, origin=node)
-        if last[:1].isupper() and know.AVERAGE_NAME.search(last) and _is_model(values):
-            return _wrapped(values, node, name)
-        if last[:1].isupper():
-            kind = Kind.LOSS if last.endswith(("Loss", "Criterion")) else Kind.OBJECT
-            return Value(kind, certain=True, origin=node, type_name=name)
-        local = any_local(values)
-        given = _any_on_device(values) or any(value.made_of_device for value in values)
-        if given and know.LOSS_FUNCTION.search(last):
-            return Value(Kind.DEVICE_TENSOR, origin=_origin(values), local=local)
-        return Value(local=local, made_of_device=given)
-
-
-def _asks_for_core(last: str) -> Kind | None:
-    """``misc.is_main_process()`` and ``dist_utils.get_rank()`` of files that nobody has read."""
-    if know.ASKS_MASTER.match(last):
-        return Kind.IS_MASTER
-    return Kind.CORE_NUMBER if know.ASKS_RANK.match(last) else None
-
-
-def _written_device(node: cst.Call) -> Kind | None:
-    """The device that ``device="cpu"`` or ``device="xla"`` says, None if it is no such text."""
-    for argument in node.args:
-        text = argument.value
-        named = argument.keyword is not None and argument.keyword.value == "device"
-        if named and isinstance(text, cst.SimpleString):
-            kind = str(string(text)).partition(":")[0]
-            return {"xla": Kind.DEVICE, "cpu": Kind.OTHER_DEVICE}.get(kind)
-    return None
-
-
-def _same_batches(node: cst.Call, dataset: Value) -> bool:
-    """``DataLoader(dataset, batch_size=8)``: every core goes over all of it, in the same order.
-
-    The dataset itself may be one core's part, where it was made with the core's number.
-    """
-    given = {x.keyword.value: x.value for x in node.args if x.keyword is not None}
-    shuffle = given.pop("shuffle", None)
-    ordered = shuffle is None or (isinstance(shuffle, cst.Name) and shuffle.value == "False")
-    few = sum(x.keyword is None for x in node.args) <= 2 and not any(x.star for x in node.args)
-    return ordered and few and not dataset.local and not {"sampler", "batch_sampler"} & given.keys()
-
-
-def _any_on_device(values: Sequence[Value]) -> bool:
-    return any(value.holds_device_tensor for value in values)
-
-
-def _forgets_core(function: Function, extra: Value) -> bool:
-    """``def main(args)`` that is spawned with ``args=(args,)``: XLA408 says enough of it."""
-    parameters = function.node.params
-    taken = len(function.parameters) - int(function.owner is not None and not function.is_static)
-    return (
-        extra.items is not None
-        and 0 < len(extra.items) == taken
-        and not isinstance(parameters.star_arg, cst.Param)
-    )
-
-
-def _is_model(values: Sequence[Value]) -> bool:
-    return bool(values) and values[0].kind is Kind.MODEL
-
-
-def _wrapped(values: Sequence[Value], node: cst.CSTNode, name: str) -> Value:
-    """A copy of a model, or a model around it: where the first is, it is too."""
-    on = values[0].on_device if _is_model(values) else False
-    return Value(Kind.MODEL, certain=True, origin=node, on_device=on, type_name=name)
-
-
-def _trains_parameters(node: cst.Call) -> bool:
-    """``Lion(model.parameters(), lr=1e-4)``: an optimizer, whoever's it is."""
-    rate = any(
-        x.keyword is not None and x.keyword.value in {"lr", "learning_rate"} for x in node.args
-    )
-    if not rate or not node.args:
-        return False
-    first = node.args[0].value
-    method = first.func if isinstance(first, cst.Call) else None
-    if isinstance(method, cst.Attribute):
-        return method.attr.value == "parameters"
-    return isinstance(first, cst.Name) and "param" in first.value.lower()
-
-
-def _holds(node: cst.Call, name: str, arguments: Arguments) -> Value:
-    """``nn.ModuleList([a, b])``, ``nn.Sequential(*layers)``: a model of those that it is given."""
-    parts: list[Value] = []
-    places = True
-    for keyword, value in arguments:
-        if value.kind is not Kind.CONTAINER:
-            parts.append(value)
-        elif value.items is not None:
-            parts.extend(value.items)
-        else:
-            parts.append(element_of(value))
-            places = False
-        places = places and keyword is None
-    return modules(parts, places=places, node=node, name=name)
-
-
-def _origin(values: Sequence[Value]) -> cst.CSTNode | None:
-    return next((_flat(value).origin for value in values if value.holds_device_tensor), None)
-
-
-def _flat(value: Value) -> Value:
-    if value.kind is not Kind.CONTAINER:
-        return value
-    inner = [*(value.items or ()), *([value.element] if value.element else [])]
-    best = next((item for item in inner if item.holds_device_tensor), None)
-    return _flat(best or (inner[0] if inner else UNKNOWN))

@@ -99,6 +99,8 @@ class Devices:
 
     def asked(self, node: cst.CSTNode) -> OnXla | None:
         """The same of the conditions alone; None if none asks for the kind of device."""
+        if self._tree.module_of(node) in self.elsewhere:
+            return OnXla.NO
         return _strongest([self._said(node), *self._tried(node)])
 
     def _said(self, node: cst.CSTNode) -> OnXla | None:
@@ -177,6 +179,27 @@ class Devices:
             under = tried or self._tree.function_of(node) is not None or bool(self._guards(node))
             found[module] = found.get(module, True) and under
         return found
+
+    @functools.cached_property
+    def elsewhere(self) -> frozenset[cst.Module]:
+        """Scripts for CUDA beside those for XLA: ``model.cuda()``, without a word of XLA.
+
+        What they run of the helpers that both import, they run on another device. What is imported
+        itself may run on any.
+        """
+        found = {
+            self._tree.module_of(call)
+            for call in self._tree.calls
+            if isinstance(call.func, cst.Attribute)
+            and call.func.attr.value == "cuda"
+            and not isinstance(self._names.definition(call.func), Function)
+            and not any(argument.star for argument in call.args)
+            and _strongest([self._said(call), *self._tried(call)]) is None
+        }
+        for node in self._tree.nodes(cst.Name, cst.SimpleString) if found else ():
+            if isinstance(node, cst.Name | cst.SimpleString) and words(node.value) & _XLA:
+                found.discard(self._tree.module_of(node))
+        return frozenset(found - self._optional.keys() - self._names.helpers())
 
     def imports_torch_xla(self, module: cst.Module) -> bool:
         """Whether a module imports torch_xla itself, whatever the condition."""
@@ -273,6 +296,9 @@ class Devices:
             known: bool | None = False if self._is_torch_xla(test.left) else None
             if known is None and self._stays_none(test.left):
                 known = True
+        elif isinstance(right, cst.Name) and right.value in {"True", "False"}:
+            known = self.truth(test.left)  # ``if args.tpu != True``
+            known = None if known is None else known is (right.value == "True")
         else:
             named = [*self._kinds(test.left), *self._kinds(right)]
             known = _device(named)

@@ -51,6 +51,47 @@ KNOWN_AS = {
     "xmp": "torch_xla.distributed.xla_multiprocessing",
     "xr": "torch_xla.runtime",
 }
+#: What such a name means in a file that binds it nowhere (``from utilities import *``, a part of a
+#: notebook), and the attributes that say so; all, where there are none.
+LEFT_OUT = {
+    "torch": ("torch", frozenset()),
+    "np": ("numpy", frozenset()),
+    "gc": ("gc", frozenset()),
+    "time": ("time", frozenset()),
+    "nn": ("torch.nn", frozenset({"Module", "Linear", "Conv2d", "CrossEntropyLoss", "functional"})),
+    "F": ("torch.nn.functional", frozenset({"cross_entropy", "softmax", "log_softmax", "relu"})),
+    "optim": ("torch.optim", frozenset({"Adam", "AdamW", "SGD", "lr_scheduler"})),
+    "xm": (
+        "torch_xla.core.xla_model",
+        frozenset(
+            [
+                "xla_device", "optimizer_step", "mark_step", "master_print", "is_master_ordinal",
+                "xrt_world_size", "get_ordinal", "mesh_reduce", "rendezvous", "add_step_closure",
+                "reduce_gradients",
+            ]
+        ),
+    ),
+    "xmp": (
+        "torch_xla.distributed.xla_multiprocessing",
+        frozenset({"MpModelWrapper", "MpSerialExecutor"}),
+    ),
+    "pl": (
+        "torch_xla.distributed.parallel_loader",
+        frozenset({"ParallelLoader", "MpDeviceLoader"}),
+    ),
+}  # fmt: skip
+#: What it means by other attributes.
+LEFT_OUT_TOO = {
+    "pl": (
+        "pytorch_lightning",
+        frozenset({"Trainer", "LightningModule", "LightningDataModule", "seed_everything"}),
+    ),
+}
+#: Classes that a file calls and binds nowhere, behind ``from data import *``.
+LEFT_OUT_CLASSES = {
+    "DataLoader": "torch.utils.data.DataLoader",
+    "DistributedSampler": "torch.utils.data.distributed.DistributedSampler",
+}
 _LONGEST_FIRST = sorted(_SAME.items(), key=lambda item: -len(item[0]))
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.callvalue import CallEvaluator
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.syntax import Function, children
 from xladoctor.lint.model.values import (
     NUMBER,
@@ -35,7 +36,14 @@ if TYPE_CHECKING:
 _XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
 #: What an optimizer asks of a parameter.
 _OF_PARAMETERS = frozenset({"grad", "data"})
+#: What leaves masks masks.
+_LOGICAL = frozenset([cst.BitAnd, cst.BitOr, cst.BitXor])
+_LOGICAL_ASSIGN = frozenset([cst.BitAndAssign, cst.BitOrAssign, cst.BitXorAssign])
 _LITERALS = frozenset([cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString])
+
+
+#: What settings name, and do not hold.
+_NAMED_IN_SETTINGS = frozenset({Kind.MODEL, Kind.OPTIMIZER, Kind.LOSS})
 
 
 class Evaluator:
@@ -90,7 +98,8 @@ class Evaluator:
     def augmented(self, node: cst.AugAssign, frame: Frame) -> Value:
         """What ``target += value`` leaves in the target."""
         before = self.evaluate(node.target, frame)
-        return combine(before, self.evaluate(node.value, frame))
+        logical = type(node.operator) in _LOGICAL_ASSIGN
+        return combine(before, self.evaluate(node.value, frame), logical=logical)
 
     def guess(self, text: str) -> Value:
         """What a name says about its value, in a file for XLA devices; never certain."""
@@ -178,10 +187,19 @@ class Evaluator:
     def _said_by(self, node: cst.Attribute, holder: Value, frame: Frame) -> Value:
         """What an attribute is by its object, or by its name."""
         name = node.attr.value
-        if holder.instance is not None:
-            stored = self._stored(holder.instance, name, frame)
-            if stored is not None and stored.kind is not Kind.UNKNOWN:
+        held = [self._stored(one, name, frame) for one in self.flow.objects(holder)]
+        known = [value for value in held if value is not None]
+        if known:
+            stored = self._placed(holder, functools.reduce(join, known), frame)
+            if stored.kind is not Kind.UNKNOWN:
                 return stored
+            if stored is not None and stored.local:  # ``meter.auc``: of one core, whatever it is
+                return self._named_so(node, holder, frame).but(local=True)
+        return self._named_so(node, holder, frame)
+
+    def _named_so(self, node: cst.Attribute, holder: Value, frame: Frame) -> Value:
+        """What an attribute is by its name, where its object does not tell."""
+        name = node.attr.value
         if name in know.MASTER_ATTRIBUTES or know.MASTER_NAME.match(name):
             return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
         if name in know.CORE_NUMBER_ATTRIBUTES:
@@ -190,7 +208,29 @@ class Evaluator:
             return self._tensor_attribute(holder, name)
         if name in _OF_PARAMETERS and self._is_parameter(holder, frame):
             return Value(Kind.DEVICE_TENSOR, origin=node, local=name == "grad")
+        if holder.kind is Kind.MODEL and name in know.OF_LAYERS and holder.instance is None:
+            # ``self.head.weight``
+            moved = self._is_moved(holder, frame)
+            return Value(Kind.DEVICE_TENSOR, origin=node) if moved else UNKNOWN
         return self._other_attribute(node, holder)
+
+    def _placed(self, holder: Value, stored: Value, frame: Frame) -> Value:
+        """``self.scale``, a parameter or buffer: in a module's methods it is where that is."""
+        owned = stored.kind is Kind.CPU_TENSOR and stored.type_name == know.PARAMETER
+        if not owned or holder.kind is not Kind.MODEL or not self._is_moved(holder, frame):
+            return stored
+        return Value(Kind.DEVICE_TENSOR, origin=stored.origin, boolean=stored.boolean)
+
+    def _is_moved(self, holder: Value, frame: Frame) -> bool:
+        """Whether a module is on the device: it was moved, or runs one of its methods there."""
+        method = frame.function
+        runs = (
+            method is not None
+            and method.owner is not None
+            and method.name != "__init__"
+            and self.flow.hooks.is_module(method.owner)
+        )
+        return self.flow.believes() and (holder.on_device or runs)
 
     def _is_parameter(self, holder: Value, frame: Frame) -> bool:
         """``p`` in the step of the program's own optimizer: what else has a gradient there?"""
@@ -208,6 +248,8 @@ class Evaluator:
         if holder.kind is Kind.MODEL and know.INNER_MODELS.search(name):
             return Value(Kind.MODEL, origin=holder.origin, on_device=holder.on_device)
         guessed = self.guess(name) if dotted_text(node) is not None else UNKNOWN
+        if guessed.kind in _NAMED_IN_SETTINGS and know.SETTINGS_NAME.search(_last_of(node.value)):
+            return UNKNOWN  # ``args.model`` says which
         if holder.kind is Kind.OBJECT and holder.local and guessed == UNKNOWN:
             return Value(local=True)  # ``meter.avg``
         return guessed
@@ -241,7 +283,7 @@ class Evaluator:
         text = cst.SimpleString | cst.ConcatenatedString | cst.FormattedString
         if isinstance(node.operator, cst.Modulo) and isinstance(node.left, text):
             return NUMBER.but(local=right.local)
-        return combine(left, right)
+        return combine(left, right, logical=type(node.operator) in _LOGICAL)
 
     def _boolean(self, node: cst.BooleanOperation, frame: Frame) -> Value:
         left = self.evaluate(node.left, frame)
@@ -255,9 +297,9 @@ class Evaluator:
         kinds = {left.kind, right.kind}
         if Kind.DEVICE_TENSOR in kinds:
             return join(left, right)
-        return (
-            Value(local=left.local or right.local) if Kind.UNKNOWN in kinds else join(left, right)
-        )
+        # ``is_master or debug`` lets others through too.
+        open_to_others = kinds & {Kind.UNKNOWN, Kind.IS_MASTER, Kind.NOT_MASTER}
+        return Value(local=left.local or right.local) if open_to_others else join(left, right)
 
     def _unary(self, node: cst.UnaryOperation, frame: Frame) -> Value:
         value = self.evaluate(node.expression, frame)
@@ -287,10 +329,9 @@ class Evaluator:
             ):
                 return _asks_for_master(number, operator, other.value)
         tensor = functools.reduce(combine, rest, left)
-        if (
-            tensor.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY}
-            or tensor.made_of_device
-        ):
+        if tensor.kind in booleans.TENSORS:
+            return tensor.but(boolean=True)
+        if tensor.made_of_device:
             return tensor
         return NUMBER.but(local=local)
 
@@ -313,6 +354,22 @@ class Evaluator:
         text = dotted_text(node.value)
         if text == "os.environ":
             return NUMBER
+        found = self._element(node, holder)
+        if found.kind is Kind.UNKNOWN and holder.kind in {Kind.UNKNOWN, Kind.CONTAINER}:
+            return self._by_key(node) or found
+        return found
+
+    def _by_key(self, node: cst.Subscript) -> Value | None:
+        """``config["device"]``, ``cfg["DEVICE"]``."""
+        index = node.slice[0].slice if len(node.slice) == 1 else None
+        key = index.value if isinstance(index, cst.Index) else None
+        if not isinstance(key, cst.SimpleString):
+            return None
+        guessed = self.guess(str(string(key)).lower())
+        return guessed if guessed.kind is Kind.DEVICE else None
+
+    def _element(self, node: cst.Subscript, holder: Value) -> Value:
+        """What ``holder[...]`` is by what is known of the holder."""
         if holder.kind is Kind.CONTAINER:
             index = node.slice[0].slice if len(node.slice) == 1 else None
             if isinstance(index, cst.Slice):
@@ -404,8 +461,8 @@ def _guessed(name: str) -> Value:
     return UNKNOWN
 
 
-def combine(left: Value, right: Value) -> Value:
-    """What an arithmetic operator makes of two values."""
+def combine(left: Value, right: Value, *, logical: bool = False) -> Value:
+    """What an arithmetic operator makes of two values; ``logical``: one of ``&``, ``|``, ``^``."""
     if Kind.NOTHING in {left.kind, right.kind}:
         return join(left, right)
     local = left.local or right.local
@@ -415,7 +472,7 @@ def combine(left: Value, right: Value) -> Value:
             if kind is not Kind.DEVICE_TENSOR and Kind.UNKNOWN in {left.kind, right.kind}:
                 return Value(local=local)
             best = next((value for value in sides if value.certain), sides[0])
-            return best.but(local=local)
+            return best.but(local=local, boolean=logical and (left.boolean or right.boolean))
     if left.kind is Kind.CONTAINER and right.kind is Kind.CONTAINER:
         return without_places(join(left, right))
     if Kind.CONTAINER in {left.kind, right.kind}:
@@ -423,6 +480,10 @@ def combine(left: Value, right: Value) -> Value:
     if Kind.UNKNOWN in {left.kind, right.kind}:
         return Value(local=local, made_of_device=left.made_of_device or right.made_of_device)
     return NUMBER.but(local=local)
+
+
+def _last_of(node: cst.BaseExpression) -> str:
+    return (dotted_text(node) or "").rpartition(".")[2]
 
 
 def _is_none(node: cst.BaseExpression) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.syntax import Function
 from xladoctor.lint.model.wrappers import meant
 
@@ -125,7 +125,11 @@ class Evidence:
                 continue
             # A tensor is not moved in place, and nobody calls one.
             home = self._home(call)
-            moved = method == "to" and (self._alone(call) or text in self._calls.get(home, ()))
+            moved = (
+                method == "to"
+                and not _to_host(call)
+                and (self._alone(call) or text in self._calls.get(home, ()))
+            )
             if moved or method in _OF_MODULES or method in _OF_MOVED:
                 found.setdefault(home, {}).setdefault(text, set()).add(method)
         return found
@@ -172,3 +176,9 @@ def _terms(node: cst.BaseExpression) -> Iterator[str]:
         yield from _terms(node.right)
     elif isinstance(node, cst.Name) and _TERM.search(node.value) and not _WEIGHT.search(node.value):
         yield node.value
+
+
+def _to_host(call: cst.Call) -> bool:
+    """``out.to("cpu")``: a read of a tensor, done for nothing but its wait."""
+    given = call.args[0].value if call.args else None
+    return isinstance(given, cst.SimpleString) and string(given) == "cpu"

@@ -27,6 +27,8 @@ class Facts:
         self.attributes: dict[tuple[Instance, str], Value] = {}
         self.outer: dict[Function | cst.Module | cst.FunctionDef, Env] = {}
         self.instances: dict[Class, dict[Instance, None]] = {}
+        #: What functions have set with ``global``.
+        self.shared: dict[tuple[cst.Module, str], Value] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Facts) and vars(self) == vars(other)
@@ -46,6 +48,8 @@ class Facts:
                 both.results[context] = join(both.results.get(context, NOTHING), result)
             for place, value in facts.attributes.items():
                 both.attributes[place] = join(both.attributes.get(place, NOTHING), value)
+            for name, value in facts.shared.items():
+                both.shared[name] = join(both.shared.get(name, NOTHING), value)
             for cls, instances in facts.instances.items():
                 both.instances.setdefault(cls, {}).update(instances)
         return both

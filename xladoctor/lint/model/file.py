@@ -373,9 +373,13 @@ class FileModel:
         """The innermost function around a node."""
         return self._program.tree.function_of(node)
 
+    def says_xla(self, node: cst.CSTNode) -> bool:
+        """Whether the very file that a node stands in, here or linked, is for XLA devices."""
+        return self._program.flow.believes(node)
+
     def callers(self, function: Function) -> Sequence[CallSite]:
         """The calls, here or in linked files, that are known to call the function."""
-        return [self._program.sites[node] for node in self._flow.callers(function)]
+        return [self._program.sites[node] for node in self._regions.callers(function)]
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """The node around a node."""
@@ -395,7 +399,7 @@ class FileModel:
 
     # Regions
 
-    @property
+    @functools.cached_property
     def loops(self) -> Sequence[Loop]:
         """All loops of the file, framework methods included."""
         mine = (loop for loop in self._regions.loops if self.is_here(loop.node))
@@ -433,9 +437,14 @@ class FileModel:
         """How often a loop's body runs ("10 x len(loader) times"), None if the code hides it."""
         return self._program.frequency.times(loop)
 
-    def throttled(self, node: cst.CSTNode) -> bool:
-        """Whether it runs only every so many iterations (also when all calls that reach it do)."""
-        return self._regions.throttled(node)
+    def throttled(self, node: cst.CSTNode, *, of_batches: bool = False) -> bool:
+        """Whether it runs only every so many steps (also when all calls that reach it do).
+
+        Args:
+            node: What runs.
+            of_batches: Ask for batches: those of which the gradients are added up count apart.
+        """
+        return self._regions.throttled(node, of_batches=of_batches)
 
     def in_step_closure(self, node: cst.CSTNode) -> bool:
         """Whether it is in a function given to ``add_step_closure`` (or only called from one)."""

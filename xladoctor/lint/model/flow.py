@@ -28,6 +28,7 @@ from xladoctor.lint.model.evidence import Evidence
 from xladoctor.lint.model.facts import Context, Facts
 from xladoctor.lint.model.helpers import only_returned
 from xladoctor.lint.model.hooks import Hooks
+from xladoctor.lint.model.redefined import called_as_it_was
 from xladoctor.lint.model.runs import Run, Runs
 from xladoctor.lint.model.statements import Frame, Statements, join_env
 from xladoctor.lint.model.syntax import Class, Function, Tree
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 #: Programs reach their fixed point in two to four rounds.
 _PATIENCE = 5
 _MOST_CONTEXTS = 8
+#: A value of more classes than these is any object.
+_MOST_CLASSES = 6
 _LONGEST_CHAIN = 20
 #: Helpers within helpers of which each call gets its own answer.
 _HELPERS = 3
@@ -83,6 +86,7 @@ class Flow:
         self.found = Facts()
         self._recorded: dict[cst.CSTNode, Value] = {}  # by the run that is under way
         self._targets: dict[cst.Call, Function | Class] = {}
+        self._runs_all: dict[cst.Call, dict[Function, None]] = {}
         self._runs = Runs()
         self._frames: dict[
             Function | cst.Module | cst.FunctionDef, Frame
@@ -116,6 +120,24 @@ class Flow:
         """The function or class of this file that a call calls."""
         return self._targets.get(node)
 
+    def targets(self, node: cst.Call) -> Sequence[Function | Class]:
+        """All that a call may call: a method of each of the objects that it is run for."""
+        target = self._targets.get(node)
+        return () if target is None else tuple(self._runs_all.get(node, (target,)))
+
+    def objects(self, value: Value) -> Sequence[Instance]:
+        """What a value may be an object of: of one made by a known call, or of several classes."""
+        if value.instance is not None:
+            return (value.instance,)
+        order = self.tree.order
+        classes = sorted(value.classes, key=lambda cls: order[cls.node])
+        return [Instance(cls, None) for cls in classes[:_MOST_CLASSES]]
+
+    def in_order(self, functions: frozenset[Function]) -> Sequence[Function]:
+        """Functions in the order of the program; of very many none."""
+        found = sorted(functions, key=lambda function: self.tree.order[function.node])
+        return found if len(found) <= _MOST_CLASSES else ()
+
     def callers(self, function: Function) -> Sequence[cst.Call]:
         """The calls that call a function (for ``__init__``: that make an object)."""
         return self._callers.get(function, ())
@@ -123,13 +145,11 @@ class Flow:
     @functools.cached_property
     def _callers(self) -> dict[Function, list[cst.Call]]:
         found: dict[Function, list[cst.Call]] = {}
-        for call, target in self._targets.items():
-            if isinstance(target, Class):
-                method = self.method(target, "__init__")
-                if method is None:
-                    continue
-                target = method
-            found.setdefault(target, []).append(call)
+        for call in self._targets:
+            for target in self.targets(call):
+                method = self.method(target, "__init__") if isinstance(target, Class) else target
+                if method is not None:
+                    found.setdefault(method, []).append(call)
         return found
 
     def believes(self, node: cst.CSTNode | None = None) -> bool:
@@ -148,7 +168,11 @@ class Flow:
         home = frame.function or self._module
         if value.kind is Kind.DEVICE_TENSOR:
             # ``net = build(args).to(device)``
-            whole = not value.local and self._evidence.is_model(home, name, moved=True)
+            whole = (
+                not value.local
+                and _is_move(value.origin)
+                and self._evidence.is_model(home, name, moved=True)
+            )
             return Value(Kind.MODEL, origin=value.origin, on_device=True) if whole else value
         if self._evidence.is_model(home, name, moved=False):
             return Value(Kind.MODEL, origin=value.origin, local=value.local)
@@ -169,6 +193,10 @@ class Flow:
         """A method of a class or of its base classes in this file."""
         if name in cls.methods:
             return cls.methods[name]
+        return self.inherited(cls, name, depth)
+
+    def inherited(self, cls: Class, name: str, depth: int = 4) -> Function | None:
+        """A method of the base classes of a class in this file."""
         for base in cls.bases if depth else ():
             outer = self.names.definition(base)
             if isinstance(outer, Class) and outer is not cls:
@@ -199,6 +227,7 @@ class Flow:
     ) -> Value:
         if call is not None:
             self._targets[call] = function
+            self._runs_all.setdefault(call, {})[function] = None
         self._called.add(function)
         context = (function, instance)
         new = context not in self.found.parameters
@@ -247,13 +276,7 @@ class Flow:
 
     @functools.cached_property
     def _replaced(self) -> frozenset[cst.CSTNode]:
-        """The functions at the top of a file that it defines anew further on."""
-        found: set[cst.CSTNode] = set()
-        for module in self.tree.modules:
-            for bindings in self.tree.scopes[module].bindings.values():
-                defined = [item.node for item in bindings if item.kind == "function"]
-                found.update(defined[:-1])
-        return frozenset(found)
+        return called_as_it_was(self.tree)
 
     def _returned(
         self,
@@ -307,7 +330,19 @@ class Flow:
         if env is None:  # in the first round
             frame = self._frames.get(home)
             env = frame.env if frame is not None else self.found.outer.get(home, {})
-        return env.get(name)
+        value = env.get(name)
+        for facts in (self.known, self.found):
+            shared = facts.shared.get((home, name))  # type: ignore[arg-type]
+            if shared is not None:
+                return shared if value is None else join(value, shared)
+        return value
+
+    def share(self, name: str, value: Value) -> None:
+        """A function sets a name of its file: ``global device``."""
+        self._runs.ask(self._share, (self._module, name), value)
+
+    def _share(self, place: tuple[cst.Module, str], value: Value) -> None:
+        self.found.shared[place] = join(self.found.shared.get(place, NOTHING), value)
 
     def stored(self, instance: Instance, name: str) -> Value | None:
         """What an attribute of an object of this file holds."""
@@ -315,6 +350,13 @@ class Flow:
 
     def _attribute(self, instance: Instance, name: str) -> Value | None:
         for facts in (self.known, self.found):
+            if instance.call is None:  # any object of the class
+                made = (instance, *facts.instances.get(instance.cls, ()))
+                held = [facts.attributes.get((key, name)) for key in made]
+                known = [value for value in held if value is not None]
+                if known:
+                    return functools.reduce(join, known)
+                continue
             for key in (instance, Instance(instance.cls, None)):
                 value = facts.attributes.get((key, name))
                 if value is not None:
@@ -347,6 +389,7 @@ class Flow:
         self.found = Facts()
         self._runs.begin()
         self._targets = {}
+        self._runs_all = {}
         self._entered = set()
         self._contexts_of = Counter()
         before, self._called = self._called, set()
@@ -455,3 +498,12 @@ class Flow:
         if given is None:
             return default or UNKNOWN
         return given if default is None else join(given, default)
+
+
+def _is_move(node: cst.CSTNode | None) -> bool:
+    """``....to(device)``: what a model gives back is none, whatever is done with it."""
+    return (
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Attribute)
+        and node.func.attr.value in {"to", "cuda", "prepare", "setup"}
+    )

@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.devices import Devices
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.loops import Guard
 from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.turns import (
+    Turns,
+    at_end,
+    bound_in,
+    by_accumulation,
+    is_larger,
+    is_last,
+    leaves,
+    names_in,
+)
 from xladoctor.lint.model.values import Kind
 
 if TYPE_CHECKING:
@@ -51,6 +62,7 @@ class Guards:
         self._names = names
         self._flow = flow
         self._known: dict[cst.CSTNode, tuple[Guard, ...]] = {}
+        self._turns = Turns(tree, flow)
         self.devices = Devices(tree, names, self.around, callers)
 
     def around(self, node: cst.CSTNode) -> Sequence[Guard]:
@@ -79,8 +91,11 @@ class Guards:
                 return guard
         return None
 
-    def rare(self, node: cst.CSTNode) -> bool:
-        """Whether a node runs only in a few iterations of the loop around it, or on failure."""
+    def rare(self, node: cst.CSTNode, *, of_batches: bool = False) -> bool:
+        """Whether a node runs only in a few iterations of the loop around it, or on failure.
+
+        Where gradients are added up, a step takes several batches (``of_batches``: ask for these).
+        """
         child = node
         leaving: list[bool] = []
         for parent in self._tree.ancestors(node):
@@ -98,18 +113,20 @@ class Guards:
                     leaving.append(isinstance(last, cst.Return))
             child = parent
         return any(
-            self._every_so_often(guard.test, guard.when)
+            self._every_so_often(guard.test, guard.when, steps=not of_batches)
             or self._on_fault(guard)
             or self._since_last(guard)
             or self._once(guard)
             for guard in self.around(node)
-            if self._same_loop(guard, node) and not self._only_of_epoch(guard)
+            if self._same_loop(guard, node)
+            and not self._only_of_epoch(guard)
+            and (of_batches or not self._turns.hold_step(guard))
         )
 
     def _since_last(self, guard: Guard) -> bool:
         """``if step - last_saved >= 100:``, where the branch then sets ``last_saved = step``."""
         test = guard.test
-        if not guard.when or not isinstance(guard.node, cst.If) or not _is_larger(test):
+        if not guard.when or not isinstance(guard.node, cst.If) or not is_larger(test):
             return False
         assert isinstance(test, cst.Comparison)
         left = test.left
@@ -122,9 +139,14 @@ class Guards:
         )
 
     def _once(self, guard: Guard) -> bool:
-        """``if self.queue is None:`` and ``if not hasattr(self, "queue"):``, which then make it."""
+        """``if self.queue is None:`` and ``if not hasattr(self, "queue"):``, which then make it.
+
+        Also ``if not saved:``, which then says ``saved = True``.
+        """
         if not isinstance(guard.node, cst.If):
             return False
+        if self._sets_flag(guard.node, guard.test, when=guard.when):
+            return True
         made = self._missing(guard.test, when=guard.when)
         body = guard.node.body if guard.when else guard.node.orelse
         return (
@@ -134,6 +156,23 @@ class Guards:
                 isinstance(part, cst.AssignTarget) and self._tree.text(part.target).strip() == made
                 for part in walk(body, into_functions=False)
             )
+        )
+
+    def _sets_flag(self, node: cst.If, test: cst.BaseExpression, *, when: bool) -> bool:
+        """Whether a condition on a flag turns it, so that it holds once."""
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            return self._sets_flag(node, test.expression, when=not when)
+        if not isinstance(test, cst.Name | cst.Attribute):
+            return False
+        flag, turned = self._tree.text(test).strip(), str(not when)
+        body = node.body.body
+        return any(
+            isinstance(part, cst.Assign)
+            and is_name(part.value, turned)
+            and self._tree.text(part.targets[0].target).strip() == flag
+            for line in body
+            if isinstance(line, cst.SimpleStatementLine)
+            for part in line.body
         )
 
     def _missing(self, test: cst.BaseExpression, *, when: bool) -> str | None:
@@ -171,9 +210,9 @@ class Guards:
         """``if epoch % 10 == 0:`` within the step loop: true on each step of such an epoch."""
         asked = {part.value for part in walk(guard.test) if isinstance(part, cst.Name)}
         loops = [x for x in self._tree.ancestors(guard.node) if isinstance(x, cst.For | cst.While)]
-        if len(loops) < 2 or asked & _bound_in(loops[0]):
+        if len(loops) < 2 or asked & bound_in(loops[0]):
             return False
-        return any(isinstance(x, cst.For) and asked & _names_in(x.target) for x in loops[1:])
+        return any(isinstance(x, cst.For) and asked & names_in(x.target) for x in loops[1:])
 
     def _same_loop(self, guard: Guard, node: cst.CSTNode) -> bool:
         """``if epoch % 10 == 0:`` around the whole step loop does not make its steps rare."""
@@ -197,7 +236,7 @@ class Guards:
     def _added(self, parent: cst.CSTNode, child: cst.CSTNode) -> Iterator[Guard]:
         if isinstance(parent, cst.If | cst.IfExp) and child is not parent.test:
             yield self._guard(parent, parent.test, when=child is parent.body)
-        elif isinstance(parent, cst.While) and child is parent.body:
+        elif isinstance(parent, cst.While) and child is parent.body and not _always(parent.test):
             yield self._guard(parent, parent.test, when=True)
         elif isinstance(parent, cst.BooleanOperation) and child is parent.right:
             yield self._guard(parent, parent.left, when=isinstance(parent.operator, cst.And))
@@ -208,7 +247,7 @@ class Guards:
         for statement in body:
             if statement is child:
                 return
-            if type(statement) is cst.If and _leaves(statement.body):
+            if type(statement) is cst.If and leaves(statement.body):
                 yield self._guard(statement, statement.test, when=False)
 
     def _guard(self, node: cst.CSTNode, test: cst.BaseExpression, *, when: bool) -> Guard:
@@ -249,32 +288,39 @@ class Guards:
         ]
         return Kind.IS_MASTER if masters and all(masters) else kind
 
-    def _every_so_often(self, test: cst.BaseExpression, when: bool, depth: int = 3) -> bool:
+    def _every_so_often(
+        self, test: cst.BaseExpression, when: bool, depth: int = 3, *, steps: bool = False
+    ) -> bool:
         """``step % 50 == 0``, ``not step % 50``, ``step == 0`` and names bound to such a test."""
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            return self._every_so_often(test.expression, not when, depth)
+            return self._every_so_often(test.expression, not when, depth, steps=steps)
         if isinstance(test, cst.BooleanOperation):
             sides = (test.left, test.right)
-            parts = [self._every_so_often(part, when, depth) for part in sides]
+            parts = [self._every_so_often(part, when, depth, steps=steps) for part in sides]
             if isinstance(test.operator, cst.And) is when:
                 return any(parts)
             # ``step % 100 == 0 or step < 5``: at the beginning each step is looked at.
             rare = zip(sides, parts, strict=True)
-            return any(parts) and all(part or (when and _first_few(side)) for side, part in rare)
+            return any(parts) and all(
+                part or (when and (_first_few(side) or at_end(self._tree, side)))
+                for side, part in rare
+            )
         if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
             operator = test.comparisons[0].operator
             equal = isinstance(operator, cst.Equal)
             if equal or isinstance(operator, cst.NotEqual):
+                if steps and by_accumulation(test.left):
+                    return False
                 return equal is when and self._counts(test) and not self._stands_still(test.left)
             return when and self._wraps(test)
         if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
-            return not when
+            return not when and not (steps and by_accumulation(test))
         if isinstance(test, cst.Name) and depth:
             bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []
             return bool(bindings) and any(
                 isinstance(item.node, cst.BaseExpression)
                 and item.kind == "assign"
-                and self._every_so_often(item.node, when, depth - 1)
+                and self._every_so_often(item.node, when, depth - 1, steps=steps)
                 for item in bindings
             )
         return False
@@ -327,6 +373,8 @@ class Guards:
         sides = (test.left, test.comparisons[0].comparator)
         if any(self._is_length(side) for side in sides):  # the last step: i + 1 == len(loader)
             return any(isinstance(side, cst.Name | cst.BinaryOperation) for side in sides)
+        if is_last(self._tree, *sides) or is_last(self._tree, *reversed(sides)):
+            return True
         cores = {Kind.CORE_NUMBER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.CONTAINER}
         return (
             any(isinstance(side, cst.Integer | cst.BinaryOperation) for side in sides)
@@ -352,26 +400,13 @@ def _one(node: cst.CSTNode | None) -> bool:
     return isinstance(node, cst.Integer) and node.value == "1"
 
 
+def _always(test: cst.BaseExpression) -> bool:
+    """``while True:`` and ``while 1:`` decide nothing."""
+    return _one(test) or is_name(test, "True")
+
+
 def _is_false(node: cst.CSTNode | None) -> bool:
     return isinstance(node, cst.Name) and node.value == "False"
-
-
-def _bound_in(loop: cst.For | cst.While) -> set[str]:
-    """The names that a loop gives a meaning to, as its target or in its body."""
-    found = _names_in(loop.target) if isinstance(loop, cst.For) else set()
-    for part in walk(loop.body, into_functions=False):
-        if isinstance(part, cst.AssignTarget | cst.AugAssign | cst.NamedExpr | cst.AnnAssign):
-            found |= _names_in(part.target)
-    return found
-
-
-def _is_larger(test: cst.BaseExpression) -> bool:
-    """Whether a condition is ``a > b`` or ``a >= b``."""
-    return (
-        isinstance(test, cst.Comparison)
-        and len(test.comparisons) == 1
-        and isinstance(test.comparisons[0].operator, cst.GreaterThan | cst.GreaterThanEqual)
-    )
 
 
 def _first_few(test: cst.BaseExpression) -> bool:
@@ -383,18 +418,6 @@ def _first_few(test: cst.BaseExpression) -> bool:
         and isinstance(test.comparisons[0].operator, cst.LessThan | cst.LessThanEqual)
         and isinstance(test.comparisons[0].comparator, cst.Integer)
     )
-
-
-def _names_in(node: cst.CSTNode) -> set[str]:
-    return {part.value for part in walk(node) if isinstance(part, cst.Name)}
-
-
-def _leaves(block: cst.BaseSuite) -> bool:
-    """Whether the end of a block is never reached."""
-    last = block.body[-1] if block.body else None
-    if isinstance(last, cst.SimpleStatementLine):
-        return isinstance(last.body[-1], _LEAVE)
-    return isinstance(last, _LEAVE)
 
 
 def _leaves_loop(node: cst.CSTNode) -> cst.CSTNode | None:

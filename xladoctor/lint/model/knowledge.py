@@ -27,7 +27,9 @@ HOST_ATTRIBUTES = frozenset(
     [
         "shape", "dtype", "ndim", "requires_grad", "is_leaf", "grad_fn", "names", "layout",
         "itemsize",
-        "is_cuda", "is_sparse", "nbytes", "_version", "__class__", "is_xla",
+        "is_cuda", "is_sparse", "is_meta", "is_cpu", "is_quantized", "nbytes", "_version",
+        "__class__",
+        "is_xla", "retains_grad", "is_nested", "is_mkldnn", "output_nr",
     ]
 )  # fmt: skip
 #: Attributes of a tensor that are tensors beside it.
@@ -40,7 +42,19 @@ GRADIENT_NORMS = frozenset(
 #: The same as methods of models (FSDP), Accelerate's and Fabric's objects.
 GRADIENT_NORM_METHODS = frozenset({"clip_grad_norm_", "clip_gradients", "get_grad_norm"})
 #: Methods of models that give their parameters or buffers.
+#: What gives elements of what it is given.
+PICKS = frozenset({"random.choice", "random.choices", "random.sample"})
+#: What is moved with the module that it belongs to, by how its value is called.
+PARAMETER = "torch.nn.Parameter"
+#: Methods by which a module takes a tensor that is moved with it.
+REGISTERS = frozenset({"register_buffer", "register_parameter"})
+#: Parameters and buffers of the layers of torch, by name.
+OF_LAYERS = frozenset({"weight", "bias", "running_mean", "running_var", "in_proj_weight"})
+#: Methods that give the modules of a model.
+PARTS_OF_MODELS = frozenset({"modules", "named_modules", "children", "named_children"})
 TENSORS_OF_MODELS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
+#: All of these methods.
+OF_MODELS = REGISTERS | PARTS_OF_MODELS | TENSORS_OF_MODELS
 #: Classes of averaged models by their names.
 AVERAGE_NAME = patterns.lazy(r"EMA|Ema(?![a-z])|Averaged?Model|MovingAverage|Polyak|Teacher")
 #: Attributes of a model that are the model within, or a part of it.
@@ -98,6 +112,10 @@ REDUCE_METHODS = frozenset({"gather", "reduce", "gather_for_metrics", "all_gathe
 
 #: Functions that make a tensor of texts.
 TOKENIZERS = frozenset({"clip.tokenize", "open_clip.tokenize", "clip.clip.tokenize"})
+#: Datasets of tensors that are there already, and parts of datasets.
+DATASETS = frozenset(
+    f"torch.utils.data.{name}" for name in ("TensorDataset", "Subset", "random_split")
+)
 #: What makes texts of numbers, by what everybody calls it.
 TOKENIZER_NAME = re.compile(r"(^|_)(tokeni[sz]er|tok|processor)$", re.IGNORECASE)
 #: Functions (and methods of tensors) that take a tensor apart: a tuple of tensors.
@@ -155,7 +173,10 @@ COUNTER_NAME = patterns.lazy(
     r"_?(i|id|idx|ix|index|n|nb|no|num|number|count)"
     r"|((train|val|valid|test|eval|global|local)_)?(step|iter|iteration))$"
 )
-DEVICE_NAME = patterns.lazy(r"^(xla_|tpu_|_)?(device|dev)$")
+DEVICE_NAME = patterns.lazy(r"^((xla_|tpu_|_)?(device|dev)|(XLA_|TPU_)?DEVICE)$")
+SETTINGS_NAME = patterns.lazy(
+    r"^(args?|flags|opts?|options|config|conf|cfg|hparams|hps?)$", re.IGNORECASE
+)
 OPTIMIZER_NAME = patterns.lazy(r"(^|_)(optimi[sz]ers?|optim|opt)(_?[a-z0-9]{1,2})?$", re.IGNORECASE)
 LOSS_NAME = patterns.lazy(
     r"(^|_)(criterion|loss_?fn|loss_?func|loss_function|objective)(\d?$|_)", re.IGNORECASE
@@ -229,6 +250,15 @@ STEP_NAME = patterns.lazy(
 )
 #: What reinforcement learning acts in, by its name.
 ENVIRONMENT_NAME = patterns.lazy(r"(^|_)(vec_?)?env(ironment)?s?(_?\d+)?(_|$)")
+#: Methods by which an agent says what to do next, and by which it learns from what it has seen.
+ACT_NAME = patterns.lazy(
+    r"^_?(act|(select|choose|get|sample|pick|take|compute|predict)_actions?(_and_\w+)?|get_policy_action)$"
+)
+LEARN_NAME = patterns.lazy(
+    r"^_?((soft_)?(learn|optimi[sz]e|replay|update)|experience_replay|learn_from_\w+"
+    r"|(optimi[sz]e|update|train)_(model|agent|policy|critic|actor|networks?|parameters)"
+    r"|train(_on_(batch|memory))?)$"
+)
 #: Methods that hand an object the batch on which it then takes a step (pix2pix, BasicSR).
 FEED_NAME = re.compile(
     r"^_?(feed|set|load|receive)_(data|input|inputs|batch|train_data|training_data)$"

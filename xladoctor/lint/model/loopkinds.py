@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.values import Value
 
 _DEPTH = 3
+_NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode"})
 #: Asked by type, for most nodes are neither, and LibCST's abstract classes make isinstance slow.
 _DEFINITIONS = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
 _REPEATING = frozenset(
@@ -48,6 +49,8 @@ class Loops:
         self._innermost: dict[cst.CSTNode, LoopNode | None] = {}
         self._outside: dict[cst.CSTNode, tuple[LoopNode, ...]] = {}
         self._given_back: dict[Function, set[str]] = {}
+        self._nearby: dict[Function, set[Function]] = {}
+        self._called_in: dict[Function, set[Function]] = {}
         self._around = {node: self.innermost(node) for node in (*tree.calls, *tree.loops)}
 
     @functools.cached_property
@@ -138,7 +141,7 @@ class Loops:
         batches = {loop for loop in steps if self._over_batches(loop)} - {node}
         homes = {self._tree.function_of(loop) for loop in batches} - {None}
         return any(
-            self._reaches(inner, homes, _DEPTH) if isinstance(inner, cst.Call) else inner in batches
+            self._reaches(inner, homes) if isinstance(inner, cst.Call) else inner in batches
             for inner in self._inside[node]
         )
 
@@ -157,17 +160,30 @@ class Loops:
             return True
         with_steps = {self._tree.function_of(loop) for loop in step_loops} - {None}
         return any(
-            isinstance(inner, cst.Call) and self._reaches(inner, with_steps, _DEPTH)
+            isinstance(inner, cst.Call) and self._reaches(inner, with_steps)
             for inner in self._inside[node]
         )
 
-    def _reaches(self, call: cst.Call, wanted: set[Function | None], depth: int) -> bool:
+    def _reaches(self, call: cst.Call, wanted: set[Function | None]) -> bool:
+        """Whether a call runs one of some functions, by itself or a few calls further on."""
         target = self.called(call)
-        if target is None or depth == 0:
-            return False
-        return target in wanted or any(
-            self._reaches(inner, wanted, depth - 1) for inner in self.calls_in(target)
-        )
+        return target is not None and not wanted.isdisjoint(self._near(target))
+
+    def _near(self, function: Function) -> set[Function]:
+        """A function, those that it calls, and so on."""
+        if function not in self._nearby:
+            found = frontier = {function}
+            for _ in range(_DEPTH - 1):
+                frontier = {inner for one in frontier for inner in self._callees(one)} - found
+                found = found | frontier
+            self._nearby[function] = found
+        return self._nearby[function]
+
+    def _callees(self, function: Function) -> set[Function]:
+        if function not in self._called_in:
+            called = (self.called(call) for call in self.calls_in(function))
+            self._called_in[function] = {one for one in called if one is not None}
+        return self._called_in[function]
 
     def _trains(self, call: cst.Call, depth: int) -> bool:
         """Whether a call makes a backward pass or an optimizer step, in no loop of its own."""
@@ -223,11 +239,34 @@ class Loops:
             return LoopKind.EVAL
         if not uses_model:
             return LoopKind.OTHER
-        if named or self._no_grad(node):
+        if named or self._no_grad(node) or self._looks_at_each(node, calls):
             # A loop that clears gradients trains, in a function that nobody has read.
             cleared = any(_method(call) == "zero_grad" for call in calls)
             return LoopKind.STEP if cleared else LoopKind.EVAL
         return LoopKind.OTHER
+
+    def _looks_at_each(self, node: LoopNode, calls: Sequence[cst.Call]) -> bool:
+        """``for name in images: with torch.no_grad(): out = model(read(name))``.
+
+        Also in a notebook's own lines, behind ``model.eval()``.
+        """
+        runs = [
+            call
+            for call in calls
+            if self._around[call] is node and self._flow.value(call.func).kind is Kind.MODEL
+        ]
+        if not runs:
+            return False
+        if self._tree.function_of(node) is None and self._eval_before(node, None):
+            return True
+        return all(
+            any(self._is_no_grad(item) for item in self._tree.ancestors(call)) for call in runs
+        )
+
+    def _is_no_grad(self, node: cst.CSTNode) -> bool:
+        return isinstance(node, cst.With) and any(
+            self._names.resolve(_called(item.item)) in _NO_GRAD for item in node.items
+        )
 
     def _over_modules(self, node: LoopNode) -> bool:
         """``for layer in self.layers``: the layers of one model."""
@@ -251,24 +290,28 @@ class Loops:
         return any(self._asks_model(inner, depth - 1) for inner in self.calls_in(target))
 
     def _no_grad(self, node: cst.CSTNode) -> bool:
-        names = {"torch.no_grad", "torch.inference_mode"}
         for parent in self._tree.ancestors(node):
-            if isinstance(parent, cst.With):
-                items = (_called(item.item) for item in parent.items)
-                if any(self._names.resolve(item) in names for item in items):
-                    return True
-            elif isinstance(parent, cst.FunctionDef):
+            if self._is_no_grad(parent):
+                return True
+            if isinstance(parent, cst.FunctionDef):
                 decorators = (_called(item.decorator) for item in parent.decorators)
-                if any(self._names.resolve(item) in names for item in decorators):
+                if any(self._names.resolve(item) in _NO_GRAD for item in decorators):
                     return True
                 return self._eval_before(node, parent)
         return False
 
-    def _eval_before(self, node: cst.CSTNode, function: cst.FunctionDef) -> bool:
+    def _eval_before(self, node: cst.CSTNode, function: cst.FunctionDef | None) -> bool:
         """Whether the last ``.train()`` or ``.eval()`` before a node is ``.eval()``."""
         order = self._tree.order
         last: str | None = None
-        for call in self.calls_in(self._tree.functions[function]):
+        home = self._tree.module_of(node)
+        for call in (
+            self.calls_in(self._tree.functions[function])
+            if function is not None
+            else (x for x in self._tree.calls if self._home[x] is None)
+        ):
+            if function is None and self._tree.module_of(call) is not home:
+                continue
             if (
                 isinstance(call.func, cst.Attribute)
                 and call.func.attr.value in {"train", "eval"}
@@ -280,16 +323,22 @@ class Loops:
     def _sources(self, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
         """What a loop goes over, within ``enumerate(tqdm(...))`` and the like."""
         yield node
-        if isinstance(node, cst.Call):
+        if isinstance(node, cst.IfExp):  # ``tqdm(batches) if verbose else batches``
+            yield from self._sources(node.body)
+            yield from self._sources(node.orelse)
+        elif isinstance(node, cst.Call):
             for argument in node.args:
-                if argument.keyword is None and not argument.star:
+                named = argument.keyword is not None and argument.keyword.value != "iterable"
+                if not named and not argument.star:
                     yield from self._sources(argument.value)
 
     def _iterates(self, node: LoopNode) -> Value:
         if isinstance(node, cst.While):
             return UNKNOWN
         values = [self._flow.value(item) for item in self._sources(node.iter)]
-        return next((value for value in values if value.is_loader), values[0])
+        loaders = [value for value in values if value.is_loader]
+        on_device = (value for value in loaders if value.kind is Kind.DEVICE_LOADER)
+        return next(on_device, loaders[0] if loaders else values[0])
 
     @functools.cached_property
     def _handed(self) -> dict[Function, LoopKind]:
@@ -322,6 +371,9 @@ class Loops:
         hook = hooks.hook(function)
         if hook is not None or self._flow.callers(function):
             return hook
+        agents = self._of_agent(function)
+        if agents is not None:
+            return agents
         called = hooks.is_of_model(function) or hooks.is_step(function)
         return LoopKind.STEP if called else None
 
@@ -347,6 +399,22 @@ class Loops:
         return bool(function.parameters) and any(
             self._around[call] is None and self._trains(call, 1) for call in calls
         )
+
+    def _of_agent(self, function: Function) -> LoopKind | None:
+        """``act(state)`` and ``learn()`` of an agent that another file lets act and learn."""
+        if function.owner is None:
+            return None
+        methods = function.owner.methods.values()
+        calls = self.calls_in(function)
+        if know.ACT_NAME.search(function.name):
+            learns = any(self._trains(call, 1) for one in methods for call in self.calls_in(one))
+            acts = learns and any(self._asks_model(call, _DEPTH) for call in calls)
+            return LoopKind.ROLLOUT if acts else None
+        if not know.LEARN_NAME.search(function.name):
+            return None
+        acts = any(know.ACT_NAME.search(one.name) for one in methods)
+        learns = any(self._around[call] is None and self._trains(call, 1) for call in calls)
+        return LoopKind.STEP if acts and learns else None
 
     def _feeds_lone_step(self, function: Function) -> bool:
         """``feed_data(batch)`` of an object whose ``optimize_parameters()`` takes the step."""
@@ -395,6 +463,15 @@ class Loops:
     def calls_in(self, function: Function | None) -> Sequence[cst.Call]:
         """The calls that stand in a function (None: in the module), not in functions within it."""
         return self._by_home.get(function, ())
+
+    def runs(self, call: cst.Call) -> Iterator[Function]:
+        """The functions of the file that a call may run, of a class its ``__init__``."""
+        for target in self._flow.targets(call):
+            function = (
+                self._flow.method(target, "__init__") if isinstance(target, Class) else target
+            )
+            if function is not None:
+                yield function
 
     def called(self, call: cst.Call) -> Function | None:
         """The function of the file that a call runs; of a class, its ``__init__``."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
 from xladoctor.lint import family
+from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
+    Instance,
     Kind,
     Value,
     all_moved,
@@ -19,6 +22,7 @@ from xladoctor.lint.model.values import (
     as_output,
     container,
     element_of,
+    join,
     likely,
     modules,
     on_device,
@@ -60,15 +64,9 @@ class MethodEvaluator:
         if receiver.made_of_device and name in {"cpu", "detach", "item"}:
             receiver = Value(Kind.DEVICE_TENSOR, local=receiver.local)
             self._flow.record(func.value, receiver)
-        known = receiver.instance is not None or _holds_model(receiver, name, arguments)
-        held = self._evaluator.evaluate(func, frame) if known else UNKNOWN
-        if held.kind is Kind.FUNCTION and held.function is not None:
-            result = self._calls.enter(node, held.function, held, arguments)
-            if receiver.kind is Kind.MODEL and not know.ANSWERS.search(name):
-                result = as_output(result, node)  # ``self.net.infer(x)``
-            return result
-        if held.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT, Kind.DEVICE_TENSOR}:
-            return self._calls.object_called(node, held, arguments)
+        followed = self._followed(node, func, receiver, arguments, frame)
+        if followed is not None:
+            return followed
         if receiver.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}:
             return self._tensor_method(node, name, receiver, arguments)
         if name in {"to", "cuda", "cpu"}:
@@ -85,6 +83,42 @@ class MethodEvaluator:
             return receiver
         return self._by_name(node, name, receiver, arguments)
 
+    def _followed(
+        self,
+        node: cst.Call,
+        func: cst.Attribute,
+        receiver: Value,
+        arguments: Arguments,
+        frame: Frame,
+    ) -> Value | None:
+        """What a method of the program gives, or a module that an object keeps."""
+        name = func.attr.value
+        result = None
+        if receiver.instance is None and receiver.classes:
+            result = self._of_one_of(node, name, receiver, arguments)
+        known = receiver.instance is not None or _holds_model(receiver, name, arguments)
+        held = self._evaluator.evaluate(func, frame) if known else UNKNOWN
+        if held.kind is Kind.FUNCTION and held.function is not None:
+            result = self._calls.enter(node, held.function, held, arguments)
+        if result is not None:
+            inferred = receiver.kind is Kind.MODEL and not know.ANSWERS.search(name)
+            return as_output(result, node) if inferred else result  # ``self.net.infer(x)``
+        if held.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT, Kind.DEVICE_TENSOR}:
+            return self._calls.object_called(node, held, arguments)
+        return None
+
+    def _of_one_of(
+        self, node: cst.Call, name: str, receiver: Value, arguments: Arguments
+    ) -> Value | None:
+        """``callback.on_step(self)`` of one of several objects: the method of each of them."""
+        results = []
+        for instance in self._flow.objects(receiver):
+            method = self._flow.method(instance.cls, name)
+            if method is not None:
+                bound = Value(Kind.FUNCTION, certain=True, function=method, instance=instance)
+                results.append(self._calls.enter(node, method, bound, arguments))
+        return functools.reduce(join, results) if results else None
+
     def _by_name(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:
         """What the name of a method says when its object is not known."""
         if name == "prepare" and arguments:
@@ -97,8 +131,8 @@ class MethodEvaluator:
             return Value(Kind.DEVICE_TENSOR, origin=node)
         if name in {"__next__", "next"} and receiver.is_loader:
             return element_of(receiver)
-        if name in know.TENSORS_OF_MODELS:
-            return _tensors_of(receiver, node, named=name.startswith("named"))
+        if name in know.OF_MODELS:
+            return self._of_model(node, name, receiver, arguments)
         if name in know.REDUCE_METHODS and arguments:
             return arguments[0][1].but(local=False)
         if name == "step" and receiver.kind is Kind.OPTIMIZER and arguments:
@@ -110,6 +144,27 @@ class MethodEvaluator:
         if name in know.READS or receiver.kind is Kind.NUMBER:
             return NUMBER.but(local=receiver.local)
         return self._called_by_name(node, name, receiver, arguments)
+
+    def _of_model(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:
+        """What a model gives of itself: its modules, its parameters; a buffer that it takes."""
+        if name in know.REGISTERS:
+            return self._registered(node, receiver.instance, arguments)
+        named = name.startswith("named")
+        if name in know.TENSORS_OF_MODELS:
+            return _tensors_of(receiver, node, named=named)
+        if receiver.kind is not Kind.MODEL:
+            return UNKNOWN
+        part = Value(Kind.MODEL, origin=receiver.origin, on_device=receiver.on_device)
+        return container(container(None, (NUMBER, part)) if named else part)
+
+    def _registered(self, node: cst.Call, module: Instance | None, arguments: Arguments) -> Value:
+        """``self.register_buffer("mask", mask)``: an attribute that is moved with the module."""
+        written = node.args[0].value if node.args else None
+        name = string(written) if isinstance(written, cst.SimpleString) else None
+        given = arguments[1][1] if len(arguments) > 1 else UNKNOWN
+        if isinstance(name, str) and module is not None and given.kind is Kind.CPU_TENSOR:
+            self._flow.store(module, name, given.but(type_name=know.PARAMETER))
+        return NUMBER
 
     def _called_by_name(
         self, node: cst.Call, name: str, receiver: Value, arguments: Arguments
@@ -128,7 +183,9 @@ class MethodEvaluator:
         if receiver.kind is Kind.MODEL and (
             know.FORWARD_METHODS.search(name) or (inner and given)  # ``self.layer(x)``
         ):
-            return self._calls.object_called(node, receiver.but(instance=None), arguments)
+            return self._calls.object_called(
+                node, receiver.but(instance=None, classes=frozenset()), arguments
+            )
         guessed = self._evaluator.guess(name)
         if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
             return self._calls.object_called(node, guessed, arguments)
@@ -163,6 +220,14 @@ class MethodEvaluator:
     def _tensor_method(
         self, node: cst.Call, name: str, receiver: Value, arguments: Arguments
     ) -> Value:
+        result = self._of_tensor(node, name, receiver, arguments)
+        if result.kind not in booleans.TENSORS:
+            return result
+        resolve = self._flow.names.resolve
+        boolean = booleans.of_method(name, node, receiver, arguments, resolve)
+        return result if result.boolean is boolean else result.but(boolean=boolean)
+
+    def _of_tensor(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:
         if name == "item":
             return NUMBER.but(local=receiver.local)
         if name == "tolist":
@@ -231,6 +296,8 @@ class MethodEvaluator:
             text = dotted_text(func.value)
             if text is not None and text in frame.env:
                 frame.env[text] = moved
+            if type(func.value) is cst.Attribute:
+                self._kept_moved(func.value, moved, frame)
             return moved
         if name == "cpu":
             return Value(Kind.CPU_TENSOR, origin=node, local=receiver.local)
@@ -240,6 +307,12 @@ class MethodEvaluator:
         if tensor is not None:
             return on_device(tensor, node, local=receiver.local)
         return self._to_literal(node, UNKNOWN) if name == "to" else UNKNOWN
+
+    def _kept_moved(self, node: cst.Attribute, moved: Value, frame: Frame) -> None:
+        """``self.net.to(device)`` in one method: it is there in all others too."""
+        holder = self._evaluator.evaluate(node.value, frame)
+        if holder.instance is not None:
+            self._flow.store(holder.instance, node.attr.value, moved, anew=True)
 
     def _of_modules(
         self,

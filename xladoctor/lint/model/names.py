@@ -10,6 +10,9 @@ import libcst as cst
 
 from xladoctor.lint.model.dotted import (
     KNOWN_AS,
+    LEFT_OUT,
+    LEFT_OUT_CLASSES,
+    LEFT_OUT_TOO,
     canonical,
     dotted_text,
     from_names,
@@ -81,8 +84,10 @@ class Names:
             modules: Names of modules as this file's imports spell them ("pkg.utils", ".utils").
         """
         self._links = modules
+        # What was asked of the file alone may mean something else now.
         self._meant = {}
         self._originals = {}
+        self._resolved = {}
         for node in self._tree.imports:
             if isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar):
                 module = "." * len(node.relative) + (
@@ -218,6 +223,10 @@ class Names:
             return self._tree.classes[last.node]
         return None
 
+    def helpers(self) -> frozenset[cst.Module]:
+        """The modules of linked files that this one imports."""
+        return frozenset(names.module for names in self._links.values())
+
     def imported(self) -> frozenset[str]:
         """Dotted names of everything that the file imports, also inside functions."""
         return self._imported
@@ -228,7 +237,39 @@ class Names:
         for node in self._tree.imports:
             found.update(imported(node))
         found.update(imports_module(call) or "" for call in self._tree.calls)
-        return frozenset(found - {""})
+        return frozenset(found - {""}) | frozenset(self._unbound.values())
+
+    @functools.cached_property
+    def _unbound(self) -> Mapping[str, str]:
+        """The modules that a file uses and does not import.
+
+        ``xm.xla_device()`` behind ``from utilities import *``, in a part of a notebook.
+        """
+        found: dict[str, str] = {}
+        for node in self._tree.by_type.get(cst.Attribute, ()):
+            assert isinstance(node, cst.Attribute)
+            name = node.value.value if type(node.value) is cst.Name else ""
+            if name in LEFT_OUT and name not in found:
+                rows = (LEFT_OUT[name], LEFT_OUT_TOO.get(name))
+                said = (row for row in rows if row and (not row[1] or node.attr.value in row[1]))
+                module, _ = next(said, ("", None))
+                if module and self.lookup(name, self._tree.scopes[node]) is None:
+                    found[name] = module
+        if self._takes_all:
+            for call in self._tree.calls:
+                name = call.func.value if type(call.func) is cst.Name else ""
+                unbound = name in LEFT_OUT_CLASSES and name not in found
+                if unbound and self.lookup(name, self._tree.scopes[call]) is None:
+                    found[name] = LEFT_OUT_CLASSES[name]
+        return found
+
+    @property
+    def _takes_all(self) -> bool:
+        """Whether a file takes all that a module has: ``from utilities import *``."""
+        return any(
+            isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar)
+            for node in self._tree.imports
+        )
 
     def _reaches(self, binding: Binding, name: str, dotted: str) -> bool:
         """``import torch_xla`` alone does not make ``torch_xla.runtime.x`` usable."""
@@ -273,7 +314,7 @@ class Names:
         """What a name means in a scope."""
         bindings = self.lookup(name, scope)
         if bindings is None:
-            return f"builtins.{name}" if name in _BUILTINS else None
+            return f"builtins.{name}" if name in _BUILTINS else self._unbound.get(name)
         return self._from_bindings(bindings) or self._handed_on(name, bindings)
 
     def _handed_on(self, name: str, bindings: Sequence[Binding]) -> str | None:
@@ -413,6 +454,10 @@ class LinkedNames:
     def definition(self, node: cst.BaseExpression) -> Function | Class | None:
         """See :meth:`Names.definition`."""
         return self._of(node).definition(node)
+
+    def helpers(self) -> frozenset[cst.Module]:
+        """The modules that another one of the files imports."""
+        return frozenset().union(*(names.helpers() for names in self._by_top.values()))
 
     def linked(self, node: cst.BaseExpression) -> tuple[Names, str] | None:
         """See :meth:`Names.linked`."""

@@ -102,3 +102,16 @@ def walk(node: cst.CSTNode, *, into_functions: bool = True) -> Iterator[cst.CSTN
             inner = [item for item in inner if type(item) not in _DEFINITIONS]
         inner.reverse()
         waiting.extend(inner)
+
+
+def literal_parts(value: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    """The elements of a list, tuple or dictionary as it is written."""
+    if isinstance(value, cst.List | cst.Tuple | cst.Dict):
+        yield from (element.value for element in value.elements)
+
+
+def names_added(made: cst.CSTNode) -> Iterator[cst.Name]:
+    """The names in an expression of nothing but sums, products and quotients of names."""
+    parts = list(walk(made)) if isinstance(made, cst.BinaryOperation) else []
+    if not any(isinstance(part, cst.Call | cst.Subscript | cst.Lambda) for part in parts):
+        yield from (part for part in parts if isinstance(part, cst.Name))

@@ -25,6 +25,8 @@ _FRAMEWORKS = {
 _PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
 #: Arguments of Lightning's and of transformers' Trainers that ask for TPU cores.
 _CORES = frozenset({"tpu_cores", "num_tpu_cores", "tpu_num_cores"})
+#: What the launchers for TPUs of transformers' examples (``xla_spawn.py``) call on each core.
+_STARTED = "_mp_fn"
 #: What takes a device, as text, first.
 _TAKES_DEVICE = frozenset(
     {"torch.device", "torch.set_default_device", "torch.autocast", "torch.amp.autocast",
@@ -135,6 +137,14 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     words = {"tpu", "PJRT_DEVICE", "XLA_USE_BF16", "xla"}
     if any(
         f"{name}.".startswith(f"{one}.") for name in names.imported() for one in _PACKAGES_ON_XLA
+    ):
+        return True
+    if any(
+        isinstance(node, cst.FunctionDef)
+        and node.name.value == _STARTED
+        and node.params.params
+        and tree.function_of(node) is None
+        for node in tree.by_type.get(cst.FunctionDef, ())
     ):
         return True
     imported = {name.rpartition(".")[2] for name in names.imported()}

@@ -59,12 +59,15 @@ class Regions:
     def entries(self) -> Sequence[Entry]:
         """Where code begins that every core runs."""
         found: list[Entry] = []
+        alone: set[cst.Module] = set()  # start one process, which is no other file's either
         for call in self._tree.calls:
             name = self._names.resolve(call.func) or ""
             if name in know.SPAWNERS:
                 target = self._argument(call, 0, know.SPAWNERS[name])
                 function = self._flow.value(target).function if target is not None else None
-                if function is not None and not self._single(call):
+                if self._single(call):
+                    alone.add(self._tree.module_of(call))
+                elif function is not None:
                     found.append(Entry(function, call))
             elif name == "torch.distributed.init_process_group" and self._joins_xla(call):
                 found.append(Entry(self._home[call], call))
@@ -84,6 +87,7 @@ class Regions:
                 for function in self._tree.functions.values()
                 if function.name == "_mp_fn"
                 and function.outer is None
+                and self._tree.module_of(function.node) not in alone
                 and function.parameters
                 and self._flow.believes(function.node)
             )
@@ -93,8 +97,24 @@ class Regions:
             for node in (entry.call, entry.function.node if entry.function else None)
             if node is not None
         }
-        started = self._started_elsewhere(mine)
-        return [*found, *(Entry(function, None) for function in started)]
+        started = self._started_elsewhere(mine | alone)
+        return [
+            *found,
+            *self._of_each_core(found),
+            *(Entry(function, None) for function in started),
+        ]
+
+    def _of_each_core(self, found: Sequence[Entry]) -> Iterator[Entry]:
+        """What others call of a file that joins the cores as it is read: each core reads it."""
+        whole = {
+            self._tree.module_of(entry.call): entry.call
+            for entry in found
+            if entry.function is None and entry.call is not None
+        }
+        for function in self._tree.functions.values() if whole else ():
+            call = whole.get(self._tree.module_of(function.node))
+            if call is not None and function.outer is None and not self._flow.callers(function):
+                yield Entry(function, call)
 
     def _started_elsewhere(self, known: set[cst.Module]) -> Iterator[Function]:
         """Training that nobody here calls, in files that ask for the other cores.
@@ -204,8 +224,54 @@ class Regions:
             return loop if loop.kind is kind else None
         if depth == 0:
             return None
-        through = (self._hot(call, kind, depth - 1) for call in self._callers(function))
+        inside = self._loops.innermost(node) is not None
+        fed = self._fed_by(function, kind) if inside else None
+        if fed is not None:
+            return fed
+        through = (
+            self._hot(call, kind, depth - 1)
+            for call in self._callers(function)
+            if self._tree.module_of(call) not in self._for_gpus
+        )
         return next((loop for loop in through if loop is not None), None)
+
+    @functools.cached_property
+    def _generators(self) -> frozenset[Function | None]:
+        """The functions that yield."""
+        return frozenset(map(self._tree.function_of, self._tree.by_type.get(cst.Yield, ())))
+
+    def _fed_by(self, function: Function, kind: LoopKind) -> Loop | None:
+        """The loop that goes over a generator of the program: it runs what the generator loops."""
+        if function not in self._generators:
+            return None
+        for call in self._callers(function):
+            child: cst.CSTNode = call
+            for parent in self._tree.ancestors(call):
+                if isinstance(parent, cst.For) and child is parent.iter:
+                    loop = self._loops.by_node.get(parent)
+                    if loop is not None and loop.kind is kind:
+                        return loop
+                if not isinstance(parent, cst.Call | cst.Arg):
+                    break  # ``enumerate(batches(loader))`` is gone over all the same
+                child = parent
+        return None
+
+    @functools.cached_property
+    def _for_gpus(self) -> frozenset[cst.CSTNode]:
+        """The modules that train on GPUs alone: Apex, and no torch_xla; beside one that does not.
+
+        ``train.py`` and ``train_xla.py`` of a program share their model: what it does for every
+        batch of the first is nothing for XLA devices.
+        """
+        roots: dict[cst.CSTNode, set[str]] = {}
+        for node in self._tree.imports:
+            found = roots.setdefault(self._tree.module_of(node), set())
+            found.update(name.partition(".")[0] for name in imported(node))
+        return frozenset(
+            module
+            for module, found in roots.items()
+            if "apex" in found and "torch_xla" not in found
+        )
 
     def _loops_around(self, node: cst.CSTNode) -> Iterator[Loop]:
         current = self._loops.innermost(node)
@@ -217,9 +283,16 @@ class Regions:
         """The calls of a function, and those that give it to ``add_step_closure``."""
         return [*self._flow.callers(function), *self._closures.get(function, ())]
 
+    def callers(self, function: Function) -> Sequence[cst.Call]:
+        """The calls of a function, but for those of scripts for other devices that share it."""
+        found, others = self._flow.callers(function), self.devices.elsewhere
+        if not others or self._tree.module_of(function.node) in others:
+            return found
+        return [call for call in found if self._tree.module_of(call) not in others]
+
     def _callers(self, function: Function) -> Sequence[cst.Call]:
         """The calls of a function; a lambda or inner function counts as called where it stands."""
-        found = self._flow.callers(function)
+        found = self.callers(function)
         if not found and isinstance(function.node, cst.Lambda):
             call = next(
                 (p for p in self._tree.ancestors(function.node) if isinstance(p, cst.Call)), None
@@ -229,17 +302,18 @@ class Regions:
 
     # Guards
 
-    def throttled(self, node: cst.CSTNode) -> bool:
-        """Whether a node runs only every so many iterations of the loop that runs it."""
-        return self._throttled(node, _CHAIN)
+    def throttled(self, node: cst.CSTNode, *, of_batches: bool = False) -> bool:
+        """Whether a node runs only every so many steps of the loop that runs it, or batches."""
+        return self._throttled(node, _CHAIN, of_batches)
 
-    def _throttled(self, node: cst.CSTNode, depth: int) -> bool:
-        if self._guards.rare(node):
+    def _throttled(self, node: cst.CSTNode, depth: int, of_batches: bool) -> bool:
+        if self._guards.rare(node, of_batches=of_batches):
             return True
         for loop in self._loops_around(node):  # ``for name, x in ...`` within ``if step % 50 == 0``
             if loop.kind is not LoopKind.OTHER:
                 break
-            if self._guards.rare(_owner(self._tree, loop.node)):  # type: ignore[arg-type]
+            owner = _owner(self._tree, loop.node)  # type: ignore[arg-type]
+            if self._guards.rare(owner, of_batches=of_batches):
                 return True
         if any(loop.kind in HOT for loop in self._loops_around(node)):
             return False
@@ -251,7 +325,7 @@ class Regions:
             for call in self._callers(function)
             if any(self._hot(call, kind, depth - 1) for kind in HOT)
         ]
-        return bool(hot) and all(self._throttled(call, depth - 1) for call in hot)
+        return bool(hot) and all(self._throttled(call, depth - 1, of_batches) for call in hot)
 
     def guards(self, node: cst.CSTNode) -> Sequence[Guard]:
         """The conditions around a node within its function."""
@@ -350,13 +424,15 @@ class Regions:
     def _next(self, function: Function | None) -> Iterator[Function]:
         closures = {call: given for given, calls in self._closures.items() for call in calls}
         for call in self._loops.calls_in(function):
-            target = self._flow.target(call) or closures.get(call)
-            if target is not None and self.devices.runs(call) is OnXla.NO:
+            given = closures.get(call)
+            targets = self._flow.targets(call) or ((given,) if given is not None else ())
+            if targets and self.devices.runs(call) is OnXla.NO:
                 continue
-            if isinstance(target, Class):
-                yield from target.methods.values()
-            elif target is not None:
-                yield target
+            for target in targets:
+                if isinstance(target, Class):
+                    yield from target.methods.values()
+                else:
+                    yield target
         for inner in self._tree.functions.values():
             if function is not None and inner.outer is function and inner.owner is None:
                 yield inner
@@ -380,10 +456,10 @@ class Regions:
         frontier = list(found)
         seen: set[Function] = set()
         for _ in range(_CHAIN):
-            targets = {self._loops.called(call) for call in frontier} - {None} - seen
+            targets = {target for call in frontier for target in self._loops.runs(call)} - seen
             frontier = [call for target in targets for call in self._loops.calls_in(target)]
             found.update(dict.fromkeys(frontier))
-            seen.update(target for target in targets if target is not None)
+            seen |= targets
         return sorted(found, key=self._tree.order.__getitem__)
 
     def _argument(

@@ -265,8 +265,11 @@ class Statements:
         body = [*node.body.body, *(node.orelse.body.body if node.orelse else ())]
         self._branch(body, frame, start, ends)
         middle = join_env(start, frame.env)
+        tried = ends[-1] if ends else {}
         for handler in node.handlers:
             self._branch(handler.body.body, frame, middle, ends)
+            if tried and not frame.dead:
+                ends[-1] = _as_tried(ends[-1], tried)
         self._merge(frame, ends, middle)
         if node.finalbody is not None:
             self.run(node.finalbody.body.body, frame)
@@ -286,6 +289,8 @@ class Statements:
         if isinstance(target, cst.Name):
             value = self._flow.believed(target.value, value, frame)
             self._bind(target.value, value, frame)
+            if frame.function and target.value in self._flow.tree.scopes[target].globals:
+                self._flow.share(target.value, value)
             self._flow.record(target, value)
             return
         if isinstance(target, cst.Tuple | cst.List):
@@ -376,3 +381,17 @@ def _element(target: cst.BaseAssignTargetExpression, iterated: Value) -> Value:
     counted = isinstance(first, cst.Name) and know.COUNTER_NAME.search(first.value)
     nested = isinstance(second, cst.Tuple) and iterated.type_name == know.DATA_PARALLEL
     return container(None, (NUMBER, each)) if counted or nested else each
+
+
+def _as_tried(handled: Env, tried: Env) -> Env:
+    """What names hold behind a handler, where it stands in for what was tried.
+
+    ``try: total = xm.all_reduce("sum", mine)``, ``except: total = mine``: where it cannot be
+    reduced there are no other cores.
+    """
+    return {
+        name: value.but(local=False)
+        if value.local and (before := tried.get(name)) and not before.local
+        else value
+        for name, value in handled.items()
+    }

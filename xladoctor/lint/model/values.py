@@ -80,11 +80,16 @@ class Value:
         element: For a container, a loader or a model of modules: what iterating or indexing gives.
         items: For a tuple or a model of modules of known length: what each place holds.
         instance: For an object (or model) of a class of this file.
+        classes: For an object (or model) that is one of several: the classes of this file that it
+            may be of. Empty where ``instance`` says it.
         function: For a function of this file that is passed around.
+        functions: For a function that is one of several (``STEPS[kind]``): which. Empty where
+            ``function`` says it.
         type_name: Dotted name of the library class or function that made it ("tqdm.tqdm",
             "torch.optim.Adam"), where that says more than the kind.
         made_of_device: For an unknown value: it came out of a model, or of a function of another
             package that was given device tensors. Who calls ``.cpu()`` of it thinks it is there.
+        boolean: For a tensor or array: its elements are certainly booleans.
         bound: For a function: arguments that ``functools.partial`` has given it already, as
             (keyword or None, value).
         roads: Where different roads give different kinds: one value for each kind, in the order of
@@ -100,9 +105,12 @@ class Value:
     element: Value | None = None
     items: tuple[Value, ...] | None = None
     instance: Instance | None = None
+    classes: frozenset[Class] = frozenset()
     function: Function | None = None
+    functions: frozenset[Function] = frozenset()
     type_name: str | None = None
     made_of_device: bool = False
+    boolean: bool = False
     bound: tuple[tuple[str | None, Value], ...] = ()
     roads: tuple[Value, ...] = ()
 
@@ -166,6 +174,22 @@ def modules(parts: Sequence[Value], *, places: bool, node: cst.CSTNode, name: st
     return made.but(element=functools.reduce(join, parts), items=items)
 
 
+def loader(kind: Kind, over: Value, *, node: cst.CSTNode, alike: bool) -> Value:
+    """A loader over a dataset, or around another loader; deep nesting is cut off.
+
+    ``loader = ParallelLoader(loader, [device])`` in a loop over epochs wraps it again each time.
+    """
+    element = over if _wrapped(over) < _DEEPEST else UNKNOWN
+    return Value(kind, certain=True, origin=node, element=element, alike=alike)
+
+
+def _wrapped(value: Value) -> int:
+    """How many loaders stand in each other."""
+    roads = value.roads or (value,)
+    inner = (road.element for road in roads if road.kind in _LOADERS and road.element is not None)
+    return max((1 + _wrapped(item) for item in inner), default=0)
+
+
 def _deep(value: Value) -> int:
     """How many models of modules stand in each other."""
     inner = [*(value.items or ()), *value.roads]
@@ -205,6 +229,7 @@ def join(one: Value, other: Value) -> Value:
     return _counts_as(tuple(by_kind[kind] for kind in sorted(by_kind, key=_RANK.__getitem__)))
 
 
+_LOADERS = frozenset({Kind.LOADER, Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER})
 #: Roads stand in the order of ``Kind``.
 _RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
@@ -248,6 +273,8 @@ _KEPT = frozenset(
         Kind.OBJECT,
         Kind.FUNCTION,
         Kind.CORE_NUMBER,
+        Kind.IS_MASTER,
+        Kind.NOT_MASTER,
     }
 )
 
@@ -272,11 +299,34 @@ def _join_same(one: Value, other: Value) -> Value:
         element=functools.reduce(join, known) if known else None,
         items=items,
         instance=one.instance if one.instance == other.instance else None,
+        classes=_either(one, other),
         function=one.function if one.function is other.function else None,
+        functions=_any_of(one, other),
         type_name=one.type_name if one.type_name == other.type_name else None,
         made_of_device=one.made_of_device and other.made_of_device,
+        boolean=one.boolean and other.boolean,
         bound=one.bound if one.bound == other.bound else (),
     )
+
+
+def _either(one: Value, other: Value) -> frozenset[Class]:
+    """The classes of two values, where these are not one and the same object."""
+    if one.instance is not None and one.instance == other.instance:
+        return frozenset()
+    return _classes(one) | _classes(other)
+
+
+def _any_of(one: Value, other: Value) -> frozenset[Function]:
+    """The functions that two values may be, where these are not one and the same."""
+    if one.function is not None and one.function is other.function:
+        return frozenset()
+    found = one.functions | other.functions
+    return found | {value.function for value in (one, other) if value.function is not None}
+
+
+def _classes(value: Value) -> frozenset[Class]:
+    """The classes of this file that a value may be an object of, as far as they are known."""
+    return value.classes if value.instance is None else frozenset({value.instance.cls})
 
 
 def _joined(value: Value) -> Value | None:
@@ -311,6 +361,9 @@ def element_of(value: Value) -> Value:
     if value.kind is Kind.DEVICE_LOADER:
         return Value(Kind.DEVICE_TENSOR, value.certain, value.origin, local=not value.alike)
     if value.kind is Kind.LOADER:
+        sample = value.element.element if value.element is not None else None
+        if sample is not None and sample.holds_device_tensor:
+            return sample  # a dataset on the device: so are the batches that are put together of it
         return Value(Kind.CPU_TENSOR, value.certain, value.origin, local=not value.alike)
     if value.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
         return value
@@ -345,7 +398,7 @@ def all_moved(value: Value, node: cst.CSTNode) -> Value:
         items = tuple(all_moved(item, node) for item in value.items) if value.items else None
         return container(element, items)
     if value.kind in {Kind.UNKNOWN, Kind.CPU_TENSOR, Kind.DEVICE_TENSOR}:
-        return Value(Kind.DEVICE_TENSOR, origin=node, local=value.local)
+        return Value(Kind.DEVICE_TENSOR, origin=node, local=value.local, boolean=value.boolean)
     return value
 
 

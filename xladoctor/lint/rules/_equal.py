@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.library import Equal
 from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.knowledge import SPAWNERS
 from xladoctor.lint.rules._cores import differs
 from xladoctor.lint.rules._exact import around, in_order
@@ -65,9 +66,21 @@ def _seeded(model: FileModel) -> Iterator[Seed]:
             ]
             if inner:
                 own = any(_is_own(model, argument.value) for argument in call.node.args)
-                yield Seed(call, own or any(_apart(model, other) for other in inner))
+                apart = (_apart(model, other) for other in inner if not _hands_on(other))
+                yield Seed(call, own or any(apart))
         elif _unread(model, call) and words(call.last) & _SEEDS:
             yield Seed(call, any(_is_own(model, argument.value) for argument in call.node.args))
+
+
+def _hands_on(call: CallSite) -> bool:
+    """``torch.manual_seed(seed)`` of a parameter: each call says for itself what that is."""
+    given = [argument.value for argument in call.node.args]
+    return bool(given) and all(
+        isinstance(node, cst.Name)
+        and call.function is not None
+        and node.value in call.function.parameters
+        for node in given
+    )
 
 
 def _apart(model: FileModel, call: CallSite) -> bool:
@@ -85,6 +98,7 @@ def _is_own(model: FileModel, node: cst.BaseExpression) -> bool:
 
 def last_seed(model: FileModel, made: CallSite, seeds: list[Seed]) -> Seed | None:
     """The seed that decides which weights a call draws: the last one that runs before it."""
+    seeds = [seed for seed in seeds if not _runs(model, seed.call, made)]
     found = _seed_before(model, made, seeds, _DEPTH)
     if found is not None:
         return found
@@ -94,6 +108,11 @@ def last_seed(model: FileModel, made: CallSite, seeds: list[Seed]) -> Seed | Non
     around = [seed for seed in seeds if seed.call.function in {None, starts}]
     alike = [seed for seed in around if seed.call.function is not made.function and not seed.apart]
     return alike[-1] if alike else None
+
+
+def _runs(model: FileModel, outer: CallSite, inner: CallSite) -> bool:
+    """Whether a call runs another one: what seeds in there was looked for where it stands."""
+    return outer is not inner and any(one.node is inner.node for one in model.reached(outer.node))
 
 
 def _seed_before(model: FileModel, call: CallSite, seeds: list[Seed], depth: int) -> Seed | None:
@@ -140,7 +159,9 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
         kind = model.value(call.receiver).kind
         named = words(model.tree.text(call.receiver)) & {"optimizer", "scheduler", "scaler"}
         loads = kind in {Kind.MODEL, Kind.UNKNOWN, Kind.OBJECT} and not named
-        return loads and not _sometimes(model, call) and not _after_the_cores(model, call)
+        if not loads or _sometimes(model, call) or _after_the_cores(model, call):
+            return False
+        return not _only_evaluated(model, call)
     if _sends_parameters(model, call):
         return True
     said = words(call.last)
@@ -149,6 +170,34 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
     # What cannot be read is believed, if it is given a model and runs whatever happens.
     given = any(model.value(argument.value).kind is Kind.MODEL for argument in call.node.args)
     return given and ("broadcast" in said or not _sometimes(model, call))
+
+
+def _only_evaluated(model: FileModel, call: CallSite) -> bool:
+    """``vgg.load_state_dict(...)``, then ``vgg.to(device).eval()``: it is not what is trained."""
+    name = dotted_text(call.receiver) if call.receiver is not None else None
+    modes = [
+        mode
+        for mode in model.methods("eval", "train", "requires_grad_")
+        if mode.function is call.function
+        and name is not None
+        and _bottom(mode.receiver) == name
+        and in_order(model, call.node, mode.node)
+    ]
+    evaluates = any(mode.method == "eval" for mode in modes)
+    return evaluates and not any(_trains(model, mode) for mode in modes)
+
+
+def _trains(model: FileModel, mode: CallSite) -> bool:
+    """``net.train()``, not ``net.train(False)`` or ``net.requires_grad_(False)``."""
+    given = mode.argument(0, "mode") or mode.argument(0, "requires_grad")
+    return mode.method != "eval" and (given is None or model.literal(given) is not False)
+
+
+def _bottom(node: cst.BaseExpression | None) -> str | None:
+    """``net`` of ``net.to(device)``: what a chain of calls begins with."""
+    while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        node = node.func.value
+    return dotted_text(node) if node is not None else None
 
 
 def _after_the_cores(model: FileModel, call: CallSite, depth: int = _DEPTH) -> bool:
@@ -207,6 +256,7 @@ def _made_of(
     ``def broadcast(tensors): xm.all_reduce("sum", tensors)``, called with the model's parameters.
     """
     for part in [part for part in walk(value) if isinstance(part, cst.Name)]:
+        yield from _put_in(model, part)
         for binding in model.bindings(part.value, part):
             if isinstance(binding.node, cst.BaseExpression):
                 yield binding.node
@@ -214,6 +264,14 @@ def _made_of(
                 for given in of_parameter(model, part) or ():
                     yield given
                     yield from _made_of(model, given, depth - 1)
+
+
+def _put_in(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
+    """``for p in net.parameters(): sent.append(p.data)``: what the loops that fill it go over."""
+    for call in model.methods("append", "extend"):
+        if is_name(call.receiver, name.value) and call.function is model.function_of(name):
+            loops = (node for node in around(model, call.node) if isinstance(node, cst.For))
+            yield from (loop.iter for loop in loops)
 
 
 def _attributes(nodes: Iterable[cst.CSTNode]) -> set[str]:

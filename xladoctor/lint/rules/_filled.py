@@ -99,3 +99,35 @@ def _assigned(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
         if not isinstance(parent, cst.Tuple | cst.Element | cst.AssignTarget):
             return None
     return None
+
+
+def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
+    """Whether data is a list of the same numbers each time: written, or kept by the constructor.
+
+    ``[0.485, 0.456, 0.406]``, and ``self.mean`` that only ``__init__`` sets, to a list.
+    """
+    if isinstance(data, cst.List | cst.Tuple):
+        return bool(data.elements) and model.literal(data) is not NotImplemented
+    if not isinstance(data, cst.Attribute) or not isinstance(data.value, cst.Name):
+        return False
+    home = model.function_of(data)
+    owner = home.owner if home is not None else None
+    if owner is None or home is None or data.value.value != next(iter(home.parameters), None):
+        return False
+    given = model.kept(owner).get(data.attr.value, ())
+    functions = {model.function_of(node) for node in given}
+    made = [function is not None and function.name == "__init__" for function in functions]
+    return bool(made) and all(made) and all(_is_list(model, node) for node in given)
+
+
+def _is_list(model: FileModel, node: cst.BaseExpression) -> bool:
+    """A list that is written, or a setting whose name speaks of several: ``token_ids``."""
+    if isinstance(node, cst.List | cst.Tuple):
+        return model.literal(node) is not NotImplemented
+    return (
+        isinstance(node, cst.Name)
+        and node.value.endswith("s")
+        and model.value(node).kind in {Kind.UNKNOWN, Kind.CONTAINER}
+        and not model.value(node).holds_device_tensor
+        and any(item.kind == "param" for item in model.bindings(node.value, node))
+    )

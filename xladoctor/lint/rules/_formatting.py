@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.rules._constants import constant
+
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
 
@@ -39,7 +41,7 @@ def formats(model: FileModel, node: cst.CSTNode) -> tuple[str, cst.BaseExpressio
         ]
         return _first(model, "an f-string reads", pieces)
     if type(node) is cst.BinaryOperation and type(node.operator) is cst.Modulo:
-        if not isinstance(node.left, cst.SimpleString | cst.ConcatenatedString):
+        if not _is_text(model, node.left):
             return None
         right = node.right
         values = [e.value for e in right.elements] if isinstance(right, cst.Tuple) else [right]
@@ -54,10 +56,9 @@ def _call_formats(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpres
         return None
     values = [*call.positional, *call.keywords.values()]
     if call.name in _PRINTS:
-        return _first(model, f"`{call.name.rpartition('.')[2]}` reads", values, nested=True)
+        return _first(model, f"`{call.name.rpartition('.')[2]}` reads", values)
     assert call.receiver is not None
-    texts = cst.SimpleString | cst.ConcatenatedString
-    if call.method == "format" and isinstance(call.receiver, texts):
+    if call.method == "format" and _is_text(model, call.receiver):
         return _first(model, "`.format()` reads", values)
     if call.method in _BAR_METHODS:
         values = [*values, *_of_dicts(values)]
@@ -68,13 +69,21 @@ def _call_formats(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpres
 
 
 def _first(
-    model: FileModel, how: str, values: list[cst.BaseExpression], *, nested: bool = False
+    model: FileModel, how: str, values: list[cst.BaseExpression]
 ) -> tuple[str, cst.BaseExpression] | None:
-    for value in values:
-        known = model.value(value)
-        if known.is_device_tensor or (nested and known.holds_device_tensor):
-            return how, value
-    return None
+    """The first value that is a device tensor, or a list or dictionary of them."""
+    return next(((how, value) for value in values if model.value(value).holds_device_tensor), None)
+
+
+def _is_text(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether an expression is a text: written, put together of some, or under a name."""
+    if isinstance(node, cst.SimpleString | cst.ConcatenatedString | cst.FormattedString):
+        return True
+    if isinstance(node, cst.BinaryOperation):
+        if isinstance(node.operator, cst.Add | cst.Multiply):
+            return _is_text(model, node.left) or _is_text(model, node.right)
+        return isinstance(node.operator, cst.Modulo) and _is_text(model, node.left)
+    return isinstance(node, cst.Name) and isinstance(constant(model, node), str)
 
 
 def _of_dicts(values: list[cst.BaseExpression]) -> list[cst.BaseExpression]:

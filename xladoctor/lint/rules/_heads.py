@@ -39,6 +39,16 @@ _WEIGHTED = patterns.lazy(
 _CREATE = frozenset(
     {"timm.create_model", "timm.models.create_model", "timm.models.factory.create_model"}
 )
+#: Models whose encoder alone can come with weights; the decoder is drawn anew.
+#: segmentation_models_pytorch 0.5, decoders/*/model.py
+_ENCODER_ALONE = patterns.lazy(
+    r"^segmentation_models_pytorch\.(decoders\.\w+\.|(\w+\.)?)"
+    r"(Unet\w*|FPN|Linknet|MAnet|PSPNet|PAN|DeepLabV3\w*|UPerNet|Segformer|DPT|create_model)$"
+)
+#: Those whose ``from_pretrained`` draws the last layer for another number of classes.
+_OTHER_CLASSES = patterns.lazy(r"^efficientnet_pytorch\.(model\.)?EfficientNet\.from_pretrained$")
+#: Heads of torchvision that take another one's place.
+_HEADS = patterns.lazy(r"^torchvision\.models\.\w+(\.\w+)*\.\w*(Predictor|Head)$")
 #: Classes of the data sets that checkpoints of images come with.
 _CLASSES = frozenset({0, None, 1000, 21841, 21843, NotImplemented})
 
@@ -52,12 +62,16 @@ def new_head(model: FileModel, call: CallSite) -> cst.CSTNode | None:
     """What draws a last layer with random weights for the pretrained model that a call makes.
 
     ``AutoModelForSequenceClassification.from_pretrained("bert-base-cased")``,
-    ``timm.create_model("resnet50", pretrained=True, num_classes=5)``, and
-    ``net.fc = nn.Linear(...)`` behind what makes ``net``.
+    ``timm.create_model("resnet50", pretrained=True, num_classes=5)``, ``smp.Unet("resnet34")``
+    (its decoder), and ``net.fc = nn.Linear(...)`` or ``net.reset_classifier(5)`` behind what makes
+    ``net``.
     """
+    name = call.name or ""
+    if _ENCODER_ALONE.search(name):
+        return call.node
     if call.method == "from_pretrained" and _draws_task(model, call):
         return call.node
-    if call.name in _CREATE:
+    if call.name in _CREATE or _OTHER_CLASSES.search(name):
         classes = call.keywords.get("num_classes")
         if classes is not None and model.literal(classes) not in _CLASSES:
             return call.node
@@ -93,8 +107,18 @@ def _replaced(model: FileModel, call: CallSite) -> Iterator[cst.CSTNode]:
             yield from (
                 part
                 for part in walk(line.value)
-                if isinstance(part, cst.Call) and is_weighted(model.call(part).name)
+                if isinstance(part, cst.Call) and _is_head(model.call(part).name)
             )
+    for reset in model.methods("reset_classifier"):
+        if reset.receiver is not None and reset.function is call.function:
+            classes = reset.argument(0, "num_classes")
+            same = model.tree.text(reset.receiver).strip() == kept
+            if same and classes is not None and model.literal(classes) not in _CLASSES:
+                yield reset.node
+
+
+def _is_head(name: str | None) -> bool:
+    return is_weighted(name) or _HEADS.search(name or "") is not None
 
 
 def _holder(model: FileModel, node: cst.BaseExpression) -> str:

@@ -25,7 +25,7 @@ def waits_in_graph(model: FileModel, call: CallSite) -> bool:
 
 def now_and_then(model: FileModel, end: cst.CSTNode, node: cst.CSTNode) -> bool:
     """Whether one node runs only every so many steps, and another one at other steps too."""
-    if not model.throttled(end):
+    if not model.throttled(end, of_batches=True):
         return False
     around = {guard.node for guard in model.guards(node)}
     return any(guard.node not in around for guard in model.guards(end))

@@ -15,7 +15,7 @@ from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import FileModel, Guard, Loop, Problem, Value
+    from xladoctor.lint.model import FileModel, Function, Guard, Loop, Problem, Value
     from xladoctor.lint.model.file import Place
 
 #: Longest piece of the user's code that a message repeats.
@@ -51,9 +51,16 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
         for guard in model.guards(node)
     ):
         return True
-    return any(
-        one.owner is not None and one.name.startswith("test_") and one.name not in LIGHTNING_EVALS
-        for one in model.functions_around(node)
+    return any(_unit_test(model, one) for one in model.functions_around(node))
+
+
+def _unit_test(model: FileModel, function: Function) -> bool:
+    """A method ``test_...`` that the program itself never calls: a ``test_loop`` is called."""
+    return (
+        function.owner is not None
+        and function.name.startswith("test_")
+        and function.name not in LIGHTNING_EVALS
+        and not model.callers(function)
     )
 
 
@@ -127,7 +134,8 @@ def loop_place(model: FileModel, loop: Loop) -> Place:
     """The loop as a related place."""
     note = f"the {loop.kind.value}"
     if loop.implicit:
-        note = "called by the framework for every batch"
+        each = "step of the environment" if loop.kind is LoopKind.ROLLOUT else "batch"
+        note = f"called by the framework for every {each}"
     return model.place(loop.node, note)
 
 

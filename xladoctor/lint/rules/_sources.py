@@ -75,7 +75,10 @@ def _of_name(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] |
 
 
 def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] | None:
-    """What all callers give for a parameter; None if one is not known, or gives nothing."""
+    """What all callers give for a parameter; None if one is not known, or gives nothing.
+
+    Where programs for XLA devices call the function, those for others beside them do not count.
+    """
     functions = model.functions_around(node)
     function = next((one for one in functions if node.value in one.parameters), None)
     if function is None:
@@ -88,6 +91,7 @@ def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressio
         index -= 1
         if function.name == "__init__":
             calls = [call for call in model.calls() if call.target is function.owner]
+    calls = [call for call in calls if model.says_xla(call.node)] or calls
     given = [call.argument(index, node.value) for call in calls if not call.has_star]
     known = [value for value in given if value is not None]
     return known if len(known) == len(calls) else None

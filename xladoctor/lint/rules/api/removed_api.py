@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._api import (
     import_fix,
@@ -39,8 +40,12 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
             alias, _message(dotted, entry), suggestion=_advice(dotted, entry), fix=fix
         )
     for node, dotted, entry in uses(model):
+        if not entry.removed(model.target):
+            continue
         dead = never_reached(model, node, entry)
-        if not entry.removed(model.target) or (tolerated(model, node) and not dead):
+        ready = not dead and tolerated(model, node)
+        hidden = _hidden(model, node) if ready else False
+        if hidden is None:
             continue
         if any(dotted.startswith(name + ".") for name in reported):
             continue
@@ -48,12 +53,44 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
             continue  # by the name that the import brings; ``xm.get_ordinal`` is another way
         known = entry.replaced(model.target) or entry.always is not None
         fix = replacement_fix(model, node, entry) if known else None
-        message = _message(dotted, entry)
+        message = _message(dotted, entry) + (", and the except branch hides it" if hidden else "")
         if dead:
             message = (
                 f"{entry.old} does not exist, and never did: hasattr is false, this never runs"
             )
         yield model.problem(node, message, suggestion=_advice(dotted, entry), fix=fix)
+
+
+def _hidden(model: FileModel, node: cst.CSTNode) -> bool | None:
+    """Whether a handler hides that a name is missing; None if it is there for just that.
+
+    ``except Exception: world = 1`` takes a missing name for missing devices; ``except ImportError``
+    does not catch it. A handler for AttributeError, or one that asks in another way, knows of it.
+    """
+    for around in model.tree.ancestors(node):
+        if isinstance(around, cst.If | cst.IfExp | cst.BooleanOperation):
+            test = around if isinstance(around, cst.BooleanOperation) else around.test
+            if any(word in model.tree.text(test).lower() for word in ("hasattr", "version")):
+                return None
+        if isinstance(around, cst.ExceptHandler | cst.FunctionDef):
+            return None
+        if isinstance(around, cst.Try):
+            caught = [part.value for item in around.handlers for part in _caught(item)]
+            if "AttributeError" in caught or any(_asks_again(model, x) for x in around.handlers):
+                return None
+            return not caught or not {"Exception", "BaseException"}.isdisjoint(caught)
+    return None
+
+
+def _caught(handler: cst.ExceptHandler) -> Iterator[cst.Name]:
+    nodes = walk(handler.type) if handler.type is not None else ()
+    return (part for part in nodes if isinstance(part, cst.Name))
+
+
+def _asks_again(model: FileModel, handler: cst.ExceptHandler) -> bool:
+    """Whether a handler asks torch_xla or the environment instead."""
+    parts = (x for x in walk(handler.body) if isinstance(x, cst.Name | cst.Attribute))
+    return any((model.name(part) or "").startswith(("torch_xla", "os.")) for part in parts)
 
 
 def _message(dotted: str, entry: Entry) -> str:

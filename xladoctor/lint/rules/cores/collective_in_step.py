@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.model import Kind, LoopKind, OnXla
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, loop_place
@@ -11,7 +13,7 @@ from xladoctor.lint.rules._reads import costly_loop, loop_place
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
 
 _XM = "torch_xla.core.xla_model."
 _MEETS = frozenset({f"{_XM}mesh_reduce", f"{_XM}rendezvous"})
@@ -75,14 +77,16 @@ def _over_batches(model: FileModel, call: CallSite) -> Loop | None:
 def _in_closure(model: FileModel, call: CallSite) -> Loop | None:
     """The loop on whose every step a step closure is added in which the cores meet."""
     function = call.function
-    added = model.closure_calls(function) if function is not None else ()
-    loops = (costly_loop(model, one.node) for one in added if not _guarded(model, one))
-    return next((loop for loop in loops if loop is not None), None)
+    for added in model.closure_calls(function) if function is not None else ():
+        loop = costly_loop(model, added.node)
+        if loop is not None and not _sometimes(model, added, loop):
+            return loop
+    return None
 
 
-def _guarded(model: FileModel, call: CallSite) -> bool:
-    """Whether a condition decides whether a call is made; ``if use_tpu:`` is always so here."""
-    return any(guard.runs is not OnXla.YES for guard in model.guards(call.node))
+def _decides(guard: Guard) -> bool:
+    """Not ``if self.use_tpu:``, which is always so here, nor ``while True:`` around the steps."""
+    return guard.runs is not OnXla.YES and not isinstance(guard.node, cst.While)
 
 
 def _sometimes(model: FileModel, call: CallSite, loop: Loop) -> bool:
@@ -90,5 +94,5 @@ def _sometimes(model: FileModel, call: CallSite, loop: Loop) -> bool:
     return any(
         loop.function is not call.function or loop.node in model.tree.ancestors(guard.node)
         for guard in model.guards(call.node)
-        if guard.runs is not OnXla.YES  # ``if self.use_tpu:`` is always so here
+        if _decides(guard)
     )

@@ -10,8 +10,10 @@ from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rewrites.moves import out_of_condition
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._batches import is_known
 from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._pending import now_and_then
+from xladoctor.lint.rules._pending import now_and_then, waits_in_graph
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._sources import made_in
 
@@ -50,14 +52,36 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
             continue
         if _all_cores_meet(model, event, call, guard):
             continue
+        here = _under(model, call, guard)
         yield model.problem(
-            call.node,
+            here,
             _message(model, call, guard),
             suggestion=_advice(call, guard),
-            related=[model.place(guard.test, "may be true on one core and false on another")],
+            related=[
+                model.place(guard.test, "may be true on one core and false on another"),
+                *([model.place(call.node, "all cores have to come here")] * (here != call.node)),
+            ],
             fix=_fix(model, call, guard),
         )
     yield from _behind_a_lock(model)
+
+
+def _under(model: FileModel, call: CallSite, guard: Guard, depth: int = 4) -> cst.CSTNode:
+    """What stands under the condition: the collective, or the call that leads to it."""
+    waiting, seen = [call], {call.node}
+    for _ in range(depth):
+        for one in waiting:
+            if guard.node in model.tree.ancestors(one.node) and model.is_here(one.node):
+                return one.node
+        further = [
+            caller
+            for one in waiting
+            for caller in (model.callers(one.function) if one.function is not None else ())
+            if caller.node not in seen
+        ]
+        seen |= {one.node for one in further}
+        waiting = further
+    return call.node
 
 
 def _behind_a_lock(model: FileModel) -> Iterator[Problem]:
@@ -127,6 +151,8 @@ def _nobody_hangs(model: FileModel, call: CallSite, guard: Guard) -> bool:
 def _nothing_pending(
     model: FileModel, node: cst.CSTNode, function: Function | None, guard: Guard, depth: int
 ) -> bool:
+    if guard.master is not None and model.in_step_closure(node):
+        return True  # it runs behind the step, whose graph has ended on all cores
     around = model.loop(node)
     for end in _ends_of_graphs(model, function):
         if end is node or not in_order(model, end, node) or not _comes_out(model, end, around):
@@ -136,13 +162,20 @@ def _nothing_pending(
         if now_and_then(model, end, node):
             continue
         return not _started_between(model, function, end, node)
-    if function is None or depth == 0 or around is not None:
+    if function is None or depth == 0:
         return False
+    if around is not None and (around.function is not function or _adds_one(model, around)):
+        return False  # ``for name, net in nets.items():`` around what saves adds none
     callers = model.callers(function)
     return bool(callers) and all(
         _nothing_pending(model, caller.node, caller.function, guard, depth - 1)
         for caller in callers
     )
+
+
+def _adds_one(model: FileModel, loop: Loop) -> bool:
+    """Whether an earlier turn of a loop may have left a collective in the graph."""
+    return any(waits_in_graph(model, call) for call in model.reached(loop.node))
 
 
 def _comes_out(model: FileModel, end: cst.CSTNode, around: Loop | None) -> bool:
@@ -170,7 +203,8 @@ def _ends_of_graphs(model: FileModel, function: Function | None) -> Iterator[cst
         if call.function is function
         and (model.effects.ends_graph(call) or _loops_to_the_end(model, call))
     ]
-    found.extend(loop.node for loop in model.loops if loop.function is function and _is_whole(loop))
+    loops = (loop for loop in model.loops if loop.function is function)
+    found.extend(loop.node for loop in loops if _is_whole(model, loop))
     yield from sorted(found, key=model.tree.order.__getitem__, reverse=True)
 
 
@@ -179,16 +213,23 @@ def _loops_to_the_end(model: FileModel, call: CallSite) -> bool:
     return isinstance(call.target, Function) and any(
         loop.function is not None
         and call.target in {loop.function, loop.function.outer}
-        and _is_whole(loop)
+        and _is_whole(model, loop)
         for loop in model.loops
     )
 
 
-def _is_whole(loop: Loop) -> bool:
+def _is_fed(model: FileModel, loop: Loop) -> bool:
+    """Whether a loop reduces and steps over a loader that nobody has read: a device loader."""
+    return not is_known(loop.iterates) and any(
+        call.name == OPTIMIZER_STEP for call in model.reached(loop.node)
+    )
+
+
+def _is_whole(model: FileModel, loop: Loop) -> bool:
     """A device loader ends the graph before it says that there is nothing more."""
     return (
         not loop.implicit
-        and loop.iterates.kind is Kind.DEVICE_LOADER
+        and (loop.iterates.kind is Kind.DEVICE_LOADER or _is_fed(model, loop))
         and isinstance(loop.node, cst.For)
         and not any(isinstance(part, cst.Break) for part in walk(loop.node, into_functions=False))
     )

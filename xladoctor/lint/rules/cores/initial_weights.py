@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Class, Function, Kind, LoopKind
-from xladoctor.lint.model.devices import words
-from xladoctor.lint.model.knowledge import MODULE_HOLDERS
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.knowledge import MODEL_NAME
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core
+from xladoctor.lint.rules._drawn import makers_of, makes_model, may_draw, surely_draws
 from xladoctor.lint.rules._equal import Seed, equal_weights, last_seed, seeded
 from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._heads import is_weighted, new_head
+from xladoctor.lint.rules._handed_over import handed_over
+from xladoctor.lint.rules._heads import new_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,18 +27,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
 
 _ADVICE = "xm.broadcast_master_param(model) after the move to the device, on all cores"
-#: Words in the names of arguments that give a model its weights.
-_COMES_WITH = frozenset(
-    {"pretrained", "weights", "checkpoint", "ckpt", "path", "load", "resume", "init", "state"}
-)
-#: Words in the names of functions that read a model with its weights.
-_GIVES_WEIGHTS = frozenset({"load", "loaded", "pretrained", "restore", "resume", "checkpoint"})
-#: What makes new models in libraries, unless it is asked for pretrained ones.
-_DRAWS = re.compile(r"^(torchvision\.models\.|timm\.(models\.|models\.factory\.)?create_model$)")
 #: Names of what computes a loss.
 _LOSS = re.compile(r"loss|criterion|objective", re.IGNORECASE)
-#: Methods that give the model itself.
-_SAME = frozenset({"to", "train", "eval", "float", "bfloat16", "half", "requires_grad_"})
 #: Calls that send what the master has to the others.
 _SENT = re.compile(r"broadcast|sync_module|DistributedDataParallel|FullySharded")
 
@@ -45,9 +36,12 @@ _SENT = re.compile(r"broadcast|sync_module|DistributedDataParallel|FullySharded"
 @rule("XLA426")
 def initial_weights(model: FileModel) -> Iterator[Problem]:
     """Find models that every core makes at random, and weights that only the master loads."""
-    if not model.is_xla or not model.multi_core or model.frameworks:
+    if not model.is_xla or not model.multi_core or "lightning" in model.frameworks:
         return
-    if not _trains_anywhere(model):
+    handed = {
+        maker: call for call, given in handed_over(model) for maker in makers_of(model, given)
+    }
+    if not handed and not _trains_anywhere(model):
         return
     alone = dict(_loaded_alone(model))
     yield from alone.values()
@@ -56,7 +50,11 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         return
     seeds = list(seeded(model))
     for call in model.calls():
-        made = _makes_model(model, call) or _made_elsewhere(model, call, seeds)
+        made = (
+            makes_model(model, call)
+            or _made_elsewhere(model, call, seeds)
+            or (call.node in handed and surely_draws(model, call.node))
+        )
         late = None if made else _made_before_the_seed(model, call, seeds)
         if late is not None and (entry := every_core(model, late.node)) is not None:
             yield model.problem(
@@ -70,11 +68,11 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         seed = last_seed(model, call, seeds) if entry is not None else None
         if entry is None or (seed is not None and not seed.apart) or _loaded_then(model, call):
             continue
-        makers = _makers(model, call) if call.method == "to" else ()
+        makers = makers_of(model, call.receiver) if call.method == "to" else (call.node,)
         heads = (new_head(model, model.call(maker)) for maker in makers)
         head = next((node for node in heads if node is not None and model.is_here(node)), None)
         drawn = (
-            "the last layer of this pretrained model is new, and every core draws its own"
+            "the last layers of this pretrained model are new, and every core draws its own"
             if head is not None
             else "every core draws its own random weights here"
         )
@@ -104,9 +102,7 @@ def _loaded_alone(model: FileModel) -> Iterator[tuple[Guard, Problem]]:
         entry = model.on_every_core(call.node)
         if guard is None or entry is None or call.receiver is None:
             continue
-        if model.value(call.receiver).kind is not Kind.MODEL or not _trained_after(
-            model, call, guard
-        ):
+        if not _is_net(model, call.receiver) or not _trained_after(model, call, guard):
             continue
         problem = model.problem(
             call.node,
@@ -116,6 +112,13 @@ def _loaded_alone(model: FileModel) -> Iterator[tuple[Guard, Problem]]:
             related=[model.place(guard.test, "the master core alone"), *entry_places(model, entry)],
         )
         yield guard, problem
+
+
+def _is_net(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a model, or an object of another file's class that is called one, is meant."""
+    kind = model.value(node).kind
+    named = (dotted_text(node) or "").rpartition(".")[2].lower()
+    return kind is Kind.MODEL or (kind is Kind.OBJECT and bool(MODEL_NAME.search(named)))
 
 
 def _is_sure(guard: Guard) -> bool:
@@ -155,15 +158,17 @@ def _made_elsewhere(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool
     value = model.value(call.node)
     if call.method != "to" or value.kind is not Kind.MODEL or not value.on_device:
         return False
-    makers = [made for made in _makers(model, call) if model.on_every_core(made) is not None]
+    makers = [
+        made for made in makers_of(model, call.receiver) if model.on_every_core(made) is not None
+    ]
     if not _is_trained(model, call):
         return False
     seed = last_seed(model, call, seeds)
     if seed is not None and seed.apart:
-        return any(_may_draw(model, maker) for maker in makers)
+        return any(may_draw(model, maker) for maker in makers)
     if seed is not None or not all(seed.apart for seed in seeds):
         return False
-    return bool(makers) and all(_surely_draws(model, maker) for maker in makers)
+    return bool(makers) and all(surely_draws(model, maker) for maker in makers)
 
 
 def _made_before_the_seed(model: FileModel, call: CallSite, seeds: list[Seed]) -> CallSite | None:
@@ -171,9 +176,11 @@ def _made_before_the_seed(model: FileModel, call: CallSite, seeds: list[Seed]) -
     value = model.value(call.node)
     if call.method != "to" or value.kind is not Kind.MODEL or not value.on_device:
         return None
-    makers = [made for made in _makers(model, call) if model.on_every_core(made) is not None]
+    makers = [
+        made for made in makers_of(model, call.receiver) if model.on_every_core(made) is not None
+    ]
     made = model.call(makers[0]) if len(makers) == 1 else None
-    if made is None or not _surely_draws(model, made.node) or not _is_trained(model, call):
+    if made is None or not surely_draws(model, made.node) or not _is_trained(model, call):
         return None
     if last_seed(model, made, seeds) is not None or _loaded_then(model, made):
         return None
@@ -264,166 +271,6 @@ def _is_within(function: Function | None, maker: Function) -> bool:
         return False
     same_class = maker.name == "__init__" and function.owner is maker.owner
     return function is maker or function.outer is maker or same_class
-
-
-def _makers(model: FileModel, moved: CallSite) -> Iterator[cst.Call]:
-    """The calls that make what ``....to(device)`` moves, through names and what wraps a model."""
-    waiting: list[cst.BaseExpression | None] = [moved.receiver]
-    seen: set[cst.BaseExpression] = set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, cst.Name):
-            waiting.extend(
-                item.node
-                for item in model.bindings(node.value, node)
-                if isinstance(item.node, cst.BaseExpression) and item.kind == "assign"
-            )
-        elif isinstance(node, cst.Attribute):
-            waiting.extend(_kept(model, node))
-        elif isinstance(node, cst.Call):
-            inner = _within(model, node)
-            if inner is None:
-                yield node
-            else:
-                waiting.append(inner)
-
-
-def _kept(model: FileModel, node: cst.Attribute) -> Iterator[cst.BaseExpression]:
-    """What is assigned to ``self.net`` in the class around a node."""
-    text, home = model.tree.text(node).strip(), model.function_of(node)
-    for assign in model.nodes(cst.Assign):
-        function = model.function_of(assign)
-        same = function is not None and home is not None and function.owner is home.owner
-        if same and any(model.tree.text(item.target).strip() == text for item in assign.targets):
-            yield assign.value
-
-
-def _within(model: FileModel, node: cst.Call) -> cst.BaseExpression | None:
-    """The model that a call hands on: ``net.train()``, ``convert_sync_batchnorm(net)``."""
-    call = model.call(node)
-    if call.name is None and call.method in _SAME:
-        return call.receiver
-    first = call.argument(0)
-    wraps = call.last.startswith("convert_") or (
-        call.name is not None and model.library.returns(call.name) is Returns.FIRST
-    )
-    return first if wraps else None
-
-
-def _puts_together(model: FileModel, node: cst.Call) -> bool:
-    """``def net(): return nn.Sequential(nn.Linear(8, 8))``: new layers, nothing that is read."""
-    target = model.call(node).target
-    if not isinstance(target, Function):
-        return False
-    reached = model.reached(target.node)
-    names = [call.name or "" for call in reached]
-    layers = any(name.startswith("torch.nn.") and name[9:10].isupper() for name in names)
-    return layers and not any(
-        call.method in {"from_pretrained", "load_state_dict"}
-        or (call.name or "").startswith(("torchvision.models.", "timm.", "transformers."))
-        or _given(model, call, "pretrained", "weights")
-        for call in reached
-    )
-
-
-def _of_a_class(model: FileModel, node: cst.Call) -> bool:
-    """Whether a call makes an object, by how its name is written."""
-    return model.call(node).written[:1].isupper()
-
-
-def _names_weights(model: FileModel, node: cst.Call) -> bool:
-    """``Net("base")``, ``Net(config, checkpoint=path)``: it may come with its weights."""
-    given = [argument.keyword.value for argument in node.args if argument.keyword is not None]
-    if any(set(re.split(r"[_\d]+", name)) & _COMES_WITH for name in given):
-        return True
-    return any(isinstance(model.literal(argument.value), str) for argument in node.args)
-
-
-def _may_draw(model: FileModel, node: cst.Call) -> bool:
-    """Whether a call may make a model of another file with weights drawn at random."""
-    made = model.call(node)
-    if made.method == "from_pretrained" or words(made.last) & _GIVES_WEIGHTS:
-        return False
-    return not _given(model, made, "pretrained", "weights", sure=True) and not isinstance(
-        made.target, Class
-    )
-
-
-def _surely_draws(model: FileModel, node: cst.Call) -> bool:
-    """Whether nothing but new weights can come of a call, whoever wrote what it calls."""
-    made = model.call(node)
-    if isinstance(made.target, Class):
-        return False
-    if new_head(model, made) is not None:
-        return True
-    if _given(model, made, "pretrained", "weights"):
-        return False
-    if _DRAWS.search(made.name or "") or made.method == "from_config":
-        return not made.has_star
-    named = _of_a_class(model, node) and not _names_weights(model, node)
-    return (named and made.method != "from_pretrained") or _puts_together(model, node)
-
-
-def _makes_model(model: FileModel, call: CallSite) -> bool:
-    if not isinstance(call.target, Class):
-        return False
-    owners = (function.owner for function in model.functions_around(call.node))
-    if any(owner is not None and _is_model(model, owner) for owner in owners):
-        return False  # a part of another model: that one is told, where it is made
-    return _is_model(model, call.target)
-
-
-def _is_model(model: FileModel, cls: Class) -> bool:
-    if _LOSS.search(cls.name):
-        return False
-    bases = {(model.name(base) or "") for base in cls.bases}
-    return (
-        "torch.nn.Module" in bases
-        and bool(cls.methods)
-        and not _only_pretrained(model, cls)
-        and not _only_holds(model, cls)
-    )
-
-
-def _only_holds(model: FileModel, cls: Class) -> bool:
-    """``Ensemble(*models)``, ``GD(generator, discriminator)``: what it is given, and no layer."""
-    maker = cls.methods.get("__init__")
-    if maker is None or len(maker.parameters) + bool(maker.node.params.star_arg) < 2:
-        return False
-    return all(
-        call.method == "__init__"
-        or call.name in MODULE_HOLDERS
-        or (call.name or "").startswith(("builtins.", "torch_xla."))
-        for call in model.reached(maker.node)
-    )
-
-
-def _only_pretrained(model: FileModel, cls: Class) -> bool:
-    """Whether all that a model is made of comes with its weights."""
-    maker = cls.methods.get("__init__")
-    if maker is None:
-        return False
-    calls = [call for call in model.calls() if call.function is maker]
-    loads = any(
-        call.method == "from_pretrained" or _given(model, call, "pretrained", "weights")
-        for call in calls
-    )
-    return loads and not any(
-        is_weighted(call.name)
-        or new_head(model, call) is not None
-        or (isinstance(call.target, Class) and _is_model(model, call.target))
-        for call in calls
-    )
-
-
-def _given(model: FileModel, call: CallSite, *keywords: str, sure: bool = False) -> bool:
-    """Whether an argument is given that is not None or False; ``sure``: that is something else."""
-    nothing = (None, False, NotImplemented) if sure else (None, False)
-    values = (call.keywords.get(keyword) for keyword in keywords)
-    return any(value is not None and model.literal(value) not in nothing for value in values)
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

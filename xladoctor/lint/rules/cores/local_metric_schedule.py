@@ -33,6 +33,7 @@ def local_metric_schedule(model: FileModel) -> Iterator[Problem]:
         yield from _in_lightning(model)
     if model.frameworks or not reduces_gradients(model):
         return  # without a reduction each core trains a model of its own, perhaps on purpose
+    yield from _on_the_master(model)
     for call in model.methods("step"):
         metric = call.argument(0, "metrics")
         if metric is None or call.receiver is None or not _is_scheduler(model, call):
@@ -54,6 +55,25 @@ def local_metric_schedule(model: FileModel) -> Iterator[Problem]:
             "models drift apart",
             suggestion='reduce it first, on all cores: xm.mesh_reduce("metric", metric, mean)',
             related=related,
+        )
+
+
+def _on_the_master(model: FileModel) -> Iterator[Problem]:
+    """``if xm.is_master_ordinal(): scheduler.step()``: one problem for each condition."""
+    told = set()
+    for call in model.methods("step"):
+        if call.receiver is None or not _is_scheduler(model, call):
+            continue
+        guard = model.master_only(call.node)
+        if guard is None or guard.node in told or model.in_step_closure(call.node):
+            continue
+        told.add(guard.node)
+        yield model.problem(
+            call.node,
+            "only the master core gets here: the learning rate of the others stays as it was, and "
+            "the cores' models drift apart",
+            suggestion="step the scheduler on all cores",
+            related=[model.place(guard.test, "only the master core gets here")],
         )
 
 

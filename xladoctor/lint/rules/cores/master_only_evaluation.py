@@ -70,7 +70,8 @@ def _evaluates(model: FileModel, call: CallSite) -> Loop | None:
         return None
     inside = (
         loop
-        for loop in model.loops
+        for part in (model, *model.linked)
+        for loop in part.loops
         if loop.kind is LoopKind.EVAL and not loop.implicit and loop.function is call.target
     )
     return next(inside, None)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.effects import tells_text
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Kind, walk
-from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.knowledge import TOKENIZER_NAME
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
 from xladoctor.lint.rules._pending import pending_at
@@ -128,21 +127,13 @@ def _reads(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
             yield call, tensor
     for call in model.methods("decode", "batch_decode"):
         # Takes the tensor itself, as ``.tolist()`` does.
-        ids = call.argument(0, "token_ids") if _tells_text(call) else None
+        ids = call.argument(0, "token_ids") if tells_text(call) else None
         if ids is not None and model.value(ids).is_device_tensor:
             yield call, ids
     for call in model.calls(*_PRINTS):
         for argument in call.positional:
             if isinstance(argument, cst.Name) and model.value(argument).is_device_tensor:
                 yield call, argument
-
-
-def _tells_text(call: CallSite) -> bool:
-    """``tokenizer.decode(ids)`` takes the ids to the host, whatever they are on."""
-    text = dotted_text(call.receiver) if call.receiver is not None else None
-    return call.method == "batch_decode" or (
-        call.method == "decode" and bool(TOKENIZER_NAME.search((text or "").rpartition(".")[2]))
-    )
 
 
 def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:

@@ -11,6 +11,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import is_main
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._lightning import TRAINERS, for_xla
+from xladoctor.lint.rules._sources import made_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,8 +49,9 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
     if model.target < _SINCE or model.spmd:
         return
     yield from _started_twice(model)
-    for spawn in model.calls(*_SPAWN):
-        if _one_process(model, spawn):
+    fits = _fits(model)
+    for spawn in (*model.calls(*_SPAWN), *fits):
+        if spawn not in fits and _one_process(model, spawn):
             continue
         for call in model.calls(*_STARTS):
             if not _runs_before(model, call, spawn):
@@ -64,6 +66,19 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
                 fix=_fix(model, call),
             )
         return  # one spawn tells it all
+
+
+def _fits(model: FileModel) -> list[CallSite]:
+    """``trainer.fit(net)`` of a Lightning Trainer for several TPU cores, which starts them."""
+    found = []
+    for call in model.methods("fit"):
+        made = made_in(model, call.receiver, TRAINERS) if call.receiver is not None else None
+        if made is None or not for_xla(model, made) or model.on_every_core(call.node) is not None:
+            continue
+        devices = made.keywords.get("devices", made.keywords.get("tpu_cores"))
+        if devices is not None and model.literal(devices) not in (1, NotImplemented):
+            found.append(call)
+    return found
 
 
 def _started_twice(model: FileModel) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint import family
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.rewrites.formulas import equal_formula_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
@@ -49,6 +49,7 @@ def cpu_fallback_operation(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     table = _XLA if family.TORCH_XLA in model.members else _TPU
+    told: set[cst.CSTNode] = set()
     for call in model.calls():
         row = (
             _function(model, call, table)
@@ -58,22 +59,37 @@ def cpu_fallback_operation(model: FileModel) -> Iterator[Problem]:
         if row is None:
             continue
         loop = costly_loop(model, call.node)
-        if loop is None:
+        if loop is None or (row.get("backward") and loop.kind is not LoopKind.STEP):
             continue
         if table == _TPU:
             yield _without_kernel(model, call, row, loop)
             continue
         operations = sorted({op for name in row["measured"] for op in _fallbacks(name)})
+        place = _given_by(model, call, row)
+        if place in told:
+            continue
+        told.add(place)
+        run = [] if place is call.node else [model.place(call.node, "the layer runs here")]
         yield model.problem(
-            call.node,
+            place,
             f"XLA does not lower this ({', '.join(operations)}): {often(loop)} the tensor goes "
             "to the "
             "host, is computed there and comes back, and the graph is cut",
             suggestion=row["instead"]
             or "do it in the Dataset, on the host, or outside of the step loop",
-            related=[loop_place(model, loop)],
+            related=[loop_place(model, loop), *run],
             fix=equal_formula_fix(model, call),
         )
+
+
+def _given_by(model: FileModel, call: CallSite, row: dict[str, Any]) -> cst.CSTNode:
+    """Where a person changes it: ``weight_norm(Conv1d(8, 8))`` of the layer that is called."""
+    made = model.value(call.node.func).origin
+    argument = model.parent(made) if made is not None and model.is_here(made) else None
+    around = model.parent(argument) if isinstance(argument, cst.Arg) else None
+    if isinstance(around, cst.Call) and model.name(around.func) in row.get("modules", ()):
+        return around
+    return call.node
 
 
 def _without_kernel(model: FileModel, call: CallSite, row: dict[str, Any], loop: Loop) -> Problem:
@@ -101,6 +117,8 @@ def _method(model: FileModel, call: CallSite, table: str) -> dict[str, Any] | No
     if call.name is not None or call.receiver is None:
         return None
     for row in _by("methods", table).get(call.method or "", ()):
+        if "over" in row and not _holds(model, call, row):
+            continue
         if model.value(call.receiver).is_device_tensor and not _sized(call):
             return row
     return None
@@ -108,12 +126,15 @@ def _method(model: FileModel, call: CallSite, table: str) -> dict[str, Any] | No
 
 def _module(model: FileModel, call: CallSite, table: str) -> dict[str, Any] | None:
     """The call of a layer or loss that was made from a class of ``torch.nn``."""
-    maker = model.value(call.node.func).origin
+    called = model.value(call.node.func)
+    maker = called.origin
     if call.name is not None or not isinstance(maker, cst.Call):
         return None
     if not _first_on_device(model, call):
         return None
-    rows = _by("modules", table).get(model.name(maker.func) or "", ())
+    # ``weight_norm(nn.Linear(8, 8))`` is the layer still, and known by what it was given to.
+    names = (called.type_name or "", model.name(maker.func) or "")
+    rows = (row for name in names for row in _by("modules", table).get(name, ()))
     return next((row for row in rows if _holds(model, model.call(maker), row)), None)
 
 
@@ -140,4 +161,14 @@ def _holds(model: FileModel, call: CallSite, row: dict[str, Any]) -> bool:
         given = call.keywords.get(keyword)
         if given is None or model.literal(given) != value:
             return False
-    return True
+    over: dict[str, Any] = row.get("over", {})
+    if over:
+        asked = call.argument(over["position"], over["name"])
+        number = model.literal(asked) if asked is not None else None
+        if not isinstance(number, int | float) or number <= over["number"]:
+            return False
+    unless: dict[str, object] = row.get("unless", {})
+    return not any(
+        given is not None and model.literal(given) == value
+        for given, value in ((call.keywords.get(key), value) for key, value in unless.items())
+    )

@@ -16,6 +16,7 @@ from xladoctor.lint.rules._constants import constant, default_of
 from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._lightning import CLASSES, RENAMED, TRAINERS, class_of, for_xla
+from xladoctor.lint.rules._sources import made_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,6 +44,27 @@ _REMOVED = {
     "track_grad_norm": ("2.0", "log it in on_before_optimizer_step"),
     "move_metrics_to_cpu": ("2.0", "nothing: it is gone without a replacement"),
 }
+#: Arguments that older releases removed, which Lightning 2.6.6 was asked for.
+_OLD = {
+    "early_stop_callback": "callbacks=[EarlyStopping(...)]",
+    "row_log_interval": "log_every_n_steps=...",
+    "log_save_interval": "nothing: loggers decide themselves",
+    "flush_logs_every_n_steps": "nothing: loggers decide themselves",
+    "distributed_backend": "strategy=...",
+    "weights_save_path": "default_root_dir=...",
+    "terminate_on_nan": "nothing: detect_anomaly=True looks for them",
+    "stochastic_weight_avg": "callbacks=[StochasticWeightAveraging(...)]",
+    "log_gpu_memory": "callbacks=[DeviceStatsMonitor()]",
+    "process_position": "callbacks=[TQDMProgressBar(process_position=...)]",
+    "prepare_data_per_node": "an attribute of that name of the data module",
+    "reload_dataloaders_every_epoch": "reload_dataloaders_every_n_epochs=1",
+    "multiple_trainloader_mode": "CombinedLoader(loaders, mode)",
+    "train_percent_check": "limit_train_batches=...",
+    "val_percent_check": "limit_val_batches=...",
+    "test_percent_check": "limit_test_batches=...",
+    "max_nb_epochs": "max_epochs=...",
+    "default_save_path": "default_root_dir=...",
+}
 #: Precisions that Lightning's XLAPrecision refuses (it knows 32-true, 16-true and bf16-true).
 _REFUSED = (16, "16", "16-mixed", "bf16", "bf16-mixed", 64, "64", "64-true")
 
@@ -62,11 +84,18 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
     if model.is_xla and "lightning" in model.frameworks:
         yield from _gone(model)
         yield from _of_classes(model)
+        yield from _resumed(model)
     for call in model.calls(*TRAINERS):
         if not for_xla(model, call):
             yield from _another_device(model, call)
             continue
         for name, value in given(model, call).items():
+            if name in _OLD:
+                yield model.problem(
+                    value,
+                    f"Lightning 2 has no {name} any more: Trainer raises TypeError",
+                    suggestion=f"write {_OLD[name]}",
+                )
             if name in _REMOVED:
                 release, instead = _REMOVED[name]
                 yield model.problem(
@@ -107,7 +136,8 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
                     suggestion=f"from lightning.pytorch.strategies import {CLASSES[made]}",
                 )
             if name == "precision":
-                yield from _precision(model, default_of(model, value) or value)
+                chosen = _chosen(model, value)
+                yield from _precision(model, default_of(model, chosen) or chosen)
 
 
 @functools.cache
@@ -201,6 +231,23 @@ def _of_classes(model: FileModel) -> Iterator[Problem]:
                 )
 
 
+def _resumed(model: FileModel) -> Iterator[Problem]:
+    """``trainer.resume_from_checkpoint = path``, which nothing reads any more."""
+    for line in model.nodes(cst.Assign):
+        assert isinstance(line, cst.Assign)
+        for target in line.targets:
+            place = target.target
+            if isinstance(place, cst.Attribute) and place.attr.value == "resume_from_checkpoint":
+                trainer = made_in(model, place.value, TRAINERS)
+                if trainer is not None and for_xla(model, trainer):
+                    yield model.problem(
+                        place,
+                        "Lightning 2 reads no resume_from_checkpoint of a Trainer: the training "
+                        "starts anew",
+                        suggestion="trainer.fit(model, ckpt_path=...)",
+                    )
+
+
 def _asks_for_tpu(model: FileModel, call: CallSite) -> bool:
     """Whether the accelerator is TPUs, and nothing else by a choice of the program."""
     value = given(model, call).get("accelerator")
@@ -237,6 +284,14 @@ def _another_device(model: FileModel, call: CallSite) -> Iterator[Problem]:
             suggestion='accelerator="tpu", and strategy=the strategy',
             related=[model.place(made.node, "made here, and not given")],
         )
+
+
+def _chosen(model: FileModel, value: cst.BaseExpression) -> cst.BaseExpression:
+    """What ``16 if args.fp16 else 32`` gives where nobody says otherwise."""
+    if not isinstance(value, cst.IfExp):
+        return value
+    said = model.literal(default_of(model, value.test) or value.test)
+    return value.body if said is True else value.orelse if said is False else value
 
 
 def _precision(model: FileModel, value: cst.BaseExpression) -> Iterator[Problem]:

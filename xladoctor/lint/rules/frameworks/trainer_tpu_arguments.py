@@ -11,7 +11,8 @@ import libcst as cst
 from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
-from xladoctor.lint.rules._sources import sources
+from xladoctor.lint.rules._handed_over import is_trainer
+from xladoctor.lint.rules._sources import sources, the_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -90,6 +91,11 @@ _SETTINGS = (
         safe=True,
     ),
 )
+#: Methods of the Trainer that transformers renamed in 4.0, and what they are called today.
+_OLD_NAMES = {
+    "is_world_master": "is_world_process_zero",
+    "is_local_master": "is_local_process_zero",
+}
 #: The first torch with which transformers (since July 2025) takes the fused AdamW by itself.
 _FUSED_SINCE = (2, 8)
 
@@ -99,6 +105,7 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     """Find ``TrainingArguments`` of programs for XLA devices with such settings."""
     if not model.is_xla:
         return
+    yield from _old_names(model)
     for call in model.calls():
         own = call.name in _ARGUMENTS
         if not (own or _BUILT_ON.search(call.name or "")):
@@ -115,6 +122,19 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
         sure = own and model.on_xla(call.node) is OnXla.YES
         if sure and not call.has_star and _trains(call):
             yield from _missing(model, call)
+
+
+def _old_names(model: FileModel) -> Iterator[Problem]:
+    """``trainer.is_world_master()``, as transformers called it until 4.0."""
+    for call in model.methods(*_OLD_NAMES):
+        trainer = the_call(model, call.receiver) if call.receiver is not None else None
+        if trainer is not None and is_trainer(model, trainer) and call.method is not None:
+            new = _OLD_NAMES[call.method]
+            yield model.problem(
+                call.node,
+                f"transformers 4 renamed {call.method}: the Trainer raises AttributeError",
+                suggestion=f"{new}()",
+            )
 
 
 def _given(

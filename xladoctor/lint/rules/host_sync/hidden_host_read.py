@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import Class, Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._generation import generations
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
 if TYPE_CHECKING:
@@ -84,6 +85,22 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
                 related=[loop_place(model, loop)],
             )
     yield from _membership(model)
+    yield from _each_token(model)
+
+
+def _each_token(model: FileModel) -> Iterator[Problem]:
+    """``model.generate(ids)`` asks on the host, token by token, whether all texts have ended."""
+    for call in generations(model):
+        loop = costly_loop(model, call.node)
+        if loop is not None:
+            yield model.problem(
+                call.node,
+                "generate reads on the host after each token whether all texts have ended: as many "
+                f"graphs and waits as there are tokens, {often(loop)}",
+                suggestion="generate seldom, or in a loop of your own over a fixed number of "
+                "tokens that keeps what has ended as a mask on the device",
+                related=[loop_place(model, loop)],
+            )
 
 
 def _copied_meter(model: FileModel, call: CallSite) -> bool:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from xladoctor.lint.effects import Event
     from xladoctor.lint.model import FileModel, Loop, Problem
 
+_DECODED = "decode once after the loop, or a few examples every 100 steps"
 _ADVICE = {
+    ".decode": _DECODED,
+    ".batch_decode": _DECODED,
     "torch.tensor": "use torch.stack([a.detach(), b.detach()]), which stays on the device",
     "torch.allclose": "use torch.isclose(a, b).all(), kept as a tensor",
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import bounds, indices, made_by
+from xladoctor.lint.rules._exact import assigned, bounds, indices, made_by
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
 if TYPE_CHECKING:
@@ -26,14 +26,21 @@ def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
         index = next((part for part in bounds(node) if _is_bound(model, part)), None)
         if index is None and model.value(node.value).is_device_tensor:
             index = next((part for part in indices(node) if _is_scalar(model, part)), None)
+        listed = index is None and _is_list(model, node.value)
+        if listed:
+            index = next((part for part in indices(node) if _is_bound(model, part)), None)
         loop = costly_loop(model, node) if index is not None else None
         if index is None or loop is None:
             continue
+        compiles = "" if listed else ", and every new value compiles again"
         yield model.problem(
             node,
             f"the index {snippet(model, index)} becomes a Python number: it is read on the host "
-            f"{often(loop)}, and every new value compiles again",
-            suggestion="x.index_select(0, index.view(1)).squeeze(0) keeps the index on the device",
+            f"{often(loop)}{compiles}",
+            suggestion="count on the device (torch.zeros(classes, device=x.device).index_add_(0, "
+            "labels, hits)), or read all indices at once after the loop"
+            if listed
+            else "x.index_select(0, index.view(1)).squeeze(0) keeps the index on the device",
             related=[loop_place(model, loop), *why_on_device(model, model.value(node.value), loop)],
         )
 
@@ -46,6 +53,21 @@ def _is_bound(model: FileModel, node: cst.BaseExpression) -> bool:
         return False
     # What a call of the program made is one on this road; a batch's part may be a number after all.
     return value.certain or (isinstance(value.origin, cst.Call) and not value.roads)
+
+
+def _is_list(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether an expression is a list or tuple of Python's, which takes one number as an index."""
+    made = assigned(model, node) if isinstance(node, cst.Name) else [node]
+    return bool(made) and all(_makes_list(model, one) for one in made)
+
+
+def _makes_list(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``[0] * 10``, ``list(0. for _ in range(10))``, ``("cat", "dog")``."""
+    if isinstance(node, cst.BinaryOperation):
+        return _makes_list(model, node.left) or _makes_list(model, node.right)
+    if isinstance(node, cst.Call):
+        return model.call(node).name in {"builtins.list", "builtins.tuple"}
+    return isinstance(node, cst.List | cst.Tuple | cst.ListComp)
 
 
 def _is_scalar(model: FileModel, node: cst.BaseExpression) -> bool:

@@ -19,7 +19,23 @@ if TYPE_CHECKING:
 #: Functions that convert their first argument with ``__array__``, as nearly all of NumPy does.
 _CONVERTS = frozenset(
     f"numpy.{name}"
-    for name in ("array", "asarray", "mean", "sum", "max", "min", "argmax", "std", "save")
+    for name in (
+        *(
+            "array",
+            "asarray",
+            "mean",
+            "sum",
+            "max",
+            "min",
+            "argmax",
+            "argmin",
+            "std",
+            "var",
+            "save",
+        ),
+        *("isnan", "isfinite", "isinf", "median", "round", "clip", "abs", "exp", "log", "sqrt"),
+        *("unique", "argsort", "sort", "append", "squeeze", "transpose", "count_nonzero"),
+    )
 )
 
 

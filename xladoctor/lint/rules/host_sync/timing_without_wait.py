@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._formatting import formats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -122,7 +123,9 @@ def _works(model: FileModel, call: CallSite) -> bool:
 def _waits(model: FileModel, call: CallSite) -> bool:
     if call.name in family.waits() or (call.method in _READS and call.name is None):
         return True
-    if _makes_pictures(model, call):
+    if (call.name or "").startswith("math.") and model.is_here(call.node):
+        return model.effects.is_read(call.node)
+    if _makes_pictures(model, call) or model.effects.read_at(call.node) is not None:
         return True
     if isinstance(call.target, Function) and _stores_on_host(model, call.target):
         return True
@@ -130,7 +133,9 @@ def _waits(model: FileModel, call: CallSite) -> bool:
         return call.argument(0, "wait") is not None
     if call.name in _CASTS or call.name == _XM + "master_print":
         return any(_shows_tensor(model, part) for part in walk(call.node))
-    return False
+    # ``logger.info(f"loss {loss:.3f}")``
+    parts = (part for argument in call.node.args for part in walk(argument.value))
+    return any(type(part) is cst.FormattedString and formats(model, part) for part in parts)
 
 
 def _makes_pictures(model: FileModel, call: CallSite) -> bool:

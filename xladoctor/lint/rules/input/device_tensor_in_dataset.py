@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.model import Function, Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._loaders import DATA_LOADER
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _DATASETS = frozenset({"Dataset", "IterableDataset", "VisionDataset", "ImageFolder"})
+#: Names of functions that put transforms of samples in a row, and of the base class of those.
+_ROWS = ("transforms.Compose", "transforms.v2.Compose", "transforms.RandomApply")
+_TRANSFORM = frozenset({"Transform"})
 
 
 @rule("XLA605")
@@ -21,8 +26,9 @@ def device_tensor_in_dataset(model: FileModel) -> Iterator[Problem]:
     """Find moves to the XLA device in ``__getitem__``, ``__iter__`` and ``collate_fn``."""
     if not model.is_xla:
         return
+    yield from _of_tensors(model)
     told = set()
-    for function in dict.fromkeys(_loading(model)):
+    for function in dict.fromkeys([*_loading(model), *_transforms(model)]):
         for call in model.reached(function.node):
             if call.node in told or not model.is_here(call.node) or not _on_device(model, call):
                 continue
@@ -37,6 +43,28 @@ def device_tensor_in_dataset(model: FileModel) -> Iterator[Problem]:
             )
 
 
+def _of_tensors(model: FileModel) -> Iterator[Problem]:
+    """``DataLoader(TensorDataset(x.to(device), y))``, in one of its spellings.
+
+    Measured on torch_xla 2.9: one compilation for each batch, shuffled or not.
+    """
+    for call in model.calls(DATA_LOADER):
+        given = call.argument(0, "dataset")
+        dataset = model.value(given) if given is not None else None
+        sample = dataset.element if dataset is not None else None
+        if given is None or sample is None or not sample.holds_device_tensor:
+            continue
+        made = dataset.origin if dataset is not None else None
+        yield model.problem(
+            made if isinstance(made, cst.Call) and model.is_here(made) else given,
+            "each sample is cut out of a tensor on the device by its number, and the number is "
+            "part of the graph: every batch is compiled anew",
+            suggestion="keep the dataset on the host and let pl.MpDeviceLoader move whole batches, "
+            "or index the tensor on the device with a tensor of numbers",
+            related=[model.place(call.node, "the loader over it")],
+        )
+
+
 def _loading(model: FileModel) -> Iterator[Function]:
     for cls in model.classes:
         if model.bases(cls) & _DATASETS:
@@ -47,6 +75,33 @@ def _loading(model: FileModel) -> Iterator[Function]:
         function = model.value(collate).function if collate is not None else None
         if function is not None:
             yield function
+
+
+def _transforms(model: FileModel) -> Iterator[Function]:
+    """What a dataset does to each sample: ``Compose([Stylize(net, device)])``, ``transform=f``."""
+    for cls in model.classes:
+        if model.bases(cls) & _TRANSFORM:
+            names = ("__call__", "forward", "_transform", "transform")
+            yield from (cls.methods[name] for name in names if name in cls.methods)
+    for part in (model, *model.linked):
+        for call in part.calls():
+            given = [call.keywords.get("transform")]
+            if (call.name or "").endswith(_ROWS):
+                row = call.argument(0, "transforms")
+                if isinstance(row, cst.List | cst.Tuple):
+                    given += [element.value for element in row.elements]
+            for node in given:
+                function = _called(part, node) if node is not None else None
+                if function is not None:
+                    yield function
+
+
+def _called(model: FileModel, node: cst.BaseExpression) -> Function | None:
+    """The function that runs when something is called: a function, or an object's method."""
+    value = model.value(node)
+    if value.instance is not None and value.kind is Kind.OBJECT:
+        return value.instance.cls.methods.get("__call__")
+    return value.function
 
 
 def _on_device(model: FileModel, call: CallSite) -> bool:

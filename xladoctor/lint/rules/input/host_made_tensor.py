@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._batches import OF_DATA
+from xladoctor.lint.rules._batches import OF_DATA, is_of_data
 from xladoctor.lint.rules._exact import made_by
-from xladoctor.lint.rules._filled import computed_of_constants
+from xladoctor.lint.rules._filled import computed_of_constants, same_numbers
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
@@ -32,6 +33,10 @@ _FACTORIES = {
 _MASKS = frozenset({"triu", "tril"})
 #: Factories whose arguments are content as well: the position of the first such argument.
 _CONTENT = {"full": 1, "arange": 0, "linspace": 0}
+#: What makes a tensor of a list of numbers.
+_LISTED = frozenset(
+    f"torch.{name}" for name in ("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor")
+)
 _ARITHMETIC = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
 
 
@@ -43,11 +48,12 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
         device = moved.origin.argument(0, "device")
         if device is None or model.value(device).kind is not Kind.DEVICE:
             continue
-        made = _factory(model, source)
+        made = _factory(model, source) or _factory(model, _plain(source))
         if (loop := costly_loop(model, move.node)) is None:
             continue
         if made is None:
-            yield from _computed(model, moved, loop)
+            computed = list(_computed(model, moved, loop)) or list(_numbers(model, moved, loop))
+            yield from computed or _kept(model, moved, loop)
             continue
         name = (made.name or "").rpartition(".")[2]
         constant = _constant(model, made, name)
@@ -96,19 +102,30 @@ def _written(model: FileModel) -> Iterator[Problem]:
     """``torch.tensor([0.48, 0.46, 0.41], device=device)``: the same numbers each time."""
     for call in model.calls("torch.tensor", "torch.as_tensor"):
         device, data = call.keywords.get("device"), call.argument(0, "data")
-        if device is None or not isinstance(data, cst.List | cst.Tuple) or not data.elements:
+        if device is None or data is None or not same_numbers(model, data):
             continue
-        if model.literal(data) is NotImplemented or not _is_xla(model, device, call):
-            continue
-        loop = costly_loop(model, call.node)
-        if loop is None or loop.kind is LoopKind.EVAL:
-            continue
-        yield model.problem(
-            call.node,
-            f"the same numbers are put into a tensor on the CPU and uploaded {often(loop)}",
-            suggestion="make it once before the loop, or as a buffer of the module",
-            related=[loop_place(model, loop)],
-        )
+        loop = costly_loop(model, call.node) if _is_xla(model, device, call) else None
+        if loop is not None and loop.kind is not LoopKind.EVAL:
+            yield _of_numbers(model, call, loop)
+
+
+def _numbers(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
+    """``torch.tensor(self.mean).to(device)``: the same numbers each time."""
+    made = made_by(model, _plain(moved.source))
+    if made is None or made.name not in _LISTED or not made.positional:
+        return
+    again = costly_loop(model, made.node) is not None and loop.kind is not LoopKind.EVAL
+    if again and same_numbers(model, made.positional[0]):
+        yield _of_numbers(model, moved.call, loop)
+
+
+def _of_numbers(model: FileModel, call: CallSite, loop: Loop) -> Problem:
+    return model.problem(
+        call.node,
+        f"the same numbers are put into a tensor on the CPU and uploaded {often(loop)}",
+        suggestion="make it once before the loop, or as a buffer of the module",
+        related=[loop_place(model, loop)],
+    )
 
 
 def _one_by_one(model: FileModel) -> Iterator[Problem]:
@@ -116,7 +133,7 @@ def _one_by_one(model: FileModel) -> Iterator[Problem]:
     uploads = [(move.call, made_by(model, _plain(move.source))) for move in moves(model)]
     uploads += [(call, call) for call in model.calls(*OF_DATA) if "device" in call.keywords]
     for call, made in uploads:
-        if made is None or made.name not in OF_DATA or not made.positional:
+        if made is None or not is_of_data(model, made) or not made.positional:
             continue
         device = made.keywords.get("device") or call.argument(0, "device")
         inner = model.loop(call.node)
@@ -183,6 +200,29 @@ def _computed(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
         f"this tensor is computed of constants on the CPU and uploaded {often(loop)}",
         suggestion="compute it once before the loop, or give the factory device=device",
         related=[loop_place(model, loop), model.place(factory, "made here")],
+    )
+
+
+def _kept(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
+    """``self.weights.to(x.device)`` in a step, of what was made on the host before the loop."""
+    source, value = moved.source, model.value(moved.source)
+    if isinstance(source, cst.Subscript):
+        source = source.value  # ``self.anchors[:, None]``
+    if not isinstance(source, cst.Name | cst.Attribute) or value.kind is not Kind.CPU_TENSOR:
+        return
+    made = value.origin
+    if not isinstance(made, cst.Call) or not model.is_here(made):
+        return
+    name = model.name(made.func) or ""
+    new = name.startswith("torch.") and model.library.returns(name) in {None, Returns.NEW_TENSOR}
+    if not new or costly_loop(model, made) is not None or model.hot_loop(made) is not None:
+        return
+    yield model.problem(
+        moved.call.node,
+        f"this tensor was made on the CPU before, and is uploaded {often(loop)} again",
+        suggestion="move it once: a buffer of the module (register_buffer), or .to(device) before "
+        "the loop",
+        related=[loop_place(model, loop), model.place(made, "made here")],
     )
 
 

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.knowledge import LEARN_NAME
+from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import (
     filled_here,
     is_handed_in,
+    loops_that_call,
     moved_by_hand,
     moves_by_hand,
     uploads_of_arrays,
 )
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
+from xladoctor.lint.rules._reads import loop_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,20 +35,32 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or (model.frameworks and not _by_fabric_alone(model)):
         return
     arrays = uploads_of_arrays(model)
-    for loop in model.loops:
-        if loop.kind not in {LoopKind.STEP, LoopKind.EVAL} or loop.implicit:
+    for loop in (*model.loops, *loops_that_call(model)):
+        if loop.kind not in HOT or not _is_seen(loop):
             continue
         loads = loop.iterates.kind in {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER}
         found: list[Problem] = []
         if loads or _by_device_loader(model, loop):
             pass
-        elif isinstance(loop.node, cst.For) and loop.iterates.kind is Kind.LOADER:
+        elif (
+            isinstance(loop.node, cst.For)
+            and loop.iterates.kind is Kind.LOADER
+            and model.is_here(loop.node)
+        ):
             found.extend(_over_loader(model, loop, loop.node))
         else:
             found.extend(_over_anything(model, loop))
         if not found and loop in arrays:
             found.append(_of_array(model, loop, arrays[loop][0]))
         yield from found
+
+
+def _is_seen(loop: Loop) -> bool:
+    """Whether what fetches the batches is in sight: a loop, or an agent's ``learn()``."""
+    function = loop.function
+    if loop.kind is LoopKind.ROLLOUT:
+        return not loop.implicit
+    return not loop.implicit or (function is not None and bool(LEARN_NAME.search(function.name)))
 
 
 def _by_fabric_alone(model: FileModel) -> bool:
@@ -90,6 +106,15 @@ def _of_array(model: FileModel, loop: Loop, move: CallSite) -> Problem:
 def _over_anything(model: FileModel, loop: Loop) -> Iterator[Problem]:
     """A loop that fetches its batches itself, or from a loader that another file makes."""
     for move in moves_by_hand(model, loop):
+        if loop.kind is LoopKind.ROLLOUT:
+            yield model.problem(
+                move.node,
+                "what the environment gives is uploaded on each of its steps: the upload waits for "
+                "Python, and the device waits for the upload",
+                suggestion="keep what is seen on the host (NumPy), and upload whole rollouts",
+                related=[loop_place(model, loop)],
+            )
+            continue
         yield _problem(
             model,
             loop,

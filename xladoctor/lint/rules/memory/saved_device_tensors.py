@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, OnXla, walk
+from xladoctor.lint.model import Function, Kind, OnXla, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order, made_by, same_name
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
+#: Dictionaries within helpers within dictionaries.
+_DEPTH = 4
+#: Classes of other packages that write checkpoints with ``torch.save`` (timm 1.0).
+_SAVERS = frozenset({"timm.utils.CheckpointSaver", "timm.utils.checkpoint_saver.CheckpointSaver"})
 #: What tests for one process are called, in projects that are not seen whole.
 _PICKS_CORES = re.compile(
     r"(?i)rank|ordinal|master|(?<!__)main|process|chief|leader|primary|is_zero"
@@ -46,33 +51,89 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
             "writes on the master",
             fix=_fix(model, call),
         )
+    yield from _by_saver(model)
 
 
-def _states(model: FileModel, data: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """The models whose ``state_dict()`` is saved, here or in a dictionary bound once."""
+def _by_saver(model: FileModel) -> Iterator[Problem]:
+    """``saver.save_checkpoint(epoch, metric)`` of timm, which calls ``torch.save`` itself."""
+    for call in model.methods("save_checkpoint"):
+        saver = model.value(call.receiver) if call.receiver is not None else None
+        if (
+            saver is None
+            or saver.type_name not in _SAVERS
+            or not isinstance(saver.origin, cst.Call)
+        ):
+            continue
+        if not model.is_here(saver.origin) or model.on_xla(call.node) is OnXla.NO:
+            continue
+        holder = model.call(saver.origin).argument(0, "model")
+        if holder is not None and _on_device(model, call, holder):
+            yield model.problem(
+                call.node,
+                "timm's saver writes with torch.save, which writes down the XLA device of every "
+                "tensor: the file cannot be loaded where there is no such device",
+                suggestion="xm.save(model.state_dict(), path), on all cores",
+                related=[model.place(saver.origin, "the saver, of a model on the device")],
+            )
+
+
+def _states(
+    model: FileModel, data: cst.BaseExpression, depth: int = _DEPTH
+) -> Iterator[cst.BaseExpression]:
+    """The models whose ``state_dict()`` is saved: by itself, in a dictionary, by a helper."""
+    if depth == 0:
+        return
     if isinstance(data, cst.Dict):
         for element in data.elements:
-            yield from _states(model, element.value)
+            yield from _states(model, element.value, depth - 1)
         return
     made = made_by(model, data)
     if made is not None and made.method == "state_dict" and made.receiver is not None:
         yield made.receiver
+    elif made is not None and made.name == "builtins.dict":
+        for value in made.keywords.values():
+            yield from _states(model, value, depth - 1)
+    elif made is not None and isinstance(made.target, Function):
+        for node in walk(made.target.node.body, into_functions=False):
+            if isinstance(node, cst.Return) and node.value is not None:
+                yield from _states(model, node.value, depth - 1)
     elif isinstance(data, cst.Name) and made is None:
-        bindings = model.bindings(data.value, data)
-        if len(bindings) == 1 and isinstance(bindings[0].node, cst.Dict):
-            yield from _states(model, bindings[0].node)
+        for value in _put_into(model, data):
+            yield from _states(model, value, depth - 1)
+
+
+def _put_into(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
+    """A dictionary that a name is bound to, and what ``name["model"] = ...`` adds to it."""
+    bound = [item.node for item in model.bindings(name.value, name)]
+    dictionaries = [node for node in bound if isinstance(node, cst.Dict)]
+    if len(bound) == 1 and dictionaries:
+        yield dictionaries[0]
+    home = model.function_of(name)
+    for assign in model.nodes(cst.Assign) if dictionaries else ():
+        for target in assign.targets:
+            place = target.target
+            if (
+                isinstance(place, cst.Subscript)
+                and is_name(place.value, name.value)
+                and model.function_of(assign) is home
+            ):
+                yield assign.value
 
 
 def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
     value = model.value(holder)
     if value.kind is not Kind.MODEL or not value.on_device:
         return False
+    taken = model.call(holder) if isinstance(holder, cst.Call) else None
+    if taken is not None and (taken.method == "cpu" or _says_cpu(model, taken)):
+        return False  # model.cpu().state_dict()
+    home = model.function_of(holder)
     back = [
         call.method == "cpu" or _says_cpu(model, call)
         for call in model.methods("cpu", "to")
-        if call.function is save.function
+        if call.function in {save.function, home}
         and same_name(call.receiver, holder)
-        and in_order(model, call.node, save.node)
+        and (call.function is not save.function or in_order(model, call.node, save.node))
         and (call.method == "cpu" or _says_cpu(model, call) or _says_xla(model, call))
     ]
     return not back or not back[-1]

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rewrites.masked_mean import masked_mean_fix
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._masks import mask_of
+from xladoctor.lint.rules._masks import is_on_host, mask_of
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
 if TYPE_CHECKING:
@@ -29,18 +29,20 @@ def boolean_mask_read(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, node)
         if loop is None:
             continue
+        host = is_on_host(model, mask)
+        read = "the mask is counted" if host else "the mask is read on the host"
         yield model.problem(
             node,
-            f"how many elements {snippet(model, node)} has depends on the data: the mask is read "
-            "on "
-            f"the host {often(loop)}, and every new count compiles everything after it again",
-            suggestion="torch.where(mask, x, 0) keeps the shape; for a mean divide by mask.sum(); "
+            f"how many elements {snippet(model, node)} has depends on the data: {read} "
+            f"{often(loop)}, and every new count compiles everything after it again",
+            suggestion=("move the mask to the device: " if host else "")
+            + "torch.where(mask, x, 0) keeps the shape; for a mean divide by mask.sum(); "
             "for ignored labels use ignore_index=",
             related=[
                 loop_place(model, loop),
                 *why_on_device(model, model.value(node.value), loop),
             ],
-            fix=masked_mean_fix(model, node),
+            fix=None if host else masked_mean_fix(model, node),
         )
 
 

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import same_name
-from xladoctor.lint.rules._masks import mask_of
+from xladoctor.lint.rules._masks import is_on_host, mask_of
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def boolean_mask_write(model: FileModel) -> Iterator[Problem]:
         else:
             continue
         for target in targets:
-            if not isinstance(target, cst.Subscript) or mask_of(model, target) is None:
+            mask = mask_of(model, target) if isinstance(target, cst.Subscript) else None
+            if not isinstance(target, cst.Subscript) or mask is None:
                 continue
             value = model.value(target.value)
             loop = costly_loop(model, node)
@@ -39,7 +40,8 @@ def boolean_mask_write(model: FileModel) -> Iterator[Problem]:
                 target,
                 f"writing through the mask of {snippet(model, target)} looks for its true "
                 f"elements on the host {often(loop)}, and every new number of them compiles again",
-                suggestion="x = x.masked_fill(mask, value) for a number, "
+                suggestion=("move the mask to the device: " if is_on_host(model, mask) else "")
+                + "x = x.masked_fill(mask, value) for a number, "
                 "x = torch.where(mask, other, x) for a tensor",
                 related=[loop_place(model, loop), *why_on_device(model, value, loop)],
                 fix=_fix(model, node, target),
@@ -50,6 +52,8 @@ def _fix(model: FileModel, node: cst.Assign | cst.AugAssign, target: cst.Subscri
     """``x.masked_fill_(x < 0, 0)``: safe if the mask is made of ``x``, so that shapes agree."""
     mask = mask_of(model, target)
     if not isinstance(node, cst.Assign) or len(node.targets) != 1 or mask is None:
+        return None
+    if is_on_host(model, mask):
         return None
     number = model.literal(node.value)
     if isinstance(number, bool) or not isinstance(number, int | float) or len(target.slice) != 1:

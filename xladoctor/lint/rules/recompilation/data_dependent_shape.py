@@ -8,13 +8,13 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import assigned
+from xladoctor.lint.rules._read_numbers import made_of, was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 #: Name to what to write instead; the same names exist as functions of torch and as methods.
 _ALWAYS = {
@@ -24,6 +24,7 @@ _ALWAYS = {
     "unique": "torch.sort has a fixed size; or find the unique values in the Dataset, on the host",
     "unique_consecutive": "find them in the Dataset, on the host",
 }
+_PACKED = "pack_padded_sequence"
 _COUNT = (
     "(labels[:, None] == torch.arange(classes, device=labels.device)).sum(0) has a fixed "
     "size and stays on the device"
@@ -58,6 +59,7 @@ def data_dependent_shape(model: FileModel) -> Iterator[Problem]:
             suggestion=advice,
             related=[loop_place(model, loop), *why_on_device(model, model.value(tensor), loop)],
         )
+    yield from _cut_by_number(model)
 
 
 def _sized_by_data(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpression, str] | None:
@@ -70,6 +72,8 @@ def _sized_by_data(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpre
     name, tensor, rest = found
     if tensor is None or not model.value(tensor).is_device_tensor:
         return None
+    if name == _PACKED:
+        return name, tensor, "keep the padded tensor, and mask what is behind each length"
     if name in _ALWAYS:
         return name, tensor, _ALWAYS[name]
     if name == "where" and not rest and not call.keywords:
@@ -80,7 +84,8 @@ def _sized_by_data(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpre
         )
     if name == "bincount" and "minlength" not in call.keywords and len(rest) < 2:
         return "bincount", tensor, _COUNT
-    if name == "one_hot" and not rest and "num_classes" not in call.keywords:
+    classes = rest[0] if rest else call.keywords.get("num_classes")
+    if name == "one_hot" and (classes is None or _is_minus_one(classes)):
         return "one_hot", tensor, "give num_classes"
     if name == "repeat_interleave" and "output_size" not in call.keywords:
         repeats = rest[0] if rest else call.keywords.get("repeats")
@@ -93,6 +98,29 @@ def _sized_by_data(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpre
     return None
 
 
+def _is_minus_one(node: cst.BaseExpression) -> bool:
+    """``num_classes=-1``: as many as the largest label says."""
+    return (
+        isinstance(node, cst.UnaryOperation)
+        and isinstance(node.operator, cst.Minus)
+        and isinstance(node.expression, cst.Integer)
+    )
+
+
+def _cut_by_number(model: FileModel) -> Iterator[Problem]:
+    """``longest = int(lengths.max())``, and then ``x[:, :longest]``."""
+    for node in model.nodes(cst.Subscript):
+        for element in node.slice:
+            end = element.slice.upper if isinstance(element.slice, cst.Slice) else None
+            begins = isinstance(element.slice, cst.Slice) and element.slice.lower is None
+            if end is None or not begins or not model.value(node.value).is_device_tensor:
+                continue
+            loop = costly_loop(model, node) if was_read(model, end) else None
+            if loop is not None:
+                yield _of_size(model, node, end, loop, "was read from")
+                break
+
+
 def _sized_by_number(model: FileModel, call: CallSite) -> Iterator[Problem]:
     """``torch.zeros(rows, lengths.max())``: a number of the device is a size."""
     name = (call.name or call.method or "").rpartition(".")[2]
@@ -100,14 +128,26 @@ def _sized_by_number(model: FileModel, call: CallSite) -> Iterator[Problem]:
         return
     written = [*call.positional, *(x for key, x in call.keywords.items() if key == "size")]
     numbers = [part for size in written for part in _parts(size)]
-    number = next((part for part in numbers if _is_read(model, part)), None)
-    loop = costly_loop(model, call.node) if number is not None else None
-    if number is None or loop is None:
+    for number in numbers:
+        stands = _is_read(model, number)
+        if not stands and not (was_read(model, number) and model.value(call.node).is_device_tensor):
+            continue
+        loop = costly_loop(model, call.node)
+        if loop is not None:
+            how = "stands on" if stands else "was read from"
+            yield _of_size(model, call.node, number, loop, how)
         return
-    yield model.problem(
-        call.node,
-        f"{snippet(model, number)} is a size and stands on the device: the host reads it "
-        f"{often(loop)}, and every new size compiles everything after it again",
+
+
+def _of_size(
+    model: FileModel, node: cst.CSTNode, number: cst.BaseExpression, loop: Loop, how: str
+) -> Problem:
+    """A number of the device that is a size."""
+    reads = f"the host reads it {often(loop)}, and " if how == "stands on" else ""
+    return model.problem(
+        node,
+        f"{snippet(model, number)} is a size and {how} the device: {reads}every new size compiles "
+        "everything after it again",
         suggestion="take a size that does not depend on the batch (the longest that may come), and "
         "mask what is beyond",
         related=[loop_place(model, loop)],
@@ -127,7 +167,7 @@ def _is_read(model: FileModel, node: cst.BaseExpression, depth: int = 3) -> bool
     if not model.value(node).is_device_tensor:
         return False
     if isinstance(node, cst.Name):
-        return depth > 0 and any(_is_read(model, made, depth - 1) for made in assigned(model, node))
+        return depth > 0 and any(_is_read(model, made, depth - 1) for made in made_of(model, node))
     if isinstance(node, cst.BinaryOperation):
         return _is_read(model, node.left, depth) or _is_read(model, node.right, depth)
     if not isinstance(node, cst.Call):
@@ -144,6 +184,8 @@ def _operation(
     """Plain name, tensor and remaining positional arguments of a torch function or method."""
     if call.name is not None:
         module, _, name = call.name.rpartition(".")
+        if module == "torch.nn.utils.rnn" and name == _PACKED:
+            return name, call.argument(0, "input"), call.positional[1:]
         if module in {"torch", "torch.nn.functional"}:
             return name, call.argument(0, "input"), call.positional[1:]
         return None

@@ -13,6 +13,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, assigned, reads
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._loaders import DATA_LOADER
+from xladoctor.lint.rules._longest import filled_up, longest
 from xladoctor.lint.rules._reads import costly_loop
 from xladoctor.lint.rules._sources import sources, the_call
 
@@ -65,7 +66,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         padding = call.keywords.get("padding")
         text = model.literal(padding) if padding is not None else None
         if call.name in _COLLATORS:
-            found = padding is None or text in _LONGEST
+            found = (padding is None or text in _LONGEST) and not _pads_all(model)
         else:
             found = (
                 text in _LONGEST
@@ -101,6 +102,8 @@ def _by_trl(model: FileModel) -> Iterator[Problem]:
         made = the_call(model, named["args"]) if "args" in named else None
         if "data_collator" in named or (made is None and "packing" not in named):
             continue
+        if made is not None and made.target is not None:
+            continue  # what a function of the program gives
         settings = {**named, **(given(model, made) if made is not None else {})}
         packing = settings.get("packing")
         if packing is not None and model.literal(packing) is not False:
@@ -211,17 +214,27 @@ def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
         if call.name == _PAD_SEQUENCE and not again:
             yield _problem(model, call.node, "pad all to one length, or the result to a few")
         elif call.name in _SHAPED or call.method in _SHAPED_METHODS:
-            longest = next(_longest(model, function, call), None)
-            if longest is not None:
-                text = model.tree.text(longest).strip()
-                rounded = f"-(-{text} // {_MULTIPLE}) * {_MULTIPLE}"
-                fix = model.fix(
-                    f"Round the length up to a multiple of {_MULTIPLE}",
-                    model.replace(longest, rounded),
-                    safe=False,
-                )
-                yield _problem(model, longest, f"pad all to one length, or to {rounded}", fix)
+            found = next(longest(model, function, call), None)
+            if found is not None:
+                yield _to_longest(model, found)
                 return  # the other uses of the length are fixed with it
+    for node in nodes if not any(map(_rounds, nodes)) else ():
+        if isinstance(node, cst.BinaryOperation):
+            found = next(filled_up(model, function, node), None)
+            if found is not None:
+                yield _to_longest(model, found)
+                return
+
+
+def _to_longest(model: FileModel, length: cst.Call) -> Problem:
+    text = model.tree.text(length).strip()
+    rounded = f"-(-{text} // {_MULTIPLE}) * {_MULTIPLE}"
+    fix = model.fix(
+        f"Round the length up to a multiple of {_MULTIPLE}",
+        model.replace(length, rounded),
+        safe=False,
+    )
+    return _problem(model, length, f"pad all to one length, or to {rounded}", fix)
 
 
 def _rounds(node: cst.CSTNode) -> bool:
@@ -248,54 +261,6 @@ def _problem(
         suggestion=advice,
         fix=fix,
     )
-
-
-def _longest(model: FileModel, function: Function, call: CallSite) -> Iterator[cst.Call]:
-    """``max(len(x) for x in batch)`` that the arguments of a call come from.
-
-    It stands in them or is bound, alone and once, to a name in them.
-    """
-    batch = function.node.params.params[:1]
-    for value in (*call.positional, *call.keywords.values()):
-        for part in _lengths(value):
-            made: cst.CSTNode | None = part
-            if isinstance(part, cst.Name):
-                bindings = model.bindings(part.value, part)
-                made = bindings[0].node if len(bindings) == 1 else None
-            if isinstance(made, cst.Call) and batch and _is_longest(model, made, batch[0]):
-                yield made
-
-
-def _lengths(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """The lengths in an argument: ``n``, ``(n, 8)``, ``(0, n - len(x))``; nothing computed."""
-    if isinstance(value, cst.Tuple | cst.List):
-        for element in value.elements:
-            yield from _lengths(element.value)
-    elif isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Subtract):
-        yield value.left
-    else:
-        yield value
-
-
-def _is_longest(model: FileModel, call: cst.Call, batch: cst.Param) -> bool:
-    """``max`` over the batch of each sample's ``len``, ``.shape[n]`` or ``.size(n)``."""
-    if model.name(call.func) not in ("max", "builtins.max") or len(call.args) != 1:
-        return False
-    every = call.args[0].value
-    if not isinstance(every, cst.GeneratorExp | cst.ListComp) or every.for_in.ifs:
-        return False
-    over = every.for_in.iter
-    length = every.elt
-    if not (isinstance(over, cst.Name) and over.value == batch.name.value):
-        return False
-    if isinstance(length, cst.Subscript):
-        held = length.value
-        return isinstance(held, cst.Attribute) and held.attr.value == "shape"
-    if not isinstance(length, cst.Call):
-        return False
-    if isinstance(length.func, cst.Attribute):
-        return length.func.attr.value == "size" and len(length.args) == 1
-    return isinstance(length.func, cst.Name) and length.func.value == "len"
 
 
 def _collate_functions(model: FileModel) -> Iterator[Function]:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, walk
+from xladoctor.lint.model import Function, LoopKind, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._exact import around, same_name
+from xladoctor.lint.rules._generation import generations
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _OF_MODELS = frozenset({"forward", "__call__", "update", "append", "prefill", "d
 
 @rule("XLA206")
 def growing_tensor(model: FileModel) -> Iterator[Problem]:
-    """Find ``x = torch.cat([x, new])`` on device tensors in hot loops."""
+    """Find ``x = torch.cat([x, new])`` on device tensors in hot loops, and ``generate``."""
     for node in model.nodes(cst.Assign):
         if not isinstance(node.value, cst.Call):
             continue
@@ -57,6 +58,32 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
             "cache allocate the full size and use index_copy",
             related=[loop_place(model, loop)],
         )
+    yield from _texts(model)
+
+
+def _texts(model: FileModel) -> Iterator[Problem]:
+    """``model.generate(ids)``: its cache grows by each token, unless it is asked for another."""
+    fixed = any(node.attr.value == "cache_implementation" for node in model.nodes(cst.Attribute))
+    for call in () if fixed else generations(model):
+        loop = costly_loop(model, call.node)
+        around_it = model.loop(call.node)
+        if loop is None and around_it is not None and around_it.kind is LoopKind.OTHER:
+            loop = around_it if model.on_xla(call.node) is not OnXla.NO else None
+        told = "cache_implementation" in call.keywords or _has_settings(model, call)
+        if loop is not None and not told:
+            yield model.problem(
+                call.node,
+                "the texts and the cache of generate grow by each token: every length is another "
+                "shape, which is compiled",
+                suggestion='cache_implementation="static", with prompts padded to one length',
+                related=[loop_place(model, loop)],
+            )
+
+
+def _has_settings(model: FileModel, call: CallSite) -> bool:
+    """``generate(**settings)``, where anything may stand; not ``**inputs`` of a tokenizer."""
+    starred = [argument.value for argument in call.node.args if argument.star]
+    return any(not model.value(value).holds_device_tensor for value in starred)
 
 
 def _is_same(model: FileModel, part: cst.BaseExpression, target: cst.BaseExpression) -> bool:

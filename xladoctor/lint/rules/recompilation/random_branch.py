@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import drawn
+from xladoctor.lint.rules._exact import assigned, drawn
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _NOT_DICE = frozenset({"random.seed", "random.Random", "numpy.random.seed"})
 
@@ -36,7 +37,44 @@ def random_branch(model: FileModel) -> Iterator[Problem]:
             "torch.where(keep, a, b); or choose in the Dataset, on the host",
             related=[loop_place(model, loop)],
         )
+    yield from _sizes(model)
     yield from _modes(model)
+
+
+def _sizes(model: FileModel) -> Iterator[Problem]:
+    """``n = 2 if random.random() < p else 1``, and then ``torch.randn(n, 8, device=device)``."""
+    for node in model.nodes(cst.IfExp):
+        loop = costly_loop(model, node) if _throws(model, node.test) else None
+        if loop is None:
+            continue
+        chosen = [part for side in (node.body, node.orelse) for part in (side, *walk(side))]
+        if not any(_computes(model, part) for part in chosen) and not _is_size(model, node):
+            continue
+        yield model.problem(
+            node.test,
+            f"{snippet(model, node.test)} decides what the step computes, and with which shapes: "
+            "each combination of such choices is a graph of its own, compiled when it first comes "
+            "up",
+            suggestion="compute both and choose with data: torch.where(coin < p, a, b)",
+            related=[loop_place(model, loop)],
+        )
+
+
+def _is_size(model: FileModel, node: cst.IfExp) -> bool:
+    """Whether what is chosen is a number that a tensor of the device is made with."""
+    line = model.parent(node)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    if not isinstance(target, cst.Name):
+        return False
+    return any(
+        isinstance(part, cst.Name)
+        and part.value == target.value
+        and any(binding.node is node for binding in model.bindings(part.value, part))
+        for call in model.calls()
+        if (call.name or "").startswith("torch.") and model.value(call.node).is_device_tensor
+        for argument in call.node.args
+        for part in walk(argument)
+    )
 
 
 def _modes(model: FileModel) -> Iterator[Problem]:
@@ -70,7 +108,7 @@ def _modes(model: FileModel) -> Iterator[Problem]:
 def _throws(model: FileModel, test: cst.BaseExpression) -> bool:
     """``random.random() < p``, and ``"box" in kind`` of ``kind = random.choice(kinds)``."""
     for part in walk(test):
-        made = drawn(model, part)
+        made = drawn(model, part) or _tossed_before(model, part)
         if made is None or made.name in _NOT_DICE:
             continue
         if made.node is part or model.hot_loop(made.node) is not None:
@@ -78,12 +116,70 @@ def _throws(model: FileModel, test: cst.BaseExpression) -> bool:
     return False
 
 
+def _tossed_before(model: FileModel, node: cst.CSTNode) -> CallSite | None:
+    """``forced = random.random() < 0.5`` before ``if forced:``."""
+    values = assigned(model, node) if isinstance(node, cst.Name) else []
+    for value in values:
+        for part in _decides(model, value):
+            made = drawn(model, part) if isinstance(part, cst.Call) else None
+            if made is not None:
+                return made
+    return None
+
+
+def _is_certain(model: FileModel, ratio: cst.BaseExpression) -> bool:
+    """Whether a probability is 0 or 1, so far as anybody says: a default that nobody overrides."""
+    number = model.literal(ratio)
+    if number is not NotImplemented:
+        return number in (0, 1)
+    function = model.function_of(ratio)
+    if not isinstance(ratio, cst.Name) or function is None:
+        return False
+    if ratio.value not in function.parameters:
+        return False
+    params = function.node.params
+    every = (*params.posonly_params, *params.params, *params.kwonly_params)
+    defaults = [one.default for one in every if one.name.value == ratio.value]
+    index = function.parameters.index(ratio.value) - int(function.owner is not None)
+    given = [call.argument(index, ratio.value) for call in model.callers(function)]
+    said = [one for one in (*given, *defaults) if one is not None]
+    return bool(said) and all(model.literal(one) in (0, 1) for one in said)
+
+
+def _decides(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """What a yes or no is decided by: both sides of a comparison, the test of a choice."""
+    if isinstance(node, cst.Comparison):
+        sides = [node.left, *(target.comparator for target in node.comparisons)]
+        yield from () if any(_is_certain(model, side) for side in sides) else sides
+    elif isinstance(node, cst.BooleanOperation):
+        yield from (*_decides(model, node.left), *_decides(model, node.right))
+    elif isinstance(node, cst.UnaryOperation):
+        yield from _decides(model, node.expression)
+    elif isinstance(node, cst.IfExp):
+        yield from _decides(model, node.test)
+
+
 def _computes(model: FileModel, node: cst.CSTNode) -> bool:
-    """A call or an operator whose result is a device tensor."""
+    """A call, an operator or an assignment whose result is a device tensor."""
+    if isinstance(node, cst.Assign):
+        taken = isinstance(node.value, cst.Subscript)
+        held = taken and model.value(node.value).holds_device_tensor
+        return held or (is_name(node.value, "None") and _is_left_out(model, node))
     if isinstance(node, cst.Call | cst.BinaryOperation):
         value = model.value(node)
         return (value.is_device_tensor or value.made_of_device) and not _moves(node)
     return False
+
+
+def _is_left_out(model: FileModel, line: cst.Assign) -> bool:
+    """``labels = None``, which the model gets: it computes without them then."""
+    target = line.targets[0].target
+    function = model.function_of(line)
+    return isinstance(target, cst.Name) and any(
+        call.function is function and model.value(call.node).is_device_tensor
+        for call in model.calls()
+        if any(is_name(argument.value, target.value) for argument in call.node.args)
+    )
 
 
 def _moves(node: cst.CSTNode) -> bool:

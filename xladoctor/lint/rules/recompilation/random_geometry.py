@@ -10,6 +10,7 @@ from xladoctor.lint.model import walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import bounds, drawn, drawn_in, made_by
+from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def random_geometry(model: FileModel) -> Iterator[Problem]:
     yield from _cut_out(model)
     yield from _resized(model)
     yield from _by_name(model)
+    yield from _drawn_constants(model)
     for call in model.calls():
         transform = _transform(model, call)
         if transform is None or not call.positional:
@@ -74,6 +76,27 @@ def _cut_out(model: FileModel) -> Iterator[Problem]:
             "graph: a new graph, and a compilation, in almost every step",
             suggestion="cut on the host, in the Dataset; or draw the place on the device: "
             "x.index_select(dim, start + torch.arange(length, device=device))",
+            related=[loop_place(model, loop), model.place(made.node, "drawn here")],
+        )
+
+
+def _drawn_constants(model: FileModel) -> Iterator[Problem]:
+    """``x.roll(shift)``, ``frames[k]``, ``torch.randn(k, 4, device=device)`` with a drawn ``k``."""
+    for node in model.nodes(cst.Subscript, cst.Call, cst.BinaryOperation):
+        numbers = graph_constants(model, node)
+        if isinstance(node, cst.Subscript):
+            cuts = list(bounds(node))  # those of cuts are told above
+            numbers = [number for number in numbers if number not in cuts]
+        made = next(filter(None, (drawn(model, number) for number in numbers)), None)
+        loop = costly_loop(model, node) if made is not None else None
+        if made is None or loop is None or model.hot_loop(made.node) is None:
+            continue
+        yield model.problem(
+            node,
+            "this number is drawn on the host and becomes a constant of the graph: each value is a "
+            "graph of its own, compiled when it first comes up",
+            suggestion="draw it on the device as a tensor (index_select takes one), or do this on "
+            "the host, in the Dataset",
             related=[loop_place(model, loop), model.place(made.node, "drawn here")],
         )
 

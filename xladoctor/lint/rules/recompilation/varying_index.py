@@ -9,22 +9,15 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import around, indices
+from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._graph_constants import graph_constants
+from xladoctor.lint.rules._read_numbers import was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
-
-
-#: Functions of torch whose positional arguments are sizes.
-_SIZED = frozenset(
-    f"torch.{name}" for name in ("zeros", "ones", "empty", "rand", "randn", "arange")
-)
-#: Operations that compiled once per value of a number they were given (tables/ops.toml).
-_TAKES_SIZE = frozenset({"torch.topk", "torch.nn.functional.pad", "torch.roll"})
-_SIZE_METHODS = frozenset({"topk", "roll", "repeat", "narrow"})
 
 
 @rule("XLA205")
@@ -49,13 +42,38 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
                 related=[loop_place(model, loop)],
             )
     yield from _kept_counters(model)
+    yield from _read_places(model)
+
+
+def _read_places(model: FileModel) -> Iterator[Problem]:
+    """``at = int(self.queue_at)``, and then ``self.queue[:, at : at + n] = keys``."""
+    for node in model.nodes(cst.Subscript):
+        begins = [
+            element.slice.lower
+            for element in node.slice
+            if isinstance(element.slice, cst.Slice) and element.slice.lower is not None
+        ]
+        at = next((part for part in begins if was_read(model, part)), None)
+        if at is None or not model.value(node.value).is_device_tensor:
+            continue
+        loop = costly_loop(model, node)
+        if loop is not None:
+            yield model.problem(
+                node,
+                f"{snippet(model, at)} was read from the device and becomes a constant of the "
+                f"graph: {snippet(model, node)} makes a new graph for each of its values, and each "
+                f"is compiled ({often(loop)}, until they come again)",
+                suggestion="leave it on the device: x.index_copy_(1, at + torch.arange(n, "
+                "device=device), values)",
+                related=[loop_place(model, loop)],
+            )
 
 
 def _kept_counters(model: FileModel) -> Iterator[Problem]:
     """``self.queue[self.at : self.at + n] = x`` in the step, which then counts ``self.at`` up."""
     counted = _counted_up(model)
     for node in model.nodes(cst.Subscript) if counted else ():
-        numbers = _constants(model, node)
+        numbers = graph_constants(model, node)
         name = next((x for part in numbers for x in counted if _holds(model, part, x)), None)
         loop = costly_loop(model, node) if name is not None else None
         if loop is None:
@@ -110,7 +128,7 @@ def _made_constant(
             places += [(function.node, name) for name in _handed(call, counter)]
     for place, name in places:
         for node in walk(place, into_functions=False):
-            numbers = _constants(model, node)
+            numbers = graph_constants(model, node)
             if not any(_is_counter(model, part, name) for part in numbers):
                 continue
             around = model.loop(node) if place is loop.node else None
@@ -126,39 +144,6 @@ def _handed(call: CallSite, counter: str) -> Iterator[str]:
         given = call.argument(index, name)
         if isinstance(given, cst.Name) and given.value == counter:
             yield name
-
-
-def _constants(model: FileModel, node: cst.CSTNode) -> list[cst.BaseExpression]:
-    """The numbers of an operation on a device tensor that its graph holds as constants.
-
-    Measured: indices, sizes and exponents. Factors and terms are inputs of the graph.
-    """
-    if isinstance(node, cst.Subscript) and not isinstance(model.parent(node), cst.Del):
-        return list(indices(node)) if _on_device(model, node.value) else []
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Power):
-        # TorchTPU takes exponents as inputs (ops_torch_tpu.toml).
-        constant = not model.members or family.TORCH_XLA in model.members
-        return [node.right] if constant and _on_device(model, node.left) else []
-    if not isinstance(node, cst.Call):
-        return []
-    call = model.call(node)
-    if call.name in _SIZED:
-        return list(call.positional) if _on_device(model, node) else []
-    if call.name in _TAKES_SIZE or (call.name is None and call.method in _SIZE_METHODS):
-        tensor = call.argument(0) if call.name in _TAKES_SIZE else call.receiver
-        if tensor is None or not _on_device(model, tensor):
-            return []
-        given = [arg for arg in (*call.positional, *call.keywords.values()) if arg is not tensor]
-        inner = [
-            e.value for arg in given if isinstance(arg, cst.Tuple | cst.List) for e in arg.elements
-        ]
-        return [*given, *inner]
-    return []
-
-
-def _on_device(model: FileModel, node: cst.BaseExpression) -> bool:
-    value = model.value(node)
-    return value.is_device_tensor and value.certain
 
 
 def _ends_graph(model: FileModel, loop: Loop) -> bool:

@@ -29,6 +29,8 @@ _UNPATCHED = "torch.nn.utils.clip_grad.clip_grad_norm_"
 _XLA_WORDS = frozenset({"xla", "tpu", "neuron"})
 #: Ends of names that count the cores, or give each its part of the data.
 _SEVERAL = (".DistributedSampler", ".world_size", ".xrt_world_size", ".global_runtime_device_count")
+#: Backends of process groups that hold no XLA cores.
+_OTHER_BACKENDS = frozenset({"nccl", "gloo", "mpi", "cuda:nccl"})
 #: Functions of other files that tell which process this is, or how many there are.
 _PROCESSES = frozenset({"get_rank", "get_world_size", "get_local_rank", "is_main_process"})
 
@@ -102,12 +104,12 @@ def _accumulated(model: FileModel, reduces: list[CallSite]) -> Iterator[Problem]
 def _added_up(model: FileModel, clip: CallSite) -> cst.CSTNode | None:
     """The backward pass that runs more often than a clip of the same step loop, None if none."""
     loop = model.step_loop(clip.node)
-    if loop is None or not model.throttled(clip.node):
+    if loop is None or not model.throttled(clip.node, of_batches=True):
         return None
     passes = (
         event.node
         for event in model.effects.of(Effect.BACKWARD)
-        if model.step_loop(event.node) is loop and not model.throttled(event.node)
+        if model.step_loop(event.node) is loop and not model.throttled(event.node, of_batches=True)
     )
     return next(passes, None)
 
@@ -234,12 +236,23 @@ def _runs_alone(model: FileModel, function: Function | None, depth: int = 4) -> 
 def _asks_for_cores(model: FileModel, call: CallSite) -> bool:
     """Whether a call is one that only programs for several cores make."""
     tells = model.library.returning(Returns.CORE_NUMBER)
+    if (call.name or "").startswith("torch.distributed.") and model.once(_groups_others):
+        return False
     if call.name in tells or (call.name or "").endswith(_SEVERAL):
         return True
     if call.target is None and call.last in _PROCESSES:
         return True
     events = model.effects.by_call(call)
     return call.name != OPTIMIZER_STEP and any(x.effect is Effect.COLLECTIVE for x in events)
+
+
+def _groups_others(model: FileModel) -> bool:
+    """Whether all process groups of a file are for other devices: it groups no XLA cores."""
+    made = list(model.calls("torch.distributed.init_process_group"))
+    backends = [call.argument(0, "backend") for call in made]
+    return bool(made) and all(
+        backend is not None and model.literal(backend) in _OTHER_BACKENDS for backend in backends
+    )
 
 
 def _fix(model: FileModel, clip: CallSite, step: CallSite) -> Fix | None:

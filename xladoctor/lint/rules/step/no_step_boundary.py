@@ -13,7 +13,8 @@ from xladoctor.lint.model.loopkinds import steps_environment
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._batches import is_handed_in, moved_by_hand
+from xladoctor.lint.rules._batches import is_handed_in, is_known, moved_by_hand
+from xladoctor.lint.rules._denoising import counts_back, feeds_itself
 from xladoctor.lint.rules._pending import PASSIVE
 from xladoctor.lint.rules._piled import piled_up
 from xladoctor.lint.rules._protocol import (
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 #: Names of functions that may end the graph.
 _ENDS = re.compile(r"sync|mark|barrier|step|flush|callback", re.IGNORECASE)
@@ -61,13 +62,15 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
             if _is_fed(model, loop, loop.node in acting) and not _may_end_in(model, calls):
                 yield from _training(model, loop, calls)
             continue
-        if _may_be_device_loader(model, loop) or not _known(loop.iterates):
+        if _may_be_device_loader(model, loop) or not is_known(loop.iterates):
             continue
         if loop.iterates.kind is not Kind.LOADER and _ended_outside(model, loop):
             continue
         if loop.kind is LoopKind.STEP:
             yield from _training(model, loop, calls)
-        elif loop.kind is LoopKind.EVAL and loop.iterates.kind is Kind.LOADER:
+        elif loop.kind is LoopKind.EVAL and (
+            loop.iterates.kind is Kind.LOADER or moved_by_hand(model, loop) is not None
+        ):
             yield from _evaluation(model, loop, calls)
 
 
@@ -90,7 +93,10 @@ def _is_fed(model: FileModel, loop: Loop, acts: bool) -> bool:
 def _denoising(model: FileModel) -> Iterator[Problem]:
     """``for t in scheduler.timesteps``: hundreds of calls of a model become one graph."""
     for loop in model.loops:
-        if loop.implicit or not isinstance(loop.node, cst.For) or not _over_timesteps(loop.node):
+        if loop.implicit or not isinstance(loop.node, cst.For):
+            continue
+        back = loop.kind is not LoopKind.STEP and counts_back(model, loop.node)
+        if not _over_timesteps(loop.node) and not (back and feeds_itself(model, loop.node)):
             continue
         calls = model.reached(loop.node)
         ran = next((call for call in calls if _runs_on_device(model, call)), None)
@@ -307,12 +313,3 @@ def _is_torchs(call: CallSite) -> bool:
     return call.method == "step" or (call.name or "").startswith(
         ("torch.", "torch_xla.", "builtins.")
     )
-
-
-def _known(value: Value) -> bool:
-    """Whether what a loop goes over is known, also within ``enumerate``."""
-    if value.kind is not Kind.CONTAINER:
-        return value.kind is not Kind.UNKNOWN
-    if value.items:
-        return all(_known(item) for item in value.items)
-    return value.element is not None and _known(value.element)

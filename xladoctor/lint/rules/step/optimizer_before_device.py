@@ -11,6 +11,8 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
 from xladoctor.lint.rules._moved_later import FSDP, moved_later
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, steps_optimizer
+from xladoctor.lint.rules._reads import loop_place, not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +59,7 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
                 ],
             )
             break
+    yield from _moved_away(model, makers)
     for maker, move in moved_later(model) if makers else ():
         if maker.node not in told and model.is_here(maker.node):
             yield model.problem(
@@ -66,6 +69,60 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
                 suggestion="move the model first, then make the optimizer",
                 related=[model.place(move.node, "moved here, afterwards")],
             )
+
+
+def _moved_away(model: FileModel, makers: list[CallSite]) -> Iterator[Problem]:
+    """``net.cpu()`` to save it, ``net.to(device)`` and on: the optimizer has the old parameters."""
+    moves = [call for call in model.methods("cpu", "to") if _to_cpu(model, call)]
+    for loop in model.loops if moves and makers else ():
+        calls = model.reached(loop.node)
+        if not any(call.name == OPTIMIZER_STEP or steps_optimizer(model, call) for call in calls):
+            continue
+        before = [maker for maker in makers if maker not in calls]
+        for move in [x for x in moves if x in calls and not not_here(model, x.node)]:
+            maker = next((one for one in before if _is_of(model, one, move)), None)
+            if maker is None:
+                continue
+            moves.remove(move)
+            yield model.problem(
+                move.node,
+                "the move to the CPU replaces the model's parameters, and the one back does so "
+                "again: the optimizer keeps the old ones, and its steps change nothing from here "
+                "on",
+                suggestion="leave the model where it is; xm.save(model.state_dict(), path) brings "
+                "a copy to the host",
+                related=[model.place(maker.node, "made before"), loop_place(model, loop)],
+            )
+
+
+def _to_cpu(model: FileModel, call: CallSite) -> bool:
+    """Whether a call moves a model to the CPU."""
+    if call.receiver is None or model.value(call.receiver).kind is not Kind.MODEL:
+        return False
+    if call.method == "cpu":
+        return not call.node.args
+    target = call.argument(0, "device")
+    if isinstance(target, cst.Call) and model.name(target.func) == "torch.device":
+        target = model.call(target).argument(0, "type")
+    return target is not None and model.literal(target) == "cpu"
+
+
+def _is_of(model: FileModel, maker: CallSite, move: CallSite) -> bool:
+    """Whether an optimizer has the parameters of the model that a call moves."""
+    owners = [owner for owner, _ in _owners(model, maker)]
+    name, function = move.receiver, move.function
+    if function is maker.function:
+        return any(same_name(owner, name) for owner in owners)
+    if function is None or not isinstance(name, cst.Name) or name.value not in function.parameters:
+        return False
+    index = function.parameters.index(name.value) - int(
+        function.owner is not None and not function.is_static
+    )
+    return any(
+        caller.function is maker.function and same_name(owner, caller.argument(index, name.value))
+        for caller in model.callers(function)
+        for owner in owners
+    )
 
 
 def _in_lightning(model: FileModel) -> Iterator[Problem]:

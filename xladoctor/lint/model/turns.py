@@ -1,0 +1,148 @@
+"""Turns of loops: which are the last, and in which branch of a turn the optimizer steps."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.values import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.loops import Guard
+    from xladoctor.lint.model.syntax import Tree
+
+_LEAVE = cst.Return | cst.Raise | cst.Continue | cst.Break
+_ACCUMULATES = re.compile(
+    r"accum|(^|_)grad(ient)?_acc(_|$)|^acc_(steps?|iters?|batches)$", re.IGNORECASE
+)
+#: Words of the number at which a loop ends.
+_LAST = frozenset({"max", "total", "last", "end", "final", "num", "n", "steps", "iters", "epochs"})
+
+
+class Turns:
+    """Answers for the branches of a file.
+
+    Args:
+        tree: The file's syntax.
+        flow: The values of its expressions.
+    """
+
+    def __init__(self, tree: Tree, flow: Flow) -> None:
+        self._tree = tree
+        self._flow = flow
+        self._steps: dict[tuple[cst.CSTNode, bool], bool] = {}
+
+    def hold_step(self, guard: Guard) -> bool:
+        """``if (i + 1) % accumulate == 0: optimizer.step()``: true on every step, then.
+
+        Not where the loop steps elsewhere too: a generator has its turn every so many steps.
+        """
+        key = guard.node, guard.when
+        if key not in self._steps:
+            inside = sum(map(self._steps_optimizer, _under(self._tree, guard)))
+            loop = _loop_around(self._tree, guard.node)
+            parts = walk(loop.body, into_functions=False) if inside and loop is not None else ()
+            everywhere = sum(map(self._steps_optimizer, parts))
+            self._steps[key] = bool(inside) and inside == everywhere
+        return self._steps[key]
+
+    def _steps_optimizer(self, node: cst.CSTNode) -> bool:
+        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+            return False
+        name = node.func.attr.value
+        return name == "optimizer_step" or (
+            name == "step" and self._flow.value(node.func.value).kind is Kind.OPTIMIZER
+        )
+
+
+def _under(tree: Tree, guard: Guard) -> Iterator[cst.CSTNode]:
+    """What runs under a condition: its branch, or what stands behind the branch that leaves."""
+    node = guard.node
+    if not isinstance(node, cst.If):
+        return
+    if guard.when:
+        yield from walk(node.body, into_functions=False)
+        return
+    if node.orelse is not None:
+        yield from walk(node.orelse, into_functions=False)
+    block = tree.parents.get(node)
+    if leaves(node.body) and isinstance(block, cst.IndentedBlock):
+        behind = itertools.dropwhile(lambda line: line is not node, block.body)
+        for line in itertools.islice(behind, 1, None):
+            yield from walk(line, into_functions=False)
+
+
+def at_end(tree: Tree, test: cst.BaseExpression) -> bool:
+    """``step >= max_steps``: the loop ends there."""
+    return (
+        is_larger(test)
+        and isinstance(test, cst.Comparison)
+        and is_last(tree, test.left, test.comparisons[0].comparator)
+    )
+
+
+def is_last(tree: Tree, count: cst.BaseExpression, end: cst.BaseExpression) -> bool:
+    """``step == config["max_steps"]``, where the loop around counts ``step`` up."""
+    if not isinstance(count, cst.Name) or not isinstance(
+        end, cst.Name | cst.Attribute | cst.Subscript
+    ):
+        return False
+    parts = (part for part in walk(end) if isinstance(part, cst.Name | cst.SimpleString))
+    asked = (str(string(p)) if isinstance(p, cst.SimpleString) else p.value for p in parts)
+    if all(_LAST.isdisjoint(words(text)) for text in asked):
+        return False
+    loop = _loop_around(tree, count)
+    bound = bound_in(loop) if loop is not None else set()
+    return count.value in bound and names_in(end).isdisjoint(bound)
+
+
+def _loop_around(tree: Tree, node: cst.CSTNode) -> cst.For | cst.While | None:
+    return next((x for x in tree.ancestors(node) if isinstance(x, cst.For | cst.While)), None)
+
+
+def bound_in(loop: cst.For | cst.While) -> set[str]:
+    """The names that a loop gives a meaning to, as its target or in its body."""
+    found = names_in(loop.target) if isinstance(loop, cst.For) else set()
+    for part in walk(loop.body, into_functions=False):
+        if isinstance(part, cst.AssignTarget | cst.AugAssign | cst.NamedExpr | cst.AnnAssign):
+            found |= names_in(part.target)
+    return found
+
+
+def is_larger(test: cst.BaseExpression) -> bool:
+    """Whether a condition is ``a > b`` or ``a >= b``."""
+    return (
+        isinstance(test, cst.Comparison)
+        and len(test.comparisons) == 1
+        and isinstance(test.comparisons[0].operator, cst.GreaterThan | cst.GreaterThanEqual)
+    )
+
+
+def by_accumulation(node: cst.BaseExpression) -> bool:
+    """``number % args.gradient_accumulation_steps``: the batches of a step, by their name."""
+    if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Modulo):
+        return False
+    text = dotted_text(node.right) or ""
+    return bool(_ACCUMULATES.search(text.rpartition(".")[2]))
+
+
+def names_in(node: cst.CSTNode) -> set[str]:
+    """The names in an expression."""
+    return {part.value for part in walk(node) if isinstance(part, cst.Name)}
+
+
+def leaves(block: cst.BaseSuite) -> bool:
+    """Whether the end of a block is never reached."""
+    last = block.body[-1] if block.body else None
+    if isinstance(last, cst.SimpleStatementLine):
+        return isinstance(last.body[-1], _LEAVE)
+    return isinstance(last, _LEAVE)

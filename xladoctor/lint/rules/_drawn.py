@@ -1,0 +1,204 @@
+"""What makes a model, and whether its weights are drawn or come with it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.library import Returns
+from xladoctor.lint.model import Class, Function, walk
+from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.knowledge import MODULE_HOLDERS
+from xladoctor.lint.rules._heads import is_weighted, new_head
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel
+
+#: Words in the names of arguments that give a model its weights.
+_COMES_WITH = frozenset(
+    {"pretrained", "weights", "checkpoint", "ckpt", "path", "load", "resume", "init", "state"}
+)
+#: Words in the names of functions that read a model with its weights.
+_GIVES_WEIGHTS = frozenset({"load", "loaded", "pretrained", "restore", "resume", "checkpoint"})
+#: What makes new models in libraries, unless it is asked for pretrained ones.
+_DRAWS = re.compile(r"^(torchvision\.models\.|timm\.(models\.|models\.factory\.)?create_model$)")
+#: Names of what computes a loss.
+_LOSS = re.compile(r"loss|criterion|objective", re.IGNORECASE)
+#: Methods that give the model itself.
+_SAME = frozenset({"to", "train", "eval", "float", "bfloat16", "half", "requires_grad_"})
+
+
+def makers_of(model: FileModel, moved: cst.BaseExpression | None) -> Iterator[cst.Call]:
+    """The calls that make a model that is moved, through names and what wraps a model."""
+    waiting = [moved]
+    seen: set[cst.BaseExpression] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, cst.Name):
+            waiting.extend(
+                item.node
+                for item in model.bindings(node.value, node)
+                if isinstance(item.node, cst.BaseExpression) and item.kind == "assign"
+            )
+        elif isinstance(node, cst.Attribute):
+            waiting.extend(_kept(model, node))
+        elif isinstance(node, cst.Call):
+            inner = _within(model, node) or _given_back(model, node)
+            if inner is None:
+                yield node
+            else:
+                waiting.append(inner)
+
+
+def _kept(model: FileModel, node: cst.Attribute) -> Iterator[cst.BaseExpression]:
+    """What is assigned to ``self.net`` in the class around a node."""
+    text, home = model.tree.text(node).strip(), model.function_of(node)
+    for assign in model.nodes(cst.Assign):
+        function = model.function_of(assign)
+        same = function is not None and home is not None and function.owner is home.owner
+        if same and any(model.tree.text(item.target).strip() == text for item in assign.targets):
+            yield assign.value
+
+
+def _within(model: FileModel, node: cst.Call) -> cst.BaseExpression | None:
+    """The model that a call hands on: ``net.train()``, ``convert_sync_batchnorm(net)``."""
+    call = model.call(node)
+    if call.name is None and call.method in _SAME:
+        return call.receiver
+    first = call.argument(0)
+    wraps = call.last.startswith("convert_") or (
+        call.name is not None and model.library.returns(call.name) is Returns.FIRST
+    )
+    return first if wraps else None
+
+
+def _given_back(model: FileModel, node: cst.Call) -> cst.Call | None:
+    """``BertForPreTraining(config)`` of a function that only makes and gives back that."""
+    target = model.call(node).target
+    if not isinstance(target, Function) or not model.is_here(target.node):
+        return None
+    parts = walk(target.node.body, into_functions=False)
+    given = [part.value for part in parts if isinstance(part, cst.Return)]
+    made = given[0] if len(given) == 1 else None
+    known = isinstance(made, cst.Call) and model.name(made.func) is not None
+    return made if known and isinstance(made, cst.Call) else None
+
+
+def _puts_together(model: FileModel, node: cst.Call) -> bool:
+    """``def net(): return nn.Sequential(nn.Linear(8, 8))``: new layers, nothing that is read."""
+    target = model.call(node).target
+    if not isinstance(target, Function):
+        return False
+    reached = model.reached(target.node)
+    names = [call.name or "" for call in reached]
+    layers = any(name.startswith("torch.nn.") and name[9:10].isupper() for name in names)
+    return layers and not any(
+        call.method in {"from_pretrained", "load_state_dict"}
+        or (call.name or "").startswith(("torchvision.models.", "timm.", "transformers."))
+        or _given(model, call, "pretrained", "weights")
+        for call in reached
+    )
+
+
+def _of_a_class(model: FileModel, node: cst.Call) -> bool:
+    """Whether a call makes an object, by how its name is written."""
+    return model.call(node).written[:1].isupper()
+
+
+def _names_weights(model: FileModel, node: cst.Call) -> bool:
+    """``Net("base")``, ``Net(config, checkpoint=path)``: it may come with its weights."""
+    given = [argument.keyword.value for argument in node.args if argument.keyword is not None]
+    if any(set(re.split(r"[_\d]+", name)) & _COMES_WITH for name in given):
+        return True
+    return any(isinstance(model.literal(argument.value), str) for argument in node.args)
+
+
+def may_draw(model: FileModel, node: cst.Call) -> bool:
+    """Whether a call may make a model of another file with weights drawn at random."""
+    made = model.call(node)
+    if made.method == "from_pretrained" or words(made.last) & _GIVES_WEIGHTS:
+        return False
+    return not _given(model, made, "pretrained", "weights", sure=True) and not isinstance(
+        made.target, Class
+    )
+
+
+def surely_draws(model: FileModel, node: cst.Call) -> bool:
+    """Whether nothing but new weights can come of a call, whoever wrote what it calls."""
+    made = model.call(node)
+    if isinstance(made.target, Class):
+        return False
+    if new_head(model, made) is not None:
+        return True
+    if _given(model, made, "pretrained", "weights"):
+        return False
+    if _DRAWS.search(made.name or "") or made.method == "from_config":
+        return not made.has_star
+    named = _of_a_class(model, node) and not _names_weights(model, node)
+    return (named and made.method != "from_pretrained") or _puts_together(model, node)
+
+
+def makes_model(model: FileModel, call: CallSite) -> bool:
+    if not isinstance(call.target, Class):
+        return False
+    owners = (function.owner for function in model.functions_around(call.node))
+    if any(owner is not None and _is_model(model, owner) for owner in owners):
+        return False  # a part of another model: that one is told, where it is made
+    return _is_model(model, call.target)
+
+
+def _is_model(model: FileModel, cls: Class) -> bool:
+    if _LOSS.search(cls.name):
+        return False
+    bases = {(model.name(base) or "") for base in cls.bases}
+    return (
+        "torch.nn.Module" in bases
+        and bool(cls.methods)
+        and not _only_pretrained(model, cls)
+        and not _only_holds(model, cls)
+    )
+
+
+def _only_holds(model: FileModel, cls: Class) -> bool:
+    """``Ensemble(*models)``, ``GD(generator, discriminator)``: what it is given, and no layer."""
+    maker = cls.methods.get("__init__")
+    if maker is None or len(maker.parameters) + bool(maker.node.params.star_arg) < 2:
+        return False
+    return all(
+        call.method == "__init__"
+        or call.name in MODULE_HOLDERS
+        or (call.name or "").startswith(("builtins.", "torch_xla."))
+        for call in model.reached(maker.node)
+    )
+
+
+def _only_pretrained(model: FileModel, cls: Class) -> bool:
+    """Whether all that a model is made of comes with its weights."""
+    maker = cls.methods.get("__init__")
+    if maker is None:
+        return False
+    calls = [call for call in model.calls() if call.function is maker]
+    loads = any(
+        call.method == "from_pretrained" or _given(model, call, "pretrained", "weights")
+        for call in calls
+    )
+    return loads and not any(
+        is_weighted(call.name)
+        or new_head(model, call) is not None
+        or (isinstance(call.target, Class) and _is_model(model, call.target))
+        for call in calls
+    )
+
+
+def _given(model: FileModel, call: CallSite, *keywords: str, sure: bool = False) -> bool:
+    """Whether an argument is given that is not None or False; ``sure``: that is something else."""
+    nothing = (None, False, NotImplemented) if sure else (None, False)
+    values = (call.keywords.get(keyword) for keyword in keywords)
+    return any(value is not None and model.literal(value) not in nothing for value in values)

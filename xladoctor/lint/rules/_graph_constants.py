@@ -1,0 +1,61 @@
+"""Numbers of Python that a graph holds as constants: another number is another graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint import family
+from xladoctor.lint.rules._exact import indices
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model import FileModel
+
+#: Functions of torch whose positional arguments are sizes.
+_SIZED = frozenset(
+    f"torch.{name}" for name in ("zeros", "ones", "empty", "rand", "randn", "arange")
+)
+#: Operations that compiled once per value of a number they were given (tables/ops.toml).
+_TAKES_SIZE = frozenset(
+    {
+        *("torch.topk", "torch.roll", "torch.split", "torch.chunk", "torch.narrow"),
+        *("torch.nn.functional.pad", "torch.nn.functional.threshold"),
+    }
+)
+_SIZE_METHODS = frozenset(
+    {"topk", "roll", "repeat", "narrow", "split", "chunk", "new_zeros", "new_ones", "new_empty"}
+)
+
+
+def graph_constants(model: FileModel, node: cst.CSTNode) -> list[cst.BaseExpression]:
+    """The numbers of an operation on a device tensor that its graph holds as constants.
+
+    Measured: indices, sizes and exponents. Factors and terms are inputs of the graph.
+    """
+    if isinstance(node, cst.Subscript) and not isinstance(model.parent(node), cst.Del):
+        return list(indices(node)) if _on_device(model, node.value) else []
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Power):
+        # TorchTPU takes exponents as inputs (ops_torch_tpu.toml).
+        constant = not model.members or family.TORCH_XLA in model.members
+        return [node.right] if constant and _on_device(model, node.left) else []
+    if not isinstance(node, cst.Call):
+        return []
+    call = model.call(node)
+    if call.name in _SIZED:
+        return list(call.positional) if _on_device(model, node) else []
+    if call.name in _TAKES_SIZE or (call.name is None and call.method in _SIZE_METHODS):
+        tensor = call.argument(0) if call.name in _TAKES_SIZE else call.receiver
+        if tensor is None or not _on_device(model, tensor):
+            return []
+        given = [arg for arg in (*call.positional, *call.keywords.values()) if arg is not tensor]
+        inner = [
+            e.value for arg in given if isinstance(arg, cst.Tuple | cst.List) for e in arg.elements
+        ]
+        return [*given, *inner]
+    return []
+
+
+def _on_device(model: FileModel, node: cst.BaseExpression) -> bool:
+    value = model.value(node)
+    return value.is_device_tensor and value.certain

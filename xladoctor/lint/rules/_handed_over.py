@@ -1,0 +1,49 @@
+"""Models that a framework moves: ``Trainer(model)``, ``accelerator.prepare(model)``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.model import Class, Kind
+from xladoctor.lint.model.knowledge import TRAINERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import libcst as cst
+
+    from xladoctor.lint.model import CallSite, FileModel
+
+
+def handed_over(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
+    """The calls that give a model to a framework that leaves its weights as they are, and what.
+
+    Lightning sends the first core's weights to all; the Trainer of transformers and Accelerate do
+    not (transformers 5.23, Accelerate 1.15: no ``broadcast_master_param`` in either).
+    """
+    for call in model.calls():
+        if is_trainer(model, call):
+            given = call.argument(0, "model")
+            if given is not None:
+                yield call, given
+        elif call.method == "prepare" and _is_accelerator(model, call):
+            for argument in call.node.args:
+                if model.value(argument.value).kind is Kind.MODEL:
+                    yield call, argument.value
+
+
+def is_trainer(model: FileModel, call: CallSite) -> bool:
+    """Whether a call makes a Trainer of transformers, of what is built on it, or a class of it."""
+    if call.name in TRAINERS:
+        return True
+    made = call.target
+    return isinstance(made, Class) and not TRAINERS.isdisjoint(
+        model.name(base) or "" for base in made.bases
+    )
+
+
+def _is_accelerator(model: FileModel, call: CallSite) -> bool:
+    """Whether an object that prepares is Accelerate's, by what is known of it or its name."""
+    if call.receiver is None or "accelerate" not in model.frameworks:
+        return False
+    return "accelerator" in model.tree.text(call.receiver).lower()

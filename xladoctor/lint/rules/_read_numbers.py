@@ -1,0 +1,39 @@
+"""Python numbers that were read from the device: sizes and places that the data decide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind
+from xladoctor.lint.rules._reads import not_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel
+
+
+def was_read(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a Python number was read from the device: ``n = mask.sum().item()``."""
+    if isinstance(node, cst.BinaryOperation):
+        return was_read(model, node.left) or was_read(model, node.right)
+    made = list(made_of(model, node)) if isinstance(node, cst.Name) else []
+    return bool(made) and all(
+        isinstance(one, cst.Call)
+        and model.effects.is_read(one)
+        and model.value(one).kind is Kind.NUMBER
+        and model.hot_loop(one) is not None
+        for one in made
+    )
+
+
+def made_of(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
+    """What is assigned to a name; also to a parameter that no caller gives (``longest=None``)."""
+    bindings = model.bindings(name.value, name)
+    if all(binding.kind in {"assign", "param"} for binding in bindings):
+        for binding in bindings:
+            made = binding.node
+            if isinstance(made, cst.BaseExpression) and not not_here(model, made):
+                yield made
