@@ -12,7 +12,7 @@ from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.callvalue import CallEvaluator
 from xladoctor.lint.model.dotted import dotted_text, string
-from xladoctor.lint.model.syntax import Function, children
+from xladoctor.lint.model.syntax import Class, Function, children
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -101,6 +101,12 @@ class Evaluator:
         logical = type(node.operator) in _LOGICAL_ASSIGN
         return combine(before, self.evaluate(node.value, frame), logical=logical)
 
+    def decorated(self, decorator: cst.BaseExpression, cls: Class, frame: Frame) -> None:
+        """A class is handed to a decorator of the program, which may keep it: a registry."""
+        called = self.evaluate(decorator, frame)
+        if called.kind is Kind.FUNCTION and called.function is not None:
+            self._calls.enter(None, called.function, called, [(None, _defined(cls))])
+
     def guess(self, text: str) -> Value:
         """What a name says about its value, in a file for XLA devices; never certain."""
         if not self.flow.believes():
@@ -140,9 +146,7 @@ class Evaluator:
             return value
         definition = self.flow.names.definition(node)
         if definition is not None:
-            if isinstance(definition, Function):
-                return Value(Kind.FUNCTION, certain=True, function=definition)
-            return UNKNOWN
+            return _defined(definition)
         if self.flow.names.resolve(node) is not None:
             return UNKNOWN
         imported = self.flow.imported(node)
@@ -161,9 +165,7 @@ class Evaluator:
         imported = self.flow.imported(node)
         if imported is not None:
             definition = self.flow.names.definition(node)
-            if isinstance(definition, Function):
-                return Value(Kind.FUNCTION, certain=True, function=definition)
-            return imported
+            return imported if definition is None else _defined(definition)
         holder = self.evaluate(node.value, frame)
         held = frame.env.get(dotted_text(node) or "")
         if held is None or held.kind is Kind.UNKNOWN:
@@ -497,3 +499,10 @@ def _asks_for_master(number: Value, operator: cst.BaseCompOp, literal: str) -> V
     elif literal == "0" and isinstance(operator, cst.NotEqual | cst.GreaterThan | cst.LessThan):
         kind = Kind.NOT_MASTER
     return number.but(kind=kind, local=True)
+
+
+def _defined(definition: Function | Class) -> Value:
+    """A function or class as a value."""
+    if isinstance(definition, Function):
+        return Value(Kind.FUNCTION, certain=True, function=definition)
+    return Value(Kind.FUNCTION, certain=True, makes=frozenset({definition}))

@@ -19,7 +19,7 @@ import contextlib
 import functools
 import itertools
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import libcst as cst
 
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.library import Library
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.statements import Env
+
+_Defined = TypeVar("_Defined", Function, Class)
 
 #: Programs reach their fixed point in two to four rounds.
 _PATIENCE = 5
@@ -86,7 +88,9 @@ class Flow:
         self.found = Facts()
         self._recorded: dict[cst.CSTNode, Value] = {}  # by the run that is under way
         self._targets: dict[cst.Call, Function | Class] = {}
-        self._runs_all: dict[cst.Call, dict[Function, None]] = {}
+        self._runs_all: dict[cst.Call, dict[Function | Class, None]] = {}
+        #: Calls that give the name of what they run.
+        self.named: set[cst.Call] = set()
         self._runs = Runs()
         self._frames: dict[
             Function | cst.Module | cst.FunctionDef, Frame
@@ -133,9 +137,9 @@ class Flow:
         classes = sorted(value.classes, key=lambda cls: order[cls.node])
         return [Instance(cls, None) for cls in classes[:_MOST_CLASSES]]
 
-    def in_order(self, functions: frozenset[Function]) -> Sequence[Function]:
-        """Functions in the order of the program; of very many none."""
-        found = sorted(functions, key=lambda function: self.tree.order[function.node])
+    def in_order(self, known: frozenset[_Defined]) -> Sequence[_Defined]:
+        """Functions or classes in the order of the program; of very many none."""
+        found = sorted(known, key=lambda one: self.tree.order[one.node])
         return found if len(found) <= _MOST_CLASSES else ()
 
     def callers(self, function: Function) -> Sequence[cst.Call]:
@@ -211,12 +215,22 @@ class Flow:
         function: Function,
         instance: Instance | None,
         arguments: dict[str, Value],
+        *,
+        named: bool = False,
     ) -> Value:
-        """A call of a function of this file: remember the arguments, give what it returns."""
+        """A call of a function of this file: remember the arguments, give what it returns.
+
+        Args:
+            call: What runs it; None for a library.
+            function: The function.
+            instance: The object that it is run on.
+            arguments: What its parameters are given.
+            named: The call gives the function's name alone: ``engine.call("after_batch")``.
+        """
         frame = self._frames.get(self._module) if not self._running else None
         if frame is not None and function.node in self._replaced:
             self._runs.ask(self._keep, function.node, dict(frame.env))
-        return self._runs.ask(self._enter, call, function, instance, arguments)
+        return self._runs.ask(self._enter, call, function, instance, arguments, named)
 
     def _enter(
         self,
@@ -224,9 +238,14 @@ class Flow:
         function: Function,
         instance: Instance | None,
         arguments: dict[str, Value],
+        named: bool,
     ) -> Value:
-        if call is not None:
+        if named and call is not None:
+            self.named.add(call)
+            self._targets.setdefault(call, function)
+        elif call is not None:
             self._targets[call] = function
+        if call is not None:
             self._runs_all.setdefault(call, {})[function] = None
         self._called.add(function)
         context = (function, instance)
@@ -308,6 +327,7 @@ class Flow:
 
     def _make(self, call: cst.Call, cls: Class) -> Instance:
         self._targets[call] = cls
+        self._runs_all.setdefault(call, {})[cls] = None
         instance = Instance(cls, call)
         self.found.instances.setdefault(cls, {})[instance] = None
         return instance

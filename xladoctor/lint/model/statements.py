@@ -139,6 +139,8 @@ class Statements:
         for name, value in inner.env.items():
             if value is not frame.env.get(name) and name not in cls.methods:
                 self._flow.store(Instance(cls, None), name, value, anew=True)
+        for decorator in reversed(node.decorators):
+            self._evaluator.decorated(decorator.decorator, cls, frame)
 
     def _expression(self, node: cst.Expr, frame: Frame) -> None:
         self._evaluator.evaluate(node.value, frame)
@@ -329,6 +331,14 @@ class Statements:
             inner = element_of(before) if before.element or before.items else None
             after = container(value if inner is None else join(inner, value))
             self.assign(holder, after, frame)
+            if isinstance(holder, cst.Name) and self._is_shared(holder, frame):
+                self._flow.share(holder.value, after)
+
+    def _is_shared(self, name: cst.Name, frame: Frame) -> bool:
+        """Whether a function puts something into what its file calls by a name: ``KNOWN[x] = y``."""
+        scope = self._flow.tree.scopes[name]
+        bound = self._flow.names.lookup(name.value, scope)
+        return frame.function is not None and bound is scope.top.bindings.get(name.value, ())
 
 
 #: Names in a condition that holds where there are several cores.
