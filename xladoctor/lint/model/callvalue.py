@@ -166,7 +166,7 @@ class CallEvaluator:
         return self._flow.enter(node, function, bound.instance, given, named=by_name)
 
     def one_of(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
-        """``STEPS[kind](model, batch)``: any of the functions or classes that a dictionary holds."""
+        """``STEPS[kind](model, batch)``: any of the functions or classes in a dictionary."""
         results = [
             self.enter(node, function, called, arguments)
             for function in self._flow.in_order(called.functions)

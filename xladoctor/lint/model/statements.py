@@ -335,7 +335,7 @@ class Statements:
                 self._flow.share(holder.value, after)
 
     def _is_shared(self, name: cst.Name, frame: Frame) -> bool:
-        """Whether a function puts something into what its file calls by a name: ``KNOWN[x] = y``."""
+        """Whether a function puts something into what its file holds: ``KNOWN[x] = y``."""
         scope = self._flow.tree.scopes[name]
         bound = self._flow.names.lookup(name.value, scope)
         return frame.function is not None and bound is scope.top.bindings.get(name.value, ())
