@@ -1,4 +1,4 @@
-"""What programs call by a name: callbacks of an engine of their own, registries, handed-on arguments.
+"""What programs call by a name: callbacks of their own engines, registries, handed-on arguments.
 
 All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something; no
 other line may have a finding of a code that is asked for.

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 #: What is measured in a step.
 _MEASURED = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.UNKNOWN})
+_TEXT_METHODS = ("__format__", "__str__", "__repr__")
 Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
 
 
@@ -67,6 +68,9 @@ class CallEvaluator:
             # A BatchEncoding, or the tensor of ``clip.tokenize``, is made on the host.
             tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
             return tensor if name in know.TOKENIZERS else container(tensor)
+        if name in know.MAKES_TEXT or (func is not None and func.attr.value in know.MAKES_TEXT):
+            for _, value in arguments:
+                self.as_text(node, value)
         if name is not None:
             asked = self._asked(node, frame) if name == GETATTR and len(node.args) > 1 else None
             return asked or self._libraries.named(node, name, arguments, frame)
@@ -117,6 +121,15 @@ class CallEvaluator:
             given for _, given in arguments if given.kind in _MEASURED
         ):
             self._flow.statements.assign(holder, value.but(local=True), frame)
+
+    def as_text(self, node: cst.Call, value: Value) -> None:
+        """``print(meter)``: runs the method that makes a text of the object."""
+        for instance in self._flow.objects(value) if value.kind is Kind.OBJECT else ():
+            found = (self._flow.method(instance.cls, name) for name in _TEXT_METHODS)
+            method = next((one for one in found if one is not None), None)
+            if method is not None:
+                bound = Value(Kind.FUNCTION, function=method, instance=instance)
+                self.enter(node, method, bound, (), by_name=True)
 
     # Functions and classes of the file
 
@@ -174,6 +187,14 @@ class CallEvaluator:
         given = (*called.bound, *arguments)
         results += [self._construct(node, cls, given) for cls in self._flow.in_order(called.makes)]
         return functools.reduce(join, results) if results else UNKNOWN
+
+    def called_back(self, node: cst.Call, called: Value) -> Value | None:
+        """What a library makes with a function or class that it is given: ``defaultdict(Meter)``."""
+        if called.kind is not Kind.FUNCTION:
+            return None
+        if called.function is not None:
+            return self.enter(None, called.function, called, ())
+        return self.one_of(node, called, ())
 
     def _asked(self, node: cst.Call, frame: Frame) -> Value | None:
         """``getattr(callback, event)``: a method or function that is called here or further on.

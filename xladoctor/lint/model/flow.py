@@ -57,6 +57,8 @@ _MOST_CONTEXTS = 8
 #: A value of more classes than these is any object.
 _MOST_CLASSES = 6
 _LONGEST_CHAIN = 20
+#: How often a function runs that gives itself other arguments than it was given.
+_RECURSIONS = 3
 #: Helpers within helpers of which each call gets its own answer.
 _HELPERS = 3
 
@@ -261,7 +263,11 @@ class Flow:
             parameters[name] = join(parameters[name], value) if name in parameters else value
         if (first or parameters != before) and function not in self._running:
             if len(self._running) < _LONGEST_CHAIN:
-                self._run(*context)
+                for _ in range(_RECURSIONS):
+                    given = dict(parameters)
+                    self._run(*context)
+                    if parameters == given:
+                        break  # it gave itself nothing new
             else:
                 self._waiting[context] = None
         if function not in self._running and self._helpers < _HELPERS:
@@ -382,6 +388,19 @@ class Flow:
                 if value is not None:
                     return value
         return None
+
+    def all_stored(self, instance: Instance) -> Value:
+        """What the attributes of an object hold, whichever it is."""
+        return self._runs.ask(self._all_attributes, instance)
+
+    def _all_attributes(self, instance: Instance) -> Value:
+        held = (
+            value
+            for facts in (self.known, self.found)
+            for (key, _), value in facts.attributes.items()
+            if key == instance
+        )
+        return functools.reduce(join, held, NOTHING)
 
     def store(self, instance: Instance, name: str, value: Value, *, anew: bool = False) -> None:
         """An attribute of an object of this file is set; of a class, ``anew``."""

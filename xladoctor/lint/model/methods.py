@@ -357,6 +357,9 @@ class MethodEvaluator:
             return container(element_of(receiver))
         if name == "copy":
             return receiver
+        if name == "setdefault" and len(arguments) > 1:
+            self._flow.statements.put_into(func.value, arguments[1][1], frame)
+            return join(element_of(receiver), arguments[1][1])
         if name in {"get", "pop", "popleft", "popitem", "setdefault"}:
             return element_of(receiver)
         if name in {"index", "count", "keys"}:

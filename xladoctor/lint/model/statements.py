@@ -22,6 +22,7 @@ from xladoctor.lint.model.values import (
     container,
     element_of,
     join,
+    of_type,
     unpack,
 )
 
@@ -200,8 +201,8 @@ class Statements:
         ends: list[Env] = []
         dead = self._flow.tree.unreached
         if node.body not in dead:
-            self._branch(node.body.body, frame, self._narrowed(node.test, start, when=True), ends)
-        other = self._narrowed(node.test, start, when=False)
+            self._branch(node.body.body, frame, self.narrowed(node.test, start, when=True), ends)
+        other = self.narrowed(node.test, start, when=False)
         if isinstance(node.orelse, cst.If):
             self._branch([node.orelse], frame, other, ends)
         elif node.orelse is None and truth(node.test) is not True:
@@ -211,10 +212,12 @@ class Statements:
         self._merge(frame, ends, start)
         frame.apart -= apart
 
-    def _narrowed(self, test: cst.BaseExpression, env: Env, *, when: bool) -> Env:
+    def narrowed(self, test: cst.BaseExpression, env: Env, *, when: bool) -> Env:
         """What names hold where ``isinstance(x, torch.Tensor)`` is (not) so: no tensor, if not."""
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            return self._narrowed(test.expression, env, when=not when)
+            return self.narrowed(test.expression, env, when=not when)
+        if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And) and when:
+            return self.narrowed(test.right, self.narrowed(test.left, env, when=True), when=True)
         if not isinstance(test, cst.Call) or not test.args:
             return env
         text = dotted_text(test.args[0].value)
@@ -224,6 +227,9 @@ class Statements:
         if value.kind is Kind.CONTAINER and when and self._says_tensor(test):
             # ``if isinstance(parameters, torch.Tensor): parameters = [parameters]``: not now.
             return {**env, text: NOTHING}
+        if value.roads and not value.is_device_tensor:
+            said = self._says_tensor(test)
+            return env if said is None else {**env, text: of_type(value, tensor=said is when)}
         if not value.is_device_tensor:
             return env
         return env if self._says_tensor(test) is not (not when) else {**env, text: UNKNOWN}
@@ -323,6 +329,13 @@ class Statements:
 
     def put_into(self, holder: cst.BaseExpression, value: Value, frame: Frame) -> None:
         """``holder[...] = value`` or ``holder.append(value)``: the container's elements change."""
+        if isinstance(holder, cst.Subscript):  # ``kept["loss"].append(loss)``
+            self.put_into(holder.value, container(value), frame)
+            return
+        if isinstance(holder, cst.Call) and isinstance(holder.func, cst.Attribute):
+            if holder.func.attr.value == "setdefault":  # ``kept.setdefault(name, []).append(loss)``
+                self.put_into(holder.func.value, container(value), frame)
+            return
         text = dotted_text(holder)
         if text is None:
             return

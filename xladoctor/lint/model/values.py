@@ -350,6 +350,17 @@ def where_it_trains(value: Value) -> Value:
     return value
 
 
+def of_type(value: Value, *, tensor: bool) -> Value:
+    """What a value of several kinds is where it is known to be a tensor, or to be none."""
+    tensors = {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}
+    left = (
+        road
+        for road in value.roads
+        if road.kind is Kind.UNKNOWN or (road.kind in tensors) is tensor
+    )
+    return functools.reduce(join, left, NOTHING)
+
+
 def without_places(value: Value) -> Value:
     """A container of which only is known what it holds, not where."""
     return value.but(items=None, element=_joined(value))
