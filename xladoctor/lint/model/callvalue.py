@@ -68,12 +68,38 @@ class CallEvaluator:
             # A BatchEncoding, or the tensor of ``clip.tokenize``, is made on the host.
             tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
             return tensor if name in know.TOKENIZERS else container(tensor)
-        if name in know.MAKES_TEXT or (func is not None and func.attr.value in know.MAKES_TEXT):
+        if (name or (func.attr.value if func is not None else "")) in know.MAKES_TEXT:
             for _, value in arguments:
                 self.as_text(node, value)
         if name is not None:
-            asked = self._asked(node, frame) if name == GETATTR and len(node.args) > 1 else None
-            return asked or self._libraries.named(node, name, arguments, frame)
+            found = self._reflected(node, name, arguments, frame)
+            return found or self._libraries.named(node, name, arguments, frame)
+        return self._of_program(node, func, receiver, arguments, frame)
+
+    def _reflected(
+        self, node: cst.Call, name: str, arguments: Arguments, frame: Frame
+    ) -> Value | None:
+        """What a call asks of an object, or makes of a class, that it is given."""
+        if name == GETATTR and len(node.args) > 1:
+            return self._asked(node, frame)
+        if name == "builtins.vars" and arguments:
+            return self._evaluator.attributes_of(arguments[0][1])
+        if name == "collections.defaultdict" and arguments:
+            made = self._flow.names.resolve(node.args[0].value)
+            holds = made in {"builtins.list", "builtins.dict", "builtins.set", "collections.deque"}
+            inner = container(None) if holds else self._called_back(node, arguments[0][1])
+            return container(inner)
+        return None
+
+    def _of_program(
+        self,
+        node: cst.Call,
+        func: cst.Attribute | None,
+        receiver: Value,
+        arguments: Arguments,
+        frame: Frame,
+    ) -> Value:
+        """What a function, class or object gives back that is not of a library."""
         definition = self._flow.names.definition(node.func)
         if isinstance(definition, Class):
             return self._construct(node, definition, arguments)
@@ -188,8 +214,8 @@ class CallEvaluator:
         results += [self._construct(node, cls, given) for cls in self._flow.in_order(called.makes)]
         return functools.reduce(join, results) if results else UNKNOWN
 
-    def called_back(self, node: cst.Call, called: Value) -> Value | None:
-        """What a library makes with a function or class that it is given: ``defaultdict(Meter)``."""
+    def _called_back(self, node: cst.Call, called: Value) -> Value | None:
+        """What a library makes with what it is given: ``defaultdict(Meter)``."""
         if called.kind is not Kind.FUNCTION:
             return None
         if called.function is not None:

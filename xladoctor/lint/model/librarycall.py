@@ -83,10 +83,6 @@ class LibraryCalls:
         if name in know.PICKS:
             picked = element_of(first)
             return picked if name == "random.choice" else container(picked)
-        if name == "collections.defaultdict":
-            made = self._flow.names.resolve(node.args[0].value) if node.args else None
-            held = made in {"builtins.list", "builtins.dict", "builtins.set", "collections.deque"}
-            return container(container(None) if held else self._calls.called_back(node, first))
         if name in know.REDUCES:
             return self._reduced(node, name, values, frame)
         if name in know.GRADIENT_NORMS and (self._flow.steps() or any_on_device(values)):
@@ -174,8 +170,6 @@ class LibraryCalls:
                 return NUMBER.but(local=local)
             case Returns.FACT:
                 return NUMBER
-        if name == "builtins.vars" and values:
-            return self._evaluator.attributes_of(first)
         if name == "builtins.range":
             return container(NUMBER)
         if name == "builtins.enumerate":
