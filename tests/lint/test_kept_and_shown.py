@@ -202,3 +202,176 @@ def test_the_same_on_a_gpu_is_left_alone(name):
     text = text.replace("xm.optimizer_step(adam)", "adam.step()")
     text = "\n".join(line for line in text.splitlines() if "import torch_xla" not in line)
     assert found(text) == []
+
+
+#: A finding of XLA206 stands where ``!XLA206`` does.
+GROWING = {
+    "a list of losses": program(
+        "",
+        "losses = []",
+        "losses.append(loss.detach()); mean = torch.stack(losses).mean()  # !XLA206",
+    ),
+    "rows that an object keeps": program(
+        """\
+class Bank:
+    def __init__(self):
+        self.rows = []
+    def put(self, row):
+        self.rows.append(row)
+    def all(self):
+        return torch.cat(self.rows)  # !XLA206
+""",
+        "bank = Bank()",
+        "bank.put(out.detach()); far = bank.all().mean()",
+    ),
+    "rows that the loop takes out again": program(
+        """\
+class Bank:
+    def __init__(self):
+        self.rows = []
+    def put(self, row):
+        self.rows.append(row)
+    def all(self):
+        rows = torch.cat(self.rows)
+        self.rows.clear()
+        return rows
+""",
+        "bank = Bank()",
+        "bank.put(out.detach()); far = bank.all().mean()",
+    ),
+    "rows that the loop begins anew": program(
+        """\
+class Bank:
+    def __init__(self):
+        self.rows = []
+    def put(self, row):
+        self.rows.append(row)
+    def all(self):
+        return torch.cat(self.rows)
+""",
+        "bank = Bank()",
+        "bank.rows = []; bank.put(out.detach()); far = bank.all().mean()",
+    ),
+    "a list with an end": program(
+        "from collections import deque\n",
+        "losses = deque(maxlen=10)",
+        "losses.append(loss.detach()); mean = torch.stack(losses).mean()",
+    ),
+    "a list of one step": program(
+        "",
+        "",
+        "parts = []; parts.append(loss); parts.append(out.mean()); both = torch.stack(parts)",
+    ),
+    "a list that is put together behind the loop": program(
+        "",
+        "losses = []",
+        "losses.append(loss.detach())\n    mean = torch.stack(losses).mean()",
+    ),
+    "now and then": program(
+        "",
+        "losses = []",
+        "losses.append(loss.detach())\n"
+        "        if step % 100 == 0:\n"
+        "            xm.add_step_closure(print, args=(torch.stack(losses).mean(),))",
+    ),
+    "a text that a model writes": f"""\
+{HEAD}
+def write(net, ids, count):
+    device = torch_xla.device()
+    net.to(device)
+    ids = ids.to(device)
+    for _ in range(count):
+        token = net(ids[:, -64:])[:, -1].argmax(-1, keepdim=True)
+        ids = torch.cat([ids, token], dim=1)  # !XLA206
+    return ids
+""",
+    "a text that a module writes": f"""\
+{HEAD}
+class Writer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = torch.nn.Embedding(100, 8)
+    def forward(self, ids):
+        return self.rows(ids)
+    def write(self, ids, count):
+        for _ in range(count):
+            token = self(ids)[:, -1].argmax(-1, keepdim=True)
+            ids = torch.cat((ids, token), dim=1)  # !XLA206
+        return ids
+def main(ids):
+    device = torch_xla.device()
+    writer = Writer().to(device)
+    print(writer.write(ids.to(device), 20))
+""",
+    "a text behind an encoder": f"""\
+{HEAD}
+def translate(net, text, count):
+    device = torch_xla.device()
+    net.to(device)
+    seen = net.encode(text.to(device))
+    ids = torch.zeros(1, 1, dtype=torch.long, device=device)
+    for _ in range(count):
+        token = net.decode(seen, ids)[:, -1:].argmax(-1)
+        ids = torch.cat([ids, token], dim=1)  # !XLA206
+    return ids
+""",
+    "places that a model has for all tokens": f"""\
+{HEAD}
+def write(net, ids, count):
+    device = torch_xla.device()
+    net.to(device)
+    ids = ids.to(device)
+    for place in range(count):
+        token = net(ids)[:, -1].argmax(-1)
+        ids = ids.index_copy(1, torch.tensor([place], device=device), token[:, None])
+    return ids
+""",
+    "parts that no model is given": f"""\
+{HEAD}
+def padded(x, count):
+    x = x.to(torch_xla.device())
+    for _ in range(count):
+        x = torch.cat([x, x[-1:]])
+    return x
+""",
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_what_grows_in_a_loop_is_told_where_it_is_put_together(name):
+    text = GROWING[name]
+    assert {(row, code) for row, code in found(text) if code == "XLA206"} == marks(text)
+
+
+HANDED = """\
+import torch
+import torch_xla
+from torch.utils.data import DataLoader
+class Trainer:
+    def __init__(self, net, device):
+        self.net, self.device = net, device
+        self.adam = torch.optim.Adam(net.parameters())
+    def step(self, batch):
+        x, y = [part.to(self.device) for part in batch]
+        loss = self.net(x, y)
+        self.adam.zero_grad()
+        loss.backward()
+        self.adam.step()  # !XLA301
+        self.last = loss.detach()
+def main(net, data):
+    device = torch_xla.device()
+    trainer = Trainer(net.to(device), device)
+    for batch in DataLoader(data, batch_size=8, drop_last=True):
+        trainer.step(batch)
+"""
+
+
+def test_step_that_an_object_takes_has_no_end():
+    assert [row for row, code in found(HANDED) if code == "XLA301"] == [13]
+
+
+def test_step_that_an_object_takes_and_ends_is_left_alone():
+    ended = HANDED.replace(
+        "        trainer.step(batch)\n", "        trainer.step(batch)\n        torch_xla.sync()\n"
+    )
+    assert "XLA301" not in {code for _, code in found(ended)}
