@@ -7,6 +7,8 @@ is of a healthy program.
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 from rule_helpers import found, marks
 
@@ -34,9 +36,17 @@ class Net(nn.Module):
 """
 
 
-def _loop(made, loop):
+STEP = """\
+sgd.zero_grad()
+net(x.to(device)).sum().backward()  # !XLA603
+xm.optimizer_step(sgd, barrier=True)
+"""
+
+
+def _loop(*lines):
     """A program whose loop goes over a plain loader through a name."""
-    body = "\n".join(f"        {line}" for line in [*made, *loop])
+    inner = "    " * sum(line.endswith(":") for line in lines)
+    body = "\n".join(lines) + "\n" + textwrap.indent(STEP, inner)
     return f"""\
 {HEAD}
 def train(index, data):
@@ -46,10 +56,7 @@ def train(index, data):
     sgd = torch.optim.SGD(net.parameters(), lr=0.1)
     loader = DataLoader(data, batch_size=8, drop_last=True)  # !XLA402
     for epoch in range(3):
-{body}
-            sgd.zero_grad()
-            net(x.to(device)).sum().backward()  # !XLA603
-            xm.optimizer_step(sgd, barrier=True)
+{textwrap.indent(body, "        ")}
 def main(data):
     torch_xla.launch(train, args=(data,))
 """
@@ -57,31 +64,29 @@ def main(data):
 
 #: How a loader is wrapped before the loop, and the loop.
 WRAPPED = {
-    "enumerate": (["batches = enumerate(loader)"], ["for i, x in batches:"]),
-    "a bar of enumerate": (
-        ["bar = tqdm(enumerate(loader), total=len(loader))"],
-        ["for i, x in bar:"],
-    ),
-    "enumerate of a bar": (["bar = enumerate(tqdm(loader), 1)"], ["for i, x in bar:"]),
-    "with a bar": ([], ["with tqdm(enumerate(loader)) as bar:", "    for i, x in bar:"]),
-    "zip": (["pairs = zip(loader, itertools.count())"], ["for x, i in pairs:"]),
+    "enumerate": ("batches = enumerate(loader)", "for i, x in batches:"),
+    "a bar of enumerate": ("bar = tqdm(enumerate(loader), total=9)", "for i, x in bar:"),
+    "enumerate of a bar": ("bar = enumerate(tqdm(loader), 1)", "for i, x in bar:"),
+    "with a bar": ("with tqdm(enumerate(loader)) as bar:", "    for i, x in bar:"),
+    "zip": ("pairs = zip(loader, itertools.count())", "for x, i in pairs:"),
     "one or the other": (
-        ["bar = tqdm(enumerate(loader)) if xm.is_master_ordinal() else enumerate(loader)"],
-        ["for i, x in bar:"],
+        "bar = tqdm(enumerate(loader)) if xm.is_master_ordinal() else enumerate(loader)",
+        "for i, x in bar:",
+    ),
+    "a name that is used again": (
+        "bar = enumerate(range(3))",
+        "print(index, list(bar))",
+        "bar = enumerate(loader)",
+        "for i, x in bar:",
     ),
 }
 
 
 @pytest.mark.parametrize("name", WRAPPED)
 def test_a_loader_stays_one_through_the_name_of_what_wraps_it(name):
-    made, loop = WRAPPED[name]
-    program = _loop(made, loop)
-    if name == "with a bar":  # one level deeper
-        head, tail = program.split("            sgd.zero_grad()", 1)
-        lines = [f"    {line}" for line in ("            sgd.zero_grad()" + tail).splitlines()[:3]]
-        program = "\n".join([head + lines[0], *lines[1:], *tail.splitlines()[3:]])
+    program = _loop(*WRAPPED[name])
     told = {(row, code) for row, code in found(program) if code in {"XLA402", "XLA603"}}
-    assert ("XLA402" in {code for _, code in told}) and ("XLA603" in {code for _, code in told})
+    assert told == marks(program)
 
 
 #: Programs of one file by the rules that they are about.
@@ -183,6 +188,69 @@ def run(index, data):
         net(x).sum().backward()
         xm.optimizer_step(sgd)
 xmp.spawn(run, args=([],))
+""",
+    "XLA424: handed to the cores": f"""\
+{HEAD}
+def fit(given, data):
+    net = given.to(torch_xla.device())  # !XLA424
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(data, torch_xla.device()):
+        sgd.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(sgd)
+def run(index, given, data):
+    fit(given, data)
+def main(data):
+    net = Net()
+    torch_xla.launch(run, args=(net, data))
+""",
+    "XLA424: handed to the cores in a dictionary, wrapped": f"""\
+{HEAD}
+def make():
+    return xmp.MpModelWrapper(Net())
+def run(index, given):
+    net = given["net"]
+    net = net.to(torch_xla.device())  # !XLA424
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(given["data"], torch_xla.device()):
+        sgd.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(sgd)
+if __name__ == "__main__":
+    settings = {{"net": make(), "data": open("data.txt")}}
+    xmp.spawn(run, args=(settings,))
+""",
+    "XLA424: each core copies what it is handed": f"""\
+import copy
+{HEAD}
+def run(index, given, data):
+    net = copy.deepcopy(given)
+    net = net.to(torch_xla.device())
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(data, torch_xla.device()):
+        sgd.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(sgd)
+def main(data):
+    torch_xla.launch(run, args=(Net(), data))
+""",
+    "XLA424: each core makes what another function moves": f"""\
+{HEAD}
+def make():
+    torch.manual_seed(0)
+    return Net()
+def fit(given, data):
+    net = given.to(torch_xla.device())
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(data, torch_xla.device()):
+        sgd.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(sgd)
+def run(index, data):
+    fit(make(), data)
+def main(data):
+    print(make())
+    torch_xla.launch(run, args=(data,))
 """,
     "XLA416: counted from 1": """\
 import torch_xla
@@ -288,8 +356,8 @@ DATA = """\
 import torch_xla.runtime as xr
 from torch.utils.data import DataLoader, DistributedSampler
 def loaders(train, valid):
-
-    sampler = DistributedSampler(train, num_replicas=xr.world_size(), rank=xr.global_ordinal(), shuffle=True)  # !XLA403
+    cores = xr.world_size()
+    sampler = DistributedSampler(train, num_replicas=cores, rank=xr.global_ordinal())  # !XLA403
     one = DataLoader(train, batch_size=8, sampler=sampler, drop_last=True)
     return one, DataLoader(valid, batch_size=8, drop_last=True)  # !XLA402
 """
@@ -368,6 +436,44 @@ SEVERAL_FILES = {
         "data.py": DATA,
         "steps.py": STEPS,
         "main.py": MAIN.replace("SET", "pass"),
+    },
+    "XLA426: a frozen, pretrained network of another file": {
+        "nets.py": """\
+import torch.nn as nn
+import torchvision
+class Features(nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        vgg = torchvision.models.vgg19(pretrained=True)
+        self.layers = nn.Sequential(*list(vgg.features.children())[:last])
+        for weight in self.layers.parameters():
+            weight.requires_grad = False
+    def forward(self, x):
+        return self.layers(x)
+class Generator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(8, 8)
+    def forward(self, x):
+        return self.lin(x)
+""",
+        "main.py": """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from nets import Features, Generator
+def run(index, data):
+    device = torch_xla.device()
+    net = Generator().to(device)  # !XLA426
+    seen = Features(34).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x in pl.MpDeviceLoader(data, device):
+        adam.zero_grad()
+        (seen(net(x)) - seen(x)).abs().mean().backward()
+        xm.optimizer_step(adam)
+torch_xla.launch(run, args=([],))
+""",
     },
     "XLA403: the epoch is set through the loader": {
         "data.py": DATA.replace("  # !XLA403", "").replace("  # !XLA402", ""),

@@ -342,7 +342,10 @@ class Loops:
 
     def _passed_on(self, name: cst.Name) -> Iterator[cst.BaseExpression]:
         """``batches = enumerate(loader)``, ``with tqdm(loader) as batches``: what it is made of."""
-        for binding in self._names.lookup(name.value, self._tree.scopes[name]) or ():
+        bindings = self._names.lookup(name.value, self._tree.scopes[name]) or ()
+        order = self._tree.order
+        before = [item for item in bindings if order.get(item.node, 0) < order[name]]
+        for binding in before[-1:]:  # of a name that is used again, the last one
             node: cst.CSTNode | None = binding.node
             if binding.kind == "other":  # the target of ``with ... as name``
                 around = self._tree.parents.get(binding.node)

@@ -306,7 +306,7 @@ def sometimes(
     ):
         return True
     callers = model.callers(call.function) if call.function is not None and depth else ()
-    return bool(callers) and all(sometimes(model, caller, depth - 1) for caller in callers)
+    return bool(callers) and all(sometimes(model, caller, depth - 1, besides) for caller in callers)
 
 
 def _raises_else(guard: Guard) -> bool:

@@ -42,8 +42,7 @@ def shared_model(model: FileModel) -> Iterator[Problem]:
         moved = model.tree.text(move.receiver).strip()
         yield model.problem(
             move.node,
-            f"all cores of a process move the one {one} of the "
-            f"{'object' if isinstance(move.receiver, cst.Attribute) else 'module'}: where a "
+            f"all cores of a process move the one {one} {_whose(model, move, shared)}: where a "
             "process has two cores (TPU v2, v3), both train the same parameters, on one of them",
             suggestion="make the model in the function that each core runs, or move a copy: "
             f"copy.deepcopy({moved}).to(device)",
@@ -55,28 +54,54 @@ def shared_model(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.Call | None:
-    """What made the model of an object whose method the cores are started with, or a global one.
+def _whose(model: FileModel, move: CallSite, shared: Shared | None) -> str:
+    if isinstance(move.receiver, cst.Attribute):
+        return "of the object"
+    own = isinstance(move.receiver, cst.Name) and bool(_of_global(model, move.receiver))
+    return "of the module" if shared is not None or own else "that they are given"
 
-    ``self.net = Net()`` and ``xmp.spawn(self.run)``; ``global net`` in what starts the cores.
+
+def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.Call | None:
+    """What made, before the cores start, the one model that all of them move.
+
+    It is of an object whose method they run (``xmp.spawn(self.run)``), a global, or handed to them.
     """
     held, device = move.receiver, move.argument(0, "device")
     if device is None or held is None or model.value(device).kind is not Kind.DEVICE:
         return None
     if model.value(held).kind is not Kind.MODEL or move.function is None:
         return None
+    makers: list[cst.Call] = []
     if isinstance(held, cst.Attribute):
         makers = _of_object(model, move, held, entry)
     elif isinstance(held, cst.Name):
         makers = _of_global(model, held)
-    else:
-        return None
     before = [
         node
-        for node in makers
+        for node in makers or _of_start(model, held, entry)
         if model.on_every_core(node) is None and model.on_xla(node) is not OnXla.NO
     ]
     return before[0] if before else None
+
+
+def _of_start(model: FileModel, held: cst.BaseExpression, entry: Entry) -> list[cst.Call]:
+    """What made the model that ``xmp.spawn(run, args=(net,))`` hands to all cores, also in a dict.
+
+    It is made where the cores are started, or in what is called there; a copy is not shared.
+    """
+    made, start = model.value(held).origin, entry.call
+    if not isinstance(made, cst.Call) or start is None or not isinstance(held, cst.Name):
+        return []
+    home, maker = model.function_of(start), model.function_of(made)
+    if home is not None:
+        near = any(call.node is made for call in model.reached(home.node))
+    elif maker is None:
+        near = model.is_here(made) and model.is_here(start)
+    else:
+        near = any(call.function is None for call in model.callers(maker))
+    copies = (part.calls("copy.deepcopy", "copy.copy") for part in (model, *model.linked))
+    copied = any(model.value(call.node).origin is made for calls in copies for call in calls)
+    return [made] if near and not copied else []
 
 
 def _of_object(
