@@ -252,6 +252,89 @@ def main(data):
     print(make())
     torch_xla.launch(run, args=(data,))
 """,
+    "XLA420: by the norm of each core's own gradients": f"""\
+{HEAD}
+def run(index, data):
+    torch.manual_seed(1)
+    device = torch_xla.device()
+    net = Net().to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(data, device):
+        sgd.zero_grad()
+        net(x).sum().backward()
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        if not torch.isfinite(norm):
+            continue  # !XLA420
+        xm.optimizer_step(sgd)
+xmp.spawn(run, args=([],))
+""",
+    "XLA420: by the norm as a number": f"""\
+{HEAD}
+def run(index, data):
+    torch.manual_seed(1)
+    device = torch_xla.device()
+    net = Net().to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(data, device):
+        sgd.zero_grad()
+        net(x).sum().backward()
+        norm = float(nn.utils.clip_grad_norm_(net.parameters(), 1.0))
+        large = norm > 100
+        if large:
+            break  # !XLA420
+        xm.optimizer_step(sgd)
+xmp.spawn(run, args=([],))
+""",
+    "XLA405: the step by the norm": f"""\
+{HEAD}
+def run(index, data):
+    torch.manual_seed(1)
+    device = torch_xla.device()
+    net = Net().to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(data, device):
+        sgd.zero_grad()
+        net(x).sum().backward()
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0).item()
+        if norm < 100:
+            xm.optimizer_step(sgd)  # !XLA405
+xmp.spawn(run, args=([],))
+""",
+    "XLA420 XLA405: by the norm of reduced gradients": f"""\
+{HEAD}
+def run(index, data):
+    torch.manual_seed(1)
+    device = torch_xla.device()
+    net = Net().to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(data, device):
+        sgd.zero_grad()
+        net(x).sum().backward()
+        xm.reduce_gradients(sgd)
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        if not torch.isfinite(norm):
+            continue
+        sgd.step()
+        xm.rendezvous("step")
+xmp.spawn(run, args=([],))
+""",
+    "XLA420 XLA405: by the norm behind DDP": f"""\
+{HEAD}
+def run(index, data):
+    torch.manual_seed(1)
+    device = torch_xla.device()
+    net = Net().to(device)
+    net = torch.nn.parallel.DistributedDataParallel(net)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(data, device):
+        sgd.zero_grad()
+        net(x).sum().backward()
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        if not torch.isfinite(norm):
+            continue
+        xm.optimizer_step(sgd)
+xmp.spawn(run, args=([],))
+""",
     "XLA416: counted from 1": """\
 import torch_xla
 import torch_xla.core.xla_model as xm
