@@ -335,6 +335,63 @@ def run(index, data):
         xm.optimizer_step(sgd)
 xmp.spawn(run, args=([],))
 """,
+    "XLA409: a rank that torchrun alone would set": f"""\
+import os
+{HEAD}
+def shares(data):
+    local = int(os.environ.get("LOCAL_RANK", 0))
+    one = DistributedSampler(data, num_replicas=xr.world_size(), rank=local)  # !XLA409
+    two = DistributedSampler(data, num_replicas=xr.world_size(), rank=0)  # !XLA409
+    return one, two, DistributedSampler(data, num_replicas=2, rank=xr.global_ordinal())
+def run(index, data):
+    print(index, shares(data))
+xmp.spawn(run, args=([],))
+""",
+    "XLA409: a rank that torch_xla.launch may find": f"""\
+import os
+{HEAD}
+def run(index, data):
+    local = int(os.environ["LOCAL_RANK"])
+    print(index, DistributedSampler(data, num_replicas=xr.world_size(), rank=local))
+torch_xla.launch(run, args=([],))
+""",
+    "XLA409: a rank that the program sets itself": f"""\
+import os
+{HEAD}
+def run(index, data):
+    os.environ["RANK"] = str(index)
+    local = int(os.getenv("RANK", "0"))
+    print(index, DistributedSampler(data, num_replicas=xr.world_size(), rank=local))
+xmp.spawn(run, args=([],))
+""",
+    "XLA428: SPMD by its variable": """\
+import os
+import torch.distributed as dist
+import torch_xla
+import torch_xla.distributed.xla_multiprocessing as xmp
+def run(index):
+    print(index, torch_xla.device())
+def main():
+    os.environ.setdefault("XLA_USE_SPMD", "1")
+    dist.init_process_group("xla")  # !XLA428
+    xmp.spawn(run)  # !XLA428
+""",
+    "XLA428: SPMD by its variable, if it is asked for": """\
+import os
+import sys
+import torch_xla
+import torch_xla.distributed.xla_multiprocessing as xmp
+def run(index):
+    print(index, torch_xla.device())
+def main():
+    if "--spmd" in sys.argv:
+        os.environ["XLA_USE_SPMD"] = "1"
+        return run(0)
+    xmp.spawn(run)
+def off():
+    os.environ["XLA_USE_SPMD"] = "0"
+    xmp.spawn(run)
+""",
     "XLA416: counted from 1": """\
 import torch_xla
 import torch_xla.core.xla_model as xm
