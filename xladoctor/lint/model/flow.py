@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.evaluate import Evaluator
 from xladoctor.lint.model.evidence import Evidence
 from xladoctor.lint.model.facts import Context, Facts
@@ -38,6 +39,7 @@ from xladoctor.lint.model.values import (
     Instance,
     Kind,
     Value,
+    anywhere,
     join,
     where_it_trains,
 )
@@ -72,6 +74,7 @@ class Flow:
         xla: The modules that are for XLA devices: only there are names such as ``device`` or the
             arguments of ``forward`` believed.
         library: What names of libraries do.
+        tried: The modules that only try what the others have, on the host: nobody imports them.
     """
 
     def __init__(
@@ -80,11 +83,13 @@ class Flow:
         names: Names | LinkedNames,
         xla: frozenset[cst.Module],
         library: Library,
+        tried: frozenset[cst.Module] = frozenset(),
     ) -> None:
         self.tree = tree
         self.library = library
         self.names = names
         self._xla = xla
+        self._tried = tried
         self._module = tree.modules[0]  # the one whose code runs just now
         self.known = Facts()
         self.found = Facts()
@@ -242,13 +247,8 @@ class Flow:
         arguments: dict[str, Value],
         named: bool,
     ) -> Value:
-        if named and call is not None:
-            self.named.add(call)
-            self._targets.setdefault(call, function)
-        elif call is not None:
-            self._targets[call] = function
         if call is not None:
-            self._runs_all.setdefault(call, {})[function] = None
+            self._calls(call, function, named=named)
         self._called.add(function)
         context = (function, instance)
         new = context not in self.found.parameters
@@ -259,6 +259,8 @@ class Flow:
         self._contexts_of[function] += first
         parameters = self.found.parameters.setdefault(context, {})
         before = dict(parameters)
+        if call is not None and self._only_tries(call):
+            arguments = {name: anywhere(value) for name, value in arguments.items()}
         for name, value in arguments.items():
             parameters[name] = join(parameters[name], value) if name in parameters else value
         if (first or parameters != before) and function not in self._running:
@@ -277,6 +279,38 @@ class Flow:
         # A function that calls itself has, for now, returned nothing.
         otherwise = NOTHING if function in self._running else UNKNOWN
         return self.found.results.get(context) or self.known.results.get(context, otherwise)
+
+    def _calls(self, call: cst.Call, function: Function, *, named: bool) -> None:
+        """Remember what a call runs."""
+        if named:
+            self.named.add(call)
+            self._targets.setdefault(call, function)
+        else:
+            self._targets[call] = function
+        self._runs_all.setdefault(call, {})[function] = None
+
+    def _only_tries(self, call: cst.Call) -> bool:
+        """Whether a call is there to see that something runs, with tensors of the host.
+
+        ``try_model.py`` beside programs for XLA devices; ``def test():`` in a file that these
+        import, and its ``if __name__ == "__main__":``.
+        """
+        if self._module in self._tried or self._module in self._xla:
+            return self._module in self._tried
+        if not self._xla:
+            return False
+        if self._running:
+            begun = self._running[0]
+            is_test = begun.name.strip("_").partition("_")[0] == "test"
+            return is_test and self.tree.module_of(begun.node) not in self._xla
+        return self._module in self._helpers_of_others and any(
+            isinstance(part, cst.If) and is_name(_left(part.test), "__name__")
+            for part in self.tree.ancestors(call)
+        )
+
+    @functools.cached_property
+    def _helpers_of_others(self) -> frozenset[cst.Module]:
+        return self.names.helpers()
 
     def _keep(self, node: cst.FunctionDef, env: Env) -> None:
         """What the file's names hold where it calls a function that it defines anew further on."""
@@ -537,6 +571,10 @@ class Flow:
         if given is None:
             return default or UNKNOWN
         return given if default is None else join(given, default)
+
+
+def _left(test: cst.BaseExpression) -> cst.BaseExpression:
+    return test.left if isinstance(test, cst.Comparison) else test
 
 
 def _is_move(node: cst.CSTNode | None) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.unreached import truth
 from xladoctor.lint.model.values import (
@@ -218,6 +218,8 @@ class Statements:
             return self.narrowed(test.expression, env, when=not when)
         if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And) and when:
             return self.narrowed(test.right, self.narrowed(test.left, env, when=True), when=True)
+        if isinstance(test, cst.Comparison):
+            return _without_none(test, env, when=when)
         if not isinstance(test, cst.Call) or not test.args:
             return env
         text = dotted_text(test.args[0].value)
@@ -359,6 +361,18 @@ _SEVERAL = re.compile(
     r"world_?size|cores|nprocs|processes|process_count|replicas|distributed|initialized|\bddp\b",
     re.IGNORECASE,
 )
+
+
+def _without_none(test: cst.Comparison, env: Env, *, when: bool) -> Env:
+    """``if mask is not None: mask = mask.to(device)``: where that is not so, there is no mask."""
+    operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
+    text = dotted_text(test.left)
+    if len(test.comparisons) > 1 or not is_name(other, "None") or text not in env or text is None:
+        return env
+    if not isinstance(operator, cst.Is if when else cst.IsNot):
+        return env
+    value = env[text]
+    return {**env, text: NUMBER} if value.kind in {Kind.CPU_TENSOR, Kind.DEVICE_TENSOR} else env
 
 
 def _of_one_core(test: cst.BaseExpression, skipped: Env, done: list[Env]) -> Env:
