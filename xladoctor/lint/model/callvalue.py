@@ -14,10 +14,12 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.by_name import GETATTR, ByName
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.inherited import of_base
-from xladoctor.lint.model.librarycall import LibraryCalls, any_on_device, first_origin
+from xladoctor.lint.model.librarycall import LibraryCalls, any_on_device, dictionary, first_origin
 from xladoctor.lint.model.methods import MethodEvaluator
+from xladoctor.lint.model.records import HOLDERS, fill
 from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.values import (
+    NUMBER,
     UNKNOWN,
     Kind,
     Value,
@@ -82,6 +84,17 @@ class CallEvaluator:
         """What a call asks of an object, or makes of a class, that it is given."""
         if name == GETATTR and len(node.args) > 1:
             return self._asked(node, frame)
+        if name == "builtins.setattr" and len(arguments) > 2:
+            for text, _ in self._by_name.spellings(node):
+                for instance in self._flow.objects(arguments[0][1]):
+                    self._flow.store(instance, text, arguments[2][1])
+            return NUMBER
+        if name == "collections.OrderedDict":
+            return dictionary(arguments)
+        if name in HOLDERS:
+            given = [element_of(value) if key == "**" else value for key, value in arguments]
+            inner = functools.reduce(join, given) if given else None
+            return container(inner).but(type_name=name)
         if name == "builtins.vars" and arguments:
             return self._evaluator.attributes_of(arguments[0][1])
         if name == "collections.defaultdict" and arguments:
@@ -263,6 +276,8 @@ class CallEvaluator:
         method = self._flow.method(cls, "__init__")
         if method is not None:
             self.enter(None, method, value, arguments)
+        else:
+            fill(self._flow, instance, arguments)
         return value
 
     def object_called(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:

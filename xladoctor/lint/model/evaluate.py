@@ -12,6 +12,7 @@ from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.callvalue import CallEvaluator
 from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.records import HOLDERS
 from xladoctor.lint.model.syntax import Class, Function, children
 from xladoctor.lint.model.values import (
     NUMBER,
@@ -144,10 +145,18 @@ class Evaluator:
     def _shown(self, node: cst.BaseExpression, value: Value) -> None:
         """``print(f"{meter}")``: the call around a text makes a text of each object in it."""
         if value.kind is Kind.OBJECT and self.flow.objects(value):
-            around = self.flow.tree.ancestors(node)
-            call = next((one for one in around if isinstance(one, cst.Call)), None)
+            call = self._around(node)
             if call is not None:
                 self._calls.as_text(call, value)
+
+    def _around(self, node: cst.CSTNode) -> cst.Call | None:
+        """The call that an expression is given to, in the same statement."""
+        for parent in self.flow.tree.ancestors(node):
+            if isinstance(parent, cst.Call):
+                return parent
+            if isinstance(parent, cst.BaseSuite):
+                break
+        return None
 
     def _name(self, node: cst.Name, frame: Frame) -> Value:
         if node.value in {"True", "False", "None"}:
@@ -202,7 +211,9 @@ class Evaluator:
         name = node.attr.value
         if name == "__dict__":
             return self.attributes_of(holder)
-        held = [self._stored(one, name, frame) for one in self.flow.objects(holder)]
+        if holder.kind is Kind.CONTAINER and holder.type_name in HOLDERS:
+            return element_of(holder)
+        held = [self._stored(one, node) for one in self.flow.objects(holder)]
         known = [value for value in held if value is not None]
         if known:
             stored = self._placed(holder, functools.reduce(join, known), frame)
@@ -285,16 +296,16 @@ class Evaluator:
         # A model's output may be an object: ``outputs.loss``, ``outputs.logits``.
         return likely(holder)
 
-    def _stored(self, instance: Instance, name: str, frame: Frame) -> Value | None:
-        value = self.flow.stored(instance, name)
+    def _stored(self, instance: Instance, node: cst.Attribute) -> Value | None:
+        value = self.flow.stored(instance, node.attr.value)
         if value is not None:
             return value
-        method = self.flow.method(instance.cls, name)
+        method = self.flow.method(instance.cls, node.attr.value)
         if method is None:
             return None
-        if any(isinstance(d, cst.Name) and d.value == "property" for d in method.decorators):
-            del frame
-            return self.flow.enter(None, method, instance, {})
+        if any(_last_of(one) in know.PROPERTIES for one in method.decorators):
+            # ``print(meter.mean)``: the call around it runs the method.
+            return self.flow.enter(self._around(node), method, instance, {}, named=True)
         return Value(Kind.FUNCTION, certain=True, function=method, instance=instance)
 
     def _binary(self, node: cst.BinaryOperation, frame: Frame) -> Value:

@@ -133,8 +133,7 @@ class Flow:
 
     def targets(self, node: cst.Call) -> Sequence[Function | Class]:
         """All that a call may call: a method of each of the objects that it is run for."""
-        target = self._targets.get(node)
-        return () if target is None else tuple(self._runs_all.get(node, (target,)))
+        return tuple(self._runs_all.get(node, ()))
 
     def objects(self, value: Value) -> Sequence[Instance]:
         """What a value may be an object of: of one made by a known call, or of several classes."""
@@ -156,7 +155,7 @@ class Flow:
     @functools.cached_property
     def _callers(self) -> dict[Function, list[cst.Call]]:
         found: dict[Function, list[cst.Call]] = {}
-        for call in self._targets:
+        for call in self._runs_all:
             for target in self.targets(call):
                 method = self.method(target, "__init__") if isinstance(target, Class) else target
                 if method is not None:
@@ -284,7 +283,6 @@ class Flow:
         """Remember what a call runs."""
         if named:
             self.named.add(call)
-            self._targets.setdefault(call, function)
         else:
             self._targets[call] = function
         self._runs_all.setdefault(call, {})[function] = None

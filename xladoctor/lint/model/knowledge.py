@@ -112,6 +112,8 @@ REDUCE_METHODS = frozenset({"gather", "reduce", "gather_for_metrics", "all_gathe
 
 #: Functions that make a tensor of texts.
 TOKENIZERS = frozenset({"clip.tokenize", "open_clip.tokenize", "clip.clip.tokenize"})
+#: Decorators of methods that are read as attributes.
+PROPERTIES = frozenset({"property", "cached_property"})
 #: Functions and methods that make texts of the objects that they are given.
 MAKES_TEXT = frozenset(
     [

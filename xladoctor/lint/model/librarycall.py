@@ -185,18 +185,7 @@ class LibraryCalls:
         if name == "builtins.map" and first.function is not None:
             given = [(None, element_of(value)) for value in values[1:]]
             return container(self._calls.enter(None, first.function, first, given))
-        if name == "builtins.dict":
-            # ``dict(loss=loss)``, and ``dict(facts, step=3)`` and ``**facts`` hold what these hold.
-            parts = [
-                _second_of(element_of(value))
-                if key is None
-                else element_of(value)
-                if key == "**"
-                else value
-                for key, value in arguments
-            ]
-            return container(functools.reduce(join, parts) if parts else None)
-        return UNKNOWN
+        return dictionary(arguments) if name == "builtins.dict" else UNKNOWN
 
     def _reduced(self, node: cst.Call, name: str, values: Sequence[Value], frame: Frame) -> Value:
         """Afterwards every core holds the same: also in place, in the tensors of a list."""
@@ -460,3 +449,16 @@ def _flat(value: Value) -> Value:
 def _second_of(pair: Value) -> Value:
     """``dict([(name, optimizer) for ...])`` and ``dict(zip(names, optimizers))``: the values."""
     return pair.items[1] if pair.items is not None and len(pair.items) == 2 else pair
+
+
+def dictionary(arguments: Arguments) -> Value:
+    """``dict(loss=loss)``, and ``dict(facts, step=3)`` and ``**facts`` hold what these hold."""
+    parts = [
+        _second_of(element_of(value))
+        if key is None
+        else element_of(value)
+        if key == "**"
+        else value
+        for key, value in arguments
+    ]
+    return container(functools.reduce(join, parts) if parts else None)

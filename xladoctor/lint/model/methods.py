@@ -140,7 +140,7 @@ class MethodEvaluator:
         if name == "step" and receiver.kind is Kind.OPTIMIZER and arguments:
             closure = arguments[0][1]
             if closure.function is not None:
-                return self._calls.enter(None, closure.function, closure, ())
+                return self._calls.enter(node, closure.function, closure, (), by_name=True)
         if name == "numpy" or receiver.kind is Kind.ARRAY:
             return Value(Kind.ARRAY, receiver.certain, local=receiver.local)
         if name in know.READS or receiver.kind is Kind.NUMBER:

@@ -61,6 +61,8 @@ def _call_formats(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpres
     if call.name in _PRINTS:
         return _first(model, f"`{call.name.rpartition('.')[2]}` reads", values)
     assert call.receiver is not None
+    if call.target is not None:
+        return None  # a method of the program, which is looked into
     if call.method == "format" and _is_text(model, call.receiver):
         return _first(model, "`.format()` reads", values)
     if call.method in _BAR_METHODS:

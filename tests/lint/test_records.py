@@ -1,0 +1,135 @@
+"""What programs hand about in objects of a few fields, and what reads them.
+
+All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something; no
+other line may have a finding of a code that is asked for.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import found, marks
+
+HEAD = """\
+import types
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+"""
+LOOP = """\
+def train(net, batches, adam, criterion):
+    device = torch_xla.device()
+    net.to(device)
+    for step, (x, y) in enumerate(pl.MpDeviceLoader(batches, device)):
+        adam.zero_grad()
+        out = net(x)
+        loss = criterion(out, y)
+        loss.backward()
+        xm.optimizer_step(adam)
+        %s
+"""
+RECORD = """\
+@dataclass
+class Result:
+    step: int
+    loss: torch.Tensor
+    parts: dict = field(default_factory=dict)
+"""
+
+
+def program(classes, line):
+    return f"{HEAD}{classes}{LOOP % line}"
+
+
+PROGRAMS = {
+    "a dataclass": program(
+        RECORD, "result = Result(step, loss)\n        print(result.loss.item())  # !XLA101"
+    ),
+    "a dataclass, its other fields": program(
+        RECORD, "result = Result(step, loss)\n        print(float(result.step), result.step)"
+    ),
+    "a dataclass, by names": program(
+        RECORD,
+        "result = Result(loss=loss, step=step)\n        print(result.loss.item())  # !XLA101",
+    ),
+    "a dataclass of a dataclass": program(
+        f"{RECORD}@dataclass\nclass Named(Result):\n    name: str = ''\n",
+        "one = Named(step, loss, {}, 'a')\n        print(one.loss.item())  # !XLA101",
+    ),
+    "a dataclass with a method that reads": program(
+        f"{RECORD}    def row(self):\n        return [self.step, self.loss.item()]  # !XLA101\n",
+        "print(Result(step, loss).row())",
+    ),
+    "a dataclass with a property that reads": program(
+        f"{RECORD}    @cached_property\n    def worth(self):\n"
+        "        return self.loss.item()  # !XLA101\n",
+        "print(Result(step, loss).worth)",
+    ),
+    "a tuple with names": program(
+        "class Result(NamedTuple):\n    step: int\n    loss: torch.Tensor\n",
+        "result = Result(step, loss)\n        print(result.loss.item())  # !XLA101",
+    ),
+    "a namespace": program(
+        "",
+        "now = types.SimpleNamespace(loss=loss)\n        print(now.loss.item())  # !XLA101",
+    ),
+    "an ordered dictionary": program(
+        "",
+        "row = OrderedDict()\n        row['loss'] = loss\n"
+        "        for name, value in row.items():\n"
+        "            print(name, value.item())  # !XLA101",
+    ),
+    "an ordered dictionary of pairs": program(
+        "",
+        "row = OrderedDict([('loss', loss), ('mean', out.mean())])\n"
+        "        for value in row.values():\n"
+        "            print(value.item())  # !XLA101",
+    ),
+    "an attribute that is set by its name": program(
+        "class State:\n    pass\nstate = State()\n",
+        "for name, value in zip(('loss', 'out'), (loss, out)):\n"
+        "            setattr(state, name, value)\n"
+        "        setattr(state, 'loss', loss)\n"
+        "        print(state.loss.item())  # !XLA101",
+    ),
+    "a closure that the optimizer calls": program(
+        "",
+        "def closure():\n"
+        "            worth = criterion(net(x), y)\n"
+        "            worth.backward()\n"
+        "            print(worth.item())  # !XLA101\n"
+        "            return worth\n"
+        "        adam.step(closure)",
+    ).replace("adam", "optimizer"),
+    "a logger of the program's own": program(
+        "class Logger:\n    def log(self, name, value):\n"
+        "        print(name, value.item())  # !XLA101\nlogger = Logger()\n",
+        "logger.log('loss', loss)",
+    ),
+    "a logger of the program's own that keeps": program(
+        "class Logger:\n    def __init__(self):\n        self.rows = []\n"
+        "    def log(self, name, value):\n"
+        "        self.rows.append(value.detach())\nlogger = Logger()\n",
+        "logger.log('loss', loss)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_fields_of_records_are_known(name):
+    text = PROGRAMS[name]
+    told = {(row, code) for row, code in found(text) if code in {"XLA101", "XLA102", "XLA103"}}
+    assert told == marks(text)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_same_on_a_gpu_is_left_alone(name):
+    text = PROGRAMS[name].replace("torch_xla.device()", 'torch.device("cuda")')
+    text = text.replace("pl.MpDeviceLoader(batches, device)", "batches")
+    text = text.replace("xm.optimizer_step(", "print(")
+    text = "\n".join(line for line in text.splitlines() if "import torch_xla" not in line)
+    assert found(text) == []
