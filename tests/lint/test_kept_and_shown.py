@@ -162,6 +162,12 @@ def detached(tree):
         "kept = []",
         'kept.append(detached({"parts": {"out": out}, "rate": 0.1}))',
     ),
+    "pieces that an unread function gives": program(
+        "import pictures\n",
+        "seen = []",
+        "parts = torch.cat([pictures.decoded(out[i : i + 1]) for i in range(4)])\n"
+        "        seen.append(torch.clamp(parts, 0, 1).cpu())  # !XLA101",
+    ),
     "all arguments are handed on": program(
         """\
 def note(writer, *values, **options):

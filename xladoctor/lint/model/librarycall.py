@@ -294,7 +294,8 @@ class LibraryCalls:
         tensors = [_flat(value) for value in values if value.kind is not Kind.NUMBER]
         if tensors and all(value.kind is Kind.CPU_TENSOR for value in tensors):
             return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
-        return Value(local=local, made_of_device=any(value.made_of_device for value in values))
+        given = (_flat(value).made_of_device for value in values)
+        return Value(local=local, made_of_device=any(given))
 
     def _ignite(self, arguments: Arguments) -> None:
         """``create_supervised_trainer(..., output_transform=f)`` hands ``f`` the step's tensors."""
