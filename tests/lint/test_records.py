@@ -133,3 +133,31 @@ def test_the_same_on_a_gpu_is_left_alone(name):
     text = text.replace("xm.optimizer_step(", "print(")
     text = "\n".join(line for line in text.splitlines() if "import torch_xla" not in line)
     assert found(text) == []
+
+
+#: What libraries make of tensors is where these are.
+OF_LIBRARIES = [
+    ("from torchvision.utils import make_grid", "make_grid(out)"),
+    ("import torchvision.transforms.functional as TF", "TF.normalize(out, 0.5, 0.5)"),
+    ("from torchvision.ops import box_iou", "box_iou(out, y)"),
+    ("import torchaudio", "torchaudio.functional.spectrogram(out, 0, None, 4, 2, 4, 2.0, False)"),
+    ("from torchmetrics.functional import mean_squared_error as mse", "mse(out, y)"),
+    ("from timm.utils import accuracy", "accuracy(out, y, topk=(1, 5))[0]"),
+    ("import kornia", "kornia.color.rgb_to_lab(out)"),
+    ("from torch_scatter import scatter_mean", "scatter_mean(out, y)"),
+    ("from torch_geometric.nn import global_mean_pool", "global_mean_pool(out, y)"),
+]
+
+
+@pytest.mark.parametrize(("imported", "made"), OF_LIBRARIES)
+def test_what_a_library_makes_of_device_tensors_is_on_the_device(imported, made):
+    text = program(f"{imported}\n", f"print(f'{{{made}.mean():.3f}}')  # !XLA103")
+    told = {(row, code) for row, code in found(text) if code in {"XLA101", "XLA102", "XLA103"}}
+    assert told == marks(text)
+
+
+@pytest.mark.parametrize(("imported", "made"), OF_LIBRARIES)
+def test_what_a_library_makes_of_host_tensors_is_on_the_host(imported, made):
+    line = f"out, y = torch.ones(3, 4), torch.ones(3)\n        print(f'{{{made}.mean():.3f}}')"
+    told = {code for _, code in found(program(f"{imported}\n", line))}
+    assert not told & {"XLA101", "XLA102", "XLA103"}

@@ -56,6 +56,7 @@ class Returns(enum.Enum):
     NUMBER = "number"
     ARRAY = "array"
     NEW_TENSOR = "new tensor"
+    BESIDE = "tensor beside its arguments"
     PARAMETER = "parameter"
     LOADER = "loader"
     DEVICE_LOADER = "device loader"

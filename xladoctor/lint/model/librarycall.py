@@ -22,6 +22,7 @@ from xladoctor.lint.model.values import (
     container,
     element_of,
     join,
+    likely,
     loader,
     modules,
     on_device,
@@ -125,6 +126,8 @@ class LibraryCalls:
                 return _holds(node, name, arguments)
             case Returns.NEW_TENSOR | Returns.ARRAY:
                 return self._filled(node, what, name, arguments)
+            case Returns.BESIDE:
+                return likely(self._tensor_function(node, arguments, made_here=False))
             case Returns.PARAMETER:
                 return _parameter(node, first)
             case Returns.NUMBER:
