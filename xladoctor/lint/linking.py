@@ -27,6 +27,8 @@ _MOST_LINES = 20_000
 #: How many imports lie between a file for XLA devices and a helper that still matters.
 _DOWN = 3
 _UP = 2
+#: How many imports lie between what imports a file for XLA devices and another helper of it.
+_BESIDE = 2
 _PROJECT_MARKS = frozenset({".git", "pyproject.toml", "setup.py", "setup.cfg"})
 _MOST_FOLDERS = 6
 
@@ -316,22 +318,36 @@ def _join(folder: str, name: str) -> str:
 def _edges(graph: _Graph, roots: Sequence[str]) -> dict[tuple[str, str], int]:
     """(importer, imported file) to how far they are from the next file for XLA devices."""
     found: dict[tuple[str, str], int] = {}
-    for most, neighbours, down in (
-        (_DOWN, lambda name: graph.imports(name).values(), True),
-        (_UP, graph.importers, False),
-    ):
-        seen, frontier = set(roots), list(roots)
-        for distance in range(1, most + 1):
-            following: dict[str, None] = {}
-            for name in frontier:
-                for other in neighbours(name):
-                    pair = (name, other) if down else (other, name)
-                    found[pair] = min(distance, found.get(pair, distance))
-                    if other not in seen:
-                        following[other] = None
-            seen.update(following)
-            frontier = list(following)
+    _follow(graph, roots, found, range(1, _DOWN + 1), down=True)
+    users = _follow(graph, roots, found, range(1, _UP + 1), down=False)
+    # A program imports its device from one file, its models and optimizers from others.
+    _follow(graph, users, found, range(_DOWN + 1, _DOWN + 1 + _BESIDE), down=True)
     return found
+
+
+def _follow(
+    graph: _Graph,
+    roots: Sequence[str],
+    found: dict[tuple[str, str], int],
+    distances: range,
+    *,
+    down: bool,
+) -> list[str]:
+    """Add the imports from files on, or to them; the files that are next to them."""
+    seen, frontier = set(roots), list(roots)
+    nearest: list[str] = []
+    for distance in distances:
+        following: dict[str, None] = {}
+        for name in frontier:
+            for other in graph.imports(name).values() if down else graph.importers(name):
+                pair = (name, other) if down else (other, name)
+                found[pair] = min(distance, found.get(pair, distance))
+                if other not in seen:
+                    following[other] = None
+        seen.update(following)
+        frontier = list(following)
+        nearest = nearest or frontier
+    return nearest
 
 
 def _locate(

@@ -369,6 +369,10 @@ class FileModel:
         """Whether the objects of a class are models, by its bases here and in linked files."""
         return self._flow.hooks.is_module(owner)
 
+    def is_optimizer(self, owner: Class) -> bool:
+        """Whether the objects of a class are optimizers, by its bases here and in linked files."""
+        return self._flow.hooks.is_optimizer(owner)
+
     def function_of(self, node: cst.CSTNode) -> Function | None:
         """The innermost function around a node."""
         return self._program.tree.function_of(node)
