@@ -17,6 +17,7 @@ import libcst as cst
 from xladoctor.lint.library import Effect, Equal
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.parts import literal_parts, names_added
 from xladoctor.lint.model.syntax import Function
 from xladoctor.lint.model.values import Kind
@@ -312,9 +313,16 @@ class Effects:
             if not places:
                 return True  # in a function around this one: before or behind, nobody knows
             first = order[made] if made is not None else -1
-            if any(first < order[place] < order[node] for place in places):
+            between = (place for place in places if first < order[place] < order[node])
+            if any(self._has_run(place, node) for place in between):
                 return True
         return False
+
+    def _has_run(self, call: cst.CSTNode, node: cst.CSTNode) -> bool:
+        """Whether a call may have run: not what ``node`` is given to, nor in the other branch."""
+        model = self._model
+        inside = call in model.tree.ancestors(node)
+        return not inside and not opposed(model.guards(call), model.guards(node))
 
     def ends_between(
         self, first: cst.CSTNode, second: cst.CSTNode, loop: Loop

@@ -88,11 +88,7 @@ def _seeded(model: FileModel) -> Iterator[Seed]:
                 own = any(_is_own(model, argument.value) for argument in call.node.args)
                 apart = (_apart(model, other) for other in inner if not _hands_on(other))
                 yield Seed(call, own or any(apart))
-        elif (
-            _unread(model, call)
-            and words(call.last) & _SEEDS
-            and not _stays_behind(model, call)
-        ):
+        elif _unread(model, call) and words(call.last) & _SEEDS and not _stays_behind(model, call):
             yield Seed(call, any(_is_own(model, argument.value) for argument in call.node.args))
 
 

@@ -218,8 +218,8 @@ class _Run:
             first = self._model.library.returns(call.name or "") is Returns.FIRST
             if first and given:
                 return given[0]
-            held = call.name in _HOLDERS
-            return Thing(taken=self._taken(node, names) if held else ())
+            holds = call.name in _HOLDERS
+            return Thing(taken=self._taken(node, names) if holds else ())
         return self._run(call, given, held)
 
     def _run(self, call: CallSite, given: Sequence[Thing], held: Thing | None) -> Thing:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.effects import Event
     from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
 
 _XM = "torch_xla.core.xla_model."
