@@ -86,10 +86,12 @@ def _meet_in_both(model: FileModel, same: list[CallSite], guard: Guard) -> bool:
 
 def _held_back_and_released(model: FileModel, same: list[CallSite]) -> bool:
     """``if rank not in (-1, 0): barrier()`` and later ``if rank == 0: barrier()``."""
-    tests = []
+    tests, conditions = [], set[cst.CSTNode]()
     for other in same:
         guard = model.core_guard(other.node) or model.master_only(other.node)
         guard = guard or next(iter(model.guards(other.node)), None)
         if guard is not None:
             tests.append({part.value for part in walk(guard.test) if isinstance(part, cst.Name)})
-    return len(tests) >= 2 and len(tests) % 2 == 0 and bool(set.intersection(*tests))
+            conditions.add(guard.node)
+    paired = len(tests) % 2 == 0 and len(conditions) >= 2
+    return paired and bool(set.intersection(*tests))
