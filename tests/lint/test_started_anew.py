@@ -56,8 +56,7 @@ STARTS = {
     ),
     "by a helper": ("def main(data):\n    seed_all(3)\n    xmp.spawn(train, args=(data,))", True),
     "one call above": (
-        "def start(data):\n    xmp.spawn(train, args=(data,))\n"
-        "def main(data):\n    torch.manual_seed(0)\n    start(data)",
+        "def go(x):\n    xmp.spawn(train, (x,))\ndef main(data):\n    seed_all(0)\n    go(data)",
         True,
     ),
     "in the script's own part": (MAIN + "seed_all(1)\n    xmp.spawn(train, args=([],))", True),
@@ -260,3 +259,91 @@ def train(model, data):
 def test_the_step_of_an_optimizer_of_the_program_is_one():
     assert rows(OWN.replace("[end]", ""), "XLA301") == [25]
     assert "XLA301" not in codes(OWN.replace("[end]", "torch_xla.sync()"))
+
+
+CUT = """\
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+from torch.utils.data import DataLoader, Dataset
+
+
+class Rows(Dataset):
+    def __init__(self, rows, args):
+        whole = {whole}
+        self.rows = rows[:whole]
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, at):
+        return self.rows[at]
+
+
+def read(rows, args):
+    return Rows(rows, args)
+
+
+def train(model, optimizer, rows, args):
+    device = torch_xla.device()
+    model = model.to(device)
+    loader = DataLoader(read(rows, args), batch_size=args.batch_size, shuffle=True)
+    for x in pl.MpDeviceLoader(loader, device):
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("whole", "told"),
+    [
+        ("len(rows) // args.batch_size * args.batch_size", False),
+        ("(len(rows) // (8 * args.batch_size)) * (8 * args.batch_size)", False),
+        ("len(rows) // 8 * args.batch_size", True),
+        ("len(rows) // args.parts * args.parts", True),
+        ("len(rows)", True),
+    ],
+)
+def test_a_dataset_that_keeps_whole_batches_has_no_short_one(whole, told):
+    assert ("XLA203" in codes(CUT.format(whole=whole))) is told
+
+
+CHOSEN = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from transformers import BertConfig, BertForMaskedLM
+
+
+def train(index, data, args):
+    device = torch_xla.device()
+    {made}
+    model = model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(data, device):
+        optimizer.zero_grad()
+        model(x).loss.backward()
+        xm.optimizer_step(optimizer)
+
+
+torch_xla.launch(train, args=([], None))
+"""
+READ, DRAWN = 'BertForMaskedLM.from_pretrained("bert-base-uncased")', "BertForMaskedLM(config)"
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (f"if args.path: model = {READ}\n    else: model = {DRAWN}", True),
+        (f"model = {READ} if args.path else {DRAWN}", True),
+        (f"if args.path:\n        model = {READ}\n    else:\n        model = {READ}", False),
+        (f"model = {DRAWN}\n    model = {READ}", False),
+        (f"model = {READ}", False),
+    ],
+)
+def test_one_of_two_branches_draws_the_weights(made, told):
+    program = CHOSEN.format(made=made).replace(
+        "    if args.path: model", "    config = BertConfig()\n    if args.path:\n        model"
+    )
+    program = program.replace("\n    else: model", "\n    else:\n        model")
+    assert ("XLA426" in codes(program)) is told
