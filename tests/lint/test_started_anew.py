@@ -347,3 +347,42 @@ def test_one_of_two_branches_draws_the_weights(made, told):
     )
     program = program.replace("\n    else: model", "\n    else:\n        model")
     assert ("XLA426" in codes(program)) is told
+
+
+SHOWN = """\
+import torch
+import torch_xla
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+
+def evaluate(model, data, every):
+    device = torch_xla.device()
+    model = model.to(device).eval()
+    outputs = []
+    bar = tqdm(DataLoader(data, batch_size=8))
+    with torch.no_grad():
+        for step, (x, y) in enumerate(bar):  # loop
+            output = model(x.to(device))
+            right = (output.argmax(1) == y.to(device)).float()
+            {kept}
+            {shown}
+    return outputs
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "shown", "place"),
+    [
+        ("outputs.append(right)", 'bar.set_description("%.3f" % right.mean())', "kept"),
+        ("outputs.append(right)", 'bar.set_postfix(right=f"{right.mean():.3f}")', "kept"),
+        ("outputs.append(1)", 'bar.set_description("%.3f" % right.mean())', None),
+        ("outputs.append(right)", 'bar.set_description("%d" % step)', "loop"),
+        ("outputs.append(right)", "if step % 10 == 0: print(right.mean())", "loop"),
+    ],
+)
+def test_an_evaluation_that_shows_each_batch_runs_what_it_shows(kept, shown, place):
+    program = SHOWN.format(kept=kept, shown=shown)
+    lines = program.splitlines()
+    told = [kept if kept in lines[row - 1] else "loop" for row in rows(program, "XLA301")]
+    assert told == ([] if place is None else [kept if place == "kept" else "loop"])
