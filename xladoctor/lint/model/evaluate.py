@@ -230,7 +230,7 @@ class Evaluator:
             and method.name != "__init__"
             and self.flow.hooks.is_module(method.owner)
         )
-        return self.flow.believes() and (holder.on_device or runs)
+        return holder.on_device or (self.flow.believes() and runs)
 
     def _is_parameter(self, holder: Value, frame: Frame) -> bool:
         """``p`` in the step of the program's own optimizer: what else has a gradient there?"""

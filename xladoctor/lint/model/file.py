@@ -139,8 +139,14 @@ class FileModel:
 
     @functools.cached_property
     def members(self) -> frozenset[str]:
-        """The members that it, or a linked file, is for: torch_xla, torch_tpu ... (``members``)."""
-        return frozenset().union(*(part.members for part in (self._part, *self._linked)))
+        """The members that it, or a linked file, is for: torch_xla, torch_tpu ... (``members``).
+
+        What imports it may get its device of a third file.
+        """
+        around = {self._part: None} | dict.fromkeys(self._linked)
+        for part in self._program.above(self._part):
+            around |= dict.fromkeys(part.below)
+        return frozenset().union(*(part.members for part in around))
 
     @functools.cached_property
     def multi_core(self) -> bool:

@@ -57,6 +57,8 @@ _MOST_CLASSES = 6
 _LONGEST_CHAIN = 20
 #: Helpers within helpers of which each call gets its own answer.
 _HELPERS = 3
+#: The mark of an object whose module was moved to the device; no attribute is called so.
+_PLACED = " placed"
 
 
 class Flow:
@@ -372,6 +374,12 @@ class Flow:
         before = None if anew else self.found.attributes.get(place)
         self.found.attributes[place] = value if before is None else join(before, value)
 
+    def place(self, module: Value) -> None:
+        """A model is on the device: so is ``self`` in its methods."""
+        if module.kind is Kind.MODEL and module.on_device:
+            for instance in self.objects(module):
+                self.store(instance, _PLACED, Value(Kind.MODEL, on_device=True))
+
     def imported(self, node: cst.BaseExpression) -> Value | None:
         """What an imported name holds at the end of the linked file it is from; None if it is not.
 
@@ -488,7 +496,14 @@ class Flow:
         if function.owner is not None and not function.is_static and function.parameters:
             kind = Kind.MODEL if self.hooks.is_module(function.owner) else Kind.OBJECT
             instance = frame.instance or Instance(function.owner, None)
-            frame.env[function.parameters[0]] = Value(kind, certain=True, instance=instance)
+            placed = (
+                kind is Kind.MODEL
+                and function.name != "__init__"
+                and self.stored(instance, _PLACED) is not None
+            )
+            frame.env[function.parameters[0]] = Value(
+                kind, certain=True, instance=instance, on_device=placed
+            )
 
     def _passed(
         self, function: Function, index: int, param: cst.Param, default: Value | None

@@ -293,6 +293,7 @@ class MethodEvaluator:
             if device is None or device.kind is not Kind.DEVICE:
                 return receiver
             moved = receiver.but(on_device=True)
+            self._flow.place(moved)
             text = dotted_text(func.value)
             if text is not None and text in frame.env:
                 frame.env[text] = moved
