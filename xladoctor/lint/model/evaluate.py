@@ -169,7 +169,7 @@ class Evaluator:
         if held is None or held.kind is Kind.UNKNOWN:
             said = self._where_it_runs(holder, self._said_by(node, holder, frame), frame)
             if held is None:
-                return said
+                return self.flow.as_device(dotted_text(node) or "", said, frame)
             if said.kind is not Kind.UNKNOWN:  # as for a plain name
                 return said.but(local=True) if held.local else said
         return held

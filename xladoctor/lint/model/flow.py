@@ -165,6 +165,7 @@ class Flow:
 
     def believed(self, name: str, value: Value, frame: Frame) -> Value:
         """What a name holds that is bound to a value, by what its function does with it."""
+        value = self.as_device(name, value, frame)
         if value.kind not in {Kind.UNKNOWN, Kind.DEVICE_TENSOR} or not self.believes():
             return value
         home = frame.function or self._module
@@ -182,6 +183,13 @@ class Flow:
         if step is None:
             return value
         return Value(Kind.DEVICE_TENSOR, origin=step, local=value.local)
+
+    def as_device(self, text: str, value: Value, frame: Frame) -> Value:
+        """The device of the family, if a device loader is given what is called so."""
+        if value.kind not in {Kind.UNKNOWN, Kind.NUMBER, Kind.OTHER_DEVICE}:
+            return value
+        call = self._evidence.given_as_device(frame.function or self._module, text)
+        return value if call is None else Value(Kind.DEVICE, origin=call)
 
     # What the evaluator asks and tells
 
