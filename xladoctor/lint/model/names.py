@@ -210,12 +210,12 @@ class Names:
             return None
         return self._defined(self.lookup(node.value, self._tree.scopes[node]))
 
-    def _left(self, name: str) -> list[Binding] | None:
+    def _left(self, name: str) -> list[Binding]:
         """What a name of the module is bound to once its code has run.
 
         ``class Dataset(Dataset)`` takes the place of what was imported under the same name.
         """
-        bindings = self.top.bindings.get(name)
+        bindings = self.top.bindings.get(name) or []
         last = bindings[-1].node if bindings else None
         if isinstance(last, cst.ClassDef) and self._tree.parents.get(last) is self.module:
             before = (item for item in bindings[:-1] if item.kind not in {"function", "class"})

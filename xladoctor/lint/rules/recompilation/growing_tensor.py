@@ -38,7 +38,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         if joined is None:
             continue
         call, value = joined
-        if not value.holds_device_tensor:
+        if not value.holds_device_tensor and not _takes_device_tensor(model, call):
             continue
         target = node.targets[0].target
         if not any(_is_same(model, part, target) for part in _parts(call)):
@@ -106,6 +106,12 @@ def _parts(call: CallSite) -> Iterator[cst.BaseExpression]:
         yield from (element.value for element in given.elements)
     elif call.name in _JOINS_OF_TRANSFORMERS:
         yield from call.positional[:2]
+
+
+def _takes_device_tensor(model: FileModel, call: CallSite) -> bool:
+    """``nested_concat(kept, new)``, which nothing is known of but what it is given."""
+    given = call.positional[:2] if call.name in _JOINS_OF_TRANSFORMERS else ()
+    return any(model.value(part).holds_device_tensor for part in given)
 
 
 def _joined(model: FileModel, node: cst.BaseExpression) -> Iterator[tuple[CallSite, Value]]:
