@@ -319,9 +319,11 @@ def evaluate(model, loader, step, every):
         "outs = out if outs is None else torch.cat((outs, out), dim=0)",
         "outs = torch.cat([outs, out]) if outs is not None else out",
         "outs = out if outs is None else nested_concat(outs, out, padding_index=-100)",
-        "outs = torch.cat((outs, out))\n"
-        "            if number % every == 9:\n"
-        "                outs = None",
+        (
+            "outs = torch.cat((outs, out))\n"
+            "            if number % every == 9:\n"
+            "                outs = None"
+        ),
     ],
 )
 def test_what_is_kept_from_the_first_batch_on_grows(kept):
