@@ -430,6 +430,12 @@ class FileModel:
         mine = (loop for loop in self._regions.loops if self.is_here(loop.node))
         return [loop for loop in mine if loop.node not in self.tree.unreached]
 
+    @property
+    def loops_of_program(self) -> Sequence[Loop]:
+        """All loops of the files that are linted together, also of those that do not import it."""
+        dead = self._program.tree.unreached
+        return [loop for loop in self._regions.loops if loop.node not in dead]
+
     def loop(self, node: cst.CSTNode) -> Loop | None:
         """The innermost loop whose body holds the node, in the same function."""
         return self._regions.loop(node)
