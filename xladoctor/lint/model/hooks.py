@@ -138,7 +138,7 @@ class Hooks:
         return owner is not None and self.is_optimizer(owner)
 
     def is_optimizer(self, cls: Class) -> bool:
-        """Whether its objects are optimizers."""
+        """Whether its objects are optimizers: ``class SharedAdam(optim.Adam)``."""
         return any(
             base.startswith("torch.optim.") and not base.startswith(_NOT_OPTIMIZERS)
             for base in self.bases(cls)
