@@ -150,6 +150,8 @@ class Statements:
         value = NUMBER
         if node.value is not None:
             value = self._evaluator.evaluate(node.value, frame)
+            if frame.apart and not is_name(node.value, "None"):
+                value = _of_some_cores(value)
         frame.result = value if frame.result is None else join(frame.result, value)
         frame.left = join_env(frame.left, frame.env)
         frame.dead = True
@@ -294,8 +296,8 @@ class Statements:
 
     def assign(self, target: cst.CSTNode, value: Value, frame: Frame) -> None:
         """Bind a target (name, attribute, subscript or tuple of them) to a value."""
-        if frame.apart and value.kind is Kind.NUMBER:
-            value = value.but(local=True)
+        if frame.apart:
+            value = _of_some_cores(value)
         if isinstance(target, cst.Name):
             value = self._flow.believed(target.value, value, frame)
             self._bind(target.value, value, frame)
@@ -393,6 +395,20 @@ def _of_one_core(test: cst.BaseExpression, skipped: Env, done: list[Env]) -> Env
     return {
         name: value.but(local=False) if name in agreed else value for name, value in skipped.items()
     }
+
+
+def _of_some_cores(value: Value) -> Value:
+    """What is set or returned where not all cores come: numbers, and what holds only such."""
+    if value.kind is Kind.NUMBER:
+        return value.but(local=True)
+    if value.kind is not Kind.CONTAINER:
+        return value
+    inner = [*(value.items or ()), *([value.element] if value.element is not None else [])]
+    if not inner or any(part.kind is not Kind.NUMBER for part in inner):
+        return value
+    items = value.items and tuple(part.but(local=True) for part in value.items)
+    element = value.element and value.element.but(local=True)
+    return value.but(local=True, items=items, element=element)
 
 
 def join_env(one: Env, other: Env) -> Env:
