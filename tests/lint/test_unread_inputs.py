@@ -1,0 +1,231 @@
+"""What is uploaded in each step, loaders of a program's own, and modules that never were."""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import codes, found, marks, rows
+
+UPLOADS = """
+import numpy as np
+import torch
+import torch.nn as nn
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+MEANS = [0.5, 0.25, 0.125]
+
+
+class Stem(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.width = width
+        self.table = torch.rand(64, 3)
+
+    def shift(self, x):
+        matrix = torch.tensor([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0], [4.0, 0.0, 5.0]]).to(x)  # !XLA604
+        bias = torch.tensor([4, 8, 16]).view(1, 3).type_as(x)  # !XLA604
+        return x @ matrix + bias
+
+    def forward(self, x, picked):
+        rows, columns = x.shape
+        step = 2 / columns
+        places = torch.linspace(-1 + step, 1 - step, columns).to(x.device)  # !XLA604
+        more = torch.linspace(0, self.width, 3).to(x.device)  # !XLA604
+        mask = torch.zeros(rows, 3).type_as(x)  # !XLA604
+        means = torch.tensor(MEANS, device=x.device)  # !XLA604
+        halves = x.new_tensor([0.5, 0.5, 1.0])  # !XLA604
+        listed = torch.from_numpy(np.array([1.0, 2.0, 3.0])).to(x.device)  # !XLA604
+        known = self.table[:rows].to(x.device)  # !XLA604
+        total = places + more + mask + means + halves + listed + known
+        return self.layer(self.shift(x)) + total
+
+
+def train(loader, optimizer, criterion):
+    device = torch_xla.device()
+    model = Stem(8).to(device)
+    scale = torch.tensor([1.0, 2.0]).to(device)
+    for number, (x, y) in enumerate(pl.MpDeviceLoader(loader, device)):
+        optimizer.zero_grad()
+        ramp = torch.linspace(0, number, 3).to(device)
+        turned = y.float().type_as(x)
+        loss = criterion(model(x, y), turned) + ramp.sum() + scale.sum()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_constants_that_each_step_uploads_are_told_however_they_are_moved():
+    assert {pair for pair in found(UPLOADS) if pair[1] == "XLA604"} == marks(UPLOADS)
+
+
+def test_the_fix_gives_a_factory_no_tensor_for_a_device():
+    from xladoctor.lint import engine
+    from xladoctor.lint.sources import Source
+
+    result = engine.lint(Source("train.py", UPLOADS))
+    edits = [
+        e.content for f in result.findings if f.code == "XLA604" and f.fix for e in f.fix.edits
+    ]
+    assert edits
+    assert not any("device=x)" in text for text in edits)
+
+
+LOADERS = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+from torch.utils.data import DataLoader
+
+
+def onto(data, device):
+    if isinstance(data, (list, tuple)):
+        return [onto(part, device) for part in data]
+    return data.to(device)
+
+
+class Moving:
+    def __init__(self, loader, device):
+        self.loader = loader
+        self.device = device
+
+    def __len__(self):
+        return len(self.loader)
+
+    def __iter__(self):
+        for batch in self.loader:
+            yield [part.to(self.device) for part in batch]  # !XLA603
+
+
+class Ahead:
+    def __init__(self, loader, device):
+        self.batches = iter(loader)
+        self.device = device
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        x, y = next(self.batches)
+        return x.to(self.device), y.to(self.device)  # !XLA603
+
+
+class Counted:
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        return iter(self.loader)
+
+
+def fit(model, loader, optimizer, criterion):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward()
+        xm.optimizer_step(optimizer, barrier=True)
+        print(loss.item())  # !XLA101
+
+
+def main(dataset, model, optimizer, criterion):
+    device = torch_xla.device()
+    model.to(device)
+    loader = DataLoader(dataset, batch_size=64, drop_last=True)
+    fit(model, Moving(loader, device), optimizer, criterion)
+    for number, (x, y) in enumerate(Ahead(loader, device)):
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward()
+        xm.optimizer_step(optimizer, barrier=True)
+    for x, y in Counted(loader):
+        x = x.to(device)  # !XLA603
+        optimizer.zero_grad()
+        loss = criterion(model(x), y.to(device))
+        loss.backward()
+        xm.optimizer_step(optimizer, barrier=True)
+"""
+
+
+def test_loaders_of_a_programs_own_give_what_their_iterators_yield():
+    kept = {pair for pair in found(LOADERS) if pair[1] in {"XLA603", "XLA101"}}
+    assert kept == marks(LOADERS)
+
+
+def test_a_loader_of_its_own_over_a_device_loader_moves_nothing():
+    healthy = LOADERS.replace(
+        "    loader = DataLoader(dataset, batch_size=64, drop_last=True)\n",
+        "    loader = pl.MpDeviceLoader(DataLoader(dataset, batch_size=64), device)\n",
+    ).replace(
+        "import torch_xla\n",
+        "import torch_xla\nimport torch_xla.distributed.parallel_loader as pl\n",
+    )
+    assert rows(healthy, "XLA603") == []
+
+
+GATHERED = """
+import torch
+import torch_xla
+
+
+def train(model, optimizer, criterion, tokens, length, size):
+    device = torch_xla.device()
+    model.to(device)
+    start = 0
+    while start < 1000:
+        rows = []
+        for number in range(size):
+            at = start + number * length
+            part = tokens[at : at + length + 1]
+            rows.append(part[:-1])
+        x = torch.stack(rows).to(device)  # here
+        optimizer.zero_grad()
+        loss = criterion(model(x), x)
+        loss.backward()
+        optimizer.step()
+        torch_xla.sync()
+        start += size * length
+"""
+
+
+def test_a_batch_that_is_put_together_of_cut_rows_is_one_that_is_moved():
+    [row] = rows(GATHERED, "XLA603")
+    assert "# here" in GATHERED.splitlines()[row - 1]
+    there = GATHERED.replace("    start = 0\n", "    start = 0\n    tokens = tokens.to(device)\n")
+    assert rows(there, "XLA603") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import torch_xla.distributed.xla_launch",
+        "import torch_xla.core.device_model as dm",
+        "from torch_xla.core import xla_models as xm",
+        "from torch_xla.amp import bf16_autocast",
+        "from torch_xla.distributed.fsdp import FullyShardedDataParallel",
+        "from torch_xla import autocast",
+        "from torch_xla.utils.data import DeviceLoader",
+    ],
+)
+def test_modules_and_names_that_never_were_are_told(line):
+    assert codes(line) == ["XLA801"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import torch_xla.distributed.fsdp.wrap",
+        "from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel, checkpoint_module",
+        "from torch_xla.amp import autocast, syncfree",
+        "from torch_xla.experimental.custom_kernel import flash_attention",
+        "from torch_xla.experimental.distributed_checkpoint import CheckpointManager",
+        "import torch_xla.distributed.xla_backend",
+        "from torch_xla.stablehlo import exported_program_to_stablehlo",
+        "from torch_xla._internal import tpu, pjrt",
+        "import _XLAC",
+        "from torch_xla import _XLAC",
+        "from torch_xla.version import __version__",
+        "from torch_xla.utils.checkpoint import checkpoint",
+    ],
+)
+def test_modules_and_names_that_are_there_are_not(line):
+    assert rows(line, "XLA801") == []
