@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 from rule_helpers import codes, found, marks, rows
+
+from xladoctor.lint import engine, run
+from xladoctor.lint.engine import LintOptions
+from xladoctor.lint.sources import Source
 
 UPLOADS = """
 import numpy as np
@@ -60,9 +66,6 @@ def test_constants_that_each_step_uploads_are_told_however_they_are_moved():
 
 
 def test_the_fix_gives_a_factory_no_tensor_for_a_device():
-    from xladoctor.lint import engine
-    from xladoctor.lint.sources import Source
-
     result = engine.lint(Source("train.py", UPLOADS))
     edits = [
         e.content for f in result.findings if f.code == "XLA604" and f.fix for e in f.fix.edits
@@ -229,3 +232,160 @@ def test_modules_and_names_that_never_were_are_told(line):
 )
 def test_modules_and_names_that_are_there_are_not(line):
     assert rows(line, "XLA801") == []
+
+
+WORKERS = """
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+from torch.utils.data import DataLoader, Dataset
+from transformers import AutoTokenizer
+
+
+class Texts(Dataset):
+    def __init__(self, texts):
+        self.texts = texts
+        self.tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+
+    def __len__(self):
+        return len(self.texts)
+
+    def __getitem__(self, index):
+        return self.tokenizer(self.texts[index], padding="max_length", return_tensors="pt")
+
+
+class Rows(Dataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return torch.tensor(self.rows[index])
+
+
+def train(model, optimizer, loader, device):
+    for batch in pl.MpDeviceLoader(loader, device):
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+
+
+def main(texts, rows, model, optimizer):
+    device = torch_xla.device()
+    model.to(device)
+    first = DataLoader(Texts(texts), batch_size=32, drop_last=True)  # !XLA606
+    second = DataLoader(Rows(rows), batch_size=32, drop_last=True)
+    third = DataLoader(Texts(texts), batch_size=32, drop_last=True, num_workers=4)
+    train(model, optimizer, first, device)
+    train(model, optimizer, second, device)
+    train(model, optimizer, third, device)
+"""
+
+
+def test_a_dataset_that_tokenizes_each_text_needs_workers():
+    assert {pair for pair in found(WORKERS) if pair[1] == "XLA606"} == marks(WORKERS)
+
+
+PHOTOS = """
+    from PIL import Image
+    from torch.utils.data import Dataset
+
+
+    class Photos(Dataset):
+        def __init__(self, paths, transform):
+            self.paths = paths
+            self.transform = transform
+
+        def __getitem__(self, index):
+            return self.transform(Image.open(self.paths[index]))
+"""
+FITS = """
+    import torch_xla
+    import torch_xla.distributed.parallel_loader as pl
+
+
+    def fit(model, optimizer, loader):
+        for batch in pl.MpDeviceLoader(loader, torch_xla.device()):
+            optimizer.zero_grad()
+            model(batch).mean().backward()
+            optimizer.step()
+"""
+STARTS = """
+    import torch_xla
+    from torch.utils.data import DataLoader
+
+    from fits import fit
+    from photos import Photos
+
+
+    def main(args, paths, model, optimizer, transform):
+        model.to(torch_xla.device())
+        fit(model, optimizer, DataLoader(Photos(paths, transform), batch_size=8, drop_last=True))
+"""
+
+
+def test_dataset_loader_and_loop_may_stand_in_three_files(tmp_path):
+    for name, text in (("photos", PHOTOS), ("fits", FITS), ("train", STARTS)):
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+    plan = run.Plan(LintOptions(codes=run.chosen_codes(("XLA606",), (), ())))
+    results = run.lint_files(sorted(tmp_path.glob("*.py")), plan)
+    told = [one for item in results if item.result is not None for one in item.result.findings]
+    assert [finding.locations[0].row for finding in told] == [11]
+
+
+CLOCKS = """
+import time
+from datetime import datetime
+from timeit import default_timer
+
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+
+class Runner:
+    def __init__(self, model, optimizer, criterion):
+        self.device = torch_xla.device()
+        self.model = model.to(self.device)
+        self.optimizer = optimizer
+        self.criterion = criterion
+
+    def step(self, x, y):
+        self.began = time.time()
+        noon = datetime.now()
+        early = default_timer()
+        loss = self.criterion(self.model(x), y)
+        loss.backward()
+        xm.optimizer_step(self.optimizer, barrier=True)
+        took = time.time() - self.began  # !XLA112
+        whole = datetime.now() - noon  # !XLA112
+        part = default_timer() - early  # !XLA112
+        return took, whole, part
+
+    def fit(self, loader):
+        for x, y in loader:
+            self.step(x.to(self.device), y.to(self.device))
+"""
+
+
+def test_every_clock_is_one():
+    assert {pair for pair in found(CLOCKS) if pair[1] == "XLA112"} == marks(CLOCKS)
+    waits = CLOCKS.replace("        took =", "        torch_xla.sync(wait=True)\n        took =")
+    assert rows(waits, "XLA112") == []
+
+
+def test_arguments_that_the_trainer_no_longer_takes_are_told():
+    program = """
+import torch_xla
+from transformers import TrainingArguments
+
+TrainingArguments(
+    output_dir="out",
+    evaluation_strategy="epoch",  # !XLA905
+    no_cuda=True,  # !XLA905
+    optim="adamw_torch",
+)
+"""
+    assert {pair for pair in found(program) if pair[1] == "XLA905"} == marks(program)
+    assert rows(program.replace("import torch_xla\n", ""), "XLA905") == []

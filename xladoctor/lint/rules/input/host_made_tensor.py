@@ -10,7 +10,7 @@ from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import OF_DATA, is_of_data
-from xladoctor.lint.rules._exact import indices, made_by
+from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._filled import computed_of_constants, same_numbers
 from xladoctor.lint.rules._fixed import is_fixed
 from xladoctor.lint.rules._moves import moves
@@ -223,7 +223,7 @@ def _kept(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
     """``self.weights.to(x.device)`` in a step, of what was made on the host before the loop."""
     source, value = moved.source, model.value(moved.source)
     if isinstance(source, cst.Subscript):
-        if not all(map(_is_whole, source.slice)) and not _all_written(model, source):
+        if not all(_is_whole(model, element) for element in source.slice):
             return  # ``self.images[picked]``: other rows each time
         source = source.value  # ``self.anchors[:, None]``
     if not isinstance(source, cst.Name | cst.Attribute) or value.kind is not Kind.CPU_TENSOR:
@@ -244,14 +244,14 @@ def _kept(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
     )
 
 
-def _is_whole(element: cst.SubscriptElement) -> bool:
-    """``x[:length]``: from the beginning on."""
+def _is_whole(model: FileModel, element: cst.SubscriptElement) -> bool:
+    """``x[:length]``, ``x[None]``, ``x[..., 0]``: the same part, or one from the beginning on."""
     part = element.slice
-    return isinstance(part, cst.Slice) and part.lower is None
-
-
-def _all_written(model: FileModel, node: cst.Subscript) -> bool:
-    return all(model.literal(place) is not NotImplemented for place in indices(node))
+    if isinstance(part, cst.Slice):
+        ends = (part.lower, part.upper) if part.lower is not None else ()
+        return all(end is None or model.literal(end) is not NotImplemented for end in ends)
+    assert isinstance(part, cst.Index)
+    return isinstance(part.value, cst.Ellipsis) or model.literal(part.value) is not NotImplemented
 
 
 def _mixed(model: FileModel) -> Iterator[Problem]:
