@@ -224,6 +224,19 @@ class FileModel:
                 found.setdefault(site.method, []).append(site)
         return found
 
+    def giving(self, keyword: str) -> Sequence[CallSite]:
+        """Calls with an argument of that name, in source order."""
+        return self._by_keyword.get(keyword, ())
+
+    @functools.cached_property
+    def _by_keyword(self) -> dict[str, list[CallSite]]:
+        found: dict[str, list[CallSite]] = {}
+        for site in self._sites.values():
+            for argument in site.node.args:
+                if argument.keyword is not None:
+                    found.setdefault(argument.keyword.value, []).append(site)
+        return found
+
     def _in_order(
         self, index: Mapping[str, Sequence[CallSite]], wanted: set[str]
     ) -> Iterator[CallSite]:
