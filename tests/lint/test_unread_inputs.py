@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 from rule_helpers import codes, found, marks, rows
@@ -389,3 +390,111 @@ TrainingArguments(
 """
     assert {pair for pair in found(program) if pair[1] == "XLA905"} == marks(program)
     assert rows(program.replace("import torch_xla\n", ""), "XLA905") == []
+
+
+FOR_GPUS = """
+    import torch
+
+    from nets import Net
+
+
+    class State:
+        step = 0
+
+
+    class Trainer:
+        def __init__(self, rank):
+            torch.cuda.set_device(rank)
+            self.net = Net().cuda(rank)
+
+        def fit(self, loader, optimizer, criterion):
+            scaler = torch.cuda.amp.GradScaler()
+            for x, y in loader:
+                with torch.cuda.amp.autocast():
+                    loss = criterion(self.net(x.cuda()), y.cuda())
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+"""
+FOR_TPUS = """
+    import torch_xla
+    import torch_xla.core.xla_model as xm
+
+    from gpus import State
+    from nets import Net
+
+
+    def fit(loader, optimizer, criterion):
+        state, net = State(), Net().to(torch_xla.device())
+        for x, y in loader:
+            loss = criterion(net(x), y)
+            loss.backward()
+            xm.optimizer_step(optimizer, barrier=True)
+"""
+NETS = """
+    import torch
+
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layer(x) + torch.ones(4).cuda()
+"""
+ON_CUDA = ("XLA703", "XLA704", "XLA706", "XLA707", "XLA708", "XLA709")
+
+
+def _told(tmp_path, **files):
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+    plan = run.Plan(LintOptions(codes=run.chosen_codes(ON_CUDA, (), ())))
+    results = run.lint_files(sorted(tmp_path.glob("*.py")), plan)
+    told = [one for item in results if item.result is not None for one in item.result.findings]
+    return {(Path(item.locations[0].filename).stem, item.code) for item in told}
+
+
+def test_a_script_for_gpus_beside_one_for_tpus_is_left_alone(tmp_path):
+    start = "from gpus import Trainer\n\nTrainer(0).fit([], None, None)\n"
+    assert _told(tmp_path, gpus=FOR_GPUS, tpus=FOR_TPUS, nets=NETS, start=start) == {
+        ("nets", "XLA706")
+    }
+
+
+def test_a_helper_for_gpus_that_the_script_for_tpus_runs_is_told(tmp_path):
+    runs = FOR_TPUS.replace("import State", "import State, Trainer").replace(
+        "    for x, y in loader:",
+        "    Trainer(0).fit(loader, optimizer, criterion)\n        for x, y in loader:",
+        1,
+    )
+    told = _told(tmp_path, gpus=FOR_GPUS, tpus=runs, nets=NETS)
+    assert {code for name, code in told if name == "gpus"} >= {"XLA706", "XLA707"}
+
+
+def test_a_registry_that_the_script_for_tpus_alone_imports_is_told(tmp_path):
+    rewards = """
+        import torch
+
+
+        def brightness():
+            def measure(images):
+                return images.cuda().mean()
+
+            return measure
+    """
+    picks = """
+        import torch_xla
+        import rewards
+
+
+        def main(name, images):
+            measure = getattr(rewards, name)()
+            return measure(images.to(torch_xla.device()))
+    """
+    assert _told(tmp_path, rewards=rewards, picks=picks) == {("rewards", "XLA706")}
+    other = rewards + "\n        LIMIT = 3\n\n\n        def limit():\n            return LIMIT\n"
+    only = picks.replace("import rewards", "from rewards import limit").replace(
+        "getattr(rewards, name)()", "abs if limit() else name"
+    )
+    assert _told(tmp_path, rewards=other, picks=only) == set()
