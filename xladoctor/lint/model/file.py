@@ -394,6 +394,10 @@ class FileModel:
         """The calls, here or in linked files, that are known to call the function."""
         return [self._program.sites[node] for node in self._regions.callers(function)]
 
+    def gives_name(self, call: CallSite) -> bool:
+        """Whether a call gives the name of what it runs, and not its arguments."""
+        return call.node in self._flow.named
+
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """The node around a node."""
         return self._program.tree.parents.get(node)
@@ -417,6 +421,12 @@ class FileModel:
         """All loops of the file, framework methods included."""
         mine = (loop for loop in self._regions.loops if self.is_here(loop.node))
         return [loop for loop in mine if loop.node not in self.tree.unreached]
+
+    @property
+    def loops_of_program(self) -> Sequence[Loop]:
+        """All loops of the files that are linted together, also of those that do not import it."""
+        dead = self._program.tree.unreached
+        return [loop for loop in self._regions.loops if loop.node not in dead]
 
     def loop(self, node: cst.CSTNode) -> Loop | None:
         """The innermost loop whose body holds the node, in the same function."""

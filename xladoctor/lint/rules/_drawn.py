@@ -148,10 +148,19 @@ def surely_draws(model: FileModel, node: cst.Call) -> bool:
 def makes_model(model: FileModel, call: CallSite) -> bool:
     if not isinstance(call.target, Class):
         return False
-    owners = (function.owner for function in model.functions_around(call.node))
-    if any(owner is not None and _is_model(model, owner) for owner in owners):
+    if any(_puts_in(model, function) for function in model.functions_around(call.node)):
         return False  # a part of another model: that one is told, where it is made
     return _is_model(model, call.target)
+
+
+def _puts_in(model: FileModel, function: Function, depth: int = 3) -> bool:
+    """Whether a function makes parts of a model: a method of one, or a helper of such alone."""
+    if function.owner is not None and _is_model(model, function.owner):
+        return True
+    calls = model.callers(function) if depth else ()
+    return bool(calls) and all(
+        call.function is not None and _puts_in(model, call.function, depth - 1) for call in calls
+    )
 
 
 def _is_model(model: FileModel, cls: Class) -> bool:
@@ -184,7 +193,7 @@ def _only_pretrained(model: FileModel, cls: Class) -> bool:
     maker = cls.methods.get("__init__")
     if maker is None:
         return False
-    calls = [call for call in model.calls() if call.function is maker]
+    calls = [call for call in model.reached(maker.node) if call.function is maker]
     loads = any(
         call.method == "from_pretrained" or _given(model, call, "pretrained", "weights")
         for call in calls
