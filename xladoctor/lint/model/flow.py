@@ -285,7 +285,7 @@ class Flow:
 
     def _iterate(self, node: cst.BaseExpression, function: Function, instance: Instance) -> Value:
         self._iterated.setdefault(function, {})[node] = None
-        return self._enter(None, function, instance, {})
+        return self._enter(None, function, instance, {}, False)
 
     def iterations(self, function: Function) -> Sequence[cst.BaseExpression]:
         """What is gone over, where that runs a method: an object with an ``__iter__``."""
