@@ -183,7 +183,7 @@ class Evaluator:
         if held is None or held.kind is Kind.UNKNOWN:
             said = self._where_it_runs(holder, self._said_by(node, holder, frame), frame)
             if held is None:
-                return said
+                return self.flow.as_device(dotted_text(node) or "", said, frame)
             if said.kind is not Kind.UNKNOWN:  # as for a plain name
                 return said.but(local=True) if held.local else said
         return held
@@ -251,7 +251,7 @@ class Evaluator:
             and method.name != "__init__"
             and self.flow.hooks.is_module(method.owner)
         )
-        return self.flow.believes() and (holder.on_device or runs)
+        return holder.on_device or (self.flow.believes() and runs)
 
     def _is_parameter(self, holder: Value, frame: Frame) -> bool:
         """``p`` in the step of the program's own optimizer: what else has a gradient there?"""

@@ -168,7 +168,7 @@ def _is_model(model: FileModel, cls: Class) -> bool:
         return False
     bases = {(model.name(base) or "") for base in cls.bases}
     return (
-        "torch.nn.Module" in bases
+        ("torch.nn.Module" in bases or any(_is_model(model, one) for one in model.parents(cls)))
         and bool(cls.methods)
         and not _only_pretrained(model, cls)
         and not _only_holds(model, cls)

@@ -277,8 +277,12 @@ def _is_started(model: FileModel, loop: Loop) -> bool:
     which of its functions are started, and which another file calls for each batch.
     """
     entry = model.on_every_core(loop.node)
-    return entry is not None and (
-        entry.call is not None or (entry.function is not None and entry.function.name == "_mp_fn")
+    if entry is None:
+        # ``mp.Process(target=train, args=(model,))``
+        ran = (call.keywords.get("target") for call in model.calls())
+        return any(node is not None and model.value(node).function is loop.function for node in ran)
+    return entry.call is not None or (
+        entry.function is not None and entry.function.name == "_mp_fn"
     )
 
 
