@@ -337,3 +337,64 @@ def test_program_for_gpus_with_the_same_engine_is_left_alone(tmp_path):
         "watchers.py": watchers,
     }
     assert _told(tmp_path, files) == set()
+
+
+HEALTHY = {
+    "a function of the module that gives nothing back": (
+        f"""\
+{XLA}
+import losses
+def train(net, batches, adam, args):
+    criterion = getattr(losses, args.loss)
+{LOOP}
+    losses.show(net(x), y)
+""",
+        """\
+def near(out, target):
+    return (out - target).abs().mean()
+def show(out, target):
+    print(out.mean().item(), target.mean().item())
+""",
+    ),
+    "a function of the module that takes more": (
+        f"""\
+{XLA}
+import losses
+def train(net, batches, adam, args):
+    criterion = getattr(losses, args.loss)
+{LOOP}
+    print(losses.worst(net(x), y, 3))
+""",
+        """\
+def near(out, target):
+    return (out - target).abs().mean()
+def worst(out, target, count):
+    return (out - target).abs().topk(count)[0].tolist()
+""",
+    ),
+    "a class for other devices": (
+        f"""\
+{XLA}
+from losses import CudaMean, XlaMean
+def train(net, batches, adam, use_cuda):
+    kind = CudaMean if use_cuda else XlaMean
+    criterion = kind()
+{LOOP}""",
+        """\
+class CudaMean:
+    def __call__(self, out, target):
+        loss = (out - target).mean()
+        self.last = loss.item()
+        return loss
+class XlaMean:
+    def __call__(self, out, target):
+        return (out - target).mean()
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_what_cannot_be_meant_is_not_followed(tmp_path, name):
+    main, losses = HEALTHY[name]
+    assert _told(tmp_path, {"main.py": main, "losses.py": losses}) == set()

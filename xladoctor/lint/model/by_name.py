@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model.dotted import string
-from xladoctor.lint.model.syntax import Class, Function
+from xladoctor.lint.model.syntax import Class, Function, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Tree
+    from xladoctor.lint.model.values import Value
 
 #: A name, and the call that it is written in, where another function hands it on.
 Spelling: TypeAlias = "tuple[str, cst.Call | None]"
@@ -67,7 +68,7 @@ class ByName:
             one
             for one in defined
             if self._tree.parents[one.node] is linked[0].module
-            and (one.name in written if written else not one.name.startswith("_"))
+            and (one.name in written if written else _may_be_meant(one))
         ]
         if len(found) > _MOST_NAMED:
             return frozenset(), frozenset()
@@ -157,6 +158,26 @@ class ByName:
                 if self._names.definition(call.func) is None:
                     found.setdefault("__call__", []).append(call)
         return found
+
+
+def _may_be_meant(one: Function | Class) -> bool:
+    """Whether something that a module offers gives back what is asked for."""
+    if one.name.startswith("_"):
+        return False
+    return isinstance(one, Class) or any(
+        isinstance(part, cst.Return) and part.value is not None for part in walk(one.node)
+    )
+
+
+def takes(function: Function, arguments: Sequence[tuple[str | None, Value]]) -> bool:
+    """Whether a function has as many parameters as a call gives it."""
+    params = function.node.params
+    own = len(function.parameters) - (function.owner is not None and not function.is_static)
+    keywords = [keyword for keyword, _ in arguments]
+    if "*" in keywords or "**" in keywords or isinstance(params.star_arg, cst.Param):
+        return True
+    needed = own - sum(one.default is not None for one in (*params.posonly_params, *params.params))
+    return needed <= len(arguments) and keywords.count(None) <= own
 
 
 def _written_out(node: cst.CSTNode) -> Iterator[Spelling]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.by_name import GETATTR, ByName
+from xladoctor.lint.model.by_name import GETATTR, ByName, takes
+from xladoctor.lint.model.devices import for_others
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.inherited import of_base
 from xladoctor.lint.model.librarycall import LibraryCalls, any_on_device, dictionary, first_origin
@@ -220,12 +221,17 @@ class CallEvaluator:
 
     def one_of(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
         """``STEPS[kind](model, batch)``: any of the functions or classes in a dictionary."""
+        given = (*called.bound, *arguments)
         results = [
             self.enter(node, function, called, arguments)
             for function in self._flow.in_order(called.functions)
+            if takes(function, given)
         ]
-        given = (*called.bound, *arguments)
-        results += [self._construct(node, cls, given) for cls in self._flow.in_order(called.makes)]
+        results += [
+            self._construct(node, cls, given)
+            for cls in self._flow.in_order(called.makes)
+            if len(called.makes) == 1 or not for_others(cls.name)
+        ]
         return functools.reduce(join, results) if results else UNKNOWN
 
     def _called_back(self, node: cst.Call, called: Value) -> Value | None:

@@ -68,6 +68,12 @@ def words(text: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _WORD.findall(text))
 
 
+def for_others(text: str) -> bool:
+    """Whether a name says that something is for other devices: ``CudaTimer``."""
+    named = words(text)
+    return bool(named & _OTHER) and not named & _XLA
+
+
 class Devices:
     """Answers for conditions and for nodes.
 
