@@ -82,6 +82,8 @@ class CallEvaluator:
             return self.enter(node, called.function, called, arguments)
         if called.kind is Kind.FUNCTION and called.functions:
             return self._one_of(node, called, arguments)
+        if called.makes:
+            return self.one_made(node, called, arguments)
         if func is not None:
             inherited = of_base(self._flow, func, arguments, frame)
             if inherited is not None:
@@ -156,6 +158,15 @@ class CallEvaluator:
             for function in self._flow.in_order(called.functions)
         ]
         return functools.reduce(join, results) if results else UNKNOWN
+
+    def one_made(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
+        """``NETS[name](8)``: an object of any of the classes that a dictionary holds."""
+        given = [*called.bound, *arguments]
+        made = [self._construct(node, cls, given) for cls in self._flow.in_order(called.makes)]
+        if made:
+            return functools.reduce(join, made)
+        nets = all(self._flow.hooks.is_module(cls) for cls in called.makes)
+        return Value(Kind.MODEL if nets else Kind.OBJECT, origin=node, classes=called.makes)
 
     def _construct(self, node: cst.Call, cls: Class, arguments: Arguments) -> Value:
         instance = self._flow.made(node, cls)

@@ -136,13 +136,13 @@ class Evaluator:
         if node.value in {"True", "False", "None"}:
             return NUMBER
         value = self.flow.lookup(node.value, frame)
-        if value is not None and value.kind is not Kind.UNKNOWN:
+        if value is not None and (value.kind is not Kind.UNKNOWN or value.makes):
             return value
         definition = self.flow.names.definition(node)
         if definition is not None:
             if isinstance(definition, Function):
                 return Value(Kind.FUNCTION, certain=True, function=definition)
-            return UNKNOWN
+            return Value(makes=frozenset({definition}))
         if self.flow.names.resolve(node) is not None:
             return UNKNOWN
         imported = self.flow.imported(node)
@@ -163,6 +163,8 @@ class Evaluator:
             definition = self.flow.names.definition(node)
             if isinstance(definition, Function):
                 return Value(Kind.FUNCTION, certain=True, function=definition)
+            if definition is not None:
+                return Value(makes=frozenset({definition}))
             return imported
         holder = self.evaluate(node.value, frame)
         held = frame.env.get(dotted_text(node) or "")

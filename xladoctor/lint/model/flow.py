@@ -19,7 +19,7 @@ import contextlib
 import functools
 import itertools
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import libcst as cst
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.statements import Env
 
+_Defined = TypeVar("_Defined", Function, Class)
 #: Programs reach their fixed point in two to four rounds.
 _PATIENCE = 5
 _MOST_CONTEXTS = 8
@@ -86,7 +87,7 @@ class Flow:
         self.found = Facts()
         self._recorded: dict[cst.CSTNode, Value] = {}  # by the run that is under way
         self._targets: dict[cst.Call, Function | Class] = {}
-        self._runs_all: dict[cst.Call, dict[Function, None]] = {}
+        self._runs_all: dict[cst.Call, dict[Function | Class, None]] = {}
         self._runs = Runs()
         self._frames: dict[
             Function | cst.Module | cst.FunctionDef, Frame
@@ -133,9 +134,9 @@ class Flow:
         classes = sorted(value.classes, key=lambda cls: order[cls.node])
         return [Instance(cls, None) for cls in classes[:_MOST_CLASSES]]
 
-    def in_order(self, functions: frozenset[Function]) -> Sequence[Function]:
-        """Functions in the order of the program; of very many none."""
-        found = sorted(functions, key=lambda function: self.tree.order[function.node])
+    def in_order(self, given: frozenset[_Defined]) -> Sequence[_Defined]:
+        """Functions or classes in the order of the program; of very many none."""
+        found = sorted(given, key=lambda one: self.tree.order[one.node])
         return found if len(found) <= _MOST_CLASSES else ()
 
     def callers(self, function: Function) -> Sequence[cst.Call]:
@@ -165,6 +166,8 @@ class Flow:
         """What a name holds that is bound to a value, by what its function does with it."""
         if value.kind not in {Kind.UNKNOWN, Kind.DEVICE_TENSOR} or not self.believes():
             return value
+        if value.makes:
+            return value  # a class
         home = frame.function or self._module
         if value.kind is Kind.DEVICE_TENSOR:
             # ``net = build(args).to(device)``
@@ -308,6 +311,7 @@ class Flow:
 
     def _make(self, call: cst.Call, cls: Class) -> Instance:
         self._targets[call] = cls
+        self._runs_all.setdefault(call, {})[cls] = None
         instance = Instance(cls, call)
         self.found.instances.setdefault(cls, {})[instance] = None
         return instance

@@ -100,6 +100,8 @@ class MethodEvaluator:
         held = self._evaluator.evaluate(func, frame) if known else UNKNOWN
         if held.kind is Kind.FUNCTION and held.function is not None:
             result = self._calls.enter(node, held.function, held, arguments)
+        if held.makes:
+            return self._calls.one_made(node, held, arguments)
         if result is not None:
             inferred = receiver.kind is Kind.MODEL and not know.ANSWERS.search(name)
             return as_output(result, node) if inferred else result  # ``self.net.infer(x)``
