@@ -174,10 +174,16 @@ def _by_its_name(model: FileModel, node: cst.Call) -> bool:
 def makes_model(model: FileModel, call: CallSite) -> bool:
     if not isinstance(call.target, Class):
         return False
+    return _is_model(model, call.target) and not _is_part(model, call)
+
+
+def _is_part(model: FileModel, call: CallSite, depth: int = 2) -> bool:
+    """A part of another model, also through a helper: that one is told, where it is made."""
     owners = (function.owner for function in model.functions_around(call.node))
     if any(owner is not None and _is_model(model, owner) for owner in owners):
-        return False  # a part of another model: that one is told, where it is made
-    return _is_model(model, call.target)
+        return True
+    callers = model.callers(call.function) if call.function is not None and depth else ()
+    return bool(callers) and all(_is_part(model, one, depth - 1) for one in callers)
 
 
 def _is_model(model: FileModel, cls: Class) -> bool:
