@@ -392,6 +392,56 @@ def off():
     os.environ["XLA_USE_SPMD"] = "0"
     xmp.spawn(run)
 """,
+    "XLA401: a run of each core": f"""\
+import wandb
+{HEAD}
+def run(index, args):
+    wandb.init(project="nets", config=args)  # !XLA401
+    wandb.init(project="nets", name=f"core {{index}}")
+    wandb.init(project="nets", group="cores")
+    if xm.is_master_ordinal():
+        wandb.init(project="nets")
+xmp.spawn(run, args=(None,))
+""",
+    "XLA406: what every core downloads to one place": f"""\
+import os
+import urllib.request
+import gdown
+{HEAD}
+def run(index, url):
+    urllib.request.urlretrieve(url, "data.zip")  # !XLA406
+    gdown.download(url, output="more.zip")  # !XLA406
+    urllib.request.urlretrieve(url, f"data_{{index}}.zip")
+    if xm.is_master_ordinal():
+        urllib.request.urlretrieve(url, "last.zip")
+    xm.rendezvous("downloaded")
+xmp.spawn(run, args=("http://localhost/data.zip",))
+""",
+    "XLA427: what the master's logger and writer tell": f"""\
+import logging
+from torch.utils.tensorboard import SummaryWriter
+{HEAD}
+logger = logging.getLogger("net")
+def run(index, data):
+    torch.manual_seed(1)
+    device = torch_xla.device()
+    net = Net().to(device)
+    cores = xr.world_size()
+    shares = DistributedSampler(data, num_replicas=cores, rank=xr.global_ordinal(), shuffle=False)
+    loader = DataLoader(data, batch_size=8, sampler=shares, drop_last=True)
+    writer = SummaryWriter("logs") if index == 0 else None
+    net.eval()
+    right = 0
+    with torch.no_grad():
+        for x in pl.MpDeviceLoader(loader, device):
+            right += (net(x) > 0).sum()
+    rate = right.item() / len(data)
+    if xm.is_master_ordinal():
+        logger.info("rate %.3f", rate)  # !XLA427
+        writer.add_scalar("rate", rate, 0)  # !XLA427
+        logger.info("cores %d", cores)
+xmp.spawn(run, args=([],))
+""",
     "XLA416: counted from 1": """\
 import torch_xla
 import torch_xla.core.xla_model as xm
@@ -775,3 +825,9 @@ def test_over_several_files(name, tmp_path):
         told = {(item.locations[0].row, item.code) for item in result.result.findings}
         wanted = {(row, code) for row, code in marks(text) if code in asked}
         assert {(row, code) for row, code in told if code in asked} == wanted
+
+
+def test_a_reduced_metric_may_be_logged():
+    name = "XLA427: what the master's logger and writer tell"
+    program = PROGRAMS[name].replace("right.item()", 'xm.mesh_reduce("right", right.item(), sum)')
+    assert "XLA427" not in {code for _, code in found(program)}
