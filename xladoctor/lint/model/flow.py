@@ -50,14 +50,19 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.statements import Env
 
 _Defined = TypeVar("_Defined", Function, Class)
+
 #: Programs reach their fixed point in two to four rounds.
 _PATIENCE = 5
 _MOST_CONTEXTS = 8
 #: A value of more classes than these is any object.
 _MOST_CLASSES = 6
 _LONGEST_CHAIN = 20
+#: How often a function runs that gives itself other arguments than it was given.
+_RECURSIONS = 3
 #: Helpers within helpers of which each call gets its own answer.
 _HELPERS = 3
+#: The mark of an object whose module was moved to the device; no attribute is called so.
+_PLACED = " placed"
 
 
 class Flow:
@@ -88,6 +93,8 @@ class Flow:
         self._recorded: dict[cst.CSTNode, Value] = {}  # by the run that is under way
         self._targets: dict[cst.Call, Function | Class] = {}
         self._runs_all: dict[cst.Call, dict[Function | Class, None]] = {}
+        #: Calls that give the name of what they run.
+        self.named: set[cst.Call] = set()
         self._runs = Runs()
         self._frames: dict[
             Function | cst.Module | cst.FunctionDef, Frame
@@ -134,9 +141,9 @@ class Flow:
         classes = sorted(value.classes, key=lambda cls: order[cls.node])
         return [Instance(cls, None) for cls in classes[:_MOST_CLASSES]]
 
-    def in_order(self, given: frozenset[_Defined]) -> Sequence[_Defined]:
+    def in_order(self, known: frozenset[_Defined]) -> Sequence[_Defined]:
         """Functions or classes in the order of the program; of very many none."""
-        found = sorted(given, key=lambda one: self.tree.order[one.node])
+        found = sorted(known, key=lambda one: self.tree.order[one.node])
         return found if len(found) <= _MOST_CLASSES else ()
 
     def callers(self, function: Function) -> Sequence[cst.Call]:
@@ -164,10 +171,9 @@ class Flow:
 
     def believed(self, name: str, value: Value, frame: Frame) -> Value:
         """What a name holds that is bound to a value, by what its function does with it."""
+        value = self.as_device(name, value, frame)
         if value.kind not in {Kind.UNKNOWN, Kind.DEVICE_TENSOR} or not self.believes():
             return value
-        if value.makes:
-            return value  # a class
         home = frame.function or self._module
         if value.kind is Kind.DEVICE_TENSOR:
             # ``net = build(args).to(device)``
@@ -183,6 +189,13 @@ class Flow:
         if step is None:
             return value
         return Value(Kind.DEVICE_TENSOR, origin=step, local=value.local)
+
+    def as_device(self, text: str, value: Value, frame: Frame) -> Value:
+        """The device of the family, if a device loader is given what is called so."""
+        if value.kind not in {Kind.UNKNOWN, Kind.NUMBER, Kind.OTHER_DEVICE}:
+            return value
+        call = self._evidence.given_as_device(frame.function or self._module, text)
+        return value if call is None else Value(Kind.DEVICE, origin=call)
 
     # What the evaluator asks and tells
 
@@ -214,12 +227,22 @@ class Flow:
         function: Function,
         instance: Instance | None,
         arguments: dict[str, Value],
+        *,
+        named: bool = False,
     ) -> Value:
-        """A call of a function of this file: remember the arguments, give what it returns."""
+        """A call of a function of this file: remember the arguments, give what it returns.
+
+        Args:
+            call: What runs it; None for a library.
+            function: The function.
+            instance: The object that it is run on.
+            arguments: What its parameters are given.
+            named: The call gives the function's name alone: ``engine.call("after_batch")``.
+        """
         frame = self._frames.get(self._module) if not self._running else None
         if frame is not None and function.node in self._replaced:
             self._runs.ask(self._keep, function.node, dict(frame.env))
-        return self._runs.ask(self._enter, call, function, instance, arguments)
+        return self._runs.ask(self._enter, call, function, instance, arguments, named)
 
     def _enter(
         self,
@@ -227,9 +250,14 @@ class Flow:
         function: Function,
         instance: Instance | None,
         arguments: dict[str, Value],
+        named: bool,
     ) -> Value:
-        if call is not None:
+        if named and call is not None:
+            self.named.add(call)
+            self._targets.setdefault(call, function)
+        elif call is not None:
             self._targets[call] = function
+        if call is not None:
             self._runs_all.setdefault(call, {})[function] = None
         self._called.add(function)
         context = (function, instance)
@@ -245,7 +273,11 @@ class Flow:
             parameters[name] = join(parameters[name], value) if name in parameters else value
         if (first or parameters != before) and function not in self._running:
             if len(self._running) < _LONGEST_CHAIN:
-                self._run(*context)
+                for _ in range(_RECURSIONS):
+                    given = dict(parameters)
+                    self._run(*context)
+                    if parameters == given:
+                        break  # it gave itself nothing new
             else:
                 self._waiting[context] = None
         if function not in self._running and self._helpers < _HELPERS:
@@ -367,6 +399,19 @@ class Flow:
                     return value
         return None
 
+    def all_stored(self, instance: Instance) -> Value:
+        """What the attributes of an object hold, whichever it is."""
+        return self._runs.ask(self._all_attributes, instance)
+
+    def _all_attributes(self, instance: Instance) -> Value:
+        held = (
+            value
+            for facts in (self.known, self.found)
+            for (key, _), value in facts.attributes.items()
+            if key == instance
+        )
+        return functools.reduce(join, held, NOTHING)
+
     def store(self, instance: Instance, name: str, value: Value, *, anew: bool = False) -> None:
         """An attribute of an object of this file is set; of a class, ``anew``."""
         self._runs.ask(self._store, instance, name, value, anew)
@@ -375,6 +420,12 @@ class Flow:
         place = (instance, name)
         before = None if anew else self.found.attributes.get(place)
         self.found.attributes[place] = value if before is None else join(before, value)
+
+    def place(self, module: Value) -> None:
+        """A model is on the device: so is ``self`` in its methods."""
+        if module.kind is Kind.MODEL and module.on_device:
+            for instance in self.objects(module):
+                self.store(instance, _PLACED, Value(Kind.MODEL, on_device=True))
 
     def imported(self, node: cst.BaseExpression) -> Value | None:
         """What an imported name holds at the end of the linked file it is from; None if it is not.
@@ -492,7 +543,14 @@ class Flow:
         if function.owner is not None and not function.is_static and function.parameters:
             kind = Kind.MODEL if self.hooks.is_module(function.owner) else Kind.OBJECT
             instance = frame.instance or Instance(function.owner, None)
-            frame.env[function.parameters[0]] = Value(kind, certain=True, instance=instance)
+            placed = (
+                kind is Kind.MODEL
+                and function.name != "__init__"
+                and self.stored(instance, _PLACED) is not None
+            )
+            frame.env[function.parameters[0]] = Value(
+                kind, certain=True, instance=instance, on_device=placed
+            )
 
     def _passed(
         self, function: Function, index: int, param: cst.Param, default: Value | None

@@ -174,16 +174,19 @@ def _by_its_name(model: FileModel, node: cst.Call) -> bool:
 def makes_model(model: FileModel, call: CallSite) -> bool:
     if not isinstance(call.target, Class):
         return False
-    return _is_model(model, call.target) and not _is_part(model, call)
+    if any(_puts_in(model, function) for function in model.functions_around(call.node)):
+        return False  # a part of another model: that one is told, where it is made
+    return _is_model(model, call.target)
 
 
-def _is_part(model: FileModel, call: CallSite, depth: int = 2) -> bool:
-    """A part of another model, also through a helper: that one is told, where it is made."""
-    owners = (function.owner for function in model.functions_around(call.node))
-    if any(owner is not None and _is_model(model, owner) for owner in owners):
+def _puts_in(model: FileModel, function: Function, depth: int = 3) -> bool:
+    """Whether a function makes parts of a model: a method of one, or a helper of such alone."""
+    if function.owner is not None and _is_model(model, function.owner):
         return True
-    callers = model.callers(call.function) if call.function is not None and depth else ()
-    return bool(callers) and all(_is_part(model, one, depth - 1) for one in callers)
+    calls = model.callers(function) if depth else ()
+    return bool(calls) and all(
+        call.function is not None and _puts_in(model, call.function, depth - 1) for call in calls
+    )
 
 
 def _is_model(model: FileModel, cls: Class) -> bool:
