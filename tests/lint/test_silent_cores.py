@@ -622,6 +622,56 @@ class Deep(nn.Module):
     assert program.splitlines()[row - 1].strip() == "net = Deep()"
 
 
+FEED = """\
+class Feed:
+    def __init__(self, loader):
+        self.loader = loader
+    def __iter__(self):
+        for x in self.loader:
+            yield x
+"""
+#: Ways in which a device loader, or a plain one, is handed on: what stands above, and the loop.
+HANDED_ON = {
+    "a generator": (
+        "def batches(loader):\n    for x in loader:\n        yield x",
+        "for x in batches(LOADER):",
+    ),
+    "a generator in enumerate": (
+        "def batches(loader):\n    yield from loader",
+        "for i, x in enumerate(batches(LOADER)):",
+    ),
+    "an endless one": (
+        "def forever(loader):\n    while True:\n        for x in loader:\n            yield x",
+        "batches = forever(LOADER)\n    for step in range(1000):\n        x = next(batches)",
+    ),
+    "an object": (
+        FEED,
+        "for x in Feed(LOADER):",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HANDED_ON)
+@pytest.mark.parametrize("on_device", [False, True])
+def test_the_end_of_the_step_in_what_hands_the_batches_on(name, on_device):
+    above, loop = HANDED_ON[name]
+    loader = "pl.MpDeviceLoader(plain, device)" if on_device else "plain"
+    program = f"""\
+{HEAD}
+{above}
+def main(data):
+    device = torch_xla.device()
+    net = Net().to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    plain = DataLoader(data, batch_size=8, drop_last=True)
+    {loop.replace("LOADER", loader)}
+        sgd.zero_grad()
+        net(x.to(device)).sum().backward()
+        sgd.step()
+"""
+    assert ("XLA301" in {code for _, code in found(program)}) is not on_device
+
+
 DATA = """\
 import torch_xla.runtime as xr
 from torch.utils.data import DataLoader, DistributedSampler

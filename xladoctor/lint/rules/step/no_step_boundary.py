@@ -15,6 +15,7 @@ from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import is_handed_in, is_known, moved_by_hand
 from xladoctor.lint.rules._denoising import counts_back, feeds_itself
+from xladoctor.lint.rules._generators import hands_on_device_loader
 from xladoctor.lint.rules._pending import PASSIVE
 from xladoctor.lint.rules._piled import piled_up
 from xladoctor.lint.rules._protocol import (
@@ -57,6 +58,8 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
             continue
         calls = model.reached(loop.node)
         if any(map(model.effects.ends_graph, calls)) or not _uses_device(model, loop, calls):
+            continue
+        if hands_on_device_loader(model, loop):
             continue
         if by_hand:
             if _is_fed(model, loop, loop.node in acting) and not _may_end_in(model, calls):
