@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model.loops import HOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +24,8 @@ def hands_on_device_loader(model: FileModel, loop: Loop) -> bool:
     ``for x in batches(loader)``, ``x = next(it)``, ``for x in Feed(loader)``, where the function or
     the object's ``__iter__`` goes over the device loader itself: its next batch ends the graph.
     """
-    functions = set(_generators(model, loop))
-    return any(
+    functions = set(_generators(model, loop)) if loop.kind in HOT else set()
+    return bool(functions) and any(
         inner.function in functions and inner.iterates.kind is Kind.DEVICE_LOADER
         for inner in model.loops_of_program
     )
