@@ -49,6 +49,8 @@ def makers_of(model: FileModel, moved: cst.BaseExpression | None) -> Iterator[cs
             )
         elif isinstance(node, cst.Attribute):
             waiting.extend(_kept(model, node))
+        elif isinstance(node, cst.IfExp):
+            waiting += [node.body, node.orelse]
         elif isinstance(node, cst.Call):
             inner = _within(model, node)
             given = [inner] if inner is not None else _given_back(model, node)
