@@ -53,6 +53,8 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
             continue
         if model.hot_loop(call.node) is not loop or not_here(model, call.node):
             continue
+        if filled_here(model, source):
+            continue  # XLA604's matter
         if model.throttled(call.node) or model.in_step_closure(call.node):
             continue
         apart = all(
