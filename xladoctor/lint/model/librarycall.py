@@ -99,7 +99,7 @@ class LibraryCalls:
             return self._torch_xla(name, arguments)
         if name == "functools.partial":
             more = (*first.bound, *arguments[1:])
-            fits = first.kind is Kind.FUNCTION and len(more) <= _MOST_BOUND
+            fits = (first.kind is Kind.FUNCTION or first.makes) and len(more) <= _MOST_BOUND
             return first.but(bound=more) if fits else first
         if name == "torch.device":
             return self._torch_device(node, values)
