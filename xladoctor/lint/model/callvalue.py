@@ -29,7 +29,7 @@ from xladoctor.lint.model.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from xladoctor.lint.model.evaluate import Evaluator
     from xladoctor.lint.model.statements import Frame
@@ -89,6 +89,8 @@ class CallEvaluator:
                 return self.enter(node, method, value, given)
             self._kept(func.value, func.attr.value, receiver, arguments, frame)
             return self._methods.evaluate(node, func, receiver, arguments, frame)
+        if called.kind is Kind.UNKNOWN and called.roads:
+            return self._on_each_road(node, called, arguments)
         self._kept(node.func, "__call__", called, arguments, frame)
         return self.object_called(node, called, arguments)
 
@@ -125,13 +127,14 @@ class CallEvaluator:
         given: dict[str, Value] = {}
         rest: list[Value] = []
         counted = True
-        for keyword, value in (*bound.bound, *arguments):
+        spread: list[Value] = []
+        for keyword, value in _places_of((*bound.bound, *arguments)):
             if keyword == "*":
                 given.update((name, element_of(value)) for name in names)
                 rest.append(element_of(value))
                 names, counted = [], False
             elif keyword == "**":
-                continue
+                spread.append(element_of(value))
             elif keyword is not None:
                 given[keyword] = value
             elif names:
@@ -139,15 +142,29 @@ class CallEvaluator:
             else:
                 rest.append(value)
         params = function.node.params
-        if isinstance(params.star_arg, cst.Param) and rest:
-            places = container(None, tuple(rest))
-            given[params.star_arg.name.value] = places if counted else without_places(places)
+        if spread:
+            value = functools.reduce(join, spread)
+            given.update((name, value) for name in _without_default(function, names, given))
         if isinstance(params.star_kwarg, cst.Param):
             named = {*function.parameters, *function.keyword_only}
             more = [given.pop(name) for name in list(given) if name not in named]
+            more += [value for value in spread if value.kind is not Kind.UNKNOWN]
             if more:
                 given[params.star_kwarg.name.value] = container(functools.reduce(join, more))
+        if isinstance(params.star_arg, cst.Param) and rest:
+            places = container(None, tuple(rest))
+            given[params.star_arg.name.value] = places if counted else without_places(places)
         return self._flow.enter(node, function, bound.instance, given)
+
+    def _on_each_road(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
+        """``wrapped(model)(x)`` of what is a model on one road and an object on the other."""
+        results = []
+        for road in called.roads:
+            if road.kind is Kind.FUNCTION and road.function is not None:
+                results.append(self.enter(node, road.function, road, arguments))
+            elif road.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT}:
+                results.append(self.object_called(node, road, arguments))
+        return functools.reduce(join, results) if results else UNKNOWN
 
     def _one_of(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
         """``STEPS[kind](model, batch)``: any of the functions that a dictionary holds."""
@@ -221,3 +238,24 @@ class CallEvaluator:
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
         return Value(local=local, made_of_device=self._flow.steps())
+
+
+def _places_of(arguments: Arguments) -> Iterator[tuple[str | None, Value]]:
+    """Arguments one by one: ``*args`` of a known length too."""
+    for keyword, value in arguments:
+        if keyword == "*" and value.items is not None:
+            yield from ((None, item) for item in value.items)
+        else:
+            yield keyword, value
+
+
+def _without_default(
+    function: Function, names: Sequence[str], given: Collection[str]
+) -> Iterator[str]:
+    """The parameters that ``**batch`` has to give: they have no default, and nobody gives them."""
+    params = function.node.params
+    for one in (*params.params, *params.kwonly_params):
+        name = one.name.value
+        open_ = name in names or name in function.keyword_only
+        if open_ and one.default is None and name not in given:
+            yield name

@@ -230,7 +230,12 @@ class Evaluator:
             and method.name != "__init__"
             and self.flow.hooks.is_module(method.owner)
         )
-        return self.flow.believes() and (holder.on_device or runs)
+        if method is None or not runs:
+            return self.flow.believes() and holder.on_device
+        # In a file that does not name XLA: where what it is given is.
+        return self.flow.believes() or any(
+            frame.env[name].is_device_tensor for name in method.parameters if name in frame.env
+        )
 
     def _is_parameter(self, holder: Value, frame: Frame) -> bool:
         """``p`` in the step of the program's own optimizer: what else has a gradient there?"""
@@ -245,6 +250,8 @@ class Evaluator:
             return Value(Kind.DEVICE, origin=node) if name == "device" else UNKNOWN
         if holder.made_of_device and name not in know.HOST_ATTRIBUTES:
             return holder
+        if name in know.SHAPES:  # numbers, whatever has them
+            return NUMBER
         if holder.kind is Kind.MODEL and know.INNER_MODELS.search(name):
             return Value(Kind.MODEL, origin=holder.origin, on_device=holder.on_device)
         guessed = self.guess(name) if dotted_text(node) is not None else UNKNOWN

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
 from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.syntax import children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 #: Modules whose functions draw numbers of Python's.
 DICE = ("random.", "numpy.random.", "secrets.")
+#: What says the size of a tensor.
+_SIZES = frozenset({"shape", "size", "ndim", "dim", "numel"})
+#: Names from where a number is used to where it is drawn.
+_NAMES = 3
 _PRECISION = frozenset({"amp", "fp16", "bf16", "float16", "bfloat16", "half", "mixed", "precision"})
 
 
@@ -80,17 +84,38 @@ def drawn(model: FileModel, node: cst.CSTNode) -> CallSite | None:
     return (before or dice)[-1]
 
 
-def drawn_in(model: FileModel, node: cst.CSTNode) -> CallSite | None:
-    """A call of the dice that an expression is computed of, also through a name.
+def drawn_in(model: FileModel, node: cst.CSTNode, depth: int = _NAMES) -> CallSite | None:
+    """A call of the dice that a number is computed of, also through names.
 
-    ``scale = random.uniform(1, 2)`` in one branch is enough, whatever the others set.
+    ``scale = random.uniform(1, 2)`` in one branch is enough, whatever the others set. Sizes of
+    tensors (``x.shape``) are not drawn, whatever the tensors are computed of.
     """
-    for part in walk(node):
-        values = assigned(model, part) if isinstance(part, cst.Name) else [part]
-        for value in values:
-            for inner in walk(value) if value is not part else [part]:
-                if isinstance(inner, cst.Call) and (model.name(inner.func) or "").startswith(DICE):
-                    return model.call(inner)
+    if isinstance(node, cst.Attribute):
+        return None if node.attr.value in _SIZES else _kept_drawn(model, node)
+    if isinstance(node, cst.Call):
+        call = model.call(node)
+        if (call.name or "").startswith(DICE):
+            return call
+        if call.method in _SIZES:
+            return None
+    if isinstance(node, cst.Name):
+        values = assigned(model, node) if depth else []
+        return next(filter(None, (drawn_in(model, one, depth - 1) for one in values)), None)
+    return next(filter(None, (drawn_in(model, one, depth) for one in children(node))), None)
+
+
+def _kept_drawn(model: FileModel, node: cst.Attribute) -> CallSite | None:
+    """``self.size = random.choice(sizes)`` in a method that is called again and again."""
+    home = model.function_of(node)
+    owner = home.owner if home is not None else None
+    if owner is None or not isinstance(node.value, cst.Name) or node.value.value != "self":
+        return None
+    for made in model.kept(owner).get(node.attr.value, ()):
+        function = model.function_of(made)
+        if function is not None and function.name != "__init__":
+            found = drawn_in(model, made, 0)
+            if found is not None:
+                return found
     return None
 
 

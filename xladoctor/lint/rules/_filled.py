@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules._cores import SETTINGS
+from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _FACTORIES = frozenset(
     f"torch.{name}" for name in ("zeros", "ones", "full", "arange", "eye", "linspace")
 )
+#: What computes a number of numbers.
+_COMPUTES = frozenset(f"builtins.{name}" for name in ("int", "float", "max", "min", "round", "abs"))
 #: Names and calls on the way to the factories.
 _DEPTH = 8
 
@@ -108,16 +111,92 @@ def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
     """
     if isinstance(data, cst.List | cst.Tuple):
         return bool(data.elements) and model.literal(data) is not NotImplemented
-    if not isinstance(data, cst.Attribute) or not isinstance(data.value, cst.Name):
-        return False
-    home = model.function_of(data)
-    owner = home.owner if home is not None else None
-    if owner is None or home is None or data.value.value != next(iter(home.parameters), None):
-        return False
-    given = model.kept(owner).get(data.attr.value, ())
+    if isinstance(data, cst.ListComp):
+        return _of_listed(model, data)
+    if isinstance(data, cst.Call):
+        return _is_range(model, data)
+    given = _kept(model, data) if isinstance(data, cst.Attribute) else ()
     functions = {model.function_of(node) for node in given}
     made = [function is not None and function.name == "__init__" for function in functions]
     return bool(made) and all(made) and all(_is_list(model, node) for node in given)
+
+
+def _of_listed(model: FileModel, data: cst.ListComp) -> bool:
+    """``[[w / 8, h / 8] for w, h in self.anchors]``: nothing but what such a list holds."""
+    over = data.for_in
+    if over.inner_for_in is not None or not same_numbers(model, over.iter):
+        return False
+    turn = {part.value for part in walk(over.target) if isinstance(part, cst.Name)}
+    return all(
+        part.value in turn
+        for part in (*walk(data.elt), *(part for test in over.ifs for part in walk(test)))
+        if isinstance(part, cst.Name)
+    )
+
+
+def _is_range(model: FileModel, data: cst.Call) -> bool:
+    """``range(n)``, ``list(range(len(x)))``: counted from nought to a size."""
+    call = model.call(data)
+    if call.name in {"builtins.list", "numpy.array", "numpy.asarray"} and len(data.args) == 1:
+        inner = data.args[0].value
+        return isinstance(inner, cst.Call) and _is_range(model, inner)
+    ranged = call.name in {"builtins.range", "numpy.arange"} and len(data.args) == 1
+    return ranged and is_settled(model, data.args[0].value)
+
+
+def is_settled(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> bool:
+    """Whether a number is the same in each step: written, or computed of sizes and settings."""
+    if model.literal(node) is not NotImplemented:
+        return True
+    if depth == 0:
+        return False
+    if isinstance(node, cst.UnaryOperation):
+        return is_settled(model, node.expression, depth - 1)
+    if isinstance(node, cst.BinaryOperation):
+        return all(is_settled(model, one, depth - 1) for one in (node.left, node.right))
+    if isinstance(node, cst.Subscript):
+        return isinstance(node.value, cst.Attribute) and node.value.attr.value == "shape"
+    if isinstance(node, cst.Attribute):
+        return node.attr.value == "shape" or _is_setting(node) or _is_kept(model, node)
+    if isinstance(node, cst.Call):
+        call = model.call(node)
+        computes = (call.name or "").startswith("math.") or call.name in _COMPUTES
+        given = (one.value for one in node.args)
+        return _is_of_shape(call) or (
+            computes and all(is_settled(model, one, depth - 1) for one in given)
+        )
+    return isinstance(node, cst.Name) and _is_bound_to_settled(model, node, depth - 1)
+
+
+def _is_bound_to_settled(model: FileModel, node: cst.Name, depth: int) -> bool:
+    bindings = model.bindings(node.value, node)
+    made: list[cst.BaseExpression | None] = []
+    for binding in bindings:
+        if binding.kind == "param":
+            made.extend(of_parameter(model, node) or [None])
+        else:
+            made.append(_assigned(model, binding.node))
+    return bool(made) and all(one is not None and is_settled(model, one, depth) for one in made)
+
+
+def _is_kept(model: FileModel, node: cst.Attribute) -> bool:
+    """``self.size`` that only the constructor sets."""
+    given = _kept(model, node)
+    functions = {model.function_of(one) for one in given}
+    made = [function is not None and function.name == "__init__" for function in functions]
+    numbers = {Kind.NUMBER, Kind.UNKNOWN}
+    return bool(made) and all(made) and all(model.value(one).kind in numbers for one in given)
+
+
+def _kept(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
+    """What the methods of its class give to an attribute of ``self``."""
+    home = model.function_of(node)
+    owner = home.owner if home is not None else None
+    if owner is None or home is None or not isinstance(node.value, cst.Name):
+        return ()
+    if node.value.value != next(iter(home.parameters), None):
+        return ()
+    return model.kept(owner).get(node.attr.value, ())
 
 
 def _is_list(model: FileModel, node: cst.BaseExpression) -> bool:

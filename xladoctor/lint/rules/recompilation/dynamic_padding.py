@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import patterns
-from xladoctor.lint.model import Function, walk
+from xladoctor.lint.model import walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._collate import collate_functions
 from xladoctor.lint.rules._exact import around, assigned, reads
 from xladoctor.lint.rules._given import given
-from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._longest import filled_up, longest
 from xladoctor.lint.rules._reads import costly_loop
 from xladoctor.lint.rules._sources import sources, the_call
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Function, Loop, Problem
 
 _COLLATORS = frozenset(
     f"transformers.{name}"
@@ -49,8 +49,6 @@ _SHAPED_METHODS = frozenset({"new_zeros", "new_full", "new_ones"})
 _MULTIPLE = 128
 #: What tensor cores of GPUs ask for: batches of text still have dozens of lengths.
 _FINE = 16
-#: Functions from the one that a loader is given to the one that pads.
-_HELPERS = 3
 
 
 @rule("XLA209")
@@ -59,7 +57,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     yield from _by_trl(model)
-    collating = set(_collate_functions(model))
+    collating = set(collate_functions(model))
     for call in model.calls():
         if call.has_star or _has_few_lengths(model, call):
             continue
@@ -261,37 +259,6 @@ def _problem(
         suggestion=advice,
         fix=fix,
     )
-
-
-def _collate_functions(model: FileModel) -> Iterator[Function]:
-    """What makes batches for the loaders: the functions given to them, and what those call.
-
-    The loaders of linked files count too.
-    """
-    for part in (model, *model.linked):
-        for call in part.calls(DATA_LOADER):
-            collate = call.argument(6, "collate_fn")
-            function = _callable(part, collate) if collate is not None else None
-            if function is not None:
-                yield from _with_helpers(model, function)
-
-
-def _callable(model: FileModel, node: cst.BaseExpression) -> Function | None:
-    """The function, or the ``__call__`` of the object, that an expression is."""
-    value = model.value(node)
-    if value.function is None and value.instance is not None:
-        return value.instance.cls.methods.get("__call__")
-    return value.function
-
-
-def _with_helpers(
-    model: FileModel, function: Function, depth: int = _HELPERS
-) -> Iterator[Function]:
-    yield function
-    for node in walk(function.node) if depth else ():
-        target = model.call(node).target if isinstance(node, cst.Call) else None
-        if isinstance(target, Function):
-            yield from _with_helpers(model, target, depth - 1)
 
 
 def _tokenizes(model: FileModel, call: CallSite) -> bool:

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._collate import collate_functions
 from xladoctor.lint.rules._exact import bounds, drawn, drawn_in, made_by
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._reads import costly_loop, loop_place
@@ -37,6 +38,7 @@ def random_geometry(model: FileModel) -> Iterator[Problem]:
     """Find random crops and the like that are given device tensors in hot loops."""
     yield from _cut_out(model)
     yield from _resized(model)
+    yield from _batches_of_drawn_size(model)
     yield from _by_name(model)
     yield from _drawn_constants(model)
     for call in model.calls():
@@ -119,6 +121,24 @@ def _resized(model: FileModel) -> Iterator[Problem]:
             suggestion="resize on the host, in the Dataset, to one size for all batches",
             related=[loop_place(model, loop), model.place(made.node, "drawn here")],
         )
+
+
+def _batches_of_drawn_size(model: FileModel) -> Iterator[Problem]:
+    """``F.interpolate(image, size=self.size)`` in a collate function that draws ``self.size``."""
+    here = [one.node for one in collate_functions(model) if model.is_here(one.node)]
+    for call in model.calls(*_RESIZES) if model.is_xla else ():
+        size = call.argument(1, "size")
+        if call.function is None or call.function.node not in here or size is None:
+            continue
+        made = drawn_in(model, size)
+        if made is not None:
+            yield model.problem(
+                call.node,
+                "each batch has a drawn size: each size is a graph of its own of the whole step, "
+                "compiled when it first comes up",
+                suggestion="take one size for all batches, or a few, each for many steps",
+                related=[model.place(made.node, "drawn here")],
+            )
 
 
 def _by_name(model: FileModel) -> Iterator[Problem]:

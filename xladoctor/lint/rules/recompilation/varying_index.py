@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 def varying_index(model: FileModel) -> Iterator[Problem]:
     """Find reads such as ``table[step]`` of device tensors, where ``step`` counts the loop."""
     for loop in model.loops:
-        counter = _counter(model, loop)
-        if counter is None or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
+        counters = _counters(model, loop)
+        if not counters or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
             continue
         together = model.members in (frozenset(), frozenset({family.TORCH_XLA}))
         if together and not loop.iterates.is_loader and not _ends_graph(model, loop):
             continue  # all turns are one graph (accumulation of gradients): the same every time
-        for node, name in _made_constant(model, loop, counter):
+        for node, name in _made_constants(model, loop, counters):
             yield model.problem(
                 node,
                 f"`{name}` becomes a constant of the graph: {snippet(model, node)} makes a new "
@@ -117,6 +117,14 @@ def _holds(model: FileModel, node: cst.BaseExpression, name: str) -> bool:
     return isinstance(node, cst.Attribute) and number and model.tree.text(node).strip() == name
 
 
+def _made_constants(
+    model: FileModel, loop: Loop, counters: list[str]
+) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """The same for all counters: each operation once."""
+    found = (pair for counter in counters for pair in _made_constant(model, loop, counter))
+    yield from {node: (node, name) for node, name in found}.values()
+
+
 def _made_constant(
     model: FileModel, loop: Loop, counter: str
 ) -> Iterator[tuple[cst.BaseExpression, str]]:
@@ -152,18 +160,28 @@ def _ends_graph(model: FileModel, loop: Loop) -> bool:
     )
 
 
-def _counter(model: FileModel, loop: Loop) -> str | None:
-    """The name that counts the iterations: of ``enumerate`` or ``range``."""
+def _counters(model: FileModel, loop: Loop) -> list[str]:
+    """The names that count the iterations: of ``enumerate`` or ``range``, or ``at += 1``."""
     node = loop.node
+    if not isinstance(node, cst.For | cst.While):
+        return []
+    found = [
+        line.target.value
+        for line in walk(node.body, into_functions=False)
+        if isinstance(line, cst.AugAssign)
+        and isinstance(line.operator, cst.AddAssign)
+        and isinstance(line.target, cst.Name)
+        and (isinstance(line.value, cst.Integer) or model.value(line.value).kind is Kind.NUMBER)
+        and model.loop(line) is loop
+    ]
     if not isinstance(node, cst.For) or not isinstance(node.iter, cst.Call):
-        return None
+        return found
     name = model.name(node.iter.func)
     if name == "builtins.range" and isinstance(node.target, cst.Name):
-        return node.target.value
-    if name == "builtins.enumerate" and isinstance(node.target, cst.Tuple):
-        first = node.target.elements[0].value
-        return first.value if isinstance(first, cst.Name) else None
-    return None
+        return [node.target.value, *found]
+    first = node.target.elements[0].value if isinstance(node.target, cst.Tuple) else None
+    counts = name == "builtins.enumerate" and isinstance(first, cst.Name)
+    return [first.value, *found] if counts and isinstance(first, cst.Name) else found
 
 
 def _is_counter(model: FileModel, node: cst.BaseExpression, counter: str) -> bool:
