@@ -12,7 +12,7 @@ from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.callvalue import CallEvaluator
 from xladoctor.lint.model.dotted import dotted_text, string
-from xladoctor.lint.model.syntax import Function, children
+from xladoctor.lint.model.syntax import Class, Function, children
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -164,6 +164,9 @@ class Evaluator:
             if isinstance(definition, Function):
                 return Value(Kind.FUNCTION, certain=True, function=definition)
             return imported
+        static = self._static(node)
+        if static is not None:
+            return Value(Kind.FUNCTION, certain=True, function=static)
         holder = self.evaluate(node.value, frame)
         held = frame.env.get(dotted_text(node) or "")
         if held is None or held.kind is Kind.UNKNOWN:
@@ -173,6 +176,12 @@ class Evaluator:
             if said.kind is not Kind.UNKNOWN:  # as for a plain name
                 return said.but(local=True) if held.local else said
         return held
+
+    def _static(self, node: cst.Attribute) -> Function | None:
+        """``Texts.collate``: a static method by its class."""
+        cls = self.flow.names.definition(node.value)
+        method = self.flow.method(cls, node.attr.value) if isinstance(cls, Class) else None
+        return method if method is not None and method.is_static else None
 
     def _where_it_runs(self, holder: Value, part: Value, frame: Frame) -> Value:
         """``self.net`` in a step of Lightning's: the module and all in it are on the device."""

@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, walk
+from xladoctor.lint.rules._exact import bounds
 from xladoctor.lint.rules._loaders import DATA_LOADER
+from xladoctor.lint.rules._longest import lengths_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import FileModel
 
+#: Calls that give a batch the length that they are told, as functions and as methods.
+SHAPED = frozenset(
+    {"torch.nn.functional.pad", "torch.zeros", "torch.full", "torch.ones", "numpy.pad",
+     "numpy.zeros", "numpy.full", "numpy.ones"}
+)  # fmt: skip
+_EMPTY = frozenset(
+    {"torch.empty", "numpy.empty", "torch.LongTensor", "torch.FloatTensor", "torch.Tensor"}
+)
+SHAPED_METHODS = frozenset({"new_zeros", "new_full", "new_ones"})
 #: Functions from the one that a loader is given to the one that pads.
 _HELPERS = 3
 
@@ -47,3 +58,17 @@ def _with_helpers(
         target = model.call(node).target if isinstance(node, cst.Call) else None
         if isinstance(target, Function):
             yield from _with_helpers(model, target, depth - 1)
+
+
+def sizes(model: FileModel, node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    """The numbers that give what a collate function makes its shape."""
+    if isinstance(node, cst.Subscript):
+        yield from bounds(node)
+    elif isinstance(node, cst.BinaryOperation):
+        if isinstance(node.operator, cst.Multiply) and isinstance(node.left, cst.List):
+            yield from lengths_in(node.right)
+    elif isinstance(node, cst.Call):
+        call = model.call(node)
+        if call.name in SHAPED | _EMPTY or call.method in SHAPED_METHODS:
+            for value in (*call.positional, *call.keywords.values()):
+                yield from lengths_in(value)

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._collate import collate_functions
+from xladoctor.lint.rules._collate import collate_functions, sizes
 from xladoctor.lint.rules._exact import bounds, drawn, drawn_in, made_by
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._reads import costly_loop, loop_place
@@ -124,21 +124,39 @@ def _resized(model: FileModel) -> Iterator[Problem]:
 
 
 def _batches_of_drawn_size(model: FileModel) -> Iterator[Problem]:
-    """``F.interpolate(image, size=self.size)`` in a collate function that draws ``self.size``."""
-    here = [one.node for one in collate_functions(model) if model.is_here(one.node)]
-    for call in model.calls(*_RESIZES) if model.is_xla else ():
-        size = call.argument(1, "size")
-        if call.function is None or call.function.node not in here or size is None:
+    """``F.interpolate(image, size=self.size)`` in a collate function that draws ``self.size``.
+
+    Also ``row[:n]`` with ``n = random.randint(100, 200)``: the same for all rows of a batch.
+    """
+    for function in dict.fromkeys(collate_functions(model) if model.is_xla else ()):
+        if not model.is_here(function.node):
             continue
-        made = drawn_in(model, size)
-        if made is not None:
-            yield model.problem(
-                call.node,
-                "each batch has a drawn size: each size is a graph of its own of the whole step, "
-                "compiled when it first comes up",
-                suggestion="take one size for all batches, or a few, each for many steps",
-                related=[model.place(made.node, "drawn here")],
-            )
+        for node in walk(function.node, into_functions=False):
+            numbers = list(sizes(model, node))
+            call = model.call(node) if isinstance(node, cst.Call) else None
+            size = call.argument(1, "size") if call and call.name in _RESIZES else None
+            numbers += [] if size is None else [size]
+            drawn_sizes = (drawn_in(model, number) for number in numbers)
+            made = next(filter(None, drawn_sizes), None)
+            if made is not None and not _in_a_turn(model, made.node):
+                yield model.problem(
+                    node,
+                    "each batch has a drawn size: each size is a graph of its own of the whole "
+                    "step, compiled when it first comes up",
+                    suggestion="take one size for all batches, or a few, each for many steps",
+                    related=[model.place(made.node, "drawn here")],
+                )
+                break
+
+
+def _in_a_turn(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether something is done for each sample by itself: all end up with one size then."""
+    for parent in model.tree.ancestors(node):
+        if isinstance(parent, cst.For | cst.BaseComp):
+            return True
+        if isinstance(parent, cst.FunctionDef | cst.Lambda):
+            return False
+    return False
 
 
 def _by_name(model: FileModel) -> Iterator[Problem]:
