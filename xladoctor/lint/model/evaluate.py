@@ -226,24 +226,29 @@ class Evaluator:
     def _placed(self, holder: Value, stored: Value, frame: Frame) -> Value:
         """``self.scale``, a parameter or buffer: in a module's methods it is where that is."""
         owned = stored.kind is Kind.CPU_TENSOR and stored.type_name == know.PARAMETER
-        if not owned or holder.kind is not Kind.MODEL or not self._is_moved(holder, frame):
+        if not owned or holder.kind is not Kind.MODEL:
             return stored
-        return Value(Kind.DEVICE_TENSOR, origin=stored.origin, boolean=stored.boolean)
+        if self._is_moved(holder, frame):
+            return Value(Kind.DEVICE_TENSOR, origin=stored.origin, boolean=stored.boolean)
+        return UNKNOWN if self._runs_in_module(frame) else stored
 
     def _is_moved(self, holder: Value, frame: Frame) -> bool:
         """Whether a module is on the device: it was moved, or runs one of its methods there."""
+        runs = self._runs_in_module(frame)
+        if self.flow.believes():
+            return holder.on_device or runs
+        # In a file that does not name XLA: where what it is given is.
+        given = frame.function.parameters if runs and frame.function is not None else ()
+        return any(frame.env[name].is_device_tensor for name in given if name in frame.env)
+
+    def _runs_in_module(self, frame: Frame) -> bool:
+        """Whether the code that runs is a method of a module, which may have been moved since."""
         method = frame.function
-        runs = (
+        return (
             method is not None
             and method.owner is not None
             and method.name != "__init__"
             and self.flow.hooks.is_module(method.owner)
-        )
-        if method is None or not runs:
-            return self.flow.believes() and holder.on_device
-        # In a file that does not name XLA: where what it is given is.
-        return self.flow.believes() or any(
-            frame.env[name].is_device_tensor for name in method.parameters if name in frame.env
         )
 
     def _is_parameter(self, holder: Value, frame: Frame) -> bool:

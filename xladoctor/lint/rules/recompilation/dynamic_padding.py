@@ -37,6 +37,8 @@ _LONGEST = (True, "longest")
 #: TRL's Trainer for fine-tuning, which makes its own collator.
 _SFT = patterns.lazy(r"^trl\.(\w+\.)*SFTTrainer$")
 _PAD_SEQUENCE = "torch.nn.utils.rnn.pad_sequence"
+#: What is called so pads texts and waves.
+_PADS = frozenset({"tokenizer", "tok", "processor", "extractor"})
 #: Methods of tokenizers that do what a call of them does.
 _ENCODES = frozenset({"encode", "encode_plus", "batch_encode_plus"})
 #: Functions that hand on what is tokenized.
@@ -63,7 +65,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
             found = (padding is None or text in _LONGEST) and not _pads_all(model)
         else:
             found = (
-                (text in _LONGEST or (padding is None and call.method == "pad"))
+                (text in _LONGEST or (padding is None and _fills_up(model, call)))
                 and _tokenizes(model, call)
                 and (call.function in collating or costly_loop(model, call.node) is not None)
             )
@@ -270,6 +272,14 @@ def _problem(
         suggestion=advice,
         fix=fix,
     )
+
+
+def _fills_up(model: FileModel, call: CallSite) -> bool:
+    """``tokenizer.pad(rows)``, which pads to the longest where nothing else is said."""
+    if call.method != "pad" or call.name is not None or call.receiver is None:
+        return False
+    owner = words(model.tree.text(call.receiver).strip().rpartition(".")[2])
+    return not owner.isdisjoint(_PADS)
 
 
 def _tokenizes(model: FileModel, call: CallSite) -> bool:
