@@ -224,6 +224,19 @@ class FileModel:
                 found.setdefault(site.method, []).append(site)
         return found
 
+    def giving(self, keyword: str) -> Sequence[CallSite]:
+        """Calls with an argument of that name, in source order."""
+        return self._by_keyword.get(keyword, ())
+
+    @functools.cached_property
+    def _by_keyword(self) -> dict[str, list[CallSite]]:
+        found: dict[str, list[CallSite]] = {}
+        for site in self._sites.values():
+            for argument in site.node.args:
+                if argument.keyword is not None:
+                    found.setdefault(argument.keyword.value, []).append(site)
+        return found
+
     def _in_order(
         self, index: Mapping[str, Sequence[CallSite]], wanted: set[str]
     ) -> Iterator[CallSite]:
@@ -404,6 +417,12 @@ class FileModel:
         """All loops of the file, framework methods included."""
         mine = (loop for loop in self._regions.loops if self.is_here(loop.node))
         return [loop for loop in mine if loop.node not in self.tree.unreached]
+
+    @property
+    def loops_of_program(self) -> Sequence[Loop]:
+        """All loops of the files that are linted together, also of those that do not import it."""
+        dead = self._program.tree.unreached
+        return [loop for loop in self._regions.loops if loop.node not in dead]
 
     def loop(self, node: cst.CSTNode) -> Loop | None:
         """The innermost loop whose body holds the node, in the same function."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def only_returned(function: Function) -> cst.BaseExpression | None:
     """What a function returns whose body is nothing else, but for a docstring."""
     node = function.node
-    if isinstance(node, cst.Lambda):
+    if not isinstance(node, cst.FunctionDef):  # fast for what it mostly is
         return node.body
     if node.asynchronous is not None:
         return None

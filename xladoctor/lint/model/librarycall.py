@@ -191,7 +191,12 @@ class LibraryCalls:
         if name == "builtins.dict":
             # ``dict(loss=loss)``, and ``dict(facts, step=3)`` and ``**facts`` hold what these hold.
             parts = [
-                element_of(value) if key in {None, "**"} else value for key, value in arguments
+                _second_of(element_of(value))
+                if key is None
+                else element_of(value)
+                if key == "**"
+                else value
+                for key, value in arguments
             ]
             return container(functools.reduce(join, parts) if parts else None)
         return UNKNOWN
@@ -453,3 +458,8 @@ def _flat(value: Value) -> Value:
     inner = [*(value.items or ()), *([value.element] if value.element else [])]
     best = next((item for item in inner if item.holds_device_tensor), None)
     return _flat(best or (inner[0] if inner else UNKNOWN))
+
+
+def _second_of(pair: Value) -> Value:
+    """``dict([(name, optimizer) for ...])`` and ``dict(zip(names, optimizers))``: the values."""
+    return pair.items[1] if pair.items is not None and len(pair.items) == 2 else pair

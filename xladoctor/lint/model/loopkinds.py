@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.loops import Loop, LoopKind
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _DEPTH = 3
 _NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode"})
+#: What gives the elements of what it is given, beside others.
+_PASS_ON = frozenset({"builtins.enumerate", "builtins.zip"})
 #: Asked by type, for most nodes are neither, and LibCST's abstract classes make isinstance slow.
 _DEFINITIONS = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
 _REPEATING = frozenset(
@@ -327,17 +330,43 @@ class Loops:
                 last = call.func.attr.value
         return last == "eval"
 
-    def _sources(self, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    def _sources(
+        self, node: cst.BaseExpression, depth: int = _DEPTH
+    ) -> Iterator[cst.BaseExpression]:
         """What a loop goes over, within ``enumerate(tqdm(...))`` and the like."""
         yield node
+        if isinstance(node, cst.Name) and depth:
+            for made in self._passed_on(node):
+                yield from self._sources(made, depth - 1)
         if isinstance(node, cst.IfExp):  # ``tqdm(batches) if verbose else batches``
-            yield from self._sources(node.body)
-            yield from self._sources(node.orelse)
+            yield from self._sources(node.body, depth)
+            yield from self._sources(node.orelse, depth)
         elif isinstance(node, cst.Call):
             for argument in node.args:
                 named = argument.keyword is not None and argument.keyword.value != "iterable"
                 if not named and not argument.star:
-                    yield from self._sources(argument.value)
+                    yield from self._sources(argument.value, depth)
+
+    def _passed_on(self, name: cst.Name) -> Iterator[cst.BaseExpression]:
+        """``batches = enumerate(loader)``, ``with tqdm(loader) as batches``: what it is made of."""
+        bindings = self._names.lookup(name.value, self._tree.scopes[name]) or ()
+        order = self._tree.order
+        before = [item for item in bindings if order.get(item.node, 0) < order[name]]
+        for binding in before[-1:]:  # of a name that is used again, the last one
+            node: cst.CSTNode | None = binding.node
+            if binding.kind == "other":  # the target of ``with ... as name``
+                around = self._tree.parents.get(binding.node)
+                item = self._tree.parents.get(around) if around is not None else None
+                node = item.item if isinstance(item, cst.WithItem) else None
+            ways = [node.body, node.orelse] if isinstance(node, cst.IfExp) else [node]
+            for made in ways:
+                if isinstance(made, cst.Call) and self._passes_on(made):
+                    yield made
+
+    def _passes_on(self, call: cst.Call) -> bool:
+        """Whether a call gives what it is given, one by one."""
+        name = self._names.resolve(call.func) or ""
+        return name in _PASS_ON or self._flow.library.returns(name) is Returns.ITERATED
 
     def _iterates(self, node: LoopNode) -> Value:
         if isinstance(node, cst.While):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -218,15 +219,21 @@ def join(one: Value, other: Value) -> Value:
         return one
     if one.kind is Kind.NOTHING:
         return other
-    if one.kind is other.kind and one == other:
-        return one
+    if one.kind is other.kind:
+        if one == other:
+            return one
+        if not one.roads and not other.roads:
+            return _join_same(one, other)
     by_kind: dict[Kind, Value] = {}
     for value in (*(one.roads or (one,)), *(other.roads or (other,))):
         before = by_kind.get(value.kind)
         by_kind[value.kind] = value if before is None else _join_same(before, value)
     if len(by_kind) == 1:
         return by_kind.popitem()[1]
-    return _counts_as(tuple(by_kind[kind] for kind in sorted(by_kind, key=_RANK.__getitem__)))
+    roads = tuple(by_kind[kind] for kind in sorted(by_kind, key=_RANK.__getitem__))
+    if len(roads) == len(one.roads) and all(map(operator.is_, roads, one.roads)):
+        return one
+    return _counts_as(roads)
 
 
 _LOADERS = frozenset({Kind.LOADER, Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER})
@@ -289,7 +296,7 @@ def _join_same(one: Value, other: Value) -> Value:
         # The places are lost, what stands in them is not.
         elements = [_joined(one), _joined(other)]
     known = [element for element in elements if element is not None]
-    return Value(
+    joined = Value(
         one.kind,
         certain=one.certain and other.certain,
         origin=one.origin or other.origin,
@@ -307,6 +314,8 @@ def _join_same(one: Value, other: Value) -> Value:
         boolean=one.boolean and other.boolean,
         bound=one.bound if one.bound == other.bound else (),
     )
+    # Mostly the other one adds nothing; what is asked of the same object again is answered at once.
+    return one if joined.origin is one.origin and joined == one else joined
 
 
 def _either(one: Value, other: Value) -> frozenset[Class]:

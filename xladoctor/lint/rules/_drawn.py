@@ -184,7 +184,7 @@ def _only_pretrained(model: FileModel, cls: Class) -> bool:
     maker = cls.methods.get("__init__")
     if maker is None:
         return False
-    calls = [call for call in model.calls() if call.function is maker]
+    calls = [call for call in model.reached(maker.node) if call.function is maker]
     loads = any(
         call.method == "from_pretrained" or _given(model, call, "pretrained", "weights")
         for call in calls

@@ -151,7 +151,7 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
         return False
     if model.effects.equals(call, Equal.WEIGHTS):
         # A checkpoint that is loaded on request is none for a new run.
-        return not (words(call.last) & _LOADS_FILE and _sometimes(model, call))
+        return not (words(call.last) & _LOADS_FILE and sometimes(model, call))
     if model.effects.equals(call, Equal.INHERITED):
         # What a core wraps after its start is no other core's.
         return model.on_every_core(call.node) is None
@@ -159,7 +159,7 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
         kind = model.value(call.receiver).kind
         named = words(model.tree.text(call.receiver)) & {"optimizer", "scheduler", "scaler"}
         loads = kind in {Kind.MODEL, Kind.UNKNOWN, Kind.OBJECT} and not named
-        if not loads or _sometimes(model, call) or _after_the_cores(model, call):
+        if not loads or sometimes(model, call) or _after_the_cores(model, call):
             return False
         return not _only_evaluated(model, call)
     if _sends_parameters(model, call):
@@ -169,7 +169,7 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
         return False
     # What cannot be read is believed, if it is given a model and runs whatever happens.
     given = any(model.value(argument.value).kind is Kind.MODEL for argument in call.node.args)
-    return given and ("broadcast" in said or not _sometimes(model, call))
+    return given and ("broadcast" in said or not sometimes(model, call))
 
 
 def _only_evaluated(model: FileModel, call: CallSite) -> bool:
@@ -289,12 +289,48 @@ def _unread(model: FileModel, call: CallSite) -> bool:
     )
 
 
-def _sometimes(model: FileModel, call: CallSite, depth: int = 3) -> bool:
-    """Whether a call runs only under a condition of the program: a resume is none for a new run."""
-    if any(_is_choice(guard) for guard in model.guards(call.node)):
+def sometimes(
+    model: FileModel, call: CallSite, depth: int = 3, besides: Guard | None = None
+) -> bool:
+    """Whether a call runs only under a condition of the program: a resume is none for a new run.
+
+    A condition that raises otherwise decides nothing (``if path: load() else: raise``), nor does
+    one on the parts that a loop goes over (``for key in nets: if key in saved: load(nets[key])``).
+    """
+    if any(
+        _is_choice(guard)
+        and (besides is None or guard.node is not besides.node)
+        and not _raises_else(guard)
+        and not _picks_parts(model, call, guard)
+        for guard in model.guards(call.node)
+    ):
         return True
     callers = model.callers(call.function) if call.function is not None and depth else ()
-    return bool(callers) and all(_sometimes(model, caller, depth - 1) for caller in callers)
+    return bool(callers) and all(sometimes(model, caller, depth - 1, besides) for caller in callers)
+
+
+def _raises_else(guard: Guard) -> bool:
+    """``if path: ... else: raise``, ``if not path: raise`` before what follows."""
+    if not isinstance(guard.node, cst.If):
+        return False
+    if not guard.when:
+        other: cst.CSTNode | None = guard.node.body
+    else:
+        other = guard.node.orelse.body if isinstance(guard.node.orelse, cst.Else) else None
+    lines = other.body if isinstance(other, cst.IndentedBlock) else ()
+    last = lines[-1] if lines else None
+    return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Raise)
+
+
+def _picks_parts(model: FileModel, call: CallSite, guard: Guard) -> bool:
+    """Whether a condition asks for what a loop around the call goes over."""
+    asked = {part.value for part in walk(guard.test) if isinstance(part, cst.Name)}
+    return any(
+        isinstance(part, cst.Name) and part.value in asked
+        for loop in around(model, call.node)
+        if isinstance(loop, cst.For)
+        for part in walk(loop.target)
+    )
 
 
 def _is_choice(guard: Guard) -> bool:

@@ -65,6 +65,11 @@ def assigned(model: FileModel, name: cst.Name) -> list[cst.BaseExpression]:
     return values if len(values) == len(bindings) else []
 
 
+def throws_dice(model: FileModel) -> bool:
+    """Whether the file draws numbers of Python's or NumPy's at all: ``drawn`` asks for no other."""
+    return any(True for _ in model.calls(*(f"{module}*" for module in DICE)))
+
+
 def drawn(model: FileModel, node: cst.CSTNode) -> CallSite | None:
     """The call of Python's or NumPy's dice that an expression is, or all that a name is bound to.
 

@@ -46,8 +46,15 @@ def says_evaluation(model: FileModel, node: cst.CSTNode) -> bool:
 
 
 def loops_over(model: FileModel, call: CallSite) -> Sequence[Loop]:
-    """The loops that go over the loader that a call makes, through device loaders too."""
-    return [loop for loop in model.loops if _comes_from(model, loop.iterates.origin, call.node, 0)]
+    """The loops that go over the loader that a call makes, through device loaders too.
+
+    Those of other files count: what makes the loaders often stands in a file of its own.
+    """
+    return [
+        loop
+        for loop in model.loops_of_program
+        if _comes_from(model, loop.iterates.origin, call.node, 0)
+    ]
 
 
 def _comes_from(

@@ -12,6 +12,7 @@ from xladoctor.lint.rewrites.moves import out_of_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import is_known
 from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._norms import guard_by_norm
 from xladoctor.lint.rules._pending import now_and_then, waits_in_graph
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._reads import snippet
@@ -36,7 +37,8 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or model.spmd:
         return
     for event in model.effects.of(Effect.COLLECTIVE, Effect.SAVE):
-        call, guard = event.call, model.effects.some_cores(event.node)
+        call = event.call
+        guard = model.effects.some_cores(event.node) or guard_by_norm(model, event.node)
         if (
             call is None
             or guard is None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import OnXla
+from xladoctor.lint.model import Kind, OnXla
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rules import rule
 
@@ -20,14 +20,16 @@ _XLA = "xla:"
 
 @rule("XLA416")
 def device_index(model: FileModel) -> Iterator[Problem]:
-    """Find ``xm.xla_device(1)``, ``torch_xla.device(1)`` and ``"xla:1"``."""
+    """Find ``xm.xla_device(1)``, ``torch_xla.device(fold + 1)`` and ``"xla:1"``."""
     if not model.is_xla or model.target < (2, 0):
         return
     for call in model.calls("torch_xla.core.xla_model.xla_device", "torch_xla.device"):
         index = call.argument(0, "index" if call.name == "torch_xla.device" else "n")
         number = model.literal(index) if index is not None else None
         if isinstance(number, int) and not isinstance(number, bool) and number >= 1:
-            yield _problem(model, call.node, number)
+            yield _problem(model, call.node, f"device {number} does")
+        elif index is not None and (said := _from_one(model, index) or _own(model, index)):
+            yield _problem(model, call.node, said)
     for node in model.tree.strings:
         text = string(node)
         if not isinstance(text, str) or not text.startswith(_XLA):
@@ -35,13 +37,30 @@ def device_index(model: FileModel) -> Iterator[Problem]:
         number = int(text[4:]) if text[4:].isdecimal() else 0
         used = isinstance(model.parent(node), cst.Arg | cst.AssignTarget | cst.Assign)
         if number >= 1 and used and model.on_xla(node) is OnXla.YES:
-            yield _problem(model, node, number)
+            yield _problem(model, node, f"device {number} does")
 
 
-def _problem(model: FileModel, node: cst.CSTNode, number: int) -> Problem:
+def _from_one(model: FileModel, index: cst.BaseExpression) -> str | None:
+    """``fold + 1``: the old runtime counted from 1."""
+    if not isinstance(index, cst.BinaryOperation) or not isinstance(index.operator, cst.Add):
+        return None
+    added = [model.literal(part) for part in (index.left, index.right)]
+    if not any(isinstance(x, int) and not isinstance(x, bool) and x >= 1 for x in added):
+        return None
+    return f"numbers from 1 on ({model.tree.text(index).strip()}) do"
+
+
+def _own(model: FileModel, index: cst.BaseExpression) -> str | None:
+    """``torch_xla.device(rank)`` on every core: a process has its own device alone."""
+    if model.value(index).kind is not Kind.CORE_NUMBER or model.on_every_core(index) is None:
+        return None
+    return f"device {model.tree.text(index).strip()} does, but on the first core,"
+
+
+def _problem(model: FileModel, node: cst.CSTNode, said: str) -> Problem:
     return model.problem(
         node,
-        f"device {number} does not exist in a process with one device, which is what torch_xla "
+        f"{said} not exist in a process with one device, which is what torch_xla "
         "gives each core: this raises IndexError",
         suggestion="torch_xla.device(), which is this core's own",
     )

@@ -15,7 +15,7 @@ from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core
 from xladoctor.lint.rules._drawn import makers_of, makes_model, may_draw, surely_draws
-from xladoctor.lint.rules._equal import Seed, equal_weights, last_seed, seeded
+from xladoctor.lint.rules._equal import Seed, equal_weights, last_seed, seeded, sometimes
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._handed_over import handed_over
 from xladoctor.lint.rules._heads import new_head
@@ -43,10 +43,10 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     }
     if not handed and not _trains_anywhere(model):
         return
-    alone = dict(_loaded_alone(model))
-    yield from alone.values()
+    alone = list(_loaded_alone(model))
+    yield from (problem for _, problem in alone)
     # Weights that are loaded are the same on all cores once all of them load.
-    if any(map(_is_sure, alone)) or equal_weights(model):
+    if any(sure for sure, _ in alone) or equal_weights(model):
         return
     seeds = list(seeded(model))
     for call in model.calls():
@@ -92,8 +92,11 @@ def _trains_anywhere(model: FileModel) -> bool:
     return any(loop.kind is LoopKind.STEP for part in parts for loop in part.loops)
 
 
-def _loaded_alone(model: FileModel) -> Iterator[tuple[Guard, Problem]]:
-    """``if xm.is_master_ordinal(): model.load_state_dict(...)`` before the training, for good."""
+def _loaded_alone(model: FileModel) -> Iterator[tuple[bool, Problem]]:
+    """``if xm.is_master_ordinal(): model.load_state_dict(...)`` before the training, for good.
+
+    And whether that happens on every run, not only on one that goes on from a checkpoint.
+    """
     loading = list(model.methods("load_state_dict"))
     if not loading or any(_sends(model, call) for call in model.calls()):
         return
@@ -111,7 +114,8 @@ def _loaded_alone(model: FileModel) -> Iterator[tuple[Guard, Problem]]:
             suggestion=f"load them on all cores, or {_ADVICE}",
             related=[model.place(guard.test, "the master core alone"), *entry_places(model, entry)],
         )
-        yield guard, problem
+        sure = _is_sure(guard) and not sometimes(model, call, besides=guard)
+        yield sure, problem
 
 
 def _is_net(model: FileModel, node: cst.BaseExpression) -> bool:

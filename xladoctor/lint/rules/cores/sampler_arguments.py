@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
+from xladoctor.lint.model import walk
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import entry_places, every_core
+from xladoctor.lint.rules._environment import settings
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._loaders import DATA_LOADER, SAMPLER
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, Entry, FileModel, Problem
+
+_SPAWN = "torch_xla.distributed.xla_multiprocessing.spawn"
+#: Variables that torchrun sets for each of its processes.
+_RANKS = frozenset({"LOCAL_RANK", "RANK"})
 
 
 @rule("XLA409")
 def sampler_arguments(model: FileModel) -> Iterator[Problem]:
-    """Find samplers and loaders whose arguments raise ``ValueError``."""
+    """Find samplers and loaders whose arguments raise, or give all cores the same samples."""
     if not model.is_xla or model.frameworks:
         return
     if not any(True for _ in model.methods("init_process_group")):
@@ -35,6 +46,7 @@ def sampler_arguments(model: FileModel) -> Iterator[Problem]:
                 "rank=xr.global_ordinal())",
                 fix=_fix(model, call),
             )
+    yield from _of_one_core(model)
     for call in model.calls(DATA_LOADER):
         shuffle = given_true(model, call, "shuffle")
         if shuffle is None or not {"sampler", "batch_sampler"} & set(call.keywords):
@@ -48,6 +60,49 @@ def sampler_arguments(model: FileModel) -> Iterator[Problem]:
             suggestion="leave shuffle out of the loader, and shuffle in the sampler",
             fix=model.fix("Remove shuffle", model.remove_argument(call.node, shuffle), safe=True),
         )
+
+
+def _of_one_core(model: FileModel) -> Iterator[Problem]:
+    """``rank=0``, or ``rank=int(os.environ.get("LOCAL_RANK", 0))`` under ``xmp.spawn``."""
+    for call in model.calls(SAMPLER):
+        rank = call.argument(2, "rank")
+        entry = every_core(model, call.node) if rank is not None else None
+        if rank is None or entry is None:
+            continue
+        read = _from_torchrun(model, rank, entry)
+        if read is None and not _is_zero(model, rank):
+            continue
+        yield model.problem(
+            rank,
+            "this is 0 on every core"
+            + (" (xmp.spawn sets no such variable)" if read is not None else "")
+            + ": all of them go over the same share of the data, and nobody over the others",
+            suggestion="rank=xr.global_ordinal()",
+            related=entry_places(model, entry)
+            + ([] if read is None else [model.place(read, "what torchrun would set")]),
+        )
+
+
+def _is_zero(model: FileModel, rank: cst.BaseExpression) -> bool:
+    given = model.literal(rank)
+    return given == 0 and not isinstance(given, bool)
+
+
+def _from_torchrun(
+    model: FileModel, rank: cst.BaseExpression, entry: Entry
+) -> cst.BaseExpression | None:
+    """What reads the rank from a variable that only torchrun sets, on cores that are spawned."""
+    started = entry.call if isinstance(entry.call, cst.Call) else None
+    if started is None or model.call(started).name != _SPAWN:
+        return None
+    made = sources(model, rank)
+    if made is None or len(made) != 1:
+        return None
+    for part in walk(made[0]):
+        if isinstance(part, cst.SimpleString) and string(part) in _RANKS:
+            sets = (name for one in (model, *model.linked) for name, _, _ in settings(one))
+            return None if any(name in _RANKS for name in sets) else made[0]
+    return None
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

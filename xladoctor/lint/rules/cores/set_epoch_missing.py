@@ -22,22 +22,28 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
+#: How many calls up the loop over epochs is looked for.
+_DEPTH = 3
+
 
 @rule("XLA403")
 def set_epoch_missing(model: FileModel) -> Iterator[Problem]:
     """Find shuffling distributed samplers of training loaders in files that never set the epoch."""
-    if not model.is_xla or model.frameworks or any(True for _ in model.methods("set_epoch")):
+    if not model.is_xla or model.frameworks:
         return
-    epochs = next((loop for loop in model.loops if loop.kind is LoopKind.EPOCH), None)
-    if epochs is None:
+    if any(True for part in (model, *model.linked) for _ in part.methods("set_epoch")):
         return
     for call in model.calls(SAMPLER):
         shuffle = call.argument(3, "shuffle")
         said = True if shuffle is None else model.literal(shuffle)
         if call.has_star or said is False or said is None or not _for_training(model, call):
             continue
-        if said is not True and not _trains(model, call):
+        steps = _steps(model, call)
+        if said is not True and not steps:
             continue  # ``shuffle=name == "train"``: only where a step loop goes over it
+        epochs = _epochs(model, steps)
+        if epochs is None:
+            continue
         yield model.problem(
             call.node,
             "without set_epoch this sampler gives the same order of samples in every epoch",
@@ -50,25 +56,51 @@ def set_epoch_missing(model: FileModel) -> Iterator[Problem]:
 def _for_training(model: FileModel, sampler: CallSite) -> bool:
     if says_evaluation(model, sampler.node):
         return False
-    kinds = _loops(model, sampler)
+    kinds = {loop.kind for loop in _loops(model, sampler)}
     if kinds:
         return LoopKind.STEP in kinds
     return "train" in bound_name(model, sampler.node) or not bound_name(model, sampler.node)
 
 
-def _trains(model: FileModel, sampler: CallSite) -> bool:
-    return LoopKind.STEP in _loops(model, sampler)
+def _steps(model: FileModel, sampler: CallSite) -> list[Loop]:
+    """The step loops that go over the loaders with a sampler."""
+    return [loop for loop in _loops(model, sampler) if loop.kind is LoopKind.STEP]
 
 
-def _loops(model: FileModel, sampler: CallSite) -> set[LoopKind]:
-    """What the loops are for that go over the loaders with a sampler."""
-    return {
-        loop.kind
+def _epochs(model: FileModel, steps: list[Loop]) -> Loop | None:
+    """The file's loop over epochs, or that of another file around the steps over the sampler.
+
+    Not if anything in the program sets the epoch: files that do not import each other can do it.
+    """
+    here = next((loop for loop in model.loops if loop.kind is LoopKind.EPOCH), None)
+    if here is not None:
+        return here
+    if any(call.method == "set_epoch" for call in model.program.sites.values()):
+        return None
+    found = (_around(model, loop.node, _DEPTH) for loop in steps)
+    return next((loop for loop in found if loop is not None), None)
+
+
+def _around(model: FileModel, node: cst.CSTNode, depth: int) -> Loop | None:
+    """The loop over epochs that runs a node, here or through calls."""
+    loop = model.loop(node)
+    if loop is None or loop.kind is LoopKind.EPOCH:
+        function = model.function_of(node)
+        callers = model.callers(function) if loop is None and function and depth else ()
+        found = (_around(model, caller.node, depth - 1) for caller in callers)
+        return loop or next((one for one in found if one is not None), None)
+    return _around(model, loop.node, depth)
+
+
+def _loops(model: FileModel, sampler: CallSite) -> list[Loop]:
+    """The loops that go over the loaders with a sampler."""
+    return [
+        loop
         for loader in model.calls(DATA_LOADER)
         if (given := loader.keywords.get("sampler")) is not None
         and model.value(given).origin is sampler.node
         for loop in loops_over(model, loader)
-    }
+    ]
 
 
 def _fix(model: FileModel, call: CallSite, epochs: Loop) -> Fix | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Kind, OnXla, walk
 from xladoctor.lint.rewrites.shared import Shared, shared_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
@@ -15,7 +15,7 @@ from xladoctor.lint.rules._exact import reads
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, Entry, FileModel, Problem
     from xladoctor.lint.model.syntax import Binding
 
 _WRAPPER = "torch_xla.distributed.xla_multiprocessing.MpModelWrapper"
@@ -32,21 +32,121 @@ def shared_model(model: FileModel) -> Iterator[Problem]:
         return
     for move in model.methods("to"):
         entry = model.on_every_core(move.node)
-        shared = _shared(model, move) if entry is not None else None
-        if entry is None or shared is None:
+        if entry is None:
             continue
+        shared = _shared(model, move)
+        made = shared.made if shared is not None else _made_outside(model, move, entry)
+        if made is None or move.receiver is None:
+            continue
+        one = model.tree.text(shared.original if shared is not None else move.receiver).strip()
+        moved = model.tree.text(move.receiver).strip()
         yield model.problem(
             move.node,
-            f"all cores of a process move the one {shared.original.value} of the module: where a "
+            f"all cores of a process move the one {one} {_whose(model, move, shared)}: where a "
             "process has two cores (TPU v2, v3), both train the same parameters, on one of them",
             suggestion="make the model in the function that each core runs, or move a copy: "
-            f"copy.deepcopy({shared.name.value}).to(device)",
+            f"copy.deepcopy({moved}).to(device)",
             related=[
-                model.place(shared.made, "made once, before the cores start"),
+                model.place(made, "made once, before the cores start"),
                 *entry_places(model, entry),
             ],
-            fix=shared_fix(model, move, shared),
+            fix=shared_fix(model, move, shared) if shared is not None else None,
         )
+
+
+def _whose(model: FileModel, move: CallSite, shared: Shared | None) -> str:
+    if isinstance(move.receiver, cst.Attribute):
+        return "of the object"
+    own = isinstance(move.receiver, cst.Name) and bool(_of_global(model, move.receiver))
+    return "of the module" if shared is not None or own else "that they are given"
+
+
+def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.Call | None:
+    """What made, before the cores start, the one model that all of them move.
+
+    It is of an object whose method they run (``xmp.spawn(self.run)``), a global, or handed to them.
+    """
+    held, device = move.receiver, move.argument(0, "device")
+    if device is None or held is None or model.value(device).kind is not Kind.DEVICE:
+        return None
+    if model.value(held).kind is not Kind.MODEL or move.function is None:
+        return None
+    makers: list[cst.Call] = []
+    if isinstance(held, cst.Attribute):
+        makers = _of_object(model, move, held, entry)
+    elif isinstance(held, cst.Name):
+        makers = _of_global(model, held)
+    before = [
+        node
+        for node in makers or _of_start(model, held, entry)
+        if model.on_every_core(node) is None and model.on_xla(node) is not OnXla.NO
+    ]
+    return before[0] if before else None
+
+
+def _of_start(model: FileModel, held: cst.BaseExpression, entry: Entry) -> list[cst.Call]:
+    """What made the model that ``xmp.spawn(run, args=(net,))`` hands to all cores, also in a dict.
+
+    It is made where the cores are started, or in what is called there; a copy is not shared.
+    """
+    made, start = model.value(held).origin, entry.call
+    if not isinstance(made, cst.Call) or start is None or not isinstance(held, cst.Name):
+        return []
+    home, maker = model.function_of(start), model.function_of(made)
+    if home is not None:
+        near = any(call.node is made for call in model.reached(home.node))
+    elif maker is None:
+        near = model.is_here(made) and model.is_here(start)
+    else:
+        near = any(call.function is None for call in model.callers(maker))
+    copies = (part.calls("copy.deepcopy", "copy.copy") for part in (model, *model.linked))
+    copied = any(model.value(call.node).origin is made for calls in copies for call in calls)
+    return [made] if near and not copied else []
+
+
+def _of_object(
+    model: FileModel, move: CallSite, held: cst.Attribute, entry: Entry
+) -> list[cst.Call]:
+    """What ``self.net`` is bound to, all of it calls, of the object that all cores share."""
+    started = entry.function
+    owner = move.function.owner if move.function is not None else None
+    if started is None or owner is None or started.owner is not owner or started.is_static:
+        return []
+    text = model.tree.text(held).strip()
+    found = [
+        assign.value
+        for assign in model.nodes(cst.Assign)
+        if (function := model.function_of(assign)) is not None
+        and function.owner is owner
+        and any(model.tree.text(item.target).strip() == text for item in assign.targets)
+    ]
+    own = [node for node in found if node is not move.node]
+    return [node for node in own if isinstance(node, cst.Call)] * all(
+        isinstance(node, cst.Call) and model.on_every_core(node) is None for node in own
+    )
+
+
+def _of_global(model: FileModel, held: cst.Name) -> list[cst.Call]:
+    """What a name of the module is bound to, in functions that say ``global``, moves aside."""
+    found: list[cst.Call] = []
+    for binding in model.bindings(held.value, held):
+        node = binding.node
+        if binding.kind != "assign" or not isinstance(node, cst.Call) or not model.is_here(node):
+            return []
+        function = model.function_of(node)
+        if _moves_itself(model, binding, held):
+            continue
+        if function is None or model.on_every_core(node) is not None:
+            return []
+        if not any(
+            item.name.value == held.value
+            for part in walk(function.node.body, into_functions=False)
+            if isinstance(part, cst.Global)
+            for item in part.names
+        ):
+            return []
+        found.append(node)
+    return found
 
 
 def _shared(model: FileModel, move: CallSite) -> Shared | None:

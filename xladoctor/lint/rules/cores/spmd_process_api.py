@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect, Equal, builtin
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._environment import is_off, settings
 from xladoctor.lint.rules._loaders import SAMPLER
 from xladoctor.lint.rules._spmd import asked_by, conditional, of_one_host, turned_on
 from xladoctor.lint.rules._writes import written_path
@@ -30,10 +31,11 @@ _SPAWN = ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")
 @rule("XLA428")
 def spmd_process_api(model: FileModel) -> Iterator[Problem]:
     """Find launches, core numbers and process groups in files that call ``use_spmd()``."""
-    start = turned_on(model)
+    call_of = turned_on(model)
+    start = call_of.node if call_of is not None else _by_variable(model)
     if start is None:
         return
-    related = [model.place(start.node, "SPMD is turned on here")]
+    related = [model.place(start, "SPMD is turned on here")]
     for call in model.calls(*_SPAWN):
         if not conditional(model, call.node):
             what = "raises NotImplementedError" if call.name == _SPAWN[0] else "starts one process"
@@ -74,6 +76,18 @@ def spmd_process_api(model: FileModel) -> Iterator[Problem]:
                 "what the hosts exchange",
                 related=related,
             )
+
+
+def _by_variable(model: FileModel) -> cst.CSTNode | None:
+    """``os.environ["XLA_USE_SPMD"] = "1"`` that no condition decides about: it still counts."""
+    return next(
+        (
+            node
+            for name, _, node in settings(model)
+            if name == "XLA_USE_SPMD" and not is_off(model, node) and not conditional(model, node)
+        ),
+        None,
+    )
 
 
 def _masters(model: FileModel, related: list[Place]) -> Iterator[Problem]:

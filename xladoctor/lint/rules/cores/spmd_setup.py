@@ -133,10 +133,7 @@ def _moved_whole(model: FileModel, start: CallSite) -> Iterator[Problem]:
     Where no such move is seen and nothing is sharded, the model's stands for it.
     """
     sharding = [
-        (part, call)
-        for part in (model, *model.linked)
-        for call in part.calls()
-        if _shards(part, call)
+        (part, call) for part in (model, *model.linked) for call in part.calls() if _shards(call)
     ]
     weights = bool(sharding)
     if weights and not (
@@ -185,14 +182,13 @@ def _of_weights(model: FileModel, call: CallSite) -> bool:
     target = call.target
     if not isinstance(target, Function):
         return False
-    inside = [one for one in model.reached(target.node.body) if _shards(model, one)]
+    inside = [one for one in model.reached(target.node.body) if _shards(one)]
     return bool(inside) and all(one.name in MARK and _is_of_model(model, one) for one in inside)
 
 
-def _shards(model: FileModel, call: CallSite) -> bool:
+def _shards(call: CallSite) -> bool:
     """Whether a call may shard something, by its name or an argument's."""
-    name = (call.name or model.tree.text(call.node.func)).rpartition(".")[2]
-    return any(_SHARDS.search(word) for word in (name, *call.keywords))
+    return any(_SHARDS.search(word) for word in (call.last, *call.keywords))
 
 
 def _marks(model: FileModel) -> Iterator[cst.Call | None]:

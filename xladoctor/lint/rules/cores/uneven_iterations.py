@@ -10,6 +10,7 @@ from xladoctor.lint.library import Effect
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._norms import own_norm
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ def _leaves(
     for guard in model.guards(node):
         value = model.value(guard.test)
         clock = _asks_clock(model, guard.test)
-        if guard.node in inside or not (value.local or guard.master is not None or clock):
+        apart = value.local or guard.master is not None or clock or own_norm(model, guard)
+        if guard.node in inside or not apart:
             continue
         what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"
         meeting = snippet(model, meetings[-1].node.func)

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 _DATASETS = frozenset({"Dataset", "IterableDataset", "VisionDataset", "ImageFolder"})
 #: Names of functions that put transforms of samples in a row, and of the base class of those.
-_ROWS = ("transforms.Compose", "transforms.v2.Compose", "transforms.RandomApply")
+_ROWS = tuple(
+    f"{package}.{name}"
+    for package in ("torchvision.transforms", "torchvision.transforms.v2", "monai.transforms")
+    for name in ("Compose", "RandomApply")
+)
 _TRANSFORM = frozenset({"Transform"})
 
 
@@ -84,16 +88,12 @@ def _transforms(model: FileModel) -> Iterator[Function]:
             names = ("__call__", "forward", "_transform", "transform")
             yield from (cls.methods[name] for name in names if name in cls.methods)
     for part in (model, *model.linked):
-        for call in part.calls():
-            given = [call.keywords.get("transform")]
-            if (call.name or "").endswith(_ROWS):
-                row = call.argument(0, "transforms")
-                if isinstance(row, cst.List | cst.Tuple):
-                    given += [element.value for element in row.elements]
-            for node in given:
-                function = _called(part, node) if node is not None else None
-                if function is not None:
-                    yield function
+        given = [call.keywords["transform"] for call in part.giving("transform")]
+        for call in part.calls(*_ROWS):
+            row = call.argument(0, "transforms")
+            if isinstance(row, cst.List | cst.Tuple):
+                given += [element.value for element in row.elements]
+        yield from filter(None, (_called(part, node) for node in given))
 
 
 def _called(model: FileModel, node: cst.BaseExpression) -> Function | None:

@@ -10,7 +10,7 @@ from xladoctor.lint.model import walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import collate_functions, sizes
-from xladoctor.lint.rules._exact import bounds, drawn, drawn_in, made_by
+from xladoctor.lint.rules._exact import bounds, drawn, drawn_in, made_by, throws_dice
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
@@ -64,7 +64,7 @@ def random_geometry(model: FileModel) -> Iterator[Problem]:
 
 def _cut_out(model: FileModel) -> Iterator[Problem]:
     """``images[:, :, top : top + 224]`` with ``top = random.randrange(32)``."""
-    for node in model.nodes(cst.Subscript):
+    for node in model.nodes(cst.Subscript) if throws_dice(model) else ():
         if not model.value(node.value).is_device_tensor or _is_array(model, node):
             continue
         parts = (part for bound in bounds(node) for part in walk(bound))
@@ -84,6 +84,8 @@ def _cut_out(model: FileModel) -> Iterator[Problem]:
 
 def _drawn_constants(model: FileModel) -> Iterator[Problem]:
     """``x.roll(shift)``, ``frames[k]``, ``torch.randn(k, 4, device=device)`` with a drawn ``k``."""
+    if not throws_dice(model):
+        return
     for node in model.nodes(cst.Subscript, cst.Call, cst.BinaryOperation):
         numbers = graph_constants(model, node)
         if isinstance(node, cst.Subscript):

@@ -35,7 +35,7 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
     yield from _twice(model)
     if not model.multi_core or reduces_gradients(model, beside=_OWN):
         return
-    if not any(True for _ in model.methods("backward")):
+    if not any(True for part in (model, *model.linked) for _ in part.methods("backward")):
         return
     for call in model.methods("step"):
         entry = model.on_every_core(call.node) if steps_optimizer(model, call) else None

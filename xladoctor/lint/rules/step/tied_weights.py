@@ -57,9 +57,10 @@ def _tied_elsewhere(model: FileModel) -> Iterator[Problem]:
 def _ties(node: cst.Assign) -> bool:
     """``self.head.weight = self.embedding.weight``."""
     target, value = node.targets[0].target, node.value
+    # By type and not by isinstance, which LibCST's abstract classes make slow.
     return (
-        isinstance(target, cst.Attribute)
-        and isinstance(value, cst.Attribute)
+        type(target) is cst.Attribute
+        and type(value) is cst.Attribute
         and target.attr.value in _PARAMETERS
         and value.attr.value == target.attr.value
         and isinstance(target.value, cst.Attribute)
@@ -72,20 +73,22 @@ def _tied_in_init(model: FileModel) -> dict[Class, list[cst.Assign]]:
 
     It may then tie after the move.
     """
+    ties = [node for node in model.nodes(cst.Assign) if _ties(node)]
+    if not ties:
+        return {}
     inits = {
         part: cls
         for cls in model.classes
         for function in _run_by_init(model, cls)
         for part in walk(function.node)
-        if isinstance(part, cst.Assign)
+        if type(part) is cst.Assign
     }
     found: dict[Class, list[cst.Assign]] = {}
     homes = set()
-    for node in model.nodes(cst.Assign):
-        if _ties(node):
-            homes.add(inits.get(node))
-            if node in inits:
-                found.setdefault(inits[node], []).append(node)
+    for node in ties:
+        homes.add(inits.get(node))
+        if node in inits:
+            found.setdefault(inits[node], []).append(node)
     elsewhere = len(homes) > 1 or None in homes or any(True for _ in model.methods("tie_weights"))
     return {} if elsewhere else found
 
