@@ -87,6 +87,10 @@ MUTANTS ?= 2000
 mutants: $(VENV)/.installed-dev  ## faults planted in healthy programs, in many spellings: how many lint finds
 	$(BIN)/python -m tests.accuracy.mutants --count $(MUTANTS) --write
 
+.PHONY: accuracy-unseen
+accuracy-unseen: $(VENV)/.installed-dev  ## the labelled sets of docs/accuracy.md that are kept here: fetches their public files with git
+	$(BIN)/python tests/accuracy/unseen.py
+
 .PHONY: accuracy-tutorials
 accuracy-tutorials: $(VENV)/.installed-dev  ## what the fixes make of public programs of 2019-2021: FILES=folder
 	PYTHONPATH=. $(BIN)/python tests/accuracy/tutorials.py --files $(FILES)

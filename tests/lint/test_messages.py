@@ -142,3 +142,46 @@ def test_a_short_last_batch_hangs_only_cores_that_may_have_unequal_numbers_of_ba
     said = message(program, "XLA203")
     assert said.startswith("the last batch of an epoch may be smaller")
     assert ("can hang" in said) is hangs
+
+
+HELPED = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+
+def criterion(outputs, y):
+    weight = torch.ones(2, device=outputs.device)
+    return torch.nn.functional.cross_entropy(outputs, y, weight)
+
+
+def train(loader, model, optimizer, device):
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)  # train
+        loss = criterion(model(x), y)
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        print(loss.item())
+
+
+def evaluate(loader, model, device):
+    with torch.no_grad():
+        for x, y in loader:
+            loss = criterion(model(x.to(device)), y.to(device))
+            print(loss.item())
+
+
+model = torch.nn.Linear(8, 2).to(torch_xla.device())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train(train_loader, model, optimizer, torch_xla.device())
+evaluate(held_loader, model, torch_xla.device())
+"""
+
+
+def test_a_read_is_not_put_down_to_what_another_loop_uploads():
+    result = engine.lint(Source("train.py", HELPED))
+    reads = [finding for finding in result.findings if finding.code == "XLA101"]
+    uploads = [row for row, text in enumerate(HELPED.splitlines(), 1) if "# train" in text]
+    first, second = sorted(reads, key=lambda finding: finding.locations[0].row)
+    assert uploads[0] in {place.row for place in first.related}
+    assert uploads[0] not in {place.row for place in second.related}

@@ -681,3 +681,75 @@ def test_a_fault_is_found_where_it_is_and_nowhere_else(name):
 @pytest.mark.parametrize("name", SOUND)
 def test_the_right_way_is_left_alone(name):
     assert not set(codes(SOUND[name].replace("HEAD\n", HEAD))) & _ASKED
+
+
+MASTER_SCORES = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+from torch.utils.data import DataLoader, DistributedSampler
+from meters import meter
+
+
+def validate(model, loader, device):
+    {validate}
+
+
+def train(index, data, held):
+    torch.manual_seed(0)
+    device = torch_xla.device()
+    model = torch.nn.Linear(10, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    sampler = DistributedSampler(data, xr.world_size(), xr.global_ordinal())
+    loader = DataLoader(data, 32, sampler=sampler, drop_last=True)
+    validation = DataLoader(held, 32, drop_last=True)
+    for epoch in range(10):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            loss = torch.nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+            optimizer.zero_grad()
+            loss.backward()
+            xm.optimizer_step(optimizer)
+        score = validate(model, validation, device){part}
+        plateau.step(score)
+        if score > 0.9:
+            break
+
+
+torch_xla.launch(train, args=(data, held))
+"""
+EARLY = """if not xm.is_master_ordinal():
+        return 0.0
+    right = total = 0
+    with torch.no_grad():
+        for x, y in loader:
+            right += (model(x.to(device)).argmax(1).cpu() == y).sum().item()
+            total += len(y)
+    return right / total"""
+NUMBERS = """if xr.global_ordinal() == 0:
+        with torch.no_grad():
+            for x, y in loader:
+                meter.update(model(x.to(device)), y)
+        found = meter.compute()
+    else:
+        found = {"accuracy": 0.0, "loss": 0.0}
+    return found"""
+EVERYWHERE = NUMBERS.replace("return found", 'return xm.mesh_reduce("found", found, merge)')
+NOTHING = EARLY.replace("return 0.0", "return None").replace("return right / total", "return None")
+
+
+@pytest.mark.parametrize(
+    ("validate", "part"), [(EARLY, ""), (NUMBERS, '["accuracy"]'), (NUMBERS, '.get("accuracy", 0)')]
+)
+def test_scores_that_only_the_master_has(validate, part):
+    found = codes(MASTER_SCORES.replace("{validate}", validate).replace("{part}", part))
+    assert {"XLA419", "XLA420"} <= set(found)
+    assert "XLA402" not in found  # nobody else goes over those batches: that is XLA418's
+
+
+@pytest.mark.parametrize("validate", [EVERYWHERE, NOTHING])
+def test_scores_that_all_cores_have(validate):
+    found = codes(MASTER_SCORES.replace("{validate}", validate).replace("{part}", ""))
+    assert not {"XLA419", "XLA420"} & set(found)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.by_name import GETATTR, ByName
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.inherited import of_base
 from xladoctor.lint.model.librarycall import LibraryCalls, any_on_device, first_origin
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 #: What is measured in a step.
 _MEASURED = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.UNKNOWN})
+_TEXT_METHODS = ("__format__", "__str__", "__repr__")
 Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
 
 
@@ -51,6 +53,7 @@ class CallEvaluator:
         self._flow = evaluator.flow
         self._methods = MethodEvaluator(self, evaluator)
         self._libraries = LibraryCalls(self, evaluator)
+        self._by_name = ByName(evaluator.flow.tree, evaluator.flow.names)
 
     def evaluate(self, node: cst.Call, frame: Frame) -> Value:
         """What a call gives back."""
@@ -65,8 +68,38 @@ class CallEvaluator:
             # A BatchEncoding, or the tensor of ``clip.tokenize``, is made on the host.
             tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
             return tensor if name in know.TOKENIZERS else container(tensor)
+        if (name or (func.attr.value if func is not None else "")) in know.MAKES_TEXT:
+            for _, value in arguments:
+                self.as_text(node, value)
         if name is not None:
-            return self._libraries.named(node, name, arguments, frame)
+            found = self._reflected(node, name, arguments, frame)
+            return found or self._libraries.named(node, name, arguments, frame)
+        return self._of_program(node, func, receiver, arguments, frame)
+
+    def _reflected(
+        self, node: cst.Call, name: str, arguments: Arguments, frame: Frame
+    ) -> Value | None:
+        """What a call asks of an object, or makes of a class, that it is given."""
+        if name == GETATTR and len(node.args) > 1:
+            return self._asked(node, frame)
+        if name == "builtins.vars" and arguments:
+            return self._evaluator.attributes_of(arguments[0][1])
+        if name == "collections.defaultdict" and arguments:
+            made = self._flow.names.resolve(node.args[0].value)
+            holds = made in {"builtins.list", "builtins.dict", "builtins.set", "collections.deque"}
+            inner = container(None) if holds else self._called_back(node, arguments[0][1])
+            return container(inner)
+        return None
+
+    def _of_program(
+        self,
+        node: cst.Call,
+        func: cst.Attribute | None,
+        receiver: Value,
+        arguments: Arguments,
+        frame: Frame,
+    ) -> Value:
+        """What a function, class or object gives back that is not of a library."""
         definition = self._flow.names.definition(node.func)
         if isinstance(definition, Class):
             return self._construct(node, definition, arguments)
@@ -80,8 +113,10 @@ class CallEvaluator:
             called = self._flow.imported(func) or UNKNOWN
         if called.kind is Kind.FUNCTION and called.function is not None:
             return self.enter(node, called.function, called, arguments)
-        if called.kind is Kind.FUNCTION and called.functions:
-            return self._one_of(node, called, arguments)
+        if called.kind is Kind.FUNCTION and (called.functions or called.makes):
+            return self.one_of(node, called, arguments)
+        if called.type_name == GETATTR and type(called.origin) is cst.Call:
+            return self._by_names(node, called.origin, arguments, frame)
         if func is not None:
             inherited = of_base(self._flow, func, arguments, frame)
             if inherited is not None:
@@ -115,26 +150,44 @@ class CallEvaluator:
         ):
             self._flow.statements.assign(holder, value.but(local=True), frame)
 
+    def as_text(self, node: cst.Call, value: Value) -> None:
+        """``print(meter)``: runs the method that makes a text of the object."""
+        for instance in self._flow.objects(value) if value.kind is Kind.OBJECT else ():
+            found = (self._flow.method(instance.cls, name) for name in _TEXT_METHODS)
+            method = next((one for one in found if one is not None), None)
+            if method is not None:
+                bound = Value(Kind.FUNCTION, function=method, instance=instance)
+                self.enter(node, method, bound, (), by_name=True)
+
     # Functions and classes of the file
 
     def enter(
-        self, node: cst.Call | None, function: Function, bound: Value, arguments: Arguments
+        self,
+        node: cst.Call | None,
+        function: Function,
+        bound: Value,
+        arguments: Arguments,
+        *,
+        by_name: bool = False,
     ) -> Value:
-        """A function or method of the file is called: by ``node``, or by a library (None)."""
+        """A function or method of the file is called: by ``node``, or by a library (None).
+
+        ``by_name``: the call gives its name alone.
+        """
         names = list(function.parameters)
         if function.owner is not None and not function.is_static and names:
             names = names[1:]
         given: dict[str, Value] = {}
         rest: list[Value] = []
+        unnamed: list[Value] = []
         counted = True
-        spread: list[Value] = []
-        for keyword, value in _places_of((*bound.bound, *arguments)):
+        for keyword, value in _spread((*bound.bound, *arguments)):
             if keyword == "*":
                 given.update((name, element_of(value)) for name in names)
                 rest.append(element_of(value))
                 names, counted = [], False
             elif keyword == "**":
-                spread.append(element_of(value))
+                unnamed += [element_of(value)] if value.kind is Kind.CONTAINER else []
             elif keyword is not None:
                 given[keyword] = value
             elif names:
@@ -142,19 +195,19 @@ class CallEvaluator:
             else:
                 rest.append(value)
         params = function.node.params
-        if spread:
-            value = functools.reduce(join, spread)
+        if unnamed:
+            value = functools.reduce(join, unnamed)
             given.update((name, value) for name in _without_default(function, names, given))
         if isinstance(params.star_kwarg, cst.Param):
             named = {*function.parameters, *function.keyword_only}
             more = [given.pop(name) for name in list(given) if name not in named]
-            more += [value for value in spread if value.kind is not Kind.UNKNOWN]
+            more += unnamed
             if more:
                 given[params.star_kwarg.name.value] = container(functools.reduce(join, more))
         if isinstance(params.star_arg, cst.Param) and rest:
             places = container(None, tuple(rest))
             given[params.star_arg.name.value] = places if counted else without_places(places)
-        return self._flow.enter(node, function, bound.instance, given)
+        return self._flow.enter(node, function, bound.instance, given, named=by_name)
 
     def _on_each_road(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
         """``wrapped(model)(x)`` of what is a model on one road and an object on the other."""
@@ -166,12 +219,54 @@ class CallEvaluator:
                 results.append(self.object_called(node, road, arguments))
         return functools.reduce(join, results) if results else UNKNOWN
 
-    def _one_of(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
-        """``STEPS[kind](model, batch)``: any of the functions that a dictionary holds."""
+    def one_of(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
+        """``STEPS[kind](model, batch)``: any of the functions or classes in a dictionary."""
         results = [
             self.enter(node, function, called, arguments)
             for function in self._flow.in_order(called.functions)
         ]
+        given = (*called.bound, *arguments)
+        results += [self._construct(node, cls, given) for cls in self._flow.in_order(called.makes)]
+        return functools.reduce(join, results) if results else UNKNOWN
+
+    def _called_back(self, node: cst.Call, called: Value) -> Value | None:
+        """What a library makes with what it is given: ``defaultdict(Meter)``."""
+        if called.kind is not Kind.FUNCTION:
+            return None
+        if called.function is not None:
+            return self.enter(None, called.function, called, ())
+        return self.one_of(node, called, ())
+
+    def _asked(self, node: cst.Call, frame: Frame) -> Value | None:
+        """``getattr(callback, event)``: a method or function that is called here or further on.
+
+        None where nothing of the program is known to be meant.
+        """
+        functions, classes = self._by_name.of_module(node)
+        if functions or classes:
+            return Value(Kind.FUNCTION, origin=node, functions=functions, makes=classes)
+        objects = self._flow.objects(self._evaluator.evaluate(node.args[0].value, frame))
+        meant = any(
+            self._flow.method(instance.cls, name) is not None
+            for name, _ in self._by_name.spellings(node)
+            for instance in objects
+        )
+        return Value(Kind.FUNCTION, origin=node, type_name=GETATTR) if meant else None
+
+    def _by_names(self, node: cst.Call, asked: cst.Call, given: Arguments, frame: Frame) -> Value:
+        """``getattr(callback, event)(self)``: the methods of those names that its objects have.
+
+        The call that writes the name runs them, wherever it stands.
+        """
+        objects = self._flow.objects(self._evaluator.evaluate(asked.args[0].value, frame))
+        results = []
+        for name, site in self._by_name.spellings(asked):
+            for instance in objects:
+                method = self._flow.method(instance.cls, name)
+                if method is not None:
+                    bound = Value(Kind.FUNCTION, function=method, instance=instance)
+                    run = self.enter(site or node, method, bound, given, by_name=site is not None)
+                    results.append(run)
         return functools.reduce(join, results) if results else UNKNOWN
 
     def _construct(self, node: cst.Call, cls: Class, arguments: Arguments) -> Value:
@@ -240,13 +335,15 @@ class CallEvaluator:
         return Value(local=local, made_of_device=self._flow.steps())
 
 
-def _places_of(arguments: Arguments) -> Iterator[tuple[str | None, Value]]:
-    """Arguments one by one: ``*args`` of a known length too."""
+def _spread(arguments: Arguments) -> Arguments:
+    """``method(*args)`` where the places of ``args`` are known: as if each were written."""
+    found: list[tuple[str | None, Value]] = []
     for keyword, value in arguments:
-        if keyword == "*" and value.items is not None:
-            yield from ((None, item) for item in value.items)
+        if keyword == "*" and value.kind is Kind.CONTAINER and value.items is not None:
+            found += [(None, item) for item in value.items]
         else:
-            yield keyword, value
+            found.append((keyword, value))
+    return found
 
 
 def _without_default(

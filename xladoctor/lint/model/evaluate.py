@@ -101,6 +101,12 @@ class Evaluator:
         logical = type(node.operator) in _LOGICAL_ASSIGN
         return combine(before, self.evaluate(node.value, frame), logical=logical)
 
+    def decorated(self, decorator: cst.BaseExpression, cls: Class, frame: Frame) -> None:
+        """A class is handed to a decorator of the program, which may keep it: a registry."""
+        called = self.evaluate(decorator, frame)
+        if called.kind is Kind.FUNCTION and called.function is not None:
+            self._calls.enter(None, called.function, called, [(None, _defined(cls))])
+
     def guess(self, text: str) -> Value:
         """What a name says about its value, in a file for XLA devices; never certain."""
         if not self.flow.believes():
@@ -130,7 +136,18 @@ class Evaluator:
 
     def _formatted(self, node: cst.FormattedString | cst.ConcatenatedString, frame: Frame) -> Value:
         self.inside(node, frame)
+        for part in node.parts if isinstance(node, cst.FormattedString) else ():
+            if isinstance(part, cst.FormattedStringExpression):
+                self._shown(node, self.evaluate(part.expression, frame))
         return NUMBER
+
+    def _shown(self, node: cst.BaseExpression, value: Value) -> None:
+        """``print(f"{meter}")``: the call around a text makes a text of each object in it."""
+        if value.kind is Kind.OBJECT and self.flow.objects(value):
+            around = self.flow.tree.ancestors(node)
+            call = next((one for one in around if isinstance(one, cst.Call)), None)
+            if call is not None:
+                self._calls.as_text(call, value)
 
     def _name(self, node: cst.Name, frame: Frame) -> Value:
         if node.value in {"True", "False", "None"}:
@@ -140,9 +157,7 @@ class Evaluator:
             return value
         definition = self.flow.names.definition(node)
         if definition is not None:
-            if isinstance(definition, Function):
-                return Value(Kind.FUNCTION, certain=True, function=definition)
-            return UNKNOWN
+            return _defined(definition)
         if self.flow.names.resolve(node) is not None:
             return UNKNOWN
         imported = self.flow.imported(node)
@@ -161,9 +176,7 @@ class Evaluator:
         imported = self.flow.imported(node)
         if imported is not None:
             definition = self.flow.names.definition(node)
-            if isinstance(definition, Function):
-                return Value(Kind.FUNCTION, certain=True, function=definition)
-            return imported
+            return imported if definition is None else _defined(definition)
         static = self._static(node)
         if static is not None:
             return Value(Kind.FUNCTION, certain=True, function=static)
@@ -196,6 +209,8 @@ class Evaluator:
     def _said_by(self, node: cst.Attribute, holder: Value, frame: Frame) -> Value:
         """What an attribute is by its object, or by its name."""
         name = node.attr.value
+        if name == "__dict__":
+            return self.attributes_of(holder)
         held = [self._stored(one, name, frame) for one in self.flow.objects(holder)]
         known = [value for value in held if value is not None]
         if known:
@@ -205,6 +220,11 @@ class Evaluator:
             if stored is not None and stored.local:  # ``meter.auc``: of one core, whatever it is
                 return self._named_so(node, holder, frame).but(local=True)
         return self._named_so(node, holder, frame)
+
+    def attributes_of(self, holder: Value) -> Value:
+        """``self.__dict__``, ``vars(self)``: all that is kept of an object."""
+        kept = [self.flow.all_stored(one) for one in self.flow.objects(holder)]
+        return container(functools.reduce(join, kept)) if kept else UNKNOWN
 
     def _named_so(self, node: cst.Attribute, holder: Value, frame: Frame) -> Value:
         """What an attribute is by its name, where its object does not tell."""
@@ -303,6 +323,8 @@ class Evaluator:
         right = self.evaluate(node.right, frame)
         text = cst.SimpleString | cst.ConcatenatedString | cst.FormattedString
         if isinstance(node.operator, cst.Modulo) and isinstance(node.left, text):
+            for value in right.items or (right,):
+                self._shown(node, value)
             return NUMBER.but(local=right.local)
         return combine(left, right, logical=type(node.operator) in _LOGICAL)
 
@@ -365,7 +387,12 @@ class Evaluator:
 
     def _if_expression(self, node: cst.IfExp, frame: Frame) -> Value:
         test = self.evaluate(node.test, frame)
-        value = join(self.evaluate(node.body, frame), self.evaluate(node.orelse, frame))
+        env, narrowed = frame.env, self.flow.statements.narrowed
+        frame.env = narrowed(node.test, env, when=True)
+        value = self.evaluate(node.body, frame)
+        frame.env = narrowed(node.test, env, when=False)
+        value = join(value, self.evaluate(node.orelse, frame))
+        frame.env = env
         return value.but(local=True) if test.local and value.kind is Kind.NUMBER else value
 
     def _subscript(self, node: cst.Subscript, frame: Frame) -> Value:
@@ -518,3 +545,10 @@ def _asks_for_master(number: Value, operator: cst.BaseCompOp, literal: str) -> V
     elif literal == "0" and isinstance(operator, cst.NotEqual | cst.GreaterThan | cst.LessThan):
         kind = Kind.NOT_MASTER
     return number.but(kind=kind, local=True)
+
+
+def _defined(definition: Function | Class) -> Value:
+    """A function or class as a value."""
+    if isinstance(definition, Function):
+        return Value(Kind.FUNCTION, certain=True, function=definition)
+    return Value(Kind.FUNCTION, certain=True, makes=frozenset({definition}))

@@ -394,6 +394,10 @@ class FileModel:
         """The calls, here or in linked files, that are known to call the function."""
         return [self._program.sites[node] for node in self._regions.callers(function)]
 
+    def gives_name(self, call: CallSite) -> bool:
+        """Whether a call gives the name of what it runs, and not its arguments."""
+        return call.node in self._flow.named
+
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """The node around a node."""
         return self._program.tree.parents.get(node)

@@ -19,7 +19,7 @@ import contextlib
 import functools
 import itertools
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import libcst as cst
 
@@ -32,7 +32,7 @@ from xladoctor.lint.model.redefined import called_as_it_was
 from xladoctor.lint.model.runs import Run, Runs
 from xladoctor.lint.model.statements import Frame, Statements, join_env
 from xladoctor.lint.model.syntax import Class, Function, Tree
-from xladoctor.lint.model.trials import Trials, without_host
+from xladoctor.lint.model.trials import Trials
 from xladoctor.lint.model.values import (
     NOTHING,
     UNKNOWN,
@@ -50,12 +50,16 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.statements import Env
 
+_Defined = TypeVar("_Defined", Function, Class)
+
 #: Programs reach their fixed point in two to four rounds.
 _PATIENCE = 5
 _MOST_CONTEXTS = 8
 #: A value of more classes than these is any object.
 _MOST_CLASSES = 6
 _LONGEST_CHAIN = 20
+#: How often a function runs that gives itself other arguments than it was given.
+_RECURSIONS = 3
 #: Helpers within helpers of which each call gets its own answer.
 _HELPERS = 3
 
@@ -89,7 +93,9 @@ class Flow:
         self.found = Facts()
         self._recorded: dict[cst.CSTNode, Value] = {}  # by the run that is under way
         self._targets: dict[cst.Call, Function | Class] = {}
-        self._runs_all: dict[cst.Call, dict[Function, None]] = {}
+        self._runs_all: dict[cst.Call, dict[Function | Class, None]] = {}
+        #: Calls that give the name of what they run.
+        self.named: set[cst.Call] = set()
         self._runs = Runs()
         self._frames: dict[
             Function | cst.Module | cst.FunctionDef, Frame
@@ -137,9 +143,9 @@ class Flow:
         classes = sorted(value.classes, key=lambda cls: order[cls.node])
         return [Instance(cls, None) for cls in classes[:_MOST_CLASSES]]
 
-    def in_order(self, functions: frozenset[Function]) -> Sequence[Function]:
-        """Functions in the order of the program; of very many none."""
-        found = sorted(functions, key=lambda function: self.tree.order[function.node])
+    def in_order(self, known: frozenset[_Defined]) -> Sequence[_Defined]:
+        """Functions or classes in the order of the program; of very many none."""
+        found = sorted(known, key=lambda one: self.tree.order[one.node])
         return found if len(found) <= _MOST_CLASSES else ()
 
     def callers(self, function: Function) -> Sequence[cst.Call]:
@@ -215,12 +221,22 @@ class Flow:
         function: Function,
         instance: Instance | None,
         arguments: dict[str, Value],
+        *,
+        named: bool = False,
     ) -> Value:
-        """A call of a function of this file: remember the arguments, give what it returns."""
+        """A call of a function of this file: remember the arguments, give what it returns.
+
+        Args:
+            call: What runs it; None for a library.
+            function: The function.
+            instance: The object that it is run on.
+            arguments: What its parameters are given.
+            named: The call gives the function's name alone: ``engine.call("after_batch")``.
+        """
         frame = self._frames.get(self._module) if not self._running else None
         if frame is not None and function.node in self._replaced:
             self._runs.ask(self._keep, function.node, dict(frame.env))
-        return self._runs.ask(self._enter, call, function, instance, arguments)
+        return self._runs.ask(self._enter, call, function, instance, arguments, named)
 
     def _enter(
         self,
@@ -228,12 +244,16 @@ class Flow:
         function: Function,
         instance: Instance | None,
         arguments: dict[str, Value],
+        named: bool,
     ) -> Value:
-        if call is not None:
+        if named and call is not None:
+            self.named.add(call)
+            self._targets.setdefault(call, function)
+        elif call is not None:
             self._targets[call] = function
+        if call is not None:
             self._runs_all.setdefault(call, {})[function] = None
-            if self._trials.tries_out(call):
-                arguments = {name: without_host(value) for name, value in arguments.items()}
+        arguments = self._trials.believed(call, arguments)
         self._called.add(function)
         context = (function, instance)
         new = context not in self.found.parameters
@@ -248,7 +268,11 @@ class Flow:
             parameters[name] = join(parameters[name], value) if name in parameters else value
         if (first or parameters != before) and function not in self._running:
             if len(self._running) < _LONGEST_CHAIN:
-                self._run(*context)
+                for _ in range(_RECURSIONS):
+                    given = dict(parameters)
+                    self._run(*context)
+                    if parameters == given:
+                        break  # it gave itself nothing new
             else:
                 self._waiting[context] = None
         if function not in self._running and self._helpers < _HELPERS:
@@ -314,6 +338,7 @@ class Flow:
 
     def _make(self, call: cst.Call, cls: Class) -> Instance:
         self._targets[call] = cls
+        self._runs_all.setdefault(call, {})[cls] = None
         instance = Instance(cls, call)
         self.found.instances.setdefault(cls, {})[instance] = None
         return instance
@@ -368,6 +393,19 @@ class Flow:
                 if value is not None:
                     return value
         return None
+
+    def all_stored(self, instance: Instance) -> Value:
+        """What the attributes of an object hold, whichever it is."""
+        return self._runs.ask(self._all_attributes, instance)
+
+    def _all_attributes(self, instance: Instance) -> Value:
+        held = (
+            value
+            for facts in (self.known, self.found)
+            for (key, _), value in facts.attributes.items()
+            if key == instance
+        )
+        return functools.reduce(join, held, NOTHING)
 
     def store(self, instance: Instance, name: str, value: Value, *, anew: bool = False) -> None:
         """An attribute of an object of this file is set; of a class, ``anew``."""

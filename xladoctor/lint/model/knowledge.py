@@ -114,6 +114,14 @@ REDUCE_METHODS = frozenset({"gather", "reduce", "gather_for_metrics", "all_gathe
 
 #: Functions that make a tensor of texts.
 TOKENIZERS = frozenset({"clip.tokenize", "open_clip.tokenize", "clip.clip.tokenize"})
+#: Functions and methods that make texts of the objects that they are given.
+MAKES_TEXT = frozenset(
+    [
+        *(f"builtins.{name}" for name in ("print", "str", "repr", "format")),
+        "torch_xla.core.xla_model.master_print", "tqdm.tqdm.write",
+        "format", "info", "warning", "error", "critical", "exception",
+    ]
+)  # fmt: skip
 #: Datasets of tensors that are there already, and parts of datasets.
 DATASETS = frozenset(
     f"torch.utils.data.{name}" for name in ("TensorDataset", "Subset", "random_split")

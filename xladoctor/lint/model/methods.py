@@ -100,6 +100,8 @@ class MethodEvaluator:
         held = self._evaluator.evaluate(func, frame) if known else UNKNOWN
         if held.kind is Kind.FUNCTION and held.function is not None:
             result = self._calls.enter(node, held.function, held, arguments)
+        elif held.kind is Kind.FUNCTION and (held.functions or held.makes):
+            return self._calls.one_of(node, held, arguments)
         if result is not None:
             inferred = receiver.kind is Kind.MODEL and not know.ANSWERS.search(name)
             return as_output(result, node) if inferred else result  # ``self.net.infer(x)``
@@ -357,6 +359,9 @@ class MethodEvaluator:
             return container(element_of(receiver))
         if name == "copy":
             return receiver
+        if name == "setdefault" and len(arguments) > 1:
+            self._flow.statements.put_into(func.value, arguments[1][1], frame)
+            return join(element_of(receiver), arguments[1][1])
         if name in {"get", "pop", "popleft", "popitem", "setdefault"}:
             return element_of(receiver)
         if name in {"index", "count", "keys"}:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.unreached import truth
 from xladoctor.lint.model.values import (
@@ -22,6 +22,7 @@ from xladoctor.lint.model.values import (
     container,
     element_of,
     join,
+    of_type,
     unpack,
 )
 
@@ -139,6 +140,8 @@ class Statements:
         for name, value in inner.env.items():
             if value is not frame.env.get(name) and name not in cls.methods:
                 self._flow.store(Instance(cls, None), name, value, anew=True)
+        for decorator in reversed(node.decorators):
+            self._evaluator.decorated(decorator.decorator, cls, frame)
 
     def _expression(self, node: cst.Expr, frame: Frame) -> None:
         self._evaluator.evaluate(node.value, frame)
@@ -147,6 +150,8 @@ class Statements:
         value = NUMBER
         if node.value is not None:
             value = self._evaluator.evaluate(node.value, frame)
+            if frame.apart and not is_name(node.value, "None"):
+                value = _of_some_cores(value)
         frame.result = value if frame.result is None else join(frame.result, value)
         frame.left = join_env(frame.left, frame.env)
         frame.dead = True
@@ -198,8 +203,8 @@ class Statements:
         ends: list[Env] = []
         dead = self._flow.tree.unreached
         if node.body not in dead:
-            self._branch(node.body.body, frame, self._narrowed(node.test, start, when=True), ends)
-        other = self._narrowed(node.test, start, when=False)
+            self._branch(node.body.body, frame, self.narrowed(node.test, start, when=True), ends)
+        other = self.narrowed(node.test, start, when=False)
         if isinstance(node.orelse, cst.If):
             self._branch([node.orelse], frame, other, ends)
         elif node.orelse is None and truth(node.test) is not True:
@@ -209,10 +214,12 @@ class Statements:
         self._merge(frame, ends, start)
         frame.apart -= apart
 
-    def _narrowed(self, test: cst.BaseExpression, env: Env, *, when: bool) -> Env:
+    def narrowed(self, test: cst.BaseExpression, env: Env, *, when: bool) -> Env:
         """What names hold where ``isinstance(x, torch.Tensor)`` is (not) so: no tensor, if not."""
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            return self._narrowed(test.expression, env, when=not when)
+            return self.narrowed(test.expression, env, when=not when)
+        if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And) and when:
+            return self.narrowed(test.right, self.narrowed(test.left, env, when=True), when=True)
         if not isinstance(test, cst.Call) or not test.args:
             return env
         text = dotted_text(test.args[0].value)
@@ -222,6 +229,9 @@ class Statements:
         if value.kind is Kind.CONTAINER and when and self._says_tensor(test):
             # ``if isinstance(parameters, torch.Tensor): parameters = [parameters]``: not now.
             return {**env, text: NOTHING}
+        if value.roads and not value.is_device_tensor:
+            said = self._says_tensor(test)
+            return env if said is None else {**env, text: of_type(value, tensor=said is when)}
         if not value.is_device_tensor:
             return env
         return env if self._says_tensor(test) is not (not when) else {**env, text: UNKNOWN}
@@ -284,8 +294,8 @@ class Statements:
 
     def assign(self, target: cst.CSTNode, value: Value, frame: Frame) -> None:
         """Bind a target (name, attribute, subscript or tuple of them) to a value."""
-        if frame.apart and value.kind is Kind.NUMBER:
-            value = value.but(local=True)
+        if frame.apart:
+            value = _of_some_cores(value)
         if isinstance(target, cst.Name):
             value = self._flow.believed(target.value, value, frame)
             self._bind(target.value, value, frame)
@@ -321,6 +331,13 @@ class Statements:
 
     def put_into(self, holder: cst.BaseExpression, value: Value, frame: Frame) -> None:
         """``holder[...] = value`` or ``holder.append(value)``: the container's elements change."""
+        if isinstance(holder, cst.Subscript):  # ``kept["loss"].append(loss)``
+            self.put_into(holder.value, container(value), frame)
+            return
+        if isinstance(holder, cst.Call) and isinstance(holder.func, cst.Attribute):
+            if holder.func.attr.value == "setdefault":  # ``kept.setdefault(name, []).append(loss)``
+                self.put_into(holder.func.value, container(value), frame)
+            return
         text = dotted_text(holder)
         if text is None:
             return
@@ -329,6 +346,14 @@ class Statements:
             inner = element_of(before) if before.element or before.items else None
             after = container(value if inner is None else join(inner, value))
             self.assign(holder, after, frame)
+            if isinstance(holder, cst.Name) and self._is_shared(holder, frame):
+                self._flow.share(holder.value, after)
+
+    def _is_shared(self, name: cst.Name, frame: Frame) -> bool:
+        """Whether a function puts something into what its file holds: ``KNOWN[x] = y``."""
+        scope = self._flow.tree.scopes[name]
+        bound = self._flow.names.lookup(name.value, scope)
+        return frame.function is not None and bound is scope.top.bindings.get(name.value, ())
 
 
 #: Names in a condition that holds where there are several cores.
@@ -356,6 +381,20 @@ def _of_one_core(test: cst.BaseExpression, skipped: Env, done: list[Env]) -> Env
     return {
         name: value.but(local=False) if name in agreed else value for name, value in skipped.items()
     }
+
+
+def _of_some_cores(value: Value) -> Value:
+    """What is set or returned where not all cores come: numbers, and what holds only such."""
+    if value.kind is Kind.NUMBER:
+        return value.but(local=True)
+    if value.kind is not Kind.CONTAINER:
+        return value
+    inner = [*(value.items or ()), *([value.element] if value.element is not None else [])]
+    if not inner or any(part.kind is not Kind.NUMBER for part in inner):
+        return value
+    items = value.items and tuple(part.but(local=True) for part in value.items)
+    element = value.element and value.element.but(local=True)
+    return value.but(local=True, items=items, element=element)
 
 
 def join_env(one: Env, other: Env) -> Env:

@@ -14,7 +14,7 @@ import libcst as cst
 from xladoctor.lint.model.values import UNKNOWN, Kind, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from xladoctor.lint.model.syntax import Tree
 
@@ -39,10 +39,14 @@ class Trials:
         self._beside = beside
         self._known: dict[cst.Call, bool] = {}
 
-    def tries_out(self, call: cst.Call) -> bool:
+    def believed(self, call: cst.Call | None, arguments: Mapping[str, Value]) -> dict[str, Value]:
+        """What a call says of the parameters of a function: a trial, nothing of the host."""
+        if call is None or not self._xla or not self._tries_out(call):
+            return dict(arguments)
+        return {name: _without_host(value) for name, value in arguments.items()}
+
+    def _tries_out(self, call: cst.Call) -> bool:
         """Whether a call stands where no program for XLA devices comes by."""
-        if not self._xla:
-            return False
         known = self._known.get(call)
         if known is None:
             known = self._known[call] = self._tries(call)
@@ -63,14 +67,14 @@ class Trials:
         return isinstance(outermost, cst.FunctionDef) and bool(_TRIES.search(outermost.name.value))
 
 
-def without_host(value: Value) -> Value:
+def _without_host(value: Value) -> Value:
     """A value of which is not known any more that its tensors are on the host."""
     if value.kind is Kind.CPU_TENSOR:
         return UNKNOWN
     if value.kind is not Kind.CONTAINER:
         return value
-    element = None if value.element is None else without_host(value.element)
-    items = None if value.items is None else tuple(map(without_host, value.items))
+    element = None if value.element is None else _without_host(value.element)
+    items = None if value.items is None else tuple(map(_without_host, value.items))
     return value.but(element=element, items=items)
 
 

@@ -86,6 +86,7 @@ class Value:
         function: For a function of this file that is passed around.
         functions: For a function that is one of several (``STEPS[kind]``): which. Empty where
             ``function`` says it.
+        makes: For a class of this file that is passed around: which it may be.
         type_name: Dotted name of the library class or function that made it ("tqdm.tqdm",
             "torch.optim.Adam"), where that says more than the kind.
         made_of_device: For an unknown value: it came out of a model, or of a function of another
@@ -109,6 +110,7 @@ class Value:
     classes: frozenset[Class] = frozenset()
     function: Function | None = None
     functions: frozenset[Function] = frozenset()
+    makes: frozenset[Class] = frozenset()
     type_name: str | None = None
     made_of_device: bool = False
     boolean: bool = False
@@ -309,6 +311,7 @@ def _join_same(one: Value, other: Value) -> Value:
         classes=_either(one, other),
         function=one.function if one.function is other.function else None,
         functions=_any_of(one, other),
+        makes=one.makes | other.makes,
         type_name=one.type_name if one.type_name == other.type_name else None,
         made_of_device=one.made_of_device and other.made_of_device,
         boolean=one.boolean and other.boolean,
@@ -354,6 +357,17 @@ def where_it_trains(value: Value) -> Value:
         trained = (road for road in value.roads if road.kind is not Kind.CPU_TENSOR)
         return likely(functools.reduce(join, trained))
     return value
+
+
+def of_type(value: Value, *, tensor: bool) -> Value:
+    """What a value of several kinds is where it is known to be a tensor, or to be none."""
+    tensors = {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}
+    left = (
+        road
+        for road in value.roads
+        if road.kind is Kind.UNKNOWN or (road.kind in tensors) is tensor
+    )
+    return functools.reduce(join, left, NOTHING)
 
 
 def without_places(value: Value) -> Value:

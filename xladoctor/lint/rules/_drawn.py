@@ -148,10 +148,19 @@ def surely_draws(model: FileModel, node: cst.Call) -> bool:
 def makes_model(model: FileModel, call: CallSite) -> bool:
     if not isinstance(call.target, Class):
         return False
-    owners = (function.owner for function in model.functions_around(call.node))
-    if any(owner is not None and _is_model(model, owner) for owner in owners):
+    if any(_puts_in(model, function) for function in model.functions_around(call.node)):
         return False  # a part of another model: that one is told, where it is made
     return _is_model(model, call.target)
+
+
+def _puts_in(model: FileModel, function: Function, depth: int = 3) -> bool:
+    """Whether a function makes parts of a model: a method of one, or a helper of such alone."""
+    if function.owner is not None and _is_model(model, function.owner):
+        return True
+    calls = model.callers(function) if depth else ()
+    return bool(calls) and all(
+        call.function is not None and _puts_in(model, call.function, depth - 1) for call in calls
+    )
 
 
 def _is_model(model: FileModel, cls: Class) -> bool:

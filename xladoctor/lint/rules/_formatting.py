@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -26,6 +27,7 @@ _PRINTS = frozenset(
 _LOG_METHODS = frozenset({"info", "warning", "error", "critical", "exception", "log"})
 _BAR_METHODS = frozenset({"set_postfix", "set_postfix_str", "set_description"})
 _METHODS = _LOG_METHODS | _BAR_METHODS | {"format"}
+_TEXT_NAME = re.compile(r"fmt|format|template|message|text$", re.IGNORECASE)
 #: The nodes that ``formats`` may find something in.
 FORMATTING = (cst.FormattedString, cst.BinaryOperation, cst.Call)
 
@@ -55,6 +57,7 @@ def _call_formats(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpres
     if call.name not in _PRINTS and (call.receiver is None or call.method not in _METHODS):
         return None
     values = [*call.positional, *call.keywords.values()]
+    values += [argument.value for argument in call.node.args if argument.star]
     if call.name in _PRINTS:
         return _first(model, f"`{call.name.rpartition('.')[2]}` reads", values)
     assert call.receiver is not None
@@ -83,7 +86,15 @@ def _is_text(model: FileModel, node: cst.BaseExpression) -> bool:
         if isinstance(node.operator, cst.Add | cst.Multiply):
             return _is_text(model, node.left) or _is_text(model, node.right)
         return isinstance(node.operator, cst.Modulo) and _is_text(model, node.left)
-    return isinstance(node, cst.Name) and isinstance(constant(model, node), str)
+    if isinstance(node, cst.Attribute):
+        return _TEXT_NAME.search(node.attr.value) is not None  # ``self.fmt``
+    if not isinstance(node, cst.Name):
+        return False
+    bound = model.bindings(node.value, node)
+    written = [one.node for one in bound if isinstance(one.node, cst.BinaryOperation)]
+    if written and len(written) == len(bound):
+        return all(_is_text(model, one) for one in written)
+    return isinstance(constant(model, node), str)
 
 
 def _of_dicts(values: list[cst.BaseExpression]) -> list[cst.BaseExpression]:

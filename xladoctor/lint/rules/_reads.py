@@ -141,12 +141,31 @@ def loop_place(model: FileModel, loop: Loop) -> Place:
 
 def why_on_device(model: FileModel, value: Value, loop: Loop) -> list[Place]:
     """Why the rule believes that a value is on the device, if that says more than the loop does."""
-    if value.origin is None or value.origin is loop.node:
+    if (
+        value.origin is None
+        or value.origin is loop.node
+        or not _goes_with(model, value.origin, loop)
+    ):
         return []
     note = "this puts it on the device"
     if isinstance(value.origin, cst.Call) and model.name(value.origin.func) in STEPS:
         note = "its backward pass belongs to this step on the device"
     return [model.place(value.origin, note)]
+
+
+def _goes_with(model: FileModel, origin: cst.CSTNode, loop: Loop) -> bool:
+    """Whether what puts a value on the device belongs to this loop.
+
+    What a helper gives back has the origin of one of its calls, which may be another loop's.
+    """
+    home, around = model.function_of(origin), model.function_of(loop.node)
+    if home is None or around is None or home is around:
+        return True
+    if home.owner is not None and home.owner is around.owner:
+        return True
+    return any(call.target is home for call in model.reached(loop.node)) or any(
+        call.target is around for call in model.reached(home.node)
+    )
 
 
 def read_problem(

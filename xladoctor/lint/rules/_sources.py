@@ -87,6 +87,8 @@ def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressio
     if function.owner is not None and not function.is_static and index == 0:
         return None  # the object itself, which no caller gives
     calls = list(model.callers(function))
+    if any(model.gives_name(call) for call in calls):
+        return None
     if function.owner is not None and not function.is_static:
         index -= 1
         if function.name == "__init__":

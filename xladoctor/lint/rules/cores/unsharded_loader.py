@@ -34,8 +34,8 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
             continue
         loops = [loop for loop in loops_over(model, call) if loop.kind is not LoopKind.OTHER]
         entry = _entry(model, call, loops)
-        if entry is None:
-            continue
+        if entry is None or all(model.master_only(loop.node) is not None for loop in loops):
+            continue  # only the master goes over it, and that is XLA418's to tell
         training = any(loop.kind is LoopKind.STEP for loop in loops)
         yield model.problem(
             call.node,

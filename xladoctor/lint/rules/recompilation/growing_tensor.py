@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, LoopKind, OnXla, walk
+from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
+from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._exact import around, same_name
@@ -16,10 +17,12 @@ from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 _JOINS = frozenset(f"torch.{name}" for name in ("cat", "concat", "hstack", "vstack"))
 
+_LONGER = frozenset({"append", "extend"})
+_SHORTER = frozenset({"clear", "pop", "popleft", "remove", "insert"})
 #: Methods in which a module's caches are filled for one sequence.
 _OF_MODELS = frozenset({"forward", "__call__", "update", "append", "prefill", "decode"})
 
@@ -36,7 +39,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         target = node.targets[0].target
         if not any(_is_same(model, part, target) for part in _parts(call)):
             continue
-        loop = costly_loop(model, node)
+        loop = costly_loop(model, node) or _writing_loop(model, node, target)
         if loop is None or isinstance(loop.node, cst.FunctionDef):
             continue
         if any(parent is loop.node for parent in around(model, node)):
@@ -50,15 +53,118 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
                 anew = _set_by_others(model, node, loop.node, target)
         if anew:
             continue
+        each = often(loop) if loop.kind in HOT else "in each turn of the loop"
         yield model.problem(
             node,
-            f"{snippet(model, target)} has another shape {often(loop)}: everything that uses it is "
+            f"{snippet(model, target)} has another shape {each}: everything that uses it is "
             "compiled again each time",
             suggestion="collect the pieces in a list and torch.cat them once after the loop; for a "
             "cache allocate the full size and use index_copy",
             related=[loop_place(model, loop)],
         )
     yield from _texts(model)
+    yield from _lists(model)
+
+
+def _lists(model: FileModel) -> Iterator[Problem]:
+    """``torch.stack(losses)`` on each step, of a list that each step makes longer."""
+    for call in model.calls(*_JOINS, "torch.stack"):
+        kept = call.argument(0, "tensors")
+        if not isinstance(kept, cst.Name | cst.Attribute):
+            continue
+        loop = costly_loop(model, call.node) if model.value(call.node).is_device_tensor else None
+        if loop is None or isinstance(loop.node, cst.FunctionDef):
+            continue
+        grown = _grown(model, kept, loop.node)
+        if grown is not None:
+            yield model.problem(
+                call.node,
+                f"{snippet(model, kept)} is longer {often(loop)}: what is made of it has another "
+                "shape, and everything that uses it is compiled again each time",
+                suggestion="add up on the device (total += loss.detach()), or put the list "
+                "together once after the loop",
+                related=[loop_place(model, loop), model.place(grown, "this makes it longer")],
+            )
+
+
+def _grown(
+    model: FileModel, kept: cst.Name | cst.Attribute, loop: cst.CSTNode
+) -> cst.CSTNode | None:
+    """The call in a loop that makes a list longer which nothing in the loop makes shorter."""
+    bodies: list[cst.CSTNode] = [loop]
+    if isinstance(kept, cst.Name):
+        if not any(parent is loop for parent in around(model, kept)):
+            return None  # a function that the loop calls has a list of its own
+    else:
+        ran = {call.function for call in model.reached(loop)} - {model.function_of(loop), None}
+        bodies += [one.node.body for one in ran if one is not None]
+    found = None
+    for part in (part for body in bodies for part in walk(body)):
+        target = _changed(part)
+        if target is None or not _is_it(target, kept):
+            continue
+        if not isinstance(part, cst.Call) or model.call(part).method not in _LONGER:
+            return None
+        found = part
+    return found if _has_no_end(model, kept) else None
+
+
+def _is_it(target: cst.BaseExpression, kept: cst.Name | cst.Attribute) -> bool:
+    """The same name, or the same attribute of whatever object: ``bank.rows = []``."""
+    if isinstance(target, cst.Attribute) and isinstance(kept, cst.Attribute):
+        return target.attr.value == kept.attr.value
+    return same_name(target, kept)
+
+
+def _changed(node: cst.CSTNode) -> cst.BaseExpression | None:
+    """What a statement or a method call changes: a list, by its name."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        return node.func.value if node.func.attr.value in _LONGER | _SHORTER else None
+    if isinstance(node, cst.AssignTarget | cst.AugAssign | cst.AnnAssign):
+        return node.target
+    if isinstance(node, cst.Del):
+        return node.target.value if isinstance(node.target, cst.Subscript) else node.target
+    return None
+
+
+def _has_no_end(model: FileModel, kept: cst.Name | cst.Attribute) -> bool:
+    """Whether a list is made as one: ``deque(maxlen=100)`` has an end."""
+    if isinstance(kept, cst.Name):
+        made = [binding.node for binding in model.bindings(kept.value, kept)]
+    else:
+        owners = (one.owner for one in model.functions_around(kept))
+        owner = next((one for one in owners if one is not None), None)
+        made = list(model.kept(owner).get(kept.attr.value, ())) if owner is not None else []
+    return bool(made) and all(
+        isinstance(one, cst.List) or (isinstance(one, cst.Call) and not one.args) for one in made
+    )
+
+
+def _writing_loop(model: FileModel, node: cst.CSTNode, target: cst.BaseExpression) -> Loop | None:
+    """The loop that gives a model what it has written so far, in each turn one token more."""
+    loop = model.loop(node)
+    if loop is None or loop.kind is not LoopKind.OTHER or loop.implicit:
+        return None
+    if not isinstance(target, cst.Name) or model.on_xla(node) is OnXla.NO:
+        return None
+    for call in model.reached(loop.node):
+        given = (part for one in call.node.args for part in walk(one.value))
+        if _runs_model(model, call) and any(
+            isinstance(part, cst.Name) and part.value == target.value for part in given
+        ):
+            return loop
+    return None
+
+
+def _runs_model(model: FileModel, call: CallSite) -> bool:
+    """``net(ids)``, ``net.decode(memory, ids)``, and ``self(ids)`` in a method of a module."""
+    ran = (call.node.func, call.receiver)
+    if any(one is not None and model.value(one).kind is Kind.MODEL for one in ran):
+        return True
+    function = call.function
+    if function is None or function.owner is None or not model.is_module(function.owner):
+        return False
+    return call.written in {"self", "forward"}
 
 
 def _texts(model: FileModel) -> Iterator[Problem]:

@@ -56,7 +56,7 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
         if loop.implicit or not (loop.iterates.kind in PASSIVE or by_hand):
             continue
         calls = model.reached(loop.node)
-        if any(model.effects.ends_graph(call) for call in calls) or not _uses_device(model, loop):
+        if any(map(model.effects.ends_graph, calls)) or not _uses_device(model, loop, calls):
             continue
         if by_hand:
             if _is_fed(model, loop, loop.node in acting) and not _may_end_in(model, calls):
@@ -209,14 +209,19 @@ def _reads(model: FileModel, call: CallSite) -> bool:
     return any(event.effect is Effect.READ for event in model.effects.by_call(call))
 
 
-def _uses_device(model: FileModel, loop: Loop) -> bool:
-    """Whether the loop certainly has to do with the device."""
+def _uses_device(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> bool:
+    """Whether the loop certainly has to do with the device, itself or in what it runs."""
 
     def on_device(node: cst.BaseExpression) -> bool:
         value = model.value(node)
         return value.is_device_tensor or (value.kind is Kind.MODEL and value.on_device)
 
-    return any(on_device(node) for node in walk(loop.node) if isinstance(node, cst.Name | cst.Call))
+    if any(on_device(node) for node in walk(loop.node) if isinstance(node, cst.Name | cst.Call)):
+        return True
+    # ``for batch in loader: trainer.step(batch)``; not beside a loop that another device runs.
+    return not any(call.method == "cuda" for call in calls) and any(
+        call.method == "to" and on_device(call.node) for call in calls
+    )
 
 
 def _sync_fix(model: FileModel, loop: Loop, step: CallSite) -> Fix | None:

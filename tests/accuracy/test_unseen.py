@@ -1,0 +1,74 @@
+"""Labelled sets are counted on the files of their commits, and what is missing is said."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.accuracy import unseen
+
+PROGRAM = """import torch_xla.core.xla_model as xm
+
+def train(loader, model, optimizer, device):
+    for x in loader:
+        loss = model(x.to(device))
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        xm.xrt_world_size()
+"""
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A set of one program, whose repository is a folder beside it."""
+    work = tmp_path / "repos" / "someone+program"
+    work.mkdir(parents=True)
+    (work / "train.py").write_text(PROGRAM)
+    git = ["git", "-C", work, "-c", "user.name=x", "-c", "user.email=x@example.com"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "--quiet", "-m", "x"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    folder = tmp_path / "sets" / "Z1"
+    folder.mkdir(parents=True)
+    label = {
+        "repo": "someone/program",
+        "commit": head.stdout.strip(),
+        "path": "train.py",
+        "line": 8,
+        "alt_lines": [],
+        "label": "problem",
+        "family": "removed-api",
+        "sev": "high",
+        "note": "gone",
+    }
+    (folder / "labels.jsonl").write_text(json.dumps(label) + "\n")
+    (folder / "files.txt").write_text(f"someone/program {head.stdout.strip()} train.py\n")
+    monkeypatch.setattr(unseen, "SETS", tmp_path / "sets")
+    monkeypatch.setattr(unseen, "KEPT", tmp_path / "kept")
+    monkeypatch.setenv("PYTHONPATH", str(unseen.HERE.parents[1]))
+    return ["--from", str(tmp_path / "repos" / "{owner}+{name}")]
+
+
+def test_files_are_fetched_and_counted(kept, capfd):
+    assert unseen.main(["Z1", *kept]) == 0
+    told = capfd.readouterr().out
+    assert told.startswith("== Z1")
+    assert "recall of high and medium 1/1" in told
+
+
+def test_a_set_that_is_not_there(kept, capfd):
+    assert unseen.main(["Z9", *kept]) == 2
+    assert "Z9: no such set" in capfd.readouterr().err
+
+
+def test_a_repository_that_is_not_there(kept, capfd):
+    assert unseen.main(["Z1", "--from", "/nowhere/{owner}/{name}"]) == 2
+    assert "someone/program at" in capfd.readouterr().err
+
+
+def test_a_file_that_the_commit_has_not(kept, capfd):
+    files = unseen.SETS / "Z1" / "files.txt"
+    files.write_text(files.read_text().replace("train.py", "other.py"))
+    assert unseen.main(["Z1", *kept]) == 2
+    assert "other.py is not in someone/program" in capfd.readouterr().err
