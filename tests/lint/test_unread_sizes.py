@@ -74,7 +74,8 @@ class Front(nn.Module):
         again = self.turn(image)  # !XLA501
         back = torch.istft(torch.complex(wave, wave), 400)  # !XLA501
         flipped = TF.hflip(image)
-        return mel.sum() + both.sum() + large.sum() + turned.sum() + again.sum() + (flipped + back).sum()
+        images = turned.sum() + again.sum() + flipped.sum() + large.sum()
+        return mel.sum() + both.sum() + back.sum() + images
 
 
 def train(loader, optimizer):
