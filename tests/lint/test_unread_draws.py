@@ -196,3 +196,68 @@ def on_the_host(loader):
 
 def test_a_detection_model_of_torchvision():
     assert {mark for mark in found(DETECTOR) if mark[1] == "XLA503"} == marks(DETECTOR)
+
+
+CUTS = """
+import numpy as np
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+
+def box(shape, share):
+    wide, high = shape[2], shape[3]
+    side = int(wide * np.sqrt(1.0 - share))
+    middle = np.random.randint(wide)
+    left = np.clip(middle - side // 2, 0, wide)
+    right = np.clip(middle + side // 2, 0, wide)
+    return left, right, high
+
+
+def train(model, loader, optimizer):
+    device = torch_xla.device()
+    model = model.to(device)
+    for x, y in pl.MpDeviceLoader(loader, device):
+        share = np.random.beta(1.0, 1.0)
+        left, right, high = box(x.shape, share)
+        x[:, :, left:right] = x.flip(0)[:, :, left:right]  # !XLA208
+        first = torch.randint(0, 8, (1,)).item()
+        part = x[:, first : first + 4]  # !XLA208
+        begin = int(torch.rand(1) * 8)
+        more = x[:, begin : begin + 4]  # !XLA208
+        count = int(x.shape[1] * np.random.uniform(0.2, 0.6))
+        some = x[:, :count]  # !XLA208
+        rows = x[:, :, :high]
+        half = x[:, : x.shape[1] // 2] * share
+        (model(x) + part.sum() + more.sum() + some.sum() + rows.sum() + half.sum()).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_cuts_at_numbers_that_are_computed_of_drawn_ones():
+    told = {mark for mark in found(CUTS) if mark[1] == "XLA208"}
+    assert told == marks(CUTS)
+
+
+LENGTHENED = """
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+
+
+def train(model, loader, optimizer):
+    device = torch_xla.device()
+    model = model.to(device)
+    for step, (x, y) in enumerate(pl.MpDeviceLoader(loader, device)):
+        length = min(512, 64 + step)
+        part = x[:, :length]  # !XLA205
+        again = x[:, : int(step * 2)]  # !XLA205
+        turn = step % 4
+        other = x[:, turn]
+        (model(part) + again.sum() + other.sum()).sum().backward()
+        xm.optimizer_step(optimizer)
+"""
+
+
+def test_a_length_that_grows_by_a_name():
+    assert {mark for mark in found(LENGTHENED) if mark[1] == "XLA205"} == marks(LENGTHENED)

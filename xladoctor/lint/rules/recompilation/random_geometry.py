@@ -10,7 +10,7 @@ from xladoctor.lint.model import walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import collate_functions, sizes
-from xladoctor.lint.rules._exact import bounds, drawn, drawn_in, made_by, throws_dice
+from xladoctor.lint.rules._exact import bounds, drawn, drawn_in, made_by, may_be_drawn, throws_dice
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
@@ -64,11 +64,10 @@ def random_geometry(model: FileModel) -> Iterator[Problem]:
 
 def _cut_out(model: FileModel) -> Iterator[Problem]:
     """``images[:, :, top : top + 224]`` with ``top = random.randrange(32)``."""
-    for node in model.nodes(cst.Subscript) if throws_dice(model) else ():
+    for node in model.nodes(cst.Subscript) if model.once(may_be_drawn) else ():
         if not model.value(node.value).is_device_tensor or _is_array(model, node):
             continue
-        parts = (part for bound in bounds(node) for part in walk(bound))
-        made = next(filter(None, (drawn(model, part) for part in parts)), None)
+        made = next(filter(None, (drawn_in(model, bound) for bound in bounds(node))), None)
         loop = costly_loop(model, node) if made is not None else None
         if made is None or loop is None or model.hot_loop(made.node) is None:
             continue

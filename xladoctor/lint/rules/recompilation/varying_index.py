@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._exact import around, assigned
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._read_numbers import was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+
+#: What gives one of the numbers that it is given.
+_KEEPS = frozenset({"builtins.int", "builtins.min", "builtins.max"})
 
 
 @rule("XLA205")
@@ -190,7 +193,22 @@ def _is_counter(model: FileModel, node: cst.BaseExpression, counter: str) -> boo
         if not isinstance(node.operator, cst.Add | cst.Subtract | cst.Multiply):
             return False
         return _is_counter(model, node.left, counter) or _is_counter(model, node.right, counter)
-    if not isinstance(node, cst.Name) or node.value != counter:
+    if isinstance(node, cst.Call) and model.name(node.func) in _KEEPS:
+        return any(_is_counter(model, one.value, counter) for one in node.args)
+    if isinstance(node, cst.Name) and node.value != counter:
+        made = assigned(model, node)
+        return (
+            len(made) == 1
+            and not isinstance(made[0], cst.Name)
+            and _is_sum(model, made[0], counter)
+        )
+    if not isinstance(node, cst.Name):
         return False
     # Another loop around the index may bind the name anew.
     return not any(isinstance(parent, cst.CompFor | cst.Lambda) for parent in around(model, node))
+
+
+def _is_sum(model: FileModel, node: cst.BaseExpression, counter: str) -> bool:
+    """``length = 64 + step``, and then ``x[:, :length]``."""
+    named = (part for part in walk(node) if isinstance(part, cst.Name))
+    return any(part.value == counter for part in named) and _is_counter(model, node, counter)
