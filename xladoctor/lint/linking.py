@@ -27,6 +27,8 @@ _MOST_LINES = 20_000
 #: How many imports lie between a file for XLA devices and a helper that still matters.
 _DOWN = 3
 _UP = 2
+#: The same for what a script imports beside such a file, as the module that gives it its device.
+_BESIDE = 2
 _PROJECT_MARKS = frozenset({".git", "pyproject.toml", "setup.py", "setup.cfg"})
 _MOST_FOLDERS = 6
 
@@ -314,23 +316,30 @@ def _join(folder: str, name: str) -> str:
 
 
 def _edges(graph: _Graph, roots: Sequence[str]) -> dict[tuple[str, str], int]:
-    """(importer, imported file) to how far they are from the next file for XLA devices."""
+    """(importer, imported file) to how far they are from the next file for XLA devices.
+
+    A script that names no XLA may get its device from a file that does: what else it imports runs
+    on that device as well, but it comes after what is nearer.
+    """
     found: dict[tuple[str, str], int] = {}
-    for most, neighbours, down in (
-        (_DOWN, lambda name: graph.imports(name).values(), True),
-        (_UP, graph.importers, False),
-    ):
-        seen, frontier = set(roots), list(roots)
-        for distance in range(1, most + 1):
+
+    def walk(start: Sequence[str], first: int, most: int, *, down: bool) -> None:
+        seen, frontier = set(start), list(start)
+        for distance in range(first, first + most):
             following: dict[str, None] = {}
             for name in frontier:
-                for other in neighbours(name):
+                for other in graph.imports(name).values() if down else graph.importers(name):
                     pair = (name, other) if down else (other, name)
                     found[pair] = min(distance, found.get(pair, distance))
                     if other not in seen:
                         following[other] = None
             seen.update(following)
             frontier = list(following)
+
+    walk(roots, 1, _DOWN, down=True)
+    walk(roots, 1, _UP, down=False)
+    scripts = {one: None for name in roots for one in graph.importers(name)}
+    walk([name for name in scripts if name not in set(roots)], _UP + 1, _BESIDE, down=True)
     return found
 
 

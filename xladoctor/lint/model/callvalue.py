@@ -68,6 +68,7 @@ class CallEvaluator:
             # A BatchEncoding, or the tensor of ``clip.tokenize``, is made on the host.
             tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
             return tensor if name in know.TOKENIZERS else container(tensor)
+        self._libraries.started(arguments)
         if (name or (func.attr.value if func is not None else "")) in know.MAKES_TEXT:
             for _, value in arguments:
                 self.as_text(node, value)
@@ -274,6 +275,8 @@ class CallEvaluator:
         kind = Kind.MODEL if self._flow.hooks.is_module(cls) else Kind.OBJECT
         if self._flow.hooks.inherits(cls, know.LOADERS) and "__iter__" not in cls.methods:
             kind = Kind.LOADER
+        if self._flow.hooks.is_optimizer(cls):
+            kind = Kind.OPTIMIZER
         value = Value(kind, certain=True, origin=node, instance=instance)
         method = self._flow.method(cls, "__init__")
         if method is not None:
@@ -289,6 +292,7 @@ class CallEvaluator:
         if called.type_name == know.DATA_PARALLEL:
             return self._libraries.data_parallel(arguments)
         name = "forward" if called.kind is Kind.MODEL else "__call__"
+        self._flow.place(called)
         given_back = [
             self.enter(node, method, called.but(instance=instance), arguments)
             for instance in self._flow.objects(called)

@@ -13,6 +13,7 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.callvalue import CallEvaluator
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.syntax import Class, Function, children
+from xladoctor.lint.model.turns import both_sides
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -185,7 +186,7 @@ class Evaluator:
         if held is None or held.kind is Kind.UNKNOWN:
             said = self._where_it_runs(holder, self._said_by(node, holder, frame), frame)
             if held is None:
-                return said
+                return self.flow.as_device(dotted_text(node) or "", said, frame)
             if said.kind is not Kind.UNKNOWN:  # as for a plain name
                 return said.but(local=True) if held.local else said
         return held
@@ -255,7 +256,7 @@ class Evaluator:
     def _is_moved(self, holder: Value, frame: Frame) -> bool:
         """Whether a module is on the device: it was moved, or runs one of its methods there."""
         runs = self._runs_in_module(frame)
-        if self.flow.believes():
+        if holder.on_device or self.flow.believes():
             return holder.on_device or runs
         # In a file that does not name XLA: where what it is given is.
         given = frame.function.parameters if runs and frame.function is not None else ()
@@ -326,23 +327,14 @@ class Evaluator:
             for value in right.items or (right,):
                 self._shown(node, value)
             return NUMBER.but(local=right.local)
+        if booleans.MASTERS & {left.kind, right.kind} and both_sides(node) is not None:
+            return booleans.both(left, right, together=isinstance(node.operator, cst.BitAnd))
         return combine(left, right, logical=type(node.operator) in _LOGICAL)
 
     def _boolean(self, node: cst.BooleanOperation, frame: Frame) -> Value:
         left = self.evaluate(node.left, frame)
         right = self.evaluate(node.right, frame)
-        if isinstance(node.operator, cst.And):
-            for value in (left, right):
-                if value.kind in {Kind.IS_MASTER, Kind.NOT_MASTER}:
-                    return value
-        if left.kind is right.kind:
-            return join(left, right)
-        kinds = {left.kind, right.kind}
-        if Kind.DEVICE_TENSOR in kinds:
-            return join(left, right)
-        # ``is_master or debug`` lets others through too.
-        open_to_others = kinds & {Kind.UNKNOWN, Kind.IS_MASTER, Kind.NOT_MASTER}
-        return Value(local=left.local or right.local) if open_to_others else join(left, right)
+        return booleans.both(left, right, together=isinstance(node.operator, cst.And))
 
     def _unary(self, node: cst.UnaryOperation, frame: Frame) -> Value:
         value = self.evaluate(node.expression, frame)

@@ -33,6 +33,9 @@ STEPS = frozenset(
         "torch_xla.sync", "torch_xla.step",
     }
 )  # fmt: skip
+#: Loaders that take a device of the family, and the method that hands out one device's.
+_DEVICE_LOADERS = frozenset({"MpDeviceLoader", "ParallelLoader", "PerDeviceLoader"})
+_OF_PARALLEL = "per_device_loader"
 #: Methods that only modules have, and those that of what was moved to a device only modules have.
 _OF_MODULES = frozenset({"parameters", "named_parameters", "eval"})
 _OF_MOVED = frozenset({"state_dict", "load_state_dict", "zero_grad"})
@@ -70,12 +73,36 @@ class Evidence:
         asked = self._asked.get(home, {}).get(text, set())
         return bool(asked) and (moved or not asked <= _OF_MOVED)
 
+    def given_as_device(self, home: Home, text: str) -> cst.Call | None:
+        """The device loader that is given what a function calls so as the device of its batches.
+
+        Whatever the default says (``device="cuda"``): no other device has such a loader.
+        """
+        owner = home.owner if isinstance(home, Function) else None
+        place = owner if owner is not None and text.startswith("self.") else home
+        return self._devices.get((place, text))
+
     def takes_steps(self, module: cst.Module) -> bool:
         """Whether a module takes steps on the device itself."""
         return module in self._with_steps
 
     def _home(self, node: cst.CSTNode) -> Home:
         return self._tree.function_of(node) or self._tree.module_of(node)
+
+    @functools.cached_property
+    def _devices(self) -> dict[tuple[Home | Class, str], cst.Call]:
+        found: dict[tuple[Home | Class, str], cst.Call] = {}
+        for call in self._tree.calls:
+            name = self._names.resolve(call.func) or ""
+            method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+            if name.rpartition(".")[2] not in _DEVICE_LOADERS and method != _OF_PARALLEL:
+                continue
+            home = self._home(call)
+            for text in _devices_in(call, 0 if method == _OF_PARALLEL else 1):
+                owner = home.owner if isinstance(home, Function) else None
+                place = owner if owner is not None and text.startswith("self.") else home
+                found.setdefault((place, text), call)
+        return found
 
     @functools.cached_property
     def _takes_steps(self) -> dict[Home | Class, cst.Call]:
@@ -147,6 +174,15 @@ class Evidence:
             if text is not None:
                 found.setdefault(self._home(call), set()).add(text)
         return found
+
+
+def _devices_in(call: cst.Call, place: int) -> Iterator[str]:
+    """The devices that a loader is given, by their names: ``device``, ``[self.device]``."""
+    named = [x.value for x in call.args if x.keyword is not None and "device" in x.keyword.value]
+    given = [x.value for x in call.args if x.keyword is None]
+    for node in (*named, *given[place : place + 1]):
+        inside = [x.value for x in node.elements] if isinstance(node, cst.List) else [node]
+        yield from (text for text in map(dotted_text, inside) if text is not None)
 
 
 def _backward_of(call: cst.Call) -> Iterator[str]:

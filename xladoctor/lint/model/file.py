@@ -17,6 +17,7 @@ from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
+from xladoctor.lint.model.syntax import Class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.library import Library
     from xladoctor.lint.model.calls import CallSite
     from xladoctor.lint.model.loops import Entry, Guard, Loop
-    from xladoctor.lint.model.syntax import Binding, Class, Function
+    from xladoctor.lint.model.syntax import Binding, Function
     from xladoctor.lint.model.values import Value
 
 _CONSTANTS: Mapping[str, object] = {"True": True, "False": False, "None": None}
@@ -139,8 +140,14 @@ class FileModel:
 
     @functools.cached_property
     def members(self) -> frozenset[str]:
-        """The members that it, or a linked file, is for: torch_xla, torch_tpu ... (``members``)."""
-        return frozenset().union(*(part.members for part in (self._part, *self._linked)))
+        """The members that it, or a linked file, is for: torch_xla, torch_tpu ... (``members``).
+
+        What imports it may get its device of a third file.
+        """
+        around = {self._part: None} | dict.fromkeys(self._linked)
+        for part in self._program.above(self._part):
+            around |= dict.fromkeys(part.below)
+        return frozenset().union(*(part.members for part in around))
 
     @functools.cached_property
     def multi_core(self) -> bool:
@@ -373,6 +380,11 @@ class FileModel:
         """The last parts of the names of a class's bases ("LightningModule")."""
         return {(self.name(base) or "").rpartition(".")[2] for base in owner.bases}
 
+    def parents(self, owner: Class) -> Sequence[Class]:
+        """The classes of the program, also of linked files, that a class inherits from at once."""
+        found = (self._program.names.definition(base) for base in owner.bases)
+        return [cls for cls in found if isinstance(cls, Class) and cls is not owner]
+
     def functions_around(self, node: cst.CSTNode) -> Iterator[Function]:
         """The functions around a node, innermost first."""
         function = self.function_of(node)
@@ -381,6 +393,10 @@ class FileModel:
     def is_module(self, owner: Class) -> bool:
         """Whether the objects of a class are models, by its bases here and in linked files."""
         return self._flow.hooks.is_module(owner)
+
+    def is_optimizer(self, owner: Class) -> bool:
+        """Whether the objects of a class are optimizers, by its bases here and in linked files."""
+        return self._flow.hooks.is_optimizer(owner)
 
     def function_of(self, node: cst.CSTNode) -> Function | None:
         """The innermost function around a node."""

@@ -62,6 +62,8 @@ _LONGEST_CHAIN = 20
 _RECURSIONS = 3
 #: Helpers within helpers of which each call gets its own answer.
 _HELPERS = 3
+#: The mark of an object whose module was moved to the device; no attribute is called so.
+_PLACED = " placed"
 
 
 class Flow:
@@ -173,6 +175,7 @@ class Flow:
 
     def believed(self, name: str, value: Value, frame: Frame) -> Value:
         """What a name holds that is bound to a value, by what its function does with it."""
+        value = self.as_device(name, value, frame)
         if value.kind not in {Kind.UNKNOWN, Kind.DEVICE_TENSOR} or not self.believes():
             return value
         home = frame.function or self._module
@@ -190,6 +193,13 @@ class Flow:
         if step is None:
             return value
         return Value(Kind.DEVICE_TENSOR, origin=step, local=value.local)
+
+    def as_device(self, text: str, value: Value, frame: Frame) -> Value:
+        """The device of the family, if a device loader is given what is called so."""
+        if value.kind not in {Kind.UNKNOWN, Kind.NUMBER, Kind.OTHER_DEVICE}:
+            return value
+        call = self._evidence.given_as_device(frame.function or self._module, text)
+        return value if call is None else Value(Kind.DEVICE, origin=call)
 
     # What the evaluator asks and tells
 
@@ -416,6 +426,12 @@ class Flow:
         before = None if anew else self.found.attributes.get(place)
         self.found.attributes[place] = value if before is None else join(before, value)
 
+    def place(self, module: Value) -> None:
+        """A model is on the device: so is ``self`` in its methods."""
+        if module.kind is Kind.MODEL and module.on_device:
+            for instance in self.objects(module):
+                self.store(instance, _PLACED, Value(Kind.MODEL, on_device=True))
+
     def imported(self, node: cst.BaseExpression) -> Value | None:
         """What an imported name holds at the end of the linked file it is from; None if it is not.
 
@@ -532,7 +548,14 @@ class Flow:
         if function.owner is not None and not function.is_static and function.parameters:
             kind = Kind.MODEL if self.hooks.is_module(function.owner) else Kind.OBJECT
             instance = frame.instance or Instance(function.owner, None)
-            frame.env[function.parameters[0]] = Value(kind, certain=True, instance=instance)
+            placed = (
+                kind is Kind.MODEL
+                and function.name != "__init__"
+                and self.stored(instance, _PLACED) is not None
+            )
+            frame.env[function.parameters[0]] = Value(
+                kind, certain=True, instance=instance, on_device=placed
+            )
 
     def _passed(
         self, function: Function, index: int, param: cst.Param, default: Value | None

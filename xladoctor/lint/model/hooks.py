@@ -135,9 +135,13 @@ class Hooks:
     def is_of_optimizer(self, function: Function | None) -> bool:
         """Whether a method is of an optimizer of the program: it works on gradients."""
         owner = function.owner if function is not None else None
-        return owner is not None and any(
+        return owner is not None and self.is_optimizer(owner)
+
+    def is_optimizer(self, cls: Class) -> bool:
+        """Whether its objects are optimizers: ``class SharedAdam(optim.Adam)``."""
+        return any(
             base.startswith("torch.optim.") and not base.startswith(_NOT_OPTIMIZERS)
-            for base in self.bases(owner)
+            for base in self.bases(cls)
         )
 
     def is_step(self, function: Function) -> bool:

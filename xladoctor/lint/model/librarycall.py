@@ -246,6 +246,14 @@ class LibraryCalls:
         given.extend((None, item) for item in extra.items or ())
         self._calls.enter(None, function.function, function, given)
 
+    def started(self, arguments: Arguments) -> None:
+        """``mp.Process(target=train, args=(model, device))``, or a thread: it gets ``args``."""
+        keywords = {key: value for key, value in arguments if key is not None}
+        function, given = keywords.get("target", UNKNOWN), keywords.get("args", UNKNOWN)
+        if function.function is not None and given.kind is Kind.CONTAINER:
+            bound = [(None, item) for item in given.items or ()]
+            self._calls.enter(None, function.function, function, bound)
+
     def data_parallel(self, arguments: Arguments) -> Value:
         """``model_parallel(train_loop_fn, loader)``: the function gets what belongs to its core.
 

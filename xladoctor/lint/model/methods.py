@@ -182,6 +182,9 @@ class MethodEvaluator:
             return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
         if name == "from_pretrained" and know.MODEL_NAME.search(_last(node.func)):
             return Value(Kind.MODEL, origin=node)  # ``model = CLASSES[kind]``
+        if name in know.TRAINER_EVALS and self._is_trainers(receiver):
+            tensor = Value(Kind.DEVICE_TENSOR, origin=node, local=True)
+            return container(None, (tensor, tensor, tensor))  # loss, logits, labels
         inner = receiver.instance is not None and not know.ANSWERS.search(name)
         given = any(value.holds_device_tensor or value.made_of_device for _, value in arguments)
         if receiver.kind is Kind.MODEL and (
@@ -195,6 +198,11 @@ class MethodEvaluator:
             return self._calls.object_called(node, guessed, arguments)
         local = receiver.local or any_local(value for _, value in arguments)
         return Value(local=local, made_of_device=given or receiver.made_of_device)
+
+    def _is_trainers(self, receiver: Value) -> bool:
+        """An object of a class of the program that is built on the Trainer of transformers."""
+        owner = receiver.instance.cls if receiver.instance is not None else None
+        return owner is not None and self._flow.hooks.inherits(owner, know.TRAINERS)
 
     def _named(self, node: cst.Call, arguments: Arguments) -> Arguments:
         """Arguments that cannot be followed are what their names say."""
@@ -297,6 +305,7 @@ class MethodEvaluator:
             if device is None or device.kind is not Kind.DEVICE:
                 return receiver
             moved = receiver.but(on_device=True)
+            self._flow.place(moved)
             text = dotted_text(func.value)
             if text is not None and text in frame.env:
                 frame.env[text] = moved

@@ -205,10 +205,23 @@ class Names:
         linked = self.linked(node)
         if linked is not None:
             names, name = linked
-            return names._defined(names.top.bindings.get(name))  # noqa: SLF001
+            return names._defined(names._left(name))  # noqa: SLF001
         if type(node) is not cst.Name:
             return None
         return self._defined(self.lookup(node.value, self._tree.scopes[node]))
+
+    def _left(self, name: str) -> list[Binding]:
+        """What a name of the module is bound to once its code has run.
+
+        ``class Dataset(Dataset)`` takes the place of what was imported under the same name.
+        """
+        bindings = self.top.bindings.get(name) or []
+        last = bindings[-1].node if bindings else None
+        if isinstance(last, cst.ClassDef) and self._tree.parents.get(last) is self.module:
+            before = (item for item in bindings[:-1] if item.kind not in {"function", "class"})
+            if all(item.kind == "import" for item in before):
+                return bindings[-1:]
+        return bindings
 
     def _defined(self, bindings: list[Binding] | None) -> Function | Class | None:
         if not bindings:

@@ -49,6 +49,8 @@ def makers_of(model: FileModel, moved: cst.BaseExpression | None) -> Iterator[cs
             )
         elif isinstance(node, cst.Attribute):
             waiting.extend(_kept(model, node))
+        elif isinstance(node, cst.IfExp):
+            waiting += [node.body, node.orelse]
         elif isinstance(node, cst.Call):
             inner = _within(model, node) or _given_back(model, node)
             if inner is None:
@@ -168,7 +170,7 @@ def _is_model(model: FileModel, cls: Class) -> bool:
         return False
     bases = {(model.name(base) or "") for base in cls.bases}
     return (
-        "torch.nn.Module" in bases
+        ("torch.nn.Module" in bases or any(_is_model(model, one) for one in model.parents(cls)))
         and bool(cls.methods)
         and not _only_pretrained(model, cls)
         and not _only_holds(model, cls)

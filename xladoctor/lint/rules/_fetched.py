@@ -13,7 +13,7 @@ from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.knowledge import LOADER_NAME, PICKS
 from xladoctor.lint.rules._cuts import gives_cut, is_cut
-from xladoctor.lint.rules._exact import indices
+from xladoctor.lint.rules._exact import around, indices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +92,8 @@ class Batches:
             return self._fed  # samples of what the host keeps
         if call.name is None and call.receiver is not None and self._is_of(call.receiver):
             return True
+        if call.last in {"sample", "choices"} and self._of_memory(call):
+            return self._fed
         if isinstance(call.target, Function):
             # What it gives back says where it is from, if anything is known of that.
             return self._cuts and gives_cut(self._model, self._loop, call.target)
@@ -100,8 +102,6 @@ class Batches:
         if call.method in {"get", "get_nowait"} and call.receiver is not None:
             text = dotted_text(call.receiver) or ""
             return self._fed and "queue" in words(text.rpartition(".")[2])
-        if call.last in {"sample", "choices"} and self._of_memory(call):
-            return self._fed
         if _FETCHES.search(call.last) and not (call.name or "").startswith(("torch", "builtins.")):
             return self._fed
         handed = call.name is not None and call.name.startswith(("torch.", "builtins."))
@@ -133,7 +133,7 @@ class Batches:
     def _for_around(self, target: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """The loop whose target a name is a part of."""
         child = target
-        for parent in self._model.tree.ancestors(target):
+        for parent in around(self._model, target):
             if isinstance(parent, cst.For | cst.CompFor):
                 if child is parent.target:
                     yield parent
@@ -156,7 +156,7 @@ class Batches:
 
     def _unpacked(self, target: cst.CSTNode) -> Iterator[cst.BaseExpression]:
         """``x, y = batch``, ``for k, v in batch.items()``."""
-        for parent in self._model.tree.ancestors(target):
+        for parent in around(self._model, target):
             if isinstance(parent, cst.Assign):
                 if self._model.hot_loop(parent.value) is self._loop:
                     yield parent.value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import OnXla
+from xladoctor.lint.model import Class, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import is_trainer
@@ -106,8 +106,10 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     yield from _old_names(model)
+    yield from _defaults(model)
+    handed = _handed(model)
     for call in model.calls():
-        own = call.name in _ARGUMENTS
+        own = call.name in _ARGUMENTS or call.node in handed
         if not (own or _BUILT_ON.search(call.name or "")):
             continue
         if model.on_xla(call.node) is OnXla.NO:
@@ -124,6 +126,40 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
             yield from _missing(model, call)
 
 
+def _handed(model: FileModel) -> frozenset[cst.CSTNode]:
+    """The calls whose results Trainers take as ``args``: of classes built on TrainingArguments."""
+    trainers = [call for call in model.calls() if is_trainer(model, call)]
+    given = [call.argument(1, "args") for call in trainers]
+    made = [the_call(model, node) for node in given if node is not None]
+    return frozenset(
+        call.node
+        for call in made
+        if call is not None
+        and call.last.endswith(("TrainingArguments", "TrainingArgs"))
+        and (call.target is None or isinstance(call.target, Class))
+    )
+
+
+def _defaults(model: FileModel) -> Iterator[Problem]:
+    """``group_by_length: bool = field(default=True)`` in a class built on TrainingArguments."""
+    for cls in model.classes:
+        if not any(model.name(base) in _ARGUMENTS for base in cls.bases):
+            continue
+        for line in walk(cls.node.body):
+            if not isinstance(line, cst.AnnAssign) or not isinstance(line.target, cst.Name):
+                continue
+            default = _default(model, line.value)
+            if default is not None and model.on_xla(line) is not OnXla.NO:
+                yield from _given(model, None, {line.target.value: default})
+
+
+def _default(model: FileModel, node: cst.BaseExpression | None) -> cst.BaseExpression | None:
+    """What a field of a dataclass is unless it is given: ``True``, ``field(default=True)``."""
+    if isinstance(node, cst.Call) and model.call(node).name == "dataclasses.field":
+        return model.call(node).keywords.get("default")
+    return node
+
+
 def _old_names(model: FileModel) -> Iterator[Problem]:
     """``trainer.is_world_master()``, as transformers called it until 4.0."""
     for call in model.methods(*_OLD_NAMES):
@@ -138,9 +174,10 @@ def _old_names(model: FileModel) -> Iterator[Problem]:
 
 
 def _given(
-    model: FileModel, call: CallSite, named: Mapping[str, cst.BaseExpression]
+    model: FileModel, call: CallSite | None, named: Mapping[str, cst.BaseExpression]
 ) -> Iterator[Problem]:
-    yield from _sharded(model, named)
+    if call is not None:
+        yield from _sharded(model, named)
     for setting in _SETTINGS:
         value = named.get(setting.keyword)
         if value is None:
@@ -151,7 +188,7 @@ def _given(
                 f"{setting.keyword} on XLA devices: {setting.what}",
                 suggestion=setting.instead,
                 fix=_changed(model, call, value, setting)
-                if setting.keyword in call.keywords
+                if call is not None and setting.keyword in call.keywords
                 else None,
             )
 
@@ -184,7 +221,11 @@ def _sharded(model: FileModel, named: Mapping[str, cst.BaseExpression]) -> Itera
 
 
 def _missing(model: FileModel, call: CallSite) -> Iterator[Problem]:
-    if "dataloader_drop_last" not in call.keywords:
+    """Defaults that hurt; a class of the program may have others."""
+    if call.name not in _ARGUMENTS and not isinstance(call.target, Class):
+        return
+    others = set(_fields(model, call.target)) if isinstance(call.target, Class) else set()
+    if "dataloader_drop_last" not in {*call.keywords, *others}:
         yield model.problem(
             call.node.func,
             "the last batch of an epoch may be smaller: a new shape, so the whole step is "
@@ -192,7 +233,7 @@ def _missing(model: FileModel, call: CallSite) -> Iterator[Problem]:
             suggestion="dataloader_drop_last=True",
             fix=_added(model, call, "dataloader_drop_last=True", safe=False),
         )
-    takes_default = "optim" not in call.keywords and not _own_optimizer(model)
+    takes_default = "optim" not in {*call.keywords, *others} and not _own_optimizer(model)
     if takes_default and model.target >= _FUSED_SINCE:
         yield model.problem(
             call.node.func,
@@ -201,6 +242,14 @@ def _missing(model: FileModel, call: CallSite) -> Iterator[Problem]:
             suggestion='optim="adamw_torch", the same algorithm',
             fix=_added(model, call, 'optim="adamw_torch"', safe=True),
         )
+
+
+def _fields(model: FileModel, cls: Class) -> Iterator[str]:
+    """The fields of a class of the program, and of those that it inherits from."""
+    for one in (cls, *model.parents(cls)):
+        for line in walk(one.node.body):
+            if isinstance(line, cst.AnnAssign) and isinstance(line.target, cst.Name):
+                yield line.target.value
 
 
 def _trains(call: CallSite) -> bool:

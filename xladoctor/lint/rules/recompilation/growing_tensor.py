@@ -17,10 +17,14 @@ from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
 _JOINS = frozenset(f"torch.{name}" for name in ("cat", "concat", "hstack", "vstack"))
-
+#: The Trainer's own, which take what there is and what is new.
+_JOINS_OF_TRANSFORMERS = frozenset(
+    f"transformers.trainer_pt_utils.{name}"
+    for name in ("nested_concat", "torch_pad_and_concatenate")
+)
 _LONGER = frozenset({"append", "extend"})
 _SHORTER = frozenset({"clear", "pop", "popleft", "remove", "insert"})
 #: Methods in which a module's caches are filled for one sequence.
@@ -31,10 +35,11 @@ _OF_MODELS = frozenset({"forward", "__call__", "update", "append", "prefill", "d
 def growing_tensor(model: FileModel) -> Iterator[Problem]:
     """Find ``x = torch.cat([x, new])`` on device tensors in hot loops, and ``generate``."""
     for node in model.nodes(cst.Assign):
-        if not isinstance(node.value, cst.Call):
+        joined = next(_joined(model, node.value), None)
+        if joined is None:
             continue
-        call = model.call(node.value)
-        if call.name not in _JOINS or not model.value(node.value).is_device_tensor:
+        call, value = joined
+        if not value.holds_device_tensor and not _takes_device_tensor(model, call):
             continue
         target = node.targets[0].target
         if not any(_is_same(model, part, target) for part in _parts(call)):
@@ -203,6 +208,25 @@ def _parts(call: CallSite) -> Iterator[cst.BaseExpression]:
     given = call.argument(0, "tensors")
     if isinstance(given, cst.List | cst.Tuple):
         yield from (element.value for element in given.elements)
+    elif call.name in _JOINS_OF_TRANSFORMERS:
+        yield from call.positional[:2]
+
+
+def _takes_device_tensor(model: FileModel, call: CallSite) -> bool:
+    """``nested_concat(kept, new)``, which nothing is known of but what it is given."""
+    given = call.positional[:2] if call.name in _JOINS_OF_TRANSFORMERS else ()
+    return any(model.value(part).holds_device_tensor for part in given)
+
+
+def _joined(model: FileModel, node: cst.BaseExpression) -> Iterator[tuple[CallSite, Value]]:
+    """The call that joins, also of ``new if kept is None else torch.cat([kept, new])``."""
+    if isinstance(node, cst.IfExp):
+        yield from _joined(model, node.body)
+        yield from _joined(model, node.orelse)
+    elif isinstance(node, cst.Call):
+        call = model.call(node)
+        if call.name in _JOINS or call.name in _JOINS_OF_TRANSFORMERS:
+            yield call, model.value(node)
 
 
 def _set_by_others(
@@ -244,11 +268,32 @@ def _starts_anew(node: cst.CSTNode, loop: cst.CSTNode, target: cst.BaseExpressio
         if isinstance(part, cst.BaseExpression)
     ):
         return True
+    branches = [part for part in walk(loop) if isinstance(part, cst.If)]
+
+    def now_and_then(line: cst.CSTNode) -> bool:
+        return any(part is line for branch in branches for part in walk(branch.body))
+
     for other in walk(loop):
         if (
             isinstance(other, cst.Assign)
             and other is not node
-            and any(same_name(item.target, target) for item in other.targets)
+            and any(same_name(part, target) for item in other.targets for part in _each(item))
+            and not (_is_none(other.value) and now_and_then(other))
         ):
             return True
     return False
+
+
+def _each(target: cst.AssignTarget) -> Iterator[cst.BaseExpression]:
+    """The names that an assignment sets: ``kept, rest = ...`` sets two."""
+    if isinstance(target.target, cst.Tuple | cst.List):
+        yield from (element.value for element in target.target.elements)
+    else:
+        yield target.target
+
+
+def _is_none(node: cst.BaseExpression) -> bool:
+    """``None``, or a tuple of that: what is kept is emptied."""
+    if isinstance(node, cst.Tuple | cst.List):
+        return all(_is_none(element.value) for element in node.elements)
+    return isinstance(node, cst.Name) and node.value == "None"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.library import Effect, Returns
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rewrites.reduced import given_reduced
 from xladoctor.lint.rules import rule
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Function, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
+_REDUCES = (REDUCE, OPTIMIZER_STEP, "torch_xla.core.xla_model.all_reduce")
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
 #: torch_xla writes to ``torch.nn.utils.clip_grad_norm_`` when it is imported; this address keeps
 #: the original.
@@ -42,7 +43,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
         return
     reduces = list(model.calls(REDUCE))
     yield from _accumulated(model, reduces)
-    clips = list(model.calls(*_CLIPS))
+    clips = [*model.calls(*_CLIPS), *_by_hand(model)]
     steps = list(_steps(model)) if clips else []
     for clip in clips:
         step = None if not_here(model, clip.node) else _step_after(model, clip, steps)
@@ -62,6 +63,36 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
             related=[model.place(step.node, "its all-reduce is lost")],
             fix=_fix(model, clip, step),
         )
+
+
+def _by_hand(model: FileModel) -> Iterator[CallSite]:
+    """``clip_gradients(model, 3.0)``: a function of the program that scales gradients itself."""
+    for call in model.calls():
+        function = call.target
+        if (
+            isinstance(function, Function)
+            and "clip" in words(function.name)
+            and any(map(_scales_gradient, walk(function.node)))
+            and not any(one.name in {*_CLIPS, *_REDUCES} for one in model.reached(call.node))
+        ):
+            yield call
+
+
+def _scales_gradient(node: cst.CSTNode) -> bool:
+    """``p.grad.data.mul_(scale)``, ``p.grad *= scale``."""
+    if isinstance(node, cst.AugAssign):
+        scaled: cst.CSTNode = node.target
+        if not isinstance(node.operator, cst.MultiplyAssign | cst.DivideAssign):
+            return False
+    elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        scaled = node.func.value
+        if node.func.attr.value not in {"mul_", "div_"}:
+            return False
+    else:
+        return False
+    return any(
+        isinstance(part, cst.Attribute) and part.attr.value == "grad" for part in walk(scaled)
+    )
 
 
 def _reduced_before(model: FileModel, clip: CallSite, reduces: list[CallSite]) -> bool:
@@ -129,8 +160,10 @@ def _conditions(model: FileModel, call: CallSite) -> list[tuple[cst.BaseExpressi
 
 
 def _message(model: FileModel, clip: CallSite, step: CallSite) -> str:
-    if clip.name == _UNPATCHED or (
-        isinstance(clip.node.func, cst.Name) and not _imported_after_torch_xla(model)
+    if (
+        clip.name is None
+        or clip.name == _UNPATCHED
+        or (isinstance(clip.node.func, cst.Name) and not _imported_after_torch_xla(model))
     ):
         return (
             "clipped before the all-reduce: each core scales by the norm of its own gradients, and "

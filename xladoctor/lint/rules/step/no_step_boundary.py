@@ -15,6 +15,7 @@ from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import is_handed_in, is_known, moved_by_hand
 from xladoctor.lint.rules._denoising import counts_back, feeds_itself
+from xladoctor.lint.rules._formatting import FORMATTING, formats
 from xladoctor.lint.rules._pending import PASSIVE
 from xladoctor.lint.rules._piled import piled_up
 from xladoctor.lint.rules._protocol import (
@@ -181,7 +182,7 @@ def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterat
 
 
 def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
-    if any(call.method in _READS or _reads(model, call) for call in calls):
+    if any(call.method in _READS or _reads(model, call) for call in calls) or _shows(model, loop):
         # Each read runs what it needs: another matter (XLA101). What it does not need waits.
         kept = piled_up(model, loop, calls)
         if kept is not None:
@@ -207,6 +208,15 @@ def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iter
 def _reads(model: FileModel, call: CallSite) -> bool:
     """``metric.add_batch(predictions=predictions)``: a library that reads what it is given."""
     return any(event.effect is Effect.READ for event in model.effects.by_call(call))
+
+
+def _shows(model: FileModel, loop: Loop) -> bool:
+    """``bar.set_postfix(acc=f"{accuracy:.3f}")`` for each batch."""
+    return any(
+        formats(model, node) is not None and not model.throttled(node)
+        for node in walk(loop.node)
+        if isinstance(node, FORMATTING)
+    )
 
 
 def _uses_device(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> bool:
@@ -277,8 +287,12 @@ def _is_started(model: FileModel, loop: Loop) -> bool:
     which of its functions are started, and which another file calls for each batch.
     """
     entry = model.on_every_core(loop.node)
-    return entry is not None and (
-        entry.call is not None or (entry.function is not None and entry.function.name == "_mp_fn")
+    if entry is None:
+        # ``mp.Process(target=train, args=(model,))``
+        ran = (call.keywords.get("target") for call in model.calls())
+        return any(node is not None and model.value(node).function is loop.function for node in ran)
+    return entry.call is not None or (
+        entry.function is not None and entry.function.name == "_mp_fn"
     )
 
 
