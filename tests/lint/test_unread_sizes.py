@@ -89,3 +89,40 @@ def train(loader, optimizer):
 
 def test_layers_of_other_packages_and_layers_within_layers():
     assert {mark for mark in found(LAYERS) if mark[1] == "XLA501"} == marks(LAYERS)
+
+
+MASKS = """
+import torch
+import torch.nn.functional as F
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+
+def best_only(logits, share, filling):
+    ordered, places = torch.sort(logits, descending=True)
+    too_much = ordered.softmax(-1).cumsum(-1) > share
+    too_much[..., 1:] = too_much[..., :-1].clone()
+    too_much[..., 0] = 0
+    leave = too_much.scatter(1, places, too_much)
+    logits[leave] = filling  # !XLA204
+    wider = F.pad(too_much, (0, 1))
+    logits[wider[:, 1:]] = filling  # !XLA204
+    counts = torch.zeros_like(places).scatter(1, places, 1)
+    return logits[counts]
+
+
+@torch.no_grad()
+def sample(model, tokens, steps):
+    device = torch_xla.device()
+    model = model.to(device)
+    tokens = tokens.to(device)
+    for _ in range(steps):
+        logits = best_only(model(tokens), 0.9, -1e4)
+        tokens = torch.multinomial(logits.softmax(-1), 1)
+        xm.mark_step()
+    return tokens
+"""
+
+
+def test_masks_stay_masks_through_what_moves_their_elements():
+    assert {mark for mark in found(MASKS) if mark[1] in {"XLA202", "XLA204"}} == marks(MASKS)

@@ -173,6 +173,8 @@ def varying_length(
             if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression)
         )
         return next(filter(None, found), None)
+    if _is_length(node) and _is_of_picked(model, node, batch):
+        return node
     if isinstance(node, cst.Subscript):
         return node if _is_sorted(model, node.value, batch) else None
     if not isinstance(node, cst.Call):
@@ -188,6 +190,30 @@ def varying_length(
             return node
         return varying_length(model, function, call.receiver, depth - 1)
     return node if _is_extreme(model, call, batch) else None
+
+
+def _is_of_picked(model: FileModel, length: cst.BaseExpression, batch: str) -> bool:
+    """``longest = max(batch, key=width)[0]``, and then ``longest.size(1)``."""
+    named = (part for part in walk(length) if isinstance(part, cst.Name))
+    for name in named:
+        for binding in model.bindings(name.value, name):
+            made: cst.CSTNode = binding.node
+            while isinstance(made, cst.Subscript):
+                made = made.value
+            if isinstance(made, cst.Call) and _picks(model, made, batch):
+                return True
+    return False
+
+
+def _picks(model: FileModel, node: cst.Call, batch: str) -> bool:
+    """``max(batch, key=len)``: one sample of the batch."""
+    call = model.call(node)
+    return (
+        call.name in {"builtins.max", "builtins.min"}
+        and "key" in call.keywords
+        and bool(call.positional)
+        and _is_of_batch(model, call.positional[0], batch, _DEPTH)
+    )
 
 
 def _is_sorted_by_length(model: FileModel, node: cst.BaseExpression, batch: str) -> bool:
@@ -226,14 +252,7 @@ def _is_extreme(model: FileModel, call: CallSite, batch: str) -> bool:
         inner = call.positional[0]
         if isinstance(inner, cst.Subscript):
             return _is_sorted_by_length(model, inner.value, batch)
-        picked = model.call(inner) if isinstance(inner, cst.Call) else None
-        return (
-            picked is not None
-            and picked.name in {"builtins.max", "builtins.min"}
-            and "key" in picked.keywords
-            and bool(picked.positional)
-            and _is_of_batch(model, picked.positional[0], batch, _DEPTH)
-        )
+        return isinstance(inner, cst.Call) and _picks(model, inner, batch)
     if call.name not in _EXTREMES or not call.positional:
         return False
     if len(call.positional) == 1 or call.name.startswith(("numpy.", "torch.")):

@@ -230,7 +230,10 @@ def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
                 yield _to_longest(model, found)
                 return
     lengths = (
-        varying_length(model, function, part) for node in nodes for part in sizes(model, node)
+        # Of several the last: the others are sizes that all samples have.
+        varying_length(model, function, part)
+        for node in nodes
+        for part in reversed(list(sizes(model, node)))
     )
     length = next(filter(None, lengths), None)
     if length is not None:
