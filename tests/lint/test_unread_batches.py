@@ -275,7 +275,7 @@ def test_texts_that_are_tokenized_in_a_helper():
 
 LOADERS = """
 import torch_xla.core.xla_model as xm
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
 KEEP = False
 
@@ -301,6 +301,30 @@ def short(data, size, drop=False):
 
 def full(data, size, drop=False):
     return DataLoader(data, batch_size=size, shuffle=True, num_workers=2, drop_last=drop)
+
+
+def of_each_part(parts):
+    return {
+        name: DataLoader(parts[name], batch_size=32, shuffle=name == "train")  # !XLA203
+        for name in ("train", "val")
+    }
+
+
+def drawn_from(data, alone):
+    drawn = RandomSampler(data) if alone else DistributedSampler(data)
+    return DataLoader(data, sampler=drawn, batch_size=8, num_workers=2)  # !XLA203
+
+
+def in_order(data):
+    return DataLoader(data, sampler=SequentialSampler(data), batch_size=8, num_workers=2)
+
+
+class Parts:
+    def train_batches(self):
+        return DataLoader(self.first, batch_size=32, num_workers=2)  # !XLA203
+
+    def other_batches(self):
+        return DataLoader(self.second, batch_size=32, num_workers=2)
 
 
 def of_a_setting(data):

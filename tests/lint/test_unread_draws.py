@@ -77,6 +77,9 @@ def mixed_there(x):
 class Net(nn.Module):
     def __init__(self, sizes):
         super().__init__()
+        self.register_buffer("known", torch.zeros(1, 512, 3))
+        self.places = torch.zeros(1, 512, 3)
+        self.factor = torch.tensor(0.5)
         self.boxes = [(10, 13), (16, 30)]
         self.steps = [8, 16, 32]
         self.last = nn.Linear(3, 3)
@@ -86,6 +89,8 @@ class Net(nn.Module):
         scaled = x.new_tensor([(w / 8, h / 8) for w, h in self.boxes])  # !XLA604
         wide = x.shape[-1]
         grid = torch.linspace(-1 + 1 / wide, 1 - 1 / wide, wide).type_as(x)  # !XLA604
+        x = x + self.places[:, :wide]  # !XLA604
+        x = x + self.known[:, :wide] * self.factor
         there = torch.linspace(-1 + 1 / wide, 1 - 1 / wide, wide, device=x.device)
         sized = torch.tensor([x.size(0), x.size(1)], device=x.device)
         return self.last(x) + steps.sum() + scaled.sum() + grid + there + sized.sum()

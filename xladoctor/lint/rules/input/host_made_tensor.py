@@ -12,7 +12,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import OF_DATA, is_of_data
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._filled import computed_of_constants, is_settled, same_numbers
-from xladoctor.lint.rules._host_index import indexed_from_host
+from xladoctor.lint.rules._host_index import indexed_from_host, operands_of_host
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
@@ -78,6 +78,7 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
     yield from _mixed(model)
     yield from _one_by_one(model)
     yield from indexed_from_host(model)
+    yield from operands_of_host(model)
 
 
 def _written(model: FileModel) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._read_numbers import made_of, was_read
+from xladoctor.lint.rules._read_numbers import made_of, was_listed, was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
 if TYPE_CHECKING:
@@ -76,22 +76,10 @@ def _divided(model: FileModel) -> Iterator[Problem]:
         if tensor is None or not model.value(tensor).is_device_tensor:
             continue
         given = [*call.positional, *call.keywords.values()]
-        number = next((x for x in given if was_read(model, x) or _was_listed(model, x)), None)
+        number = next((x for x in given if was_read(model, x) or was_listed(model, x)), None)
         loop = costly_loop(model, call.node) if number is not None else None
         if loop is not None and number is not None:
             yield _of_size(model, call.node, number, loop, "was read from")
-
-
-def _was_listed(model: FileModel, node: cst.BaseExpression) -> bool:
-    """``lengths.tolist()`` of a device tensor, also by a name."""
-    made = made_of(model, node) if isinstance(node, cst.Name) else (node,)
-    return any(
-        isinstance(one, cst.Call)
-        and model.call(one).method == "tolist"
-        and (held := model.call(one).receiver) is not None
-        and model.value(held).is_device_tensor
-        for one in made
-    )
 
 
 def _chosen_rows(model: FileModel) -> Iterator[Problem]:

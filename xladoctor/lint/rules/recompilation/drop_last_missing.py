@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cores import differs
@@ -14,7 +15,7 @@ from xladoctor.lint.rules._endless import cut_to_batches, endless
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import all_given, given
 from xladoctor.lint.rules._loaders import DATA_LOADER, bound_name, loops_over, says_evaluation
-from xladoctor.lint.rules._sources import default
+from xladoctor.lint.rules._sources import default, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,13 @@ _SIZES = {
     "CIFAR10": (50_000, 10_000),
     "CIFAR100": (50_000, 10_000),
 }
+#: Words of what is for training, and samplers that nothing else has.
+_TRAINING = frozenset({"train", "training"})
+_DRAWING = frozenset(
+    f"torch.utils.data.{module}{name}"
+    for module in ("", "sampler.")
+    for name in ("RandomSampler", "WeightedRandomSampler")
+)
 #: Functions that hand on whether a loader keeps its last batch.
 _DEPTH = 3
 #: Methods that a framework asks for the loader of its training.
@@ -145,9 +153,9 @@ def _own_part(model: FileModel, call: CallSite) -> bool:
 def _for_training(model: FileModel, call: CallSite) -> bool:
     """Whether a loader whose loop is not in sight says that it is for training."""
     shuffle = call.argument(2, "shuffle")
-    if shuffle is not None and model.literal(shuffle) is True:
+    if shuffle is not None and (model.literal(shuffle) is True or _asks_for_training(shuffle)):
         return True
-    if "train" in bound_name(model, call.node):
+    if "train" in bound_name(model, call.node) or _draws(model, call):
         return True
     # ``loader = DataLoader(...); return loader`` in what Lightning or a Trainer asks for it.
     function = call.function
@@ -155,9 +163,29 @@ def _for_training(model: FileModel, call: CallSite) -> bool:
         return False
     if function.name in _HOOKS and function.owner is not None:
         return True
+    if "train" in words(function.name) and _is_given_back(model, call, function):
+        return True
     # ``train_loader = make_loader(data, is_train=True)``, of a helper that gives it back.
     asked = [one for one in model.callers(function) if "train" in bound_name(model, one.node)]
     return bool(asked) and _is_given_back(model, call, function)
+
+
+def _asks_for_training(shuffle: cst.BaseExpression) -> bool:
+    """``shuffle=part == "train"``, ``shuffle=is_train``: what trains goes this way too."""
+    named = (part.value for part in walk(shuffle) if isinstance(part, cst.Name | cst.SimpleString))
+    return any(not words(name).isdisjoint(_TRAINING) for name in named)
+
+
+def _draws(model: FileModel, call: CallSite) -> bool:
+    """``sampler=RandomSampler(data)``, also where one of several processes has another."""
+    sampler = call.keywords.get("sampler")
+    found = sources(model, sampler) if sampler is not None else None
+    made = [
+        part
+        for one in found or ()
+        for part in ((one.body, one.orelse) if isinstance(one, cst.IfExp) else (one,))
+    ]
+    return any(isinstance(one, cst.Call) and model.name(one.func) in _DRAWING for one in made)
 
 
 def _is_given_back(model: FileModel, call: CallSite, function: Function) -> bool:
