@@ -12,6 +12,7 @@ from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.callvalue import CallEvaluator
 from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.syntax import Class, Function, children
 from xladoctor.lint.model.turns import both_sides
 from xladoctor.lint.model.values import (
@@ -456,7 +457,8 @@ class Evaluator:
         return container(value)
 
     def _comp_for(self, node: cst.CompFor, frame: Frame) -> None:
-        self.flow.statements.assign(node.target, element_of(self.evaluate(node.iter, frame)), frame)
+        over = iterated(self.flow, node.iter, self.evaluate(node.iter, frame))
+        self.flow.statements.assign(node.target, element_of(over), frame)
         for item in node.ifs:
             self.evaluate(item.test, frame)
         if node.inner_for_in is not None:

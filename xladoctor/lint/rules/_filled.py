@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
-from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.rules._cores import SETTINGS
-from xladoctor.lint.rules._sources import of_parameter
+from xladoctor.lint.rules._fixed import assigned, is_fixed, is_of_shape, is_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from xladoctor.lint.model import CallSite, FileModel
+    from xladoctor.lint.model import FileModel
 
 #: Factories whose numbers are the same each time.
 _FACTORIES = frozenset(
     f"torch.{name}" for name in ("zeros", "ones", "full", "arange", "eye", "linspace")
 )
-#: What computes a number of numbers.
-_COMPUTES = frozenset(f"builtins.{name}" for name in ("int", "float", "max", "min", "round", "abs"))
+#: What makes an array of a list.
+_ARRAYS = frozenset({"numpy.array", "numpy.asarray"})
 #: Names and calls on the way to the factories.
 _DEPTH = 8
 
@@ -56,22 +54,11 @@ def _is_constant(
     if isinstance(node, cst.BaseNumber | cst.SimpleString):
         return True
     if model.value(node).kind is Kind.NUMBER:
-        return not isinstance(node, cst.Call) or _is_of_shape(model.call(node))
-    if isinstance(node, cst.Attribute) and _is_setting(node):
+        return not isinstance(node, cst.Call) or is_of_shape(model.call(node))
+    if isinstance(node, cst.Attribute) and is_setting(node):
         return True
     parts = list(_parts(model, node))
     return bool(parts) and all(_is_constant(model, part, found, depth - 1) for part in parts)
-
-
-def _is_of_shape(call: CallSite) -> bool:
-    """``x.size(0)``, ``len(x)``: the same as long as the batches have one shape."""
-    return call.name == "builtins.len" or call.method in {"size", "dim", "numel"}
-
-
-def _is_setting(node: cst.Attribute) -> bool:
-    """``self.hparams.atoms``, ``config.model.width``."""
-    text = dotted_text(node)
-    return text is not None and not SETTINGS.isdisjoint(text.lower().split(".")[:-1])
 
 
 def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
@@ -82,7 +69,7 @@ def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpre
         yield from (node.left, node.right)
     elif isinstance(node, cst.Name):
         for binding in model.bindings(node.value, node):
-            made = _assigned(model, binding.node) if binding.kind in {"assign", "other"} else None
+            made = assigned(model, binding.node) if binding.kind in {"assign", "other"} else None
             yield made if made is not None else node  # a way round that ends at the depth
     elif isinstance(node, cst.Call):
         call = model.call(node)
@@ -92,29 +79,23 @@ def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpre
             yield from (item.value for item in node.args)
 
 
-def _assigned(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
-    """What is assigned: the expression itself, or what a tuple of names takes apart."""
-    if not isinstance(node, cst.Name):
-        return node if isinstance(node, cst.BaseExpression) else None
-    for parent in model.tree.ancestors(node):
-        if isinstance(parent, cst.Assign):
-            return parent.value
-        if not isinstance(parent, cst.Tuple | cst.Element | cst.AssignTarget):
-            return None
-    return None
-
-
 def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
     """Whether data is a list of the same numbers each time: written, or kept by the constructor.
 
-    ``[0.485, 0.456, 0.406]``, and ``self.mean`` that only ``__init__`` sets, to a list.
+    ``[0.485, 0.456, 0.406]``, a name of such a list, an array of it, and ``self.mean`` that only
+    ``__init__`` sets, to a list.
     """
+    if isinstance(data, cst.Call) and model.name(data.func) in _ARRAYS and data.args:
+        data = data.args[0].value
     if isinstance(data, cst.List | cst.Tuple):
         return bool(data.elements) and model.literal(data) is not NotImplemented
     if isinstance(data, cst.ListComp):
         return _of_listed(model, data)
     if isinstance(data, cst.Call):
         return _is_range(model, data)
+    if isinstance(data, cst.Name):
+        written = model.literal(data)
+        return isinstance(written, list | tuple) and bool(written)
     given = _kept(model, data) if isinstance(data, cst.Attribute) else ()
     functions = {model.function_of(node) for node in given}
     made = [function is not None and function.name == "__init__" for function in functions]
@@ -137,55 +118,11 @@ def _of_listed(model: FileModel, data: cst.ListComp) -> bool:
 def _is_range(model: FileModel, data: cst.Call) -> bool:
     """``range(n)``, ``list(range(len(x)))``: counted from nought to a size."""
     call = model.call(data)
-    if call.name in {"builtins.list", "numpy.array", "numpy.asarray"} and len(data.args) == 1:
+    if call.name in {"builtins.list", *_ARRAYS} and len(data.args) == 1:
         inner = data.args[0].value
         return isinstance(inner, cst.Call) and _is_range(model, inner)
     ranged = call.name in {"builtins.range", "numpy.arange"} and len(data.args) == 1
-    return ranged and is_settled(model, data.args[0].value)
-
-
-def is_settled(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> bool:
-    """Whether a number is the same in each step: written, or computed of sizes and settings."""
-    if model.literal(node) is not NotImplemented:
-        return True
-    if depth == 0:
-        return False
-    if isinstance(node, cst.UnaryOperation):
-        return is_settled(model, node.expression, depth - 1)
-    if isinstance(node, cst.BinaryOperation):
-        return all(is_settled(model, one, depth - 1) for one in (node.left, node.right))
-    if isinstance(node, cst.Subscript):
-        return isinstance(node.value, cst.Attribute) and node.value.attr.value == "shape"
-    if isinstance(node, cst.Attribute):
-        return node.attr.value == "shape" or _is_setting(node) or _is_kept(model, node)
-    if isinstance(node, cst.Call):
-        call = model.call(node)
-        computes = (call.name or "").startswith("math.") or call.name in _COMPUTES
-        given = (one.value for one in node.args)
-        return _is_of_shape(call) or (
-            computes and all(is_settled(model, one, depth - 1) for one in given)
-        )
-    return isinstance(node, cst.Name) and _is_bound_to_settled(model, node, depth - 1)
-
-
-def _is_bound_to_settled(model: FileModel, node: cst.Name, depth: int) -> bool:
-    bindings = model.bindings(node.value, node)
-    made: list[cst.BaseExpression | None] = []
-    for binding in bindings:
-        if binding.kind == "param":
-            made.extend(of_parameter(model, node) or [None])
-        else:
-            made.append(_assigned(model, binding.node))
-    return bool(made) and all(one is not None and is_settled(model, one, depth) for one in made)
-
-
-def _is_kept(model: FileModel, node: cst.Attribute) -> bool:
-    """``self.size`` that only the constructor sets."""
-    given = _kept(model, node)
-    functions = {model.function_of(one) for one in given}
-    made = [function is not None and function.name == "__init__" for function in functions]
-    numbers = {Kind.NUMBER, Kind.UNKNOWN}
-    return bool(made) and all(made) and all(model.value(one).kind in numbers for one in given)
+    return ranged and is_fixed(model, data.args[0].value)
 
 
 def _kept(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
