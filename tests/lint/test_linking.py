@@ -303,6 +303,43 @@ def test_a_helper_of_one_file_is_linked_before_what_all_import(tmp_path, monkeyp
         assert f"tool{number}.py" in group.names
 
 
+def test_a_program_is_linked_with_what_it_imports_beside_its_device(lint):
+    """``main`` takes the device from one file, and its optimizer from another without XLA."""
+    found = lint(
+        device="""
+            import torch_xla.core.xla_model as xm
+
+            def get_device():
+                return xm.xla_device()
+        """,
+        optim="""
+            import torch
+
+            def make(model):
+                return torch.optim.AdamW([{"params": list(model.parameters())}], lr=0.1)
+        """,
+        fit="""
+            def fit(model, optimizer, loader, device):
+                model = model.to(device)
+                for x in loader:
+                    model(x.to(device)).sum().backward()
+                    optimizer.step()
+        """,
+        main="""
+            import torch
+            import fit
+            import optim
+            from device import get_device
+
+            def main(loader):
+                model = torch.nn.Linear(4, 4)
+                optimizer = optim.make(model)
+                fit.fit(model, optimizer, loader, get_device())
+        """,
+    )
+    assert ("main.py", 9, "XLA305") in found
+
+
 def test_files_without_xla_stay_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("one.py").write_text("import two\n")

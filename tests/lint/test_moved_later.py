@@ -22,6 +22,62 @@ LOOP = """\
 """
 
 LOST = {
+    "an optimizer of the program's own": """\
+class Slow(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+def make(net, more=None):
+    named = list(net.named_parameters())
+    if more is not None:
+        named += list(more.named_parameters())
+    groups = [{"params": [p for name, p in named if "bias" not in name]}]
+    return Slow(groups, lr=0.1)  # !XLA305
+class Run:
+    def __init__(self, net):
+        self.net = net
+        self.adam = make(net)
+    def fit(self, batches):
+        self.where = torch_xla.device()
+        self.net.to(self.where)
+"""
+    + LOOP,
+    "a setting decides about all of the training": """\
+class Run:
+    def __init__(self, net, adam):
+        self.net, self.adam = net, adam
+    def fit(self, batches):
+        self.where = torch_xla.device()
+        net = self.net.to(self.where)
+"""
+    + LOOP
+    + """\
+def main(ask, net, batches):
+    adam = torch.optim.Adam(net.parameters())  # !XLA305
+    run = Run(net, adam)
+    if ask.mode == "train":
+        run.fit(batches)
+""",
+    "one of two programs, by a setting": """\
+class Run:
+    def __init__(self, net):
+        self.net = net
+        self.adam = torch.optim.SGD(self.net.parameters(), 0.1)  # !XLA305
+    def fit(self, batches):
+        self.where = torch_xla.device()
+        self.net.to(self.where)
+"""
+    + LOOP
+    + """\
+class Other:
+    def fit(self, batches):
+        print(len(batches))
+def main(ask, net, batches):
+    if ask.plain:
+        run = Other()
+    else:
+        run = Run(net)
+    run.fit(batches)
+""",
     "the loop's method moves": """\
 class Run:
     def __init__(self, net, rate):
@@ -108,6 +164,56 @@ def fit(ask, batches):
 }
 
 SOUND = {
+    "a setting decides about the move alone": """\
+class Run:
+    def __init__(self, net, adam):
+        self.net, self.adam = net, adam
+    def place(self):
+        self.where = torch_xla.device()
+        self.net.to(self.where)
+    def fit(self, batches):
+"""
+    + LOOP
+    + """\
+def main(ask, net, batches):
+    adam = torch.optim.Adam(net.parameters())
+    run = Run(net, adam)
+    if ask.again:
+        run.place()
+    run.fit(batches)
+""",
+    "a list that is filled behind the move": """\
+class Slow(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+def make(net):
+    named = list(net.named_parameters())
+    return Slow([p for _, p in named], lr=0.1)
+class Run:
+    def __init__(self, net):
+        self.net = net
+        self.place()
+        self.adam = make(net)
+    def place(self):
+        self.where = torch_xla.device()
+        self.net.to(self.where)
+    def fit(self, batches):
+"""
+    + LOOP,
+    "parameters of another model": """\
+def make(net):
+    named = list(net.parameters())
+    named += list(torch.nn.Linear(2, 2).parameters())
+    return torch.optim.Adam(named)
+class Run:
+    def __init__(self, net, other):
+        self.net, self.other = net, other
+        self.adam = make(other)
+    def fit(self, batches):
+        self.where = torch_xla.device()
+        self.net.to(self.where)
+"""
+    + LOOP,
     "moved by the helper that builds": """\
 def build(ask):
     net = ask.net().to(torch_xla.device())

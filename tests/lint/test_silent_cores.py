@@ -392,6 +392,56 @@ def off():
     os.environ["XLA_USE_SPMD"] = "0"
     xmp.spawn(run)
 """,
+    "XLA401: a run of each core": f"""\
+import wandb
+{HEAD}
+def run(index, args):
+    wandb.init(project="nets", config=args)  # !XLA401
+    wandb.init(project="nets", name=f"core {{index}}")
+    wandb.init(project="nets", group="cores")
+    if xm.is_master_ordinal():
+        wandb.init(project="nets")
+xmp.spawn(run, args=(None,))
+""",
+    "XLA406: what every core downloads to one place": f"""\
+import os
+import urllib.request
+import gdown
+{HEAD}
+def run(index, url):
+    urllib.request.urlretrieve(url, "data.zip")  # !XLA406
+    gdown.download(url, output="more.zip")  # !XLA406
+    urllib.request.urlretrieve(url, f"data_{{index}}.zip")
+    if xm.is_master_ordinal():
+        urllib.request.urlretrieve(url, "last.zip")
+    xm.rendezvous("downloaded")
+xmp.spawn(run, args=("http://localhost/data.zip",))
+""",
+    "XLA427: what the master's logger and writer tell": f"""\
+import logging
+from torch.utils.tensorboard import SummaryWriter
+{HEAD}
+logger = logging.getLogger("net")
+def run(index, data):
+    torch.manual_seed(1)
+    device = torch_xla.device()
+    net = Net().to(device)
+    cores = xr.world_size()
+    shares = DistributedSampler(data, num_replicas=cores, rank=xr.global_ordinal(), shuffle=False)
+    loader = DataLoader(data, batch_size=8, sampler=shares, drop_last=True)
+    writer = SummaryWriter("logs") if index == 0 else None
+    net.eval()
+    right = 0
+    with torch.no_grad():
+        for x in pl.MpDeviceLoader(loader, device):
+            right += (net(x) > 0).sum()
+    rate = right.item() / len(data)
+    if xm.is_master_ordinal():
+        logger.info("rate %.3f", rate)  # !XLA427
+        writer.add_scalar("rate", rate, 0)  # !XLA427
+        logger.info("cores %d", cores)
+xmp.spawn(run, args=([],))
+""",
     "XLA416: counted from 1": """\
 import torch_xla
 import torch_xla.core.xla_model as xm
@@ -492,6 +542,136 @@ def test_in_one_file(name):
     assert {(row, code) for row, code in found(program) if code in asked} == marks(program)
 
 
+HEADED = "def make(n):\n    net = {}\n    net.fc = nn.Linear(2048, n)\n    return net"
+#: Ways in which a program makes a model whose weights each core draws.
+MADE = {
+    "a dictionary of classes": ("NETS = {'a': Net, 'b': Wide}", "NETS[args.net]()"),
+    "get": ("NETS = dict(a=Net, b=Wide)", "NETS.get(args.net)()"),
+    "a name for the class": ("", "(Net if args.small else Wide)()"),
+    "partial": ("make = functools.partial(Net)", "make()"),
+    "getattr of torchvision": ("", "getattr(models, args.arch)(num_classes=10)"),
+    "the dictionary of torchvision": ("", "models.__dict__[args.arch](num_classes=10)"),
+    "a class that is handed on": ("def make(kind):\n    return kind()", "make(Net)"),
+    "a ladder": (
+        "def make(name):\n    if name == 'a':\n        return Net()\n    return Wide()",
+        "make(args.net)",
+    ),
+    "a new last layer in a function": (
+        HEADED.format("models.resnet50(pretrained=True)"),
+        "make(10)",
+    ),
+    "a new last layer on what getattr gives": (
+        HEADED.format("getattr(models, 'resnet50')(weights='DEFAULT')"),
+        "make(10)",
+    ),
+}
+
+
+def _drawn(defined, made, seed):
+    return f"""\
+import functools
+from torchvision import models
+{HEAD}
+class Wide(Net):
+    def forward(self, x):
+        return self.lin(x).repeat(1, 2)
+{defined}
+def run(index, args, data):
+    {seed}
+    device = torch_xla.device()
+    net = {made}
+    net = net.to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(data, device):
+        sgd.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(sgd)
+xmp.spawn(run, args=(None, []))
+"""
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_weights_of_each_core_whoever_makes_the_model(name):
+    defined, made = MADE[name]
+    told = [code for _, code in found(_drawn(defined, made, "print(index)")) if code == "XLA426"]
+    assert len(told) == (2 if name == "a ladder" else 1)
+    assert "XLA426" not in {
+        code for _, code in found(_drawn(defined, made, "torch.manual_seed(1)"))
+    }
+
+
+def test_pretrained_weights_that_a_function_gives_back_are_equal():
+    defined = "def make():\n    net = models.resnet50(pretrained=True)\n    return net"
+    told = {code for _, code in found(_drawn(defined, "make()", "print(index)"))}
+    assert "XLA426" not in told
+
+
+def test_layers_that_a_helper_makes_of_a_class_are_parts_of_a_model():
+    defined = """\
+def rows(block, n):
+    return nn.Sequential(*[block() for _ in range(n)])
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = rows(Net, 3)
+    def forward(self, x):
+        return self.body(x)
+"""
+    program = _drawn(defined, "Deep()", "print(index)")
+    [row] = [row for row, code in found(program) if code == "XLA426"]
+    assert program.splitlines()[row - 1].strip() == "net = Deep()"
+
+
+FEED = """\
+class Feed:
+    def __init__(self, loader):
+        self.loader = loader
+    def __iter__(self):
+        for x in self.loader:
+            yield x
+"""
+#: Ways in which a device loader, or a plain one, is handed on: what stands above, and the loop.
+HANDED_ON = {
+    "a generator": (
+        "def batches(loader):\n    for x in loader:\n        yield x",
+        "for x in batches(LOADER):",
+    ),
+    "a generator in enumerate": (
+        "def batches(loader):\n    yield from loader",
+        "for i, x in enumerate(batches(LOADER)):",
+    ),
+    "an endless one": (
+        "def forever(loader):\n    while True:\n        for x in loader:\n            yield x",
+        "batches = forever(LOADER)\n    for step in range(1000):\n        x = next(batches)",
+    ),
+    "an object": (
+        FEED,
+        "for x in Feed(LOADER):",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HANDED_ON)
+@pytest.mark.parametrize("on_device", [False, True])
+def test_the_end_of_the_step_in_what_hands_the_batches_on(name, on_device):
+    above, loop = HANDED_ON[name]
+    loader = "pl.MpDeviceLoader(plain, device)" if on_device else "plain"
+    program = f"""\
+{HEAD}
+{above}
+def main(data):
+    device = torch_xla.device()
+    net = Net().to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    plain = DataLoader(data, batch_size=8, drop_last=True)
+    {loop.replace("LOADER", loader)}
+        sgd.zero_grad()
+        net(x.to(device)).sum().backward()
+        sgd.step()
+"""
+    assert ("XLA301" in {code for _, code in found(program)}) is not on_device
+
+
 DATA = """\
 import torch_xla.runtime as xr
 from torch.utils.data import DataLoader, DistributedSampler
@@ -577,6 +757,45 @@ SEVERAL_FILES = {
         "steps.py": STEPS,
         "main.py": MAIN.replace("SET", "pass"),
     },
+    "XLA426: classes and a function of another file": {
+        "nets.py": """\
+import torch.nn as nn
+import torchvision
+class Net(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.lin = nn.Linear(n, n)
+    def forward(self, x):
+        return self.lin(x)
+class Wide(Net):
+    pass
+NETS = {"net": Net, "wide": Wide}
+def pretrained(n):
+    net = torchvision.models.resnet18(pretrained=True)
+    net.fc = nn.Linear(512, n)
+    return net
+""",
+        "main.py": """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import nets
+from nets import NETS
+def run(index, name, data):
+    device = torch_xla.device()
+    one = NETS[name](8).to(device)  # !XLA426
+    two = nets.NETS[name](8).to(device)  # !XLA426
+    three = nets.pretrained(10)
+    three.to(device)  # !XLA426
+    adam = torch.optim.Adam([*one.parameters(), *two.parameters(), *three.parameters()])
+    for x in pl.MpDeviceLoader(data, device):
+        adam.zero_grad()
+        three(two(one(x))).mean().backward()
+        xm.optimizer_step(adam)
+torch_xla.launch(run, args=("net", []))
+""",
+    },
     "XLA426: a frozen, pretrained network of another file": {
         "nets.py": """\
 import torch.nn as nn
@@ -656,3 +875,9 @@ def test_over_several_files(name, tmp_path):
         told = {(item.locations[0].row, item.code) for item in result.result.findings}
         wanted = {(row, code) for row, code in marks(text) if code in asked}
         assert {(row, code) for row, code in told if code in asked} == wanted
+
+
+def test_a_reduced_metric_may_be_logged():
+    name = "XLA427: what the master's logger and writer tell"
+    program = PROGRAMS[name].replace("right.item()", 'xm.mesh_reduce("right", right.item(), sum)')
+    assert "XLA427" not in {code for _, code in found(program)}

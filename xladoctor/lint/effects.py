@@ -17,7 +17,9 @@ import libcst as cst
 from xladoctor.lint.library import Effect, Equal
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.parts import literal_parts, names_added
+from xladoctor.lint.model.syntax import Function
 from xladoctor.lint.model.values import Kind
 from xladoctor.lint.model.wrappers import meant
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.calls import CallSite
     from xladoctor.lint.model.file import FileModel
     from xladoctor.lint.model.loops import Guard, Loop
-    from xladoctor.lint.model.syntax import Function
+    from xladoctor.lint.model.syntax import Class
     from xladoctor.lint.model.values import Value
 
 OPTIMIZER_STEP = "torch_xla.core.xla_model.optimizer_step"
@@ -168,8 +170,16 @@ class Effects:
             call.method == "step"
             and call.name is None
             and call.receiver is not None
-            and self._model.value(call.receiver).kind is Kind.OPTIMIZER
+            and (
+                self._model.value(call.receiver).kind is Kind.OPTIMIZER
+                or self._is_own_step(call.target)
+            )
         )
+
+    def _is_own_step(self, target: Function | Class | None) -> bool:
+        """Whether a method is the step of an optimizer that the program writes itself."""
+        owner = target.owner if isinstance(target, Function) else None
+        return owner is not None and self._model.is_optimizer(owner)
 
     # Reads
 
@@ -303,9 +313,16 @@ class Effects:
             if not places:
                 return True  # in a function around this one: before or behind, nobody knows
             first = order[made] if made is not None else -1
-            if any(first < order[place] < order[node] for place in places):
+            between = (place for place in places if first < order[place] < order[node])
+            if any(self._has_run(place, node) for place in between):
                 return True
         return False
+
+    def _has_run(self, call: cst.CSTNode, node: cst.CSTNode) -> bool:
+        """Whether a call may have run: not what ``node`` is given to, nor in the other branch."""
+        model = self._model
+        inside = call in model.tree.ancestors(node)
+        return not inside and not opposed(model.guards(call), model.guards(node))
 
     def ends_between(
         self, first: cst.CSTNode, second: cst.CSTNode, loop: Loop

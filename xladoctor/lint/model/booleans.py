@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from xladoctor.lint.model.values import Kind, Value, element_of
+from xladoctor.lint.model.values import Kind, Value, element_of, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Kinds of value that have elements of one type.
 TENSORS = frozenset({Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY})
+#: Kinds of value that ask for the master core.
+MASTERS = frozenset({Kind.IS_MASTER, Kind.NOT_MASTER})
 _BOOLEAN = frozenset({"torch.bool", "builtins.bool", "torch.BoolTensor", "numpy.bool_"})
 #: Functions and methods that ask something of each element.
 _ASK = frozenset(
@@ -112,3 +114,19 @@ def _is_type(name: str) -> bool:
     return module in {"torch", "numpy", "builtins"} and last.rstrip("0123456789_") in {
         *("float", "bfloat", "int", "uint", "long", "half", "double", "short", "complex"),
     }
+
+
+def both(left: Value, right: Value, *, together: bool) -> Value:
+    """What ``left and right`` is (``together``), or ``left or right``."""
+    if together:
+        for value in (left, right):
+            if value.kind in MASTERS:
+                return value
+    if left.kind is right.kind:
+        return join(left, right)
+    kinds = {left.kind, right.kind}
+    if Kind.DEVICE_TENSOR in kinds:
+        return join(left, right)
+    # ``is_master or debug`` lets others through too.
+    open_to_others = kinds & {Kind.UNKNOWN, *MASTERS}
+    return Value(local=left.local or right.local) if open_to_others else join(left, right)

@@ -12,7 +12,9 @@ from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.callvalue import CallEvaluator
 from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.syntax import Class, Function, children
+from xladoctor.lint.model.turns import both_sides
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -305,23 +307,14 @@ class Evaluator:
             for value in right.items or (right,):
                 self._shown(node, value)
             return NUMBER.but(local=right.local)
+        if booleans.MASTERS & {left.kind, right.kind} and both_sides(node) is not None:
+            return booleans.both(left, right, together=isinstance(node.operator, cst.BitAnd))
         return combine(left, right, logical=type(node.operator) in _LOGICAL)
 
     def _boolean(self, node: cst.BooleanOperation, frame: Frame) -> Value:
         left = self.evaluate(node.left, frame)
         right = self.evaluate(node.right, frame)
-        if isinstance(node.operator, cst.And):
-            for value in (left, right):
-                if value.kind in {Kind.IS_MASTER, Kind.NOT_MASTER}:
-                    return value
-        if left.kind is right.kind:
-            return join(left, right)
-        kinds = {left.kind, right.kind}
-        if Kind.DEVICE_TENSOR in kinds:
-            return join(left, right)
-        # ``is_master or debug`` lets others through too.
-        open_to_others = kinds & {Kind.UNKNOWN, Kind.IS_MASTER, Kind.NOT_MASTER}
-        return Value(local=left.local or right.local) if open_to_others else join(left, right)
+        return booleans.both(left, right, together=isinstance(node.operator, cst.And))
 
     def _unary(self, node: cst.UnaryOperation, frame: Frame) -> Value:
         value = self.evaluate(node.expression, frame)
@@ -443,7 +436,8 @@ class Evaluator:
         return container(value)
 
     def _comp_for(self, node: cst.CompFor, frame: Frame) -> None:
-        self.flow.statements.assign(node.target, element_of(self.evaluate(node.iter, frame)), frame)
+        over = iterated(self.flow, node.iter, self.evaluate(node.iter, frame))
+        self.flow.statements.assign(node.target, element_of(over), frame)
         for item in node.ifs:
             self.evaluate(item.test, frame)
         if node.inner_for_in is not None:

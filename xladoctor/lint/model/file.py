@@ -394,6 +394,18 @@ class FileModel:
         """Whether the objects of a class are models, by its bases here and in linked files."""
         return self._flow.hooks.is_module(owner)
 
+    def inherits(self, owner: Class, base: str) -> bool:
+        """Whether a class has a base of this dotted name, through classes of the program too."""
+        return self._flow.hooks.inherits(owner, frozenset({base}))
+
+    def method(self, owner: Class, name: str) -> Function | None:
+        """A method of a class, its own or that of a base in the program."""
+        return self._flow.method(owner, name)
+
+    def is_optimizer(self, owner: Class) -> bool:
+        """Whether the objects of a class are optimizers, by its bases here and in linked files."""
+        return self._flow.hooks.is_optimizer(owner)
+
     def function_of(self, node: cst.CSTNode) -> Function | None:
         """The innermost function around a node."""
         return self._program.tree.function_of(node)

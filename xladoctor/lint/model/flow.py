@@ -95,6 +95,7 @@ class Flow:
         self._runs_all: dict[cst.Call, dict[Function | Class, None]] = {}
         #: Calls that give the name of what they run.
         self.named: set[cst.Call] = set()
+        self._iterated: dict[Function, dict[cst.BaseExpression, None]] = {}
         self._runs = Runs()
         self._frames: dict[
             Function | cst.Module | cst.FunctionDef, Frame
@@ -288,6 +289,18 @@ class Flow:
         otherwise = NOTHING if function in self._running else UNKNOWN
         return self.found.results.get(context) or self.known.results.get(context, otherwise)
 
+    def iterate(self, node: cst.BaseExpression, function: Function, instance: Instance) -> Value:
+        """A loop goes over an object of the program's: its ``__iter__`` or ``__next__`` runs."""
+        return self._runs.ask(self._iterate, node, function, instance)
+
+    def _iterate(self, node: cst.BaseExpression, function: Function, instance: Instance) -> Value:
+        self._iterated.setdefault(function, {})[node] = None
+        return self._enter(None, function, instance, {}, False)
+
+    def iterations(self, function: Function) -> Sequence[cst.BaseExpression]:
+        """What is gone over, where that runs a method: an object with an ``__iter__``."""
+        return tuple(self._iterated.get(function, ()))
+
     def _keep(self, node: cst.FunctionDef, env: Env) -> None:
         """What the file's names hold where it calls a function that it defines anew further on."""
         before = self.found.outer.get(node)
@@ -445,6 +458,7 @@ class Flow:
         self._runs.begin()
         self._targets = {}
         self._runs_all = {}
+        self._iterated = {}
         self._entered = set()
         self._contexts_of = Counter()
         before, self._called = self._called, set()

@@ -13,6 +13,7 @@ from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.turns import (
     Turns,
     at_end,
+    both_sides,
     bound_in,
     by_accumulation,
     is_larger,
@@ -254,25 +255,24 @@ class Guards:
         kind = self._kind(test)
         master: bool | None = None
         if kind in {Kind.IS_MASTER, Kind.NOT_MASTER}:
-            both = isinstance(test, cst.BooleanOperation)
-            if when or not both:
+            if when or both_sides(test) is None:
                 master = (kind is Kind.IS_MASTER) is when
-        elif not when and isinstance(test, cst.BooleanOperation):
+        elif not when:
             master = self._left_over(test)
         return Guard(node, test, when, master, self.devices.of_guard(test, when=when))
 
-    def _left_over(self, test: cst.BooleanOperation) -> bool | None:
+    def _left_over(self, test: cst.BaseExpression) -> bool | None:
         """Who is left behind ``if not is_master or debug: return``: of all parts none holds."""
-        if not isinstance(test.operator, cst.Or):
+        sides = both_sides(test)
+        if sides is None or sides[2]:
             return None
-        for part in (test.left, test.right):
+        for part in sides[:2]:
             kind = self._kind(part)
             if kind in {Kind.IS_MASTER, Kind.NOT_MASTER}:
                 return kind is Kind.NOT_MASTER
-            if isinstance(part, cst.BooleanOperation):
-                inner = self._left_over(part)
-                if inner is not None:
-                    return inner
+            inner = self._left_over(part)
+            if inner is not None:
+                return inner
         return None
 
     def _kind(self, test: cst.BaseExpression) -> Kind:
@@ -294,10 +294,10 @@ class Guards:
         """``step % 50 == 0``, ``not step % 50``, ``step == 0`` and names bound to such a test."""
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
             return self._every_so_often(test.expression, not when, depth, steps=steps)
-        if isinstance(test, cst.BooleanOperation):
-            sides = (test.left, test.right)
+        if (asked := both_sides(test)) is not None:
+            sides = asked[:2]
             parts = [self._every_so_often(part, when, depth, steps=steps) for part in sides]
-            if isinstance(test.operator, cst.And) is when:
+            if asked[2] is when:
                 return any(parts)
             # ``step % 100 == 0 or step < 5``: at the beginning each step is looked at.
             rare = zip(sides, parts, strict=True)

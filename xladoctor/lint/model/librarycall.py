@@ -12,6 +12,7 @@ from xladoctor.lint.library import Returns
 from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -55,6 +56,8 @@ _LOADERS = {
     Returns.DEVICE_LOADER: Kind.DEVICE_LOADER,
     Returns.PARALLEL_LOADER: Kind.PARALLEL_LOADER,
 }
+#: What goes over its arguments, of Python's own functions.
+_GO_OVER = frozenset({"builtins.enumerate", "builtins.zip", "builtins.iter", "builtins.next"})
 #: A partial of a partial of a partial, in a loop, must come to an end.
 _MOST_BOUND = 8
 
@@ -79,7 +82,7 @@ class LibraryCalls:
         values = [value for _, value in arguments]
         first = values[0] if values else UNKNOWN
         if name.startswith("builtins."):
-            return self._builtin(name, arguments)
+            return self._builtin(name, self._gone_over(name, node, arguments))
         if name in know.PICKS:
             picked = element_of(first)
             return picked if name == "random.choice" else container(picked)
@@ -96,7 +99,7 @@ class LibraryCalls:
             return self._torch_xla(name, arguments)
         if name == "functools.partial":
             more = (*first.bound, *arguments[1:])
-            fits = first.kind is Kind.FUNCTION and len(more) <= _MOST_BOUND
+            fits = (first.kind is Kind.FUNCTION or first.makes) and len(more) <= _MOST_BOUND
             return first.but(bound=more) if fits else first
         if name == "torch.device":
             return self._torch_device(node, values)
@@ -156,6 +159,15 @@ class LibraryCalls:
             return tensor
         boolean = booleans.of_function(name, node, arguments, self._flow.names.resolve)
         return tensor if tensor.boolean is boolean else tensor.but(boolean=boolean)
+
+    def _gone_over(self, name: str, node: cst.Call, arguments: Arguments) -> Arguments:
+        """What ``enumerate`` and the like are given, where they go over objects of the program."""
+        if name not in _GO_OVER:
+            return arguments
+        return [
+            (keyword, iterated(self._flow, given.value, value))
+            for (keyword, value), given in zip(arguments, node.args, strict=True)
+        ]
 
     def _builtin(self, name: str, arguments: Arguments) -> Value:
         values = [value for _, value in arguments]

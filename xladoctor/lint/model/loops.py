@@ -7,6 +7,8 @@ import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import libcst as cst
 
     from xladoctor.lint.model.devices import OnXla
@@ -79,3 +81,9 @@ class Entry:
 
     function: Function | None
     call: cst.CSTNode | None
+
+
+def opposed(one: Sequence[Guard], other: Sequence[Guard]) -> bool:
+    """Whether one alone of two nodes with these conditions runs: ``if`` and its ``else``."""
+    sides = {(guard.node, guard.when) for guard in one}
+    return any((guard.node, not guard.when) in sides for guard in other)

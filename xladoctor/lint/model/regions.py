@@ -225,7 +225,7 @@ class Regions:
         if depth == 0:
             return None
         inside = self._loops.innermost(node) is not None
-        fed = self._fed_by(function, kind) if inside else None
+        fed = self._fed_by(function, kind) if inside or function.name == "__next__" else None
         if fed is not None:
             return fed
         through = (
@@ -241,12 +241,15 @@ class Regions:
         return frozenset(map(self._tree.function_of, self._tree.by_type.get(cst.Yield, ())))
 
     def _fed_by(self, function: Function, kind: LoopKind) -> Loop | None:
-        """The loop that goes over a generator of the program: it runs what the generator loops."""
-        if function not in self._generators:
+        """The loop that goes over a generator of the program: it runs what the generator loops.
+
+        Also over an object whose ``__iter__`` or ``__next__`` it is.
+        """
+        if function not in self._generators and function.name != "__next__":
             return None
-        for call in self._callers(function):
-            child: cst.CSTNode = call
-            for parent in self._tree.ancestors(call):
+        for node in (*self._callers(function), *self._flow.iterations(function)):
+            child: cst.CSTNode = node
+            for parent in self._tree.ancestors(node):
                 if isinstance(parent, cst.For) and child is parent.iter:
                     loop = self._loops.by_node.get(parent)
                     if loop is not None and loop.kind is kind:

@@ -10,6 +10,7 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.unreached import truth
 from xladoctor.lint.model.values import (
@@ -112,8 +113,8 @@ class Statements:
             self._statement(part, frame)
 
     def _for(self, node: cst.For, frame: Frame) -> None:
-        iterated = self._evaluator.evaluate(node.iter, frame)
-        each = _element(node.target, iterated)
+        over = self._evaluator.evaluate(node.iter, frame)
+        each = _element(node.target, iterated(self._flow, node.iter, over))
         self._loop(node, frame, lambda: self.assign(node.target, each, frame))
 
     def _while(self, node: cst.While, frame: Frame) -> None:

@@ -118,6 +118,27 @@ def bound_in(loop: cst.For | cst.While) -> set[str]:
     return found
 
 
+def both_sides(
+    test: cst.CSTNode,
+) -> tuple[cst.BaseExpression, cst.BaseExpression, bool] | None:
+    """The sides of ``a and b``, or of ``(a == 0) & (b == 0)``, and whether both have to hold."""
+    if isinstance(test, cst.BooleanOperation):
+        return test.left, test.right, isinstance(test.operator, cst.And)
+    if not isinstance(test, cst.BinaryOperation):
+        return None
+    sides = (test.left, test.right)
+    if not isinstance(test.operator, cst.BitAnd | cst.BitOr) or not all(map(_asks, sides)):
+        return None
+    return *sides, isinstance(test.operator, cst.BitAnd)
+
+
+def _asks(side: cst.BaseExpression) -> bool:
+    """Whether an expression is true or false by the way in which it is written."""
+    if isinstance(side, cst.UnaryOperation):
+        return isinstance(side.operator, cst.Not)
+    return isinstance(side, cst.Comparison | cst.Call) or both_sides(side) is not None
+
+
 def is_larger(test: cst.BaseExpression) -> bool:
     """Whether a condition is ``a > b`` or ``a >= b``."""
     return (

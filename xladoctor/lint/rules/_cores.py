@@ -48,6 +48,8 @@ SETTINGS = frozenset(
         "settings",
     }
 )
+#: What starts the cores as processes, and where it is told how (spawned unless it says so).
+_STARTS = {"torch_xla.distributed.xla_multiprocessing.spawn": 5, "torch_xla.launch": 2}
 _WORDS = frozenset({"rank", "ordinal", "core", "index", "replica", "worker", "shard", "pid"})
 
 
@@ -231,3 +233,15 @@ def _is_setting(node: cst.BaseExpression) -> bool:
 def is_main(model: FileModel, guard: Guard) -> bool:
     """``if __name__ == "__main__":``, which only the process that was started gets past."""
     return guard.when and "__name__" in model.tree.text(guard.test)
+
+
+def starts_anew(model: FileModel, call: CallSite) -> bool:
+    """Whether ``xmp.spawn`` or ``torch_xla.launch`` starts new processes, as unless forked."""
+    if call.name not in _STARTS or call.has_star:
+        return False
+    start = call.argument(_STARTS[call.name], "start_method")
+    nprocs = call.argument(2, "nprocs") if call.name != "torch_xla.launch" else None
+    single = nprocs is not None and model.literal(nprocs) == 1
+    if single or "debug_single_process" in call.keywords:
+        return False
+    return start is None or model.literal(start) == "spawn"

@@ -79,6 +79,8 @@ def _changes(model: FileModel, loop: Loop, node: cst.BaseExpression, depth: int)
 
 
 def _name_changes(model: FileModel, loop: Loop, name: cst.Name, depth: int) -> bool:
+    if loop.kind is LoopKind.STEP and _is_counted(model, loop, name):
+        return True
     for binding in model.bindings(name.value, name):
         if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression):
             if _changes(model, loop, binding.node, depth):
@@ -96,6 +98,19 @@ def _name_changes(model: FileModel, loop: Loop, name: cst.Name, depth: int) -> b
             if any(_changes(model, loop, one, depth - 1) for one in given):
                 return True
     return False
+
+
+def _is_counted(model: FileModel, loop: Loop, name: cst.Name) -> bool:
+    """``start += batch_size`` in each turn."""
+    if not isinstance(loop.node, cst.For | cst.While):
+        return False
+    if model.function_of(name) is not loop.function:
+        return False
+    return any(
+        isinstance(part.target, cst.Name) and part.target.value == name.value
+        for part in walk(loop.node.body, into_functions=False)
+        if isinstance(part, cst.AugAssign)
+    )
 
 
 def _for_of(model: FileModel, target: cst.CSTNode) -> cst.For | cst.CompFor | None:

@@ -49,12 +49,15 @@ def makers_of(model: FileModel, moved: cst.BaseExpression | None) -> Iterator[cs
             )
         elif isinstance(node, cst.Attribute):
             waiting.extend(_kept(model, node))
+        elif isinstance(node, cst.IfExp):
+            waiting += [node.body, node.orelse]
         elif isinstance(node, cst.Call):
-            inner = _within(model, node) or _given_back(model, node)
-            if inner is None:
-                yield node
+            inner = _within(model, node)
+            given = [inner] if inner is not None else _given_back(model, node)
+            if given:
+                waiting.extend(given)
             else:
-                waiting.append(inner)
+                yield node
 
 
 def _kept(model: FileModel, node: cst.Attribute) -> Iterator[cst.BaseExpression]:
@@ -79,16 +82,31 @@ def _within(model: FileModel, node: cst.Call) -> cst.BaseExpression | None:
     return first if wraps else None
 
 
-def _given_back(model: FileModel, node: cst.Call) -> cst.Call | None:
-    """``BertForPreTraining(config)`` of a function that only makes and gives back that."""
+def _given_back(model: FileModel, node: cst.Call) -> list[cst.BaseExpression]:
+    """What a function of the program that makes a model gives back, if all of that is known.
+
+    ``return Net()``, ``net = resnet50(pretrained=True); net.fc = nn.Linear(8, 8); return net``.
+    """
     target = model.call(node).target
-    if not isinstance(target, Function) or not model.is_here(target.node):
-        return None
-    parts = walk(target.node.body, into_functions=False)
-    given = [part.value for part in parts if isinstance(part, cst.Return)]
-    made = given[0] if len(given) == 1 else None
-    known = isinstance(made, cst.Call) and model.name(made.func) is not None
-    return made if known and isinstance(made, cst.Call) else None
+    if not isinstance(target, Function):
+        return []
+    if isinstance(target.node, cst.Lambda):
+        given: list[cst.BaseExpression | None] = [target.node.body]
+    else:
+        parts = walk(target.node.body, into_functions=False)
+        given = [part.value for part in parts if isinstance(part, cst.Return)]
+    made = [one for one in given if one is not None and _is_made(model, one)]
+    return made if len(made) == len(given) else []
+
+
+def _is_made(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether an expression is a call, or a name that one is bound to."""
+    if isinstance(node, cst.Name):
+        bindings = model.bindings(node.value, node)
+        return bool(bindings) and all(
+            item.kind == "assign" and isinstance(item.node, cst.Call) for item in bindings
+        )
+    return isinstance(node, cst.Call) and _within(model, node) is None
 
 
 def _puts_together(model: FileModel, node: cst.Call) -> bool:
@@ -139,10 +157,20 @@ def surely_draws(model: FileModel, node: cst.Call) -> bool:
         return True
     if _given(model, made, "pretrained", "weights"):
         return False
-    if _DRAWS.search(made.name or "") or made.method == "from_config":
+    if _DRAWS.search(made.name or "") or made.method == "from_config" or _by_its_name(model, node):
         return not made.has_star
     named = _of_a_class(model, node) and not _names_weights(model, node)
     return (named and made.method != "from_pretrained") or _puts_together(model, node)
+
+
+def _by_its_name(model: FileModel, node: cst.Call) -> bool:
+    """``getattr(models, arch)(num_classes=10)``, ``models.__dict__[arch]()`` of torchvision."""
+    holder: cst.BaseExpression | None = None
+    if isinstance(node.func, cst.Call) and model.name(node.func.func) == "builtins.getattr":
+        holder = model.call(node.func).argument(0)
+    elif isinstance(node.func, cst.Subscript) and isinstance(node.func.value, cst.Attribute):
+        holder = node.func.value.value if node.func.value.attr.value == "__dict__" else None
+    return holder is not None and model.name(holder) == "torchvision.models"
 
 
 def makes_model(model: FileModel, call: CallSite) -> bool:
@@ -166,10 +194,10 @@ def _puts_in(model: FileModel, function: Function, depth: int = 3) -> bool:
 def _is_model(model: FileModel, cls: Class) -> bool:
     if _LOSS.search(cls.name):
         return False
-    bases = {(model.name(base) or "") for base in cls.bases}
+    direct = "torch.nn.Module" in {model.name(base) for base in cls.bases}
     return (
-        ("torch.nn.Module" in bases or any(_is_model(model, one) for one in model.parents(cls)))
-        and bool(cls.methods)
+        model.inherits(cls, "torch.nn.Module")
+        and (bool(cls.methods) or not direct)
         and not _only_pretrained(model, cls)
         and not _only_holds(model, cls)
     )
@@ -177,7 +205,7 @@ def _is_model(model: FileModel, cls: Class) -> bool:
 
 def _only_holds(model: FileModel, cls: Class) -> bool:
     """``Ensemble(*models)``, ``GD(generator, discriminator)``: what it is given, and no layer."""
-    maker = cls.methods.get("__init__")
+    maker = model.method(cls, "__init__")
     if maker is None or len(maker.parameters) + bool(maker.node.params.star_arg) < 2:
         return False
     return all(
@@ -190,7 +218,7 @@ def _only_holds(model: FileModel, cls: Class) -> bool:
 
 def _only_pretrained(model: FileModel, cls: Class) -> bool:
     """Whether all that a model is made of comes with its weights."""
-    maker = cls.methods.get("__init__")
+    maker = model.method(cls, "__init__")
     if maker is None:
         return False
     calls = [call for call in model.reached(maker.node) if call.function is maker]

@@ -29,6 +29,36 @@ def endless(model: FileModel, loader: CallSite) -> bool:
     return method is not None and _goes_on(model, method.node.body)
 
 
+def cut_to_batches(model: FileModel, loader: CallSite) -> bool:
+    """Whether a dataset of the program keeps whole batches alone: ``rows[: len(rows) // n * n]``.
+
+    ``n`` is a batch size by its name, or by those that it is computed of.
+    """
+    dataset = loader.argument(0, "dataset")
+    instance = model.value(dataset).instance if dataset is not None else None
+    return instance is not None and any(
+        isinstance(part, cst.BinaryOperation) and _whole_batches(model, part)
+        for method in instance.cls.methods.values()
+        for part in walk(method.node)
+    )
+
+
+def _whole_batches(model: FileModel, node: cst.BinaryOperation) -> bool:
+    """``count // n * n``, with a batch size as ``n``."""
+    left = node.left
+    if not isinstance(node.operator, cst.Multiply) or not isinstance(left, cst.BinaryOperation):
+        return False
+    count = model.tree.text(node.right).strip()
+    again = model.tree.text(left.right).strip() == count
+    if not isinstance(left.operator, cst.FloorDivide) or not again:
+        return False
+    parts = [node.right]
+    if isinstance(node.right, cst.Name):
+        bound = (item.node for item in model.bindings(count, node.right))
+        parts += [item for item in bound if isinstance(item, cst.BaseExpression)]
+    return any("batch" in model.tree.text(part) for part in parts)
+
+
 def _made(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     """The call that makes a value."""
     origin = node if isinstance(node, cst.Call) else model.value(node).origin

@@ -12,7 +12,7 @@ from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.knowledge import SPAWNERS
-from xladoctor.lint.rules._cores import differs
+from xladoctor.lint.rules._cores import differs, is_main, starts_anew
 from xladoctor.lint.rules._exact import around, in_order
 from xladoctor.lint.rules._sources import of_parameter
 
@@ -54,21 +54,41 @@ def seeded(model: FileModel) -> Iterator[Seed]:
         yield from _seeded(part)
 
 
+def _stays_behind(model: FileModel, call: CallSite, depth: int = _DEPTH) -> bool:
+    """Whether a seed is that of the process which starts the cores, and no core inherits it.
+
+    ``torch.manual_seed(0); xmp.spawn(train)``: the cores are new processes, unless they are forked.
+    """
+    if model.on_every_core(call.node) is not None:
+        return False
+    top = call.function is None
+    if top and not any(is_main(model, guard) for guard in model.guards(call.node)):
+        return False  # each new process reads the top of the file again
+    started = [one for one in model.calls(*SPAWNERS) if top or one.function is call.function]
+    if started:
+        return all(starts_anew(model, one) for one in started)
+    callers = model.callers(call.function) if call.function is not None and depth else ()
+    return bool(callers) and all(_stays_behind(model, one, depth - 1) for one in callers)
+
+
 def _seeded(model: FileModel) -> Iterator[Seed]:
     for call in model.calls():
         if model.effects.equals(call, Equal.NUMBERS):
-            yield Seed(call, _apart(model, call))
+            if not _stays_behind(model, call):
+                yield Seed(call, _apart(model, call))
         elif isinstance(call.target, Function):
             inner = [
                 other
                 for other in model.reached(call.node)
-                if other is not call and model.effects.equals(other, Equal.NUMBERS)
+                if other is not call
+                and model.effects.equals(other, Equal.NUMBERS)
+                and not _stays_behind(model, other)
             ]
             if inner:
                 own = any(_is_own(model, argument.value) for argument in call.node.args)
                 apart = (_apart(model, other) for other in inner if not _hands_on(other))
                 yield Seed(call, own or any(apart))
-        elif _unread(model, call) and words(call.last) & _SEEDS:
+        elif _unread(model, call) and words(call.last) & _SEEDS and not _stays_behind(model, call):
             yield Seed(call, any(_is_own(model, argument.value) for argument in call.node.args))
 
 

@@ -160,10 +160,21 @@ class Batches:
             if binding.kind == "assign" and isinstance(at, cst.BaseExpression):
                 if self._model.hot_loop(at) is self._loop:
                     yield at
+                    yield from self._gathered(at, node)
             elif binding.kind == "other":
                 yield from self._unpacked(at)
             elif binding.kind == "param":
                 yield from self._given(node)
+
+    def _gathered(self, made: cst.BaseExpression, name: cst.Name) -> Iterator[cst.BaseExpression]:
+        """What ``rows = []`` gets by ``rows.append(row)``."""
+        if not isinstance(made, cst.List) or made.elements:
+            return
+        function = self._model.function_of(name)
+        for call in self._model.methods("append"):
+            to = call.receiver
+            if isinstance(to, cst.Name) and to.value == name.value and call.function is function:
+                yield from call.positional
 
     def _unpacked(self, target: cst.CSTNode) -> Iterator[cst.BaseExpression]:
         """``x, y = batch``, ``for k, v in batch.items()``."""

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
-from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.rules._cores import SETTINGS
+from xladoctor.lint.rules._fixed import assigned, is_of_shape, is_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel
+    from xladoctor.lint.model import FileModel
 
 #: Factories whose numbers are the same each time.
 _FACTORIES = frozenset(
     f"torch.{name}" for name in ("zeros", "ones", "full", "arange", "eye", "linspace")
 )
+#: What makes an array of a list.
+_ARRAYS = frozenset({"numpy.array", "numpy.asarray"})
 #: Names and calls on the way to the factories.
 _DEPTH = 8
 
@@ -53,22 +54,11 @@ def _is_constant(
     if isinstance(node, cst.BaseNumber | cst.SimpleString):
         return True
     if model.value(node).kind is Kind.NUMBER:
-        return not isinstance(node, cst.Call) or _is_of_shape(model.call(node))
-    if isinstance(node, cst.Attribute) and _is_setting(node):
+        return not isinstance(node, cst.Call) or is_of_shape(model.call(node))
+    if isinstance(node, cst.Attribute) and is_setting(node):
         return True
     parts = list(_parts(model, node))
     return bool(parts) and all(_is_constant(model, part, found, depth - 1) for part in parts)
-
-
-def _is_of_shape(call: CallSite) -> bool:
-    """``x.size(0)``, ``len(x)``: the same as long as the batches have one shape."""
-    return call.name == "builtins.len" or call.method in {"size", "dim", "numel"}
-
-
-def _is_setting(node: cst.Attribute) -> bool:
-    """``self.hparams.atoms``, ``config.model.width``."""
-    text = dotted_text(node)
-    return text is not None and not SETTINGS.isdisjoint(text.lower().split(".")[:-1])
 
 
 def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
@@ -79,7 +69,7 @@ def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpre
         yield from (node.left, node.right)
     elif isinstance(node, cst.Name):
         for binding in model.bindings(node.value, node):
-            made = _assigned(model, binding.node) if binding.kind in {"assign", "other"} else None
+            made = assigned(model, binding.node) if binding.kind in {"assign", "other"} else None
             yield made if made is not None else node  # a way round that ends at the depth
     elif isinstance(node, cst.Call):
         call = model.call(node)
@@ -89,25 +79,19 @@ def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpre
             yield from (item.value for item in node.args)
 
 
-def _assigned(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
-    """What is assigned: the expression itself, or what a tuple of names takes apart."""
-    if not isinstance(node, cst.Name):
-        return node if isinstance(node, cst.BaseExpression) else None
-    for parent in model.tree.ancestors(node):
-        if isinstance(parent, cst.Assign):
-            return parent.value
-        if not isinstance(parent, cst.Tuple | cst.Element | cst.AssignTarget):
-            return None
-    return None
-
-
 def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
     """Whether data is a list of the same numbers each time: written, or kept by the constructor.
 
-    ``[0.485, 0.456, 0.406]``, and ``self.mean`` that only ``__init__`` sets, to a list.
+    ``[0.485, 0.456, 0.406]``, a name of such a list, an array of it, and ``self.mean`` that only
+    ``__init__`` sets, to a list.
     """
+    if isinstance(data, cst.Call) and model.name(data.func) in _ARRAYS and data.args:
+        data = data.args[0].value
     if isinstance(data, cst.List | cst.Tuple):
         return bool(data.elements) and model.literal(data) is not NotImplemented
+    if isinstance(data, cst.Name):
+        written = model.literal(data)
+        return isinstance(written, list | tuple) and bool(written)
     if not isinstance(data, cst.Attribute) or not isinstance(data.value, cst.Name):
         return False
     home = model.function_of(data)

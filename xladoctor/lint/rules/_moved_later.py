@@ -16,6 +16,7 @@ import libcst as cst
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Class, Function, Kind, OnXla, walk
 from xladoctor.lint.model.syntax import children
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, steps_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,15 +28,27 @@ _DEPTH = 5
 _MOST = 300
 #: Moves what it wraps to the device by itself.
 FSDP = "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel"
+#: What gives out the parameters of a model, and what holds them as they come.
+_PARAMETERS = frozenset({"parameters", "named_parameters"})
+_HOLDERS = frozenset(
+    {
+        *("builtins.list", "builtins.tuple", "builtins.filter", "builtins.iter", "builtins.sorted"),
+        *("itertools.chain", "builtins.set", "builtins.dict"),
+    }
+)
 _DEFINITIONS = cst.FunctionDef | cst.ClassDef | cst.Lambda
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Thing:
-    """An object of the run, with the objects that its attributes are."""
+    """An object of the run, with the objects that its attributes are.
+
+    ``taken``: the models whose parameters it is, or holds (``list(net.parameters())``).
+    """
 
     owned: dict[str, Thing] = dataclasses.field(default_factory=dict)
     items: tuple[Thing, ...] = ()
+    taken: tuple[Thing, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +69,12 @@ class Moved:
 
 
 Event: TypeAlias = "Made | Moved"
+
+
+def makes_optimizer(model: FileModel, call: CallSite) -> bool:
+    """Whether a call makes an optimizer, of torch's or of a class of the program."""
+    own = isinstance(call.target, Class) and model.is_optimizer(call.target)
+    return own or model.value(call.node).kind is Kind.OPTIMIZER
 
 
 def moved_later(model: FileModel) -> Iterator[tuple[CallSite, CallSite]]:
@@ -98,8 +117,11 @@ def _beginnings(model: FileModel) -> Iterator[Sequence[Event]]:
         if first is None:
             continue
         for method in owner.methods.values():
-            if method is first or model.callers(method):
-                continue
+            if method is first or any(
+                caller.function is not None and caller.function.owner is owner
+                for caller in model.callers(method)
+            ):
+                continue  # a part of another method
             run, made = _Run(model), Thing()
             run.enter(first, {}, made)
             run.enter(method, {}, made)
@@ -117,6 +139,7 @@ class _Run:
         self._model = model
         self.events: list[Event] = []
         self._depth = 0
+        self._calls: list[CallSite] = []
         self._count = 0
         self._sure = True
 
@@ -137,6 +160,9 @@ class _Run:
                 value = self._value(part.value, names)
                 for target in part.targets:
                     self._bind(target.target, value, names)
+            elif isinstance(part, cst.AugAssign) and isinstance(part.target, cst.Name):
+                more = self._value(part.value, names).taken
+                names[part.target.value] = Thing(taken=(*self._taken(part.target, names), *more))
             elif isinstance(part, cst.Return):
                 if part.value is not None:
                     result = self._value(part.value, names)
@@ -166,13 +192,15 @@ class _Run:
             return self._call(node, names)
         for call in _calls(node):
             self._call(call, names)
-        return Thing()
+        return Thing(taken=self._taken(node, names))
 
     def _call(self, node: cst.Call, names: dict[str, Thing]) -> Thing:
         call = self._model.call(node)
-        if self._model.value(node).kind is Kind.OPTIMIZER and self._models(node, names):
-            self.events.append(Made(call, tuple(self._models(node, names))))
-            return Thing()
+        if makes_optimizer(self._model, call) and not isinstance(call.target, Function):
+            models = tuple(x for item in node.args for x in self._taken(item.value, names))
+            if models:
+                self.events.append(Made(self._seen_from_here(call), models))
+                return Thing()
         given = [self._value(argument.value, names) for argument in node.args]
         held = self._value(call.receiver, names) if call.receiver is not None else None
         if call.method == "to" and call.name is None and held is not None:
@@ -184,9 +212,14 @@ class _Run:
             wrapped = Thing()
             self.events.append(Moved(call, wrapped, always=True))
             return wrapped
+        if call.method in _PARAMETERS:
+            return Thing(taken=self._taken(node, names))
         if call.target is None:
             first = self._model.library.returns(call.name or "") is Returns.FIRST
-            return given[0] if first and given else Thing()
+            if first and given:
+                return given[0]
+            holds = call.name in _HOLDERS
+            return Thing(taken=self._taken(node, names) if holds else ())
         return self._run(call, given, held)
 
     def _run(self, call: CallSite, given: Sequence[Thing], held: Thing | None) -> Thing:
@@ -205,23 +238,46 @@ class _Run:
                 taken[argument.keyword.value] = value
             elif places:
                 taken[places.pop(0)] = value
-        sure, self._sure = self._sure, self._sure and self._is_sure(call.node)
+        sure = self._sure
+        self._sure = sure and (self._is_sure(call.node) or self._trains(target))
         self._depth += 1
+        self._calls.append(call)
         result = self.enter(target, taken, made if bound else None)
+        self._calls.pop()
         self._depth -= 1
         self._sure = sure
         return made if isinstance(call.target, Class) and made is not None else result
 
-    def _models(self, node: cst.Call, names: dict[str, Thing]) -> list[Thing]:
-        """What is asked for its parameters in the arguments of an optimizer."""
-        return [
-            self._value(part.func.value, names)
-            for argument in node.args
-            for part in walk(argument.value)
-            if isinstance(part, cst.Call)
-            and isinstance(part.func, cst.Attribute)
-            and part.func.attr.value in {"parameters", "named_parameters"}
-        ]
+    def _taken(self, node: cst.CSTNode, names: dict[str, Thing]) -> tuple[Thing, ...]:
+        """The models that an expression asks for their parameters, itself or by its names."""
+        found: list[Thing] = []
+        for part in walk(node):
+            if isinstance(part, cst.Name):
+                found += names[part.value].taken if part.value in names else ()
+            elif isinstance(part, cst.Attribute) and isinstance(part.value, cst.Name):
+                holder = names.get(part.value.value)
+                owned = holder.owned.get(part.attr.value) if holder is not None else None
+                found += owned.taken if owned is not None else ()
+            elif (
+                isinstance(part, cst.Call)
+                and isinstance(part.func, cst.Attribute)
+                and part.func.attr.value in _PARAMETERS
+            ):
+                found.append(self._value(part.func.value, names))
+        return tuple(dict.fromkeys(found))
+
+    def _seen_from_here(self, made: CallSite) -> CallSite:
+        """What makes an optimizer, or the call of this file that leads to it in another one."""
+        return next(
+            (one for one in (made, *reversed(self._calls)) if self._model.is_here(one.node)), made
+        )
+
+    def _trains(self, function: Function) -> bool:
+        """Whether a function takes steps: who decides that it runs decides about the training."""
+        return any(
+            call.name == OPTIMIZER_STEP or steps_optimizer(self._model, call)
+            for call in self._model.reached(function.node)
+        )
 
     def _is_sure(self, node: cst.Call) -> bool:
         """Whether no condition of its function decides about a call, but one that asks for XLA."""

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
 
 
+#: Methods that move a tensor to a device, or to where another one is.
+_MOVE = frozenset({"to", "type_as"})
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Move:
     """``x.to(device)``, or ``gpu(x)`` where that is all that ``gpu`` does.
@@ -34,7 +38,7 @@ class Move:
 def moves(model: FileModel) -> Iterator[Move]:
     """All moves of a file, in its order; what a helper moves stands where it is called."""
     for call in model.calls():
-        if call.method == "to" and call.name is None and call.receiver is not None:
+        if call.method in _MOVE and call.name is None and call.receiver is not None:
             if not _is_of_helper(model, call):
                 yield Move(call, call.receiver, call)
         elif (move := by_helper(model, call)) is not None:

@@ -19,6 +19,9 @@ _WRITERS = {
     "joblib.dump": (1, "filename"),
     "matplotlib.pyplot.savefig": (0, "fname"),
     "torchvision.utils.save_image": (1, "fp"),
+    "urllib.request.urlretrieve": (1, "filename"),
+    "torch.hub.download_url_to_file": (1, "dst"),
+    "gdown.download": (1, "output"),
 }
 _METHODS = frozenset({"to_csv", "to_parquet", "to_pickle", "to_json", "write_text", "write_bytes"})
 #: What models and tokenizers of transformers and diffusers write a folder with.

@@ -84,9 +84,16 @@ def _in_closure(model: FileModel, call: CallSite) -> Loop | None:
     return None
 
 
-def _decides(guard: Guard) -> bool:
-    """Not ``if self.use_tpu:``, which is always so here, nor ``while True:`` around the steps."""
-    return guard.runs is not OnXla.YES and not isinstance(guard.node, cst.While)
+def _decides(model: FileModel, guard: Guard) -> bool:
+    """Not ``if self.use_tpu:``, which is always so here, nor ``while True:`` around the steps.
+
+    Nor what ``if step % 500 == 0:`` leaves to its ``else``: nearly all steps.
+    """
+    if guard.runs is OnXla.YES or isinstance(guard.node, cst.While):
+        return False
+    if guard.when or not isinstance(guard.node, cst.If):
+        return True
+    return not model.throttled(guard.node.body.body[0])
 
 
 def _sometimes(model: FileModel, call: CallSite, loop: Loop) -> bool:
@@ -94,5 +101,5 @@ def _sometimes(model: FileModel, call: CallSite, loop: Loop) -> bool:
     return any(
         loop.function is not call.function or loop.node in model.tree.ancestors(guard.node)
         for guard in model.guards(call.node)
-        if _decides(guard)
+        if _decides(model, guard)
     )

@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import Class, Function, Kind, LoopKind
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.knowledge import MODEL_NAME
+from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
@@ -172,7 +173,17 @@ def _made_elsewhere(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool
         return any(may_draw(model, maker) for maker in makers)
     if seed is not None or not all(seed.apart for seed in seeds):
         return False
-    return bool(makers) and all(surely_draws(model, maker) for maker in makers)
+    drawn = [maker for maker in makers if surely_draws(model, maker)]
+    return bool(drawn) and all(
+        maker in drawn or _instead(model, maker, drawn[0]) for maker in makers
+    )
+
+
+def _instead(model: FileModel, maker: cst.Call, drawn: cst.Call) -> bool:
+    """``Net.from_pretrained(path)`` in the other branch: where it runs not, weights are drawn."""
+    return model.call(maker).method == "from_pretrained" and opposed(
+        model.guards(maker), model.guards(drawn)
+    )
 
 
 def _made_before_the_seed(model: FileModel, call: CallSite, seeds: list[Seed]) -> CallSite | None:

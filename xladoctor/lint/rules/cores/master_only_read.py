@@ -179,6 +179,8 @@ def _runs_graph(model: FileModel, guard: Guard, inside: Sequence[CallSite]) -> c
             meets = name is not None and name.effects & {Effect.COLLECTIVE, Effect.SAVE}
             if model.effects.ends_graph(inner) and not meets:
                 return call.node
+            if inner is call and meets and _all_meet(model, guard, call):
+                return None
         if _fetches_weights(model, call):
             return call.node
     trained = _trained(model, guard.node)
@@ -188,6 +190,15 @@ def _runs_graph(model: FileModel, guard: Guard, inside: Sequence[CallSite]) -> c
         if any(model.effects.is_read(inner.node) for inner in model.reached(call.node)):
             return call.node
     return None
+
+
+def _all_meet(model: FileModel, guard: Guard, call: CallSite) -> bool:
+    """``xm.rendezvous`` in both branches: it ends the graph on all cores, so nothing is pending."""
+    assert isinstance(guard.node, cst.If)
+    other = set(walk(guard.node.orelse)) if guard.node.orelse is not None else set()
+    return model.effects.ends_graph(call) and any(
+        one.name == call.name and one.node in other for one in model.calls(call.name or "")
+    )
 
 
 def _fetches_weights(model: FileModel, call: CallSite) -> bool:

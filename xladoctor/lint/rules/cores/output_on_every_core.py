@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import Function, children, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
+from xladoctor.lint.rules._cores import differs, entry_places, every_core, tells_core
 from xladoctor.lint.rules._exact import around
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _MASTER_PRINT = "torch_xla.core.xla_model.master_print"
 @rule("XLA401")
 def output_on_every_core(model: FileModel) -> Iterator[Problem]:
     """Find prints and progress bars that run on every core and do not say which core it is."""
+    yield from _runs_of_each(model)
     quiet = _print_is_replaced(model)
     for call in model.calls("builtins.print", *_BARS):
         if quiet and call.name == "builtins.print":
@@ -52,6 +53,22 @@ def output_on_every_core(model: FileModel) -> Iterator[Problem]:
             suggestion=advice,
             related=entry_places(model, entry),
             fix=_fix(model, call),
+        )
+
+
+def _runs_of_each(model: FileModel) -> Iterator[Problem]:
+    """``wandb.init(project="x")`` on every core: as many runs as there are cores."""
+    for call in model.calls("wandb.init"):
+        entry = every_core(model, call.node)
+        if entry is None or call.has_star or {"group", "mode"} & call.keywords.keys():
+            continue
+        if any(differs(model, argument.value) for argument in call.node.args):
+            continue
+        yield model.problem(
+            call.node,
+            "every core starts a run of its own, and each logs one core's numbers",
+            suggestion="start it, and log, on one core: if xm.is_master_ordinal(): wandb.init(...)",
+            related=entry_places(model, entry),
         )
 
 

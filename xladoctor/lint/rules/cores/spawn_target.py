@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._arity import items_of, misfit, takes_any
+from xladoctor.lint.rules._cores import starts_anew
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
@@ -66,10 +67,5 @@ def _bare(target: cst.BaseExpression) -> bool:
 
 
 def _pickled(model: FileModel, call: CallSite) -> bool:
-    """Whether processes are started anew, as they are unless forked."""
-    start = call.argument(5 if call.name == _SPAWN else 3, "start_method")
-    debug = call.keywords.get("debug_single_process")
-    nprocs = call.argument(2, "nprocs") if call.name == _SPAWN else None
-    if debug is not None or (nprocs is not None and model.literal(nprocs) == 1):
-        return False
-    return call.name == _SPAWN and (start is None or model.literal(start) == "spawn")
+    """Whether processes are started anew, which pickles what they run."""
+    return call.name == _SPAWN and starts_anew(model, call)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor.lint.library import Equal
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, trainer_of_cores
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
 
 _MASTER_PRINT = "torch_xla.core.xla_model.master_print"
 #: Calls that keep or show what the master core has.
-_TELLS = ("builtins.print", _MASTER_PRINT, "torch.save", "wandb.log")
+_TELLS = ("builtins.print", _MASTER_PRINT, "torch.save", "wandb.log", "logging.info")
+#: Methods of loggers and of what writes summaries, by what people call these.
+_LOGS = ("info", "warning", "log", "log_metrics", "add_scalar", "add_scalars")
+_LOGGER = re.compile(r"log|writer|summary|board|wandb|mlflow|neptune|\brun$", re.IGNORECASE)
 _KINDS = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.UNKNOWN, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR})
 
 
@@ -38,7 +43,7 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
     sharded = list(_sharded_evaluations(model))
     if not sharded:
         return
-    for call in model.calls(*_TELLS):
+    for call in (*model.calls(*_TELLS), *_logs(model)):
         entry = model.on_every_core(call.node)
         alone = call.name == _MASTER_PRINT or model.master_only(call.node) is not None
         if entry is None or not alone or model.hot_loop(call.node) is not None:
@@ -56,6 +61,14 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
                 *entry_places(model, entry),
             ],
         )
+
+
+def _logs(model: FileModel) -> Iterator[CallSite]:
+    """``logger.info(...)``, ``writer.add_scalar(...)``."""
+    for call in model.methods(*_LOGS):
+        held = dotted_text(call.receiver) if call.receiver is not None else None
+        if call.name is None and held is not None and _LOGGER.search(held):
+            yield call
 
 
 def _in_lightning(model: FileModel) -> Iterator[Problem]:

@@ -36,7 +36,8 @@ class _Setting:
         values: The literals that are a problem, as ``repr`` writes them; None: any.
         what: What happens.
         instead: What to do.
-        written: What the fix writes in its place (keyword and value); None: it is removed.
+        written: What the fix writes in its place (keyword and value, "" for the value as it is);
+            None: it is removed.
         safe: Whether the fix changes nothing but that.
     """
 
@@ -81,6 +82,21 @@ _SETTINGS = (
         None,
         "it is a deprecated switch that prints a metrics report on every logging step",
         "leave it out; use xladoctor profile",
+    ),
+    _Setting(
+        "evaluation_strategy",
+        None,
+        "transformers 4.46 renamed it: this raises TypeError",
+        "eval_strategy=",
+        ("eval_strategy", ""),
+        safe=True,
+    ),
+    _Setting(
+        "no_cuda",
+        None,
+        "transformers 5 removed it: this raises TypeError; with torch_xla it chose nothing",
+        "leave it out",
+        safe=True,
     ),
     _Setting(
         "optim",
@@ -278,6 +294,7 @@ def _changed(
     elif keyword in call.keywords or argument.keyword is None:
         return None
     else:
+        written = written or model.tree.text(value).strip()
         edit = model.replace(argument, f"{keyword}={written}")
     return model.fix(f"Write {keyword}={written}", edit, safe=setting.safe)
 

@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._formatting import formats
 
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _CLOCKS = frozenset(
-    f"time.{name}" for name in ("time", "perf_counter", "monotonic", "time_ns", "perf_counter_ns")
+    {
+        *("time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer"),
+        *("time.time_ns", "time.perf_counter_ns", "time.monotonic_ns"),
+        *("datetime.datetime.now", "datetime.datetime.utcnow"),
+    }
 )
 _XM = "torch_xla.core.xla_model."
 _STEPS = frozenset({"torch_xla.sync", _XM + "mark_step", _XM + "optimizer_step"})
@@ -72,20 +77,25 @@ def _clock(model: FileModel, node: cst.BaseExpression, use: cst.CSTNode) -> Call
     """The reading of the clock that an expression is: the last one before its use, if a name."""
     if isinstance(node, cst.Call):
         return model.call(node) if model.call(node).name in _CLOCKS else None
-    if not isinstance(node, cst.Name):
-        return None
     order = model.tree.order
-    bindings = model.bindings(node.value, node)
     readings = [
-        model.call(item.node)
-        for item in bindings
-        if isinstance(item.node, cst.Call)
-        and model.call(item.node).name in _CLOCKS
-        and order[item.node] < order[use]
-        and model.function_of(item.node) is model.function_of(use)
+        model.call(made)
+        for made in _assigned(model, node)
+        if isinstance(made, cst.Call)
+        and model.call(made).name in _CLOCKS
+        and order.get(made, order[use]) < order[use]
+        and model.function_of(made) is model.function_of(use)
     ]
     # Set in a loop's body after the work and before, the first one covers both.
     return min(readings, key=lambda call: order[call.node]) if readings else None
+
+
+def _assigned(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.CSTNode]:
+    """What a name is bound to, or an attribute (``self.start``) that is spelled alike."""
+    if isinstance(node, cst.Name):
+        yield from (binding.node for binding in model.bindings(node.value, node))
+    elif isinstance(node, cst.Attribute):
+        yield from model.assigned.get(dotted_text(node) or "", ())
 
 
 def _is_of_tracing(model: FileModel, node: cst.BinaryOperation) -> bool:

@@ -12,6 +12,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import OF_DATA, is_of_data
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._filled import computed_of_constants, same_numbers
+from xladoctor.lint.rules._fixed import is_fixed
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
@@ -45,8 +46,8 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
     """Find ``torch.zeros(...).to(device)`` and the like in hot loops."""
     for moved in moves(model):
         move, source = moved.call, moved.source
-        device = moved.origin.argument(0, "device")
-        if device is None or model.value(device).kind is not Kind.DEVICE:
+        device = moved.origin.argument(0, "device") or moved.origin.keywords.get("other")
+        if device is None or not _says_device(model, device):
             continue
         made = _factory(model, source) or _factory(model, _plain(source))
         if (loop := costly_loop(model, move.node)) is None:
@@ -74,6 +75,11 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
     yield from _mixed(model)
     yield from _one_by_one(model)
     yield from _by_range(model)
+
+
+def _says_device(model: FileModel, node: cst.BaseExpression) -> bool:
+    """A device, or a tensor on one: ``weights.to(x)``, ``weights.type_as(x)``."""
+    return model.value(node).kind is Kind.DEVICE or model.value(node).kind is Kind.DEVICE_TENSOR
 
 
 def _by_range(model: FileModel) -> Iterator[Problem]:
@@ -107,12 +113,22 @@ def _written(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, call.node) if _is_xla(model, device, call) else None
         if loop is not None and loop.kind is not LoopKind.EVAL:
             yield _of_numbers(model, call, loop)
+    for call in model.methods("new_tensor"):
+        if call.receiver is None or not call.positional:
+            continue
+        loop = costly_loop(model, call.node)
+        if loop is None or loop.kind is LoopKind.EVAL:
+            continue
+        there = model.value(call.receiver).is_device_tensor
+        if there and same_numbers(model, call.positional[0]):
+            yield _of_numbers(model, call, loop)
 
 
 def _numbers(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
     """``torch.tensor(self.mean).to(device)``: the same numbers each time."""
     made = made_by(model, _plain(moved.source))
-    if made is None or made.name not in _LISTED or not made.positional:
+    listed = _LISTED | {"torch.from_numpy"}
+    if made is None or made.name not in listed or not made.positional:
         return
     again = costly_loop(model, made.node) is not None and loop.kind is not LoopKind.EVAL
     if again and same_numbers(model, made.positional[0]):
@@ -207,6 +223,8 @@ def _kept(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
     """``self.weights.to(x.device)`` in a step, of what was made on the host before the loop."""
     source, value = moved.source, model.value(moved.source)
     if isinstance(source, cst.Subscript):
+        if not all(_is_whole(model, element) for element in source.slice):
+            return  # ``self.images[picked]``: other rows each time
         source = source.value  # ``self.anchors[:, None]``
     if not isinstance(source, cst.Name | cst.Attribute) or value.kind is not Kind.CPU_TENSOR:
         return
@@ -224,6 +242,16 @@ def _kept(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
         "the loop",
         related=[loop_place(model, loop), model.place(made, "made here")],
     )
+
+
+def _is_whole(model: FileModel, element: cst.SubscriptElement) -> bool:
+    """``x[:length]``, ``x[None]``, ``x[..., 0]``: the same part, or one from the beginning on."""
+    part = element.slice
+    if isinstance(part, cst.Slice):
+        ends = (part.lower, part.upper) if part.lower is not None else ()
+        return all(end is None or model.literal(end) is not NotImplemented for end in ends)
+    assert isinstance(part, cst.Index)
+    return isinstance(part.value, cst.Ellipsis) or model.literal(part.value) is not NotImplemented
 
 
 def _mixed(model: FileModel) -> Iterator[Problem]:
@@ -293,7 +321,8 @@ def _made_before(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
 def _constant(model: FileModel, made: CallSite, name: str) -> bool:
     """Whether the numbers in the tensor are the same each time and on each core.
 
-    Made on the device, ``torch.arange(v, v + 4)`` is another graph for each ``v``, and
+    So are those of the sizes of the batch, and settings. Made on the device, ``torch.arange(v,
+    v + 4)`` is another graph for each ``v``, and
     ``torch.full((4,), v)`` another one where ``v`` is 0 or 1; an uploaded tensor is an input.
     """
     first = _CONTENT.get(name)
@@ -304,7 +333,7 @@ def _constant(model: FileModel, made: CallSite, name: str) -> bool:
     if name == "arange" and len(numbers) == 1:
         return True  # its length, which is the shape of the uploaded tensor too
     given = [*numbers, *(made.keywords.get(k) for k in ("fill_value", "start", "end", "step"))]
-    return all(x is None or model.literal(x) is not NotImplemented for x in given)
+    return all(x is None or is_fixed(model, x) for x in given)
 
 
 def _returned(model: FileModel, call: CallSite) -> CallSite | None:
@@ -322,7 +351,7 @@ def _fix(model: FileModel, moved: Move, made: CallSite, device: cst.BaseExpressi
         return None  # the helper's own device may not be known here
     if made.node is not move.receiver or len(move.node.args) != 1 or not made.node.args:
         return None
-    if "device" in made.keywords:
+    if "device" in made.keywords or model.value(device).kind is not Kind.DEVICE:
         return None
     text = model.tree.text(made.node).strip().removesuffix(")").rstrip().removesuffix(",")
     written = f"{text}, device={model.tree.text(device).strip()})"

@@ -6,7 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import Class
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.knowledge import TOKENIZER_NAME
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._loaders import DATA_LOADER, training_loop
 from xladoctor.lint.rules._reads import loop_place
 from xladoctor.lint.rules._sources import the_call
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
     import libcst as cst
 
-    from xladoctor.lint.model import FileModel, Function, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Function, Loop, Problem
 
 #: Calls that open or decode a file.
 _READS = re.compile(
@@ -27,6 +30,9 @@ _READS = re.compile(
 )
 #: Calls whose cost does not depend on the one sample that is asked for.
 _WHOLE = re.compile(r"^(glob\.i?glob|os\.(listdir|walk|scandir)|pandas\.read_\w+)$")
+_READING, _TOKENIZING = "reads a file for every sample", "tokenizes every sample"
+_DOES = {_READING: "reads and decodes every file", _TOKENIZING: "tokenizes every text"}
+_ENCODES = frozenset({"encode", "encode_plus", "tokenize"})
 _FOLDERS = frozenset(
     f"torchvision.datasets.{name}"
     for name in ("ImageFolder", "ImageNet", "DatasetFolder", "CocoDetection", "VOCSegmentation")
@@ -40,20 +46,20 @@ def loader_workers(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls(DATA_LOADER):
         workers = call.argument(5, "num_workers")
-        if call.has_star or (workers is not None and model.literal(workers) != 0):
+        if call.has_star or (workers is not None and constant(model, workers) != 0):
             continue
-        loop = training_loop(model, call)
+        loop = _trained_with(model, call)
         dataset = call.argument(0, "dataset")
         reads = _reads_files(model, dataset) if dataset is not None else None
         if loop is None or reads is None:
             continue
         yield model.problem(
             call.node,
-            "without num_workers the process that feeds the device reads and decodes every file "
-            "itself, one after the other: the device waits for it",
+            f"without num_workers the process that feeds the device {_DOES[reads[1]]} itself, one "
+            "after the other: the device waits for it",
             suggestion="num_workers=4, persistent_workers=True (and more, if the machine has the "
             "processors)",
-            related=[model.place(reads, "reads a file for every sample"), loop_place(model, loop)],
+            related=[model.place(*reads), loop_place(model, loop)],
         )
     for function in _item_methods(model):
         for call in model.calls():
@@ -66,20 +72,36 @@ def loader_workers(model: FileModel) -> Iterator[Problem]:
                 )
 
 
-def _reads_files(model: FileModel, dataset: cst.BaseExpression) -> cst.CSTNode | None:
-    """What in a dataset reads a file for each sample, or None if that is not known."""
+def _trained_with(model: FileModel, call: CallSite) -> Loop | None:
+    """The step loop over a loader, here or in a linked file."""
+    return next(filter(None, (training_loop(one, call) for one in (model, *model.linked))), None)
+
+
+def _reads_files(model: FileModel, dataset: cst.BaseExpression) -> tuple[cst.CSTNode, str] | None:
+    """What in a dataset costs time for each sample, and what it does; None if that is not known."""
     call = the_call(model, dataset)
     if call is None:
         return None
     if call.name in _FOLDERS:
-        return call.node
+        return call.node, _READING
     if not isinstance(call.target, Class):
         return None
     method = call.target.methods.get("__getitem__")
-    if method is None:
-        return None
-    inside = (site for site in model.reached(method.node) if _READS.match(site.name or ""))
-    return next((site.node for site in inside if model.is_here(site.node)), None)
+    for site in model.reached(method.node) if method is not None else ():
+        if _READS.match(site.name or ""):
+            return site.node, _READING
+        if _tokenizes(site):
+            return site.node, _TOKENIZING
+    return None
+
+
+def _tokenizes(site: CallSite) -> bool:
+    """``self.tokenizer(text, ...)``, ``tokenizer.encode_plus(text)``."""
+    if site.target is not None:
+        return False
+    called = site.receiver if site.method in _ENCODES else site.node.func
+    text = dotted_text(called) if called is not None else None
+    return text is not None and bool(TOKENIZER_NAME.search(text.rpartition(".")[2]))
 
 
 def _item_methods(model: FileModel) -> Iterator[Function]:

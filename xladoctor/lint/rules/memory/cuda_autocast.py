@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cuda import runs_with_xla
 from xladoctor.lint.rules._exact import chosen_precision
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def cuda_autocast(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls():
-        if not _for_cuda(model, call) or model.on_xla(call.node) is not OnXla.YES:
+        if not _for_cuda(model, call) or not runs_with_xla(model, call.node):
             continue
         if chosen_precision(model, call.node):
             continue

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import OnXla
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cuda import runs_with_xla
 from xladoctor.lint.rules._exact import around
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def cuda_placement(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls():
-        if not _to_cuda(model, call) or model.on_xla(call.node) is not OnXla.YES:
+        if not _to_cuda(model, call) or not runs_with_xla(model, call.node):
             continue
         if any(isinstance(node, cst.IfExp) for node in around(model, call.node)):
             continue

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import OnXla
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cuda import runs_with_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ def cuda_runtime_call(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls(*_CALLS):
-        if model.on_xla(call.node) is not OnXla.YES:
+        if not runs_with_xla(model, call.node):
             continue
         what, instead = _CALLS[call.name or ""]
         name = (call.name or "").removeprefix("torch.")

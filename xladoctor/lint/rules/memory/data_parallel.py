@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cuda import runs_with_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ def data_parallel(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
-        if model.on_xla(call.node) is OnXla.YES:
+        if runs_with_xla(model, call.node):
             yield model.problem(
                 call.node,
                 "nn.DataParallel splits batches over GPUs: on XLA the model runs on one device and "

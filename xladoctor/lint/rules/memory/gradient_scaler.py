@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind, OnXla
+from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import line_of
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cuda import runs_with_xla
 from xladoctor.lint.rules._exact import chosen_precision, reads
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 
@@ -30,7 +31,7 @@ def gradient_scaler(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or not any(loop.kind is LoopKind.STEP for loop in model.loops):
         return
     for call in model.calls(*_SCALERS):
-        if "enabled" in call.keywords or call.has_star or model.on_xla(call.node) is not OnXla.YES:
+        if "enabled" in call.keywords or call.has_star or not runs_with_xla(model, call.node):
             continue
         if chosen_precision(model, call.node):
             continue

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import OnXla
 from xladoctor.lint.rewrites.imports import import_edit
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cuda import runs_with_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ def nccl_backend(model: FileModel) -> Iterator[Problem]:
         backend = call.argument(0, "backend")
         if backend is None or model.literal(backend) != "nccl":
             continue
-        if model.on_xla(call.node) is OnXla.YES:
+        if runs_with_xla(model, call.node):
             yield model.problem(
                 call.node,
                 "nccl connects GPUs only: without one init_process_group raises ValueError",

@@ -31,7 +31,7 @@ _PICKS_CORES = re.compile(
 
 @rule("XLA721")
 def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
-    """Find ``torch.save`` of the state of a model that is on the XLA device."""
+    """Find ``torch.save`` of a model that is on the XLA device, or of its state."""
     if not model.is_xla or model.frameworks:
         return
     for call in model.calls("torch.save"):
@@ -49,7 +49,7 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
             "where there is no such device",
             suggestion="xm.save(model.state_dict(), path), on all cores: it copies to the host and "
             "writes on the master",
-            fix=_fix(model, call),
+            fix=_fix(model, call) if holder is not data else None,
         )
     yield from _by_saver(model)
 
@@ -80,8 +80,11 @@ def _by_saver(model: FileModel) -> Iterator[Problem]:
 def _states(
     model: FileModel, data: cst.BaseExpression, depth: int = _DEPTH
 ) -> Iterator[cst.BaseExpression]:
-    """The models whose ``state_dict()`` is saved: by itself, in a dictionary, by a helper."""
+    """The models that are saved, or their ``state_dict()``: also in a dictionary, by a helper."""
     if depth == 0:
+        return
+    if model.value(data).kind is Kind.MODEL:
+        yield data
         return
     if isinstance(data, cst.Dict):
         for element in data.elements:
@@ -94,12 +97,17 @@ def _states(
         for value in made.keywords.values():
             yield from _states(model, value, depth - 1)
     elif made is not None and isinstance(made.target, Function):
-        for node in walk(made.target.node.body, into_functions=False):
-            if isinstance(node, cst.Return) and node.value is not None:
-                yield from _states(model, node.value, depth - 1)
+        for value in _given_back(made.target):
+            yield from _states(model, value, depth - 1)
     elif isinstance(data, cst.Name) and made is None:
         for value in _put_into(model, data):
             yield from _states(model, value, depth - 1)
+
+
+def _given_back(function: Function) -> Iterator[cst.BaseExpression]:
+    for node in walk(function.node.body, into_functions=False):
+        if isinstance(node, cst.Return) and node.value is not None:
+            yield node.value
 
 
 def _put_into(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:

@@ -10,7 +10,7 @@ from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cores import differs
-from xladoctor.lint.rules._endless import endless
+from xladoctor.lint.rules._endless import cut_to_batches, endless
 from xladoctor.lint.rules._loaders import DATA_LOADER, bound_name, loops_over, says_evaluation
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
             continue
         if training is None and says_evaluation(model, call.node):
             continue
-        if _divides(model, call) or endless(model, call):
+        if _divides(model, call) or endless(model, call) or cut_to_batches(model, call):
             continue
         if training is not None and _returns_first(model, training):
             continue

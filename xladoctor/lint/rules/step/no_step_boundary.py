@@ -15,6 +15,8 @@ from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import is_handed_in, is_known, moved_by_hand
 from xladoctor.lint.rules._denoising import counts_back, feeds_itself
+from xladoctor.lint.rules._formatting import FORMATTING, formats
+from xladoctor.lint.rules._generators import hands_on_device_loader
 from xladoctor.lint.rules._pending import PASSIVE
 from xladoctor.lint.rules._piled import piled_up
 from xladoctor.lint.rules._protocol import (
@@ -56,7 +58,7 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
         if loop.implicit or not (loop.iterates.kind in PASSIVE or by_hand):
             continue
         calls = model.reached(loop.node)
-        if any(map(model.effects.ends_graph, calls)) or not _uses_device(model, loop, calls):
+        if _is_ended(model, loop, calls) or not _uses_device(model, loop, calls):
             continue
         if by_hand:
             if _is_fed(model, loop, loop.node in acting) and not _may_end_in(model, calls):
@@ -72,6 +74,11 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
             loop.iterates.kind is Kind.LOADER or moved_by_hand(model, loop) is not None
         ):
             yield from _evaluation(model, loop, calls)
+
+
+def _is_ended(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> bool:
+    """Whether something in a loop, or what it goes over, ends the graph."""
+    return any(map(model.effects.ends_graph, calls)) or hands_on_device_loader(model, loop)
 
 
 def _acting(model: FileModel) -> frozenset[cst.CSTNode]:
@@ -181,7 +188,7 @@ def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterat
 
 
 def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
-    if any(call.method in _READS or _reads(model, call) for call in calls):
+    if any(call.method in _READS or _reads(model, call) for call in calls) or _shows(model, loop):
         # Each read runs what it needs: another matter (XLA101). What it does not need waits.
         kept = piled_up(model, loop, calls)
         if kept is not None:
@@ -207,6 +214,15 @@ def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iter
 def _reads(model: FileModel, call: CallSite) -> bool:
     """``metric.add_batch(predictions=predictions)``: a library that reads what it is given."""
     return any(event.effect is Effect.READ for event in model.effects.by_call(call))
+
+
+def _shows(model: FileModel, loop: Loop) -> bool:
+    """``bar.set_postfix(acc=f"{accuracy:.3f}")`` for each batch."""
+    return any(
+        formats(model, node) is not None and not model.throttled(node)
+        for node in walk(loop.node)
+        if isinstance(node, FORMATTING)
+    )
 
 
 def _uses_device(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> bool:

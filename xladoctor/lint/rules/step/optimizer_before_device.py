@@ -10,7 +10,7 @@ from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
-from xladoctor.lint.rules._moved_later import FSDP, moved_later
+from xladoctor.lint.rules._moved_later import FSDP, makes_optimizer, moved_later
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, steps_optimizer
 from xladoctor.lint.rules._reads import loop_place, not_here
 
@@ -32,7 +32,7 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
     if model.frameworks:
         yield from _in_lightning(model)
         return
-    makers = [call for call in model.calls() if model.value(call.node).kind is Kind.OPTIMIZER]
+    makers = model.once(_makers)
     told = set()
     for maker in makers:
         for owner, taken in _owners(model, maker):
@@ -60,7 +60,8 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
             )
             break
     yield from _moved_away(model, makers)
-    for maker, move in moved_later(model) if makers else ():
+    anywhere = any(part.once(_makers) for part in (model, *model.linked))
+    for maker, move in moved_later(model) if anywhere else ():
         if maker.node not in told and model.is_here(maker.node):
             yield model.problem(
                 maker.node,
@@ -69,6 +70,10 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
                 suggestion="move the model first, then make the optimizer",
                 related=[model.place(move.node, "moved here, afterwards")],
             )
+
+
+def _makers(model: FileModel) -> list[CallSite]:
+    return [call for call in model.calls() if makes_optimizer(model, call)]
 
 
 def _moved_away(model: FileModel, makers: list[CallSite]) -> Iterator[Problem]:

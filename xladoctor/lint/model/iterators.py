@@ -1,0 +1,49 @@
+"""What a loop goes over where that is an object of the program's own: its ``__iter__``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.values import UNKNOWN, Kind, container
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.syntax import Function, Tree
+    from xladoctor.lint.model.values import Value
+
+#: An iterator that gives back another one, and so on.
+_DEEPEST = 3
+
+
+def iterated(flow: Flow, node: cst.BaseExpression, value: Value, depth: int = _DEEPEST) -> Value:
+    """What is gone over: for an object with an ``__iter__`` of its own, what that yields.
+
+    Args:
+        flow: The run of the program.
+        node: What the loop, or ``enumerate``, is given.
+        value: What it holds.
+        depth: How many iterators of iterators are entered.
+    """
+    instance = value.instance
+    if value.kind is not Kind.OBJECT or instance is None or not depth:
+        return value
+    method = flow.method(instance.cls, "__iter__")
+    if method is None:
+        return value
+    given = flow.iterate(node, method, instance)
+    if is_generator(flow.tree, method):
+        return given if given.kind is Kind.CONTAINER else value
+    of = given.instance  # ``return self``, and its ``__next__``
+    follow = flow.method(of.cls, "__next__") if of is not None else None
+    if of is not None and follow is not None:
+        element = flow.iterate(node, follow, of)
+        return value if element == UNKNOWN else container(element)
+    # ``return iter(self.loader)``
+    return value if given.kind is Kind.UNKNOWN else iterated(flow, node, given, depth - 1)
+
+
+def is_generator(tree: Tree, function: Function) -> bool:
+    """Whether a function yields."""
+    return any(tree.function_of(node) is function for node in tree.by_type.get(cst.Yield, ()))

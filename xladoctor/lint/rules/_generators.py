@@ -1,0 +1,57 @@
+"""Generators of the program that hand on what a device loader gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model.loops import HOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Loop
+
+#: Methods with which an object is gone over.
+_ITERATES = ("__iter__", "__next__")
+
+
+def hands_on_device_loader(model: FileModel, loop: Loop) -> bool:
+    """Whether the next element of what a loop goes over comes out of a device loader.
+
+    ``for x in batches(loader)``, ``x = next(it)``, ``for x in Feed(loader)``, where the function or
+    the object's ``__iter__`` goes over the device loader itself: its next batch ends the graph.
+    """
+    functions = set(_generators(model, loop)) if loop.kind in HOT else set()
+    return bool(functions) and any(
+        inner.function in functions and inner.iterates.kind is Kind.DEVICE_LOADER
+        for inner in model.loops_of_program
+    )
+
+
+def _generators(model: FileModel, loop: Loop) -> Iterator[Function]:
+    for part in walk(loop.node):
+        if isinstance(part, cst.Call):
+            yield from _called(model, part)
+        elif isinstance(part, cst.Name):
+            for binding in model.bindings(part.value, part):
+                if binding.kind == "assign" and isinstance(binding.node, cst.Call):
+                    yield from _called(model, binding.node)
+    over = loop.node.iter if isinstance(loop.node, cst.For) else None
+    for node in () if over is None else (part for part in walk(over)):
+        instance = model.value(node).instance if isinstance(node, cst.BaseExpression) else None
+        if instance is not None:
+            methods = (model.method(instance.cls, name) for name in _ITERATES)
+            yield from (method for method in methods if method is not None)
+
+
+def _called(model: FileModel, call: cst.Call) -> Iterator[Function]:
+    """The generators that a call makes, also within another (``enumerate(batches(loader))``)."""
+    for part in walk(call):
+        target = model.call(part).target if isinstance(part, cst.Call) else None
+        if isinstance(target, Function) and any(
+            isinstance(inner, cst.Yield) for inner in walk(target.node, into_functions=False)
+        ):
+            yield target

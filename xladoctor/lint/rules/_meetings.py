@@ -1,0 +1,97 @@
+"""Where all cores meet, although a condition lets only some of them come to a line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import walk
+
+if TYPE_CHECKING:
+    from xladoctor.lint.effects import Event
+    from xladoctor.lint.model import CallSite, FileModel, Guard
+
+
+def all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard) -> bool:
+    """Whether the other cores reach a meeting of the same kind at another line.
+
+    In the well-known pair the first holds back the rest while the master downloads, the second
+    releases them.
+    """
+    same = [
+        other.call
+        for other in model.effects.of(event.effect)
+        if other.call is not None
+        and other.name is event.name
+        and other.call.function is call.function
+    ]
+    # A meeting without a result: each core may come at another line, as long as each comes once.
+    empty = event.name is not None and event.name.empty
+    if empty:
+        home = model.function_of(guard.node)
+        if call.function is not None and home is not call.function:
+            # The meeting is in a helper, and the condition around a call of it.
+            same = [other for other in model.callers(call.function) if other.function is home]
+        if _held_back_and_released(model, same) or _meet_in_both(model, same, guard):
+            return True
+    if _in_both_branches(model, event, guard):
+        return True
+    if guard.master is None:
+        return False
+    sides = [
+        found.master
+        for other in same
+        if (found := model.core_guard(other.node) or model.master_only(other.node)) is not None
+    ]
+    arms = {guard.node for other in same for guard in model.guards(other.node)}
+    paired = sides.count(True) == sides.count(False) > 0
+    return paired and (empty or guard.node in arms)
+
+
+def _in_both_branches(model: FileModel, event: Event, guard: Guard) -> bool:
+    """Whether the other branch comes to it too, and in loops or callbacks that nobody can count.
+
+    A search on the master that sends each trial to the others, who wait for them in a loop.
+    """
+    if not isinstance(guard.node, cst.If) or guard.node.orelse is None:
+        return False
+    branches = [set(walk(guard.node.body)), set(walk(guard.node.orelse))]
+    alike = [other.node for other in model.effects.of(event.effect) if other.name is event.name]
+    found = [[node for node in alike if node in branch] for branch in branches]
+    home = model.function_of(guard.node)
+    repeated = any(
+        model.function_of(node) is not home
+        or ((loop := model.loop(node)) is not None and loop.node in branch)
+        for branch, nodes in zip(branches, found, strict=True)
+        for node in nodes
+    )
+    return all(found) and repeated
+
+
+def _meet_in_both(model: FileModel, same: list[CallSite], guard: Guard) -> bool:
+    """``if due: meet("a"); save(); meet("b") else: meet("a"); meet("b")``, whatever ``due`` is."""
+    if not isinstance(guard.node, cst.If) or guard.node.orelse is None:
+        return False
+    numbers = []
+    for branch in (guard.node.body, guard.node.orelse):
+        inside = set(walk(branch))
+        met = [call for call in same if call.node in inside]
+        loops = [model.loop(call.node) for call in met]
+        if any(loop is not None and loop.node in inside for loop in loops):
+            return False
+        numbers.append(len(met))
+    return numbers[0] == numbers[1]
+
+
+def _held_back_and_released(model: FileModel, same: list[CallSite]) -> bool:
+    """``if rank not in (-1, 0): barrier()`` and later ``if rank == 0: barrier()``."""
+    tests, conditions = [], set[cst.CSTNode]()
+    for other in same:
+        guard = model.core_guard(other.node) or model.master_only(other.node)
+        guard = guard or next(iter(model.guards(other.node)), None)
+        if guard is not None:
+            tests.append({part.value for part in walk(guard.test) if isinstance(part, cst.Name)})
+            conditions.add(guard.node)
+    paired = len(tests) % 2 == 0 and len(conditions) >= 2
+    return paired and bool(set.intersection(*tests))
