@@ -32,6 +32,7 @@ from xladoctor.lint.model.redefined import called_as_it_was
 from xladoctor.lint.model.runs import Run, Runs
 from xladoctor.lint.model.statements import Frame, Statements, join_env
 from xladoctor.lint.model.syntax import Class, Function, Tree
+from xladoctor.lint.model.trials import Trials
 from xladoctor.lint.model.values import (
     NOTHING,
     UNKNOWN,
@@ -74,6 +75,7 @@ class Flow:
         xla: The modules that are for XLA devices: only there are names such as ``device`` or the
             arguments of ``forward`` believed.
         library: What names of libraries do.
+        beside: The modules that neither are imported for XLA devices nor import what is.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Flow:
         names: Names | LinkedNames,
         xla: frozenset[cst.Module],
         library: Library,
+        beside: frozenset[cst.Module] = frozenset(),
     ) -> None:
         self.tree = tree
         self.library = library
@@ -103,6 +106,7 @@ class Flow:
         self.evaluator = Evaluator(self)
         self.statements = Statements(self, self.evaluator)
         self._evidence = Evidence(tree, names)
+        self._trials = Trials(tree, xla, beside)
         self.hooks = Hooks(tree, names)
         self._running: list[Function] = []
         self._helpers = 0
@@ -260,6 +264,7 @@ class Flow:
             self._targets[call] = function
         if call is not None:
             self._runs_all.setdefault(call, {})[function] = None
+        arguments = self._trials.believed(call, arguments)
         self._called.add(function)
         context = (function, instance)
         new = context not in self.found.parameters

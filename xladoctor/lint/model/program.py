@@ -113,7 +113,8 @@ class Program:
             self.tree = Forest([part.tree for part in _imported_first(self.parts)])
             names = LinkedNames(self.tree, [part.names for part in self.parts])
         self.names = names
-        self.flow = Flow(self.tree, names, frozenset(self._for_xla()), library or builtin())
+        beside = frozenset(self._beside())
+        self.flow = Flow(self.tree, names, frozenset(self._for_xla()), library or builtin(), beside)
         self.regions = Regions(self.tree, names, self.flow)
         self.frequency = Frequency(self.tree, names, self.flow, self.regions)
         #: The views of its files, made by :meth:`FileModel.view`.
@@ -178,6 +179,16 @@ class Program:
                             found.setdefault(target.attr.value, []).append(value)
             self._kept[owner] = found
         return self._kept[owner]
+
+    def _beside(self) -> Iterator[cst.Module]:
+        """The modules that neither are imported for XLA devices nor import what is: tests."""
+        xla = {part for part in self.parts if part.is_xla}
+        used = xla.union(*(part.below for part in xla))
+        return (
+            part.tree.module
+            for part in self.parts
+            if part not in used and part.below.isdisjoint(xla)
+        )
 
     def _for_xla(self) -> set[cst.Module]:
         """The modules whose names are believed: those for XLA, and what Lightning runs on it."""
