@@ -61,7 +61,8 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
             call.function is not one.function or _in_other_branch(model, call.node, one.node)
             for one in told
         )
-        if apart and (_is_loaded(model, source) or batches.holds(source)):
+        makes = call.name in OF_DATA
+        if apart and (_is_loaded(model, source) or batches.holds(source, makes=makes)):
             told.append(call)
             yield _in_loop(model, loop, call)
 
