@@ -578,3 +578,45 @@ def test_what_only_measures_gradients_clips_nothing(tmp_path):
     tools = TOOLS.replace("SCALED", "print(scale)")
     train = CLIPPED.replace("REDUCE", "pass").replace("STEP", "xm.optimizer_step(adam)")
     assert told(tmp_path, {"tools.py": tools, "train.py": train}, "XLA303") == set()
+
+
+OBSERVED = """\
+import numpy as np
+import torch
+import torch.nn as nn
+import torch_xla
+
+
+def act(env, turns):
+    device = torch_xla.device()
+    net = nn.Linear(4, 4).to(device)
+    seen = env.reset()
+    for _ in range(turns):
+        GIVEN
+        with torch.no_grad():
+            action = net(given).argmax().item()
+        seen, reward, done, _ = env.step(action)
+        if done:
+            seen = env.reset()
+"""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "given = torch.tensor(seen, device=device)",
+        "given = torch.as_tensor(seen, device=device, dtype=torch.float)",
+        "given = torch.tensor(np.array([seen])).to(device)",
+        "given = torch.FloatTensor(seen).unsqueeze(0).to(device)",
+        "given = torch.from_numpy(seen).float().to(device)",
+    ],
+)
+def test_a_tensor_made_of_what_the_environment_gives_is_an_upload_on_each_of_its_steps(given):
+    assert rows(OBSERVED.replace("GIVEN", given), "XLA603") == [12]
+
+
+def test_what_an_environment_gives_may_be_a_tensor_of_the_device():
+    program = OBSERVED.replace("GIVEN", "given = seen.to(device)")
+    assert rows(program, "XLA603") == []
+    program = OBSERVED.replace("GIVEN", "given = torch.ones(4, device=device)")
+    assert rows(program, "XLA603") == []

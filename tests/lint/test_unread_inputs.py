@@ -498,3 +498,43 @@ def test_a_registry_that_the_script_for_tpus_alone_imports_is_told(tmp_path):
         "getattr(rewards, name)()", "abs if limit() else name"
     )
     assert _told(tmp_path, rewards=other, picks=only) == set()
+
+
+def test_what_a_factory_fills_of_the_batchs_size_is_no_batch():
+    program = """
+import torch
+import torch_xla
+from torch.utils.data import DataLoader
+
+
+def places(images, device):
+    count, _, height, width = images.shape
+    return torch.ones(count, height * width, 3).to(device)  # !XLA604
+
+
+def train(model, dataset, optimizer):
+    device = torch_xla.device()
+    model.to(device)
+    for batch in DataLoader(dataset, batch_size=8, drop_last=True):
+        images = batch["image"].to(device)  # !XLA603
+        optimizer.zero_grad()
+        loss = model(images, places(images, device))
+        loss.backward()
+        optimizer.step()
+        torch_xla.sync()
+"""
+    assert {pair for pair in found(program) if pair[1] in {"XLA603", "XLA604"}} == marks(program)
+
+
+def test_pinned_memory_of_a_script_for_gpus_is_its_own_matter(tmp_path):
+    pinned = FOR_GPUS.replace(
+        "from nets import Net", "from nets import Net\n    from torch.utils.data import DataLoader"
+    )
+    pinned = pinned.replace(
+        "for x, y in loader:", "for x, y in DataLoader(loader, pin_memory=True):"
+    )
+    for name, text in (("gpus", pinned), ("tpus", FOR_TPUS), ("nets", NETS)):
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+    plan = run.Plan(LintOptions(codes=run.chosen_codes(("XLA718",), (), ())))
+    results = run.lint_files(sorted(tmp_path.glob("*.py")), plan)
+    assert [x for item in results if item.result is not None for x in item.result.findings] == []

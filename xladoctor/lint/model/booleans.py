@@ -41,6 +41,10 @@ _KEEP = frozenset(
         *("index_select", "gather", "narrow", "select", "take", "movedim", "swapaxes", "cpu"),
         *("cuda", "numpy", "chunk", "split", "unbind", "cat", "concat", "stack", "hstack"),
         *("vstack", "copy", "requires_grad_", "broadcast_to", "masked_fill", "masked_fill_"),
+        *("scatter", "scatter_", "index_fill", "index_fill_", "index_copy", "index_copy_"),
+        *("masked_scatter", "masked_scatter_", "take_along_dim", "swapdims", "rot90", "fliplr"),
+        *("fill_", "zero_", "copy_", "pad", "bitwise_and", "bitwise_or", "bitwise_xor"),
+        *("bitwise_not", "logical_and_", "logical_or_", "logical_not_", "logical_xor_"),
     }
 )
 #: Functions that fill a new tensor, of the type that they are given.

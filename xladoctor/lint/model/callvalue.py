@@ -33,7 +33,7 @@ from xladoctor.lint.model.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from xladoctor.lint.model.evaluate import Evaluator
     from xladoctor.lint.model.statements import Frame
@@ -139,6 +139,8 @@ class CallEvaluator:
                 return self.enter(node, method, value, given)
             self._kept(func.value, func.attr.value, receiver, arguments, frame)
             return self._methods.evaluate(node, func, receiver, arguments, frame)
+        if called.kind is Kind.UNKNOWN and called.roads:
+            return self._on_each_road(node, called, arguments)
         self._kept(node.func, "__call__", called, arguments, frame)
         return self.object_called(node, called, arguments)
 
@@ -208,6 +210,9 @@ class CallEvaluator:
             else:
                 rest.append(value)
         params = function.node.params
+        if unnamed:
+            value = functools.reduce(join, unnamed)
+            given.update((name, value) for name in _without_default(function, names, given))
         if isinstance(params.star_kwarg, cst.Param):
             named = {*function.parameters, *function.keyword_only}
             more = [given.pop(name) for name in list(given) if name not in named]
@@ -218,6 +223,16 @@ class CallEvaluator:
             places = container(None, tuple(rest))
             given[params.star_arg.name.value] = places if counted else without_places(places)
         return self._flow.enter(node, function, bound.instance, given, named=by_name)
+
+    def _on_each_road(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
+        """``wrapped(model)(x)`` of what is a model on one road and an object on the other."""
+        results = []
+        for road in called.roads:
+            if road.kind is Kind.FUNCTION and road.function is not None:
+                results.append(self.enter(node, road.function, road, arguments))
+            elif road.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT}:
+                results.append(self.object_called(node, road, arguments))
+        return functools.reduce(join, results) if results else UNKNOWN
 
     def one_of(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
         """``STEPS[kind](model, batch)``: any of the functions or classes in a dictionary."""
@@ -354,3 +369,15 @@ def _spread(arguments: Arguments) -> Arguments:
         else:
             found.append((keyword, value))
     return found
+
+
+def _without_default(
+    function: Function, names: Sequence[str], given: Collection[str]
+) -> Iterator[str]:
+    """The parameters that ``**batch`` has to give: they have no default, and nobody gives them."""
+    params = function.node.params
+    for one in (*params.params, *params.kwonly_params):
+        name = one.name.value
+        open_ = name in names or name in function.keyword_only
+        if open_ and one.default is None and name not in given:
+            yield name

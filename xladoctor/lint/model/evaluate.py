@@ -188,6 +188,9 @@ class Evaluator:
         if imported is not None:
             definition = self.flow.names.definition(node)
             return imported if definition is None else _defined(definition)
+        static = self._static(node)
+        if static is not None:
+            return Value(Kind.FUNCTION, certain=True, function=static)
         holder = self.evaluate(node.value, frame)
         held = frame.env.get(dotted_text(node) or "")
         if held is None or held.kind is Kind.UNKNOWN:
@@ -197,6 +200,12 @@ class Evaluator:
             if said.kind is not Kind.UNKNOWN:  # as for a plain name
                 return said.but(local=True) if held.local else said
         return held
+
+    def _static(self, node: cst.Attribute) -> Function | None:
+        """``Texts.collate``: a static method by its class."""
+        cls = self.flow.names.definition(node.value)
+        method = self.flow.method(cls, node.attr.value) if isinstance(cls, Class) else None
+        return method if method is not None and method.is_static else None
 
     def _where_it_runs(self, holder: Value, part: Value, frame: Frame) -> Value:
         """``self.net`` in a step of Lightning's: the module and all in it are on the device."""
@@ -250,20 +259,30 @@ class Evaluator:
     def _placed(self, holder: Value, stored: Value, frame: Frame) -> Value:
         """``self.scale``, a parameter or buffer: in a module's methods it is where that is."""
         owned = stored.kind is Kind.CPU_TENSOR and stored.type_name == know.PARAMETER
-        if not owned or holder.kind is not Kind.MODEL or not self._is_moved(holder, frame):
+        if not owned or holder.kind is not Kind.MODEL:
             return stored
-        return Value(Kind.DEVICE_TENSOR, origin=stored.origin, boolean=stored.boolean)
+        if self._is_moved(holder, frame):
+            return Value(Kind.DEVICE_TENSOR, origin=stored.origin, boolean=stored.boolean)
+        return UNKNOWN if self._runs_in_module(frame) else stored
 
     def _is_moved(self, holder: Value, frame: Frame) -> bool:
         """Whether a module is on the device: it was moved, or runs one of its methods there."""
+        runs = self._runs_in_module(frame)
+        if holder.on_device or self.flow.believes():
+            return holder.on_device or runs
+        # In a file that does not name XLA: where what it is given is.
+        given = frame.function.parameters if runs and frame.function is not None else ()
+        return any(frame.env[name].is_device_tensor for name in given if name in frame.env)
+
+    def _runs_in_module(self, frame: Frame) -> bool:
+        """Whether the code that runs is a method of a module, which may have been moved since."""
         method = frame.function
-        runs = (
+        return (
             method is not None
             and method.owner is not None
             and method.name != "__init__"
             and self.flow.hooks.is_module(method.owner)
         )
-        return holder.on_device or (self.flow.believes() and runs)
 
     def _is_parameter(self, holder: Value, frame: Frame) -> bool:
         """``p`` in the step of the program's own optimizer: what else has a gradient there?"""
@@ -278,6 +297,8 @@ class Evaluator:
             return Value(Kind.DEVICE, origin=node) if name == "device" else UNKNOWN
         if holder.made_of_device and name not in know.HOST_ATTRIBUTES:
             return holder
+        if name in know.SHAPES:  # numbers, whatever has them
+            return NUMBER
         if holder.kind is Kind.MODEL and know.INNER_MODELS.search(name):
             return Value(Kind.MODEL, origin=holder.origin, on_device=holder.on_device)
         guessed = self.guess(name) if dotted_text(node) is not None else UNKNOWN

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.evaluate import Evaluator
 from xladoctor.lint.model.evidence import Evidence
 from xladoctor.lint.model.facts import Context, Facts
@@ -33,13 +32,13 @@ from xladoctor.lint.model.redefined import called_as_it_was
 from xladoctor.lint.model.runs import Run, Runs
 from xladoctor.lint.model.statements import Frame, Statements, join_env
 from xladoctor.lint.model.syntax import Class, Function, Tree
+from xladoctor.lint.model.trials import Trials
 from xladoctor.lint.model.values import (
     NOTHING,
     UNKNOWN,
     Instance,
     Kind,
     Value,
-    anywhere,
     join,
     where_it_trains,
 )
@@ -76,7 +75,7 @@ class Flow:
         xla: The modules that are for XLA devices: only there are names such as ``device`` or the
             arguments of ``forward`` believed.
         library: What names of libraries do.
-        tried: The modules that only try what the others have, on the host: nobody imports them.
+        beside: The modules that neither are imported for XLA devices nor import what is.
     """
 
     def __init__(
@@ -85,13 +84,12 @@ class Flow:
         names: Names | LinkedNames,
         xla: frozenset[cst.Module],
         library: Library,
-        tried: frozenset[cst.Module] = frozenset(),
+        beside: frozenset[cst.Module] = frozenset(),
     ) -> None:
         self.tree = tree
         self.library = library
         self.names = names
         self._xla = xla
-        self._tried = tried
         self._module = tree.modules[0]  # the one whose code runs just now
         self.known = Facts()
         self.found = Facts()
@@ -108,6 +106,7 @@ class Flow:
         self.evaluator = Evaluator(self)
         self.statements = Statements(self, self.evaluator)
         self._evidence = Evidence(tree, names)
+        self._trials = Trials(tree, xla, beside)
         self.hooks = Hooks(tree, names)
         self._running: list[Function] = []
         self._helpers = 0
@@ -259,6 +258,7 @@ class Flow:
     ) -> Value:
         if call is not None:
             self._calls(call, function, named=named)
+        arguments = self._trials.believed(call, arguments)
         self._called.add(function)
         context = (function, instance)
         new = context not in self.found.parameters
@@ -269,8 +269,6 @@ class Flow:
         self._contexts_of[function] += first
         parameters = self.found.parameters.setdefault(context, {})
         before = dict(parameters)
-        if call is not None and self._only_tries(call):
-            arguments = {name: anywhere(value) for name, value in arguments.items()}
         for name, value in arguments.items():
             parameters[name] = join(parameters[name], value) if name in parameters else value
         if (first or parameters != before) and function not in self._running:
@@ -297,29 +295,6 @@ class Flow:
         else:
             self._targets[call] = function
         self._runs_all.setdefault(call, {})[function] = None
-
-    def _only_tries(self, call: cst.Call) -> bool:
-        """Whether a call is there to see that something runs, with tensors of the host.
-
-        ``try_model.py`` beside programs for XLA devices; ``def test():`` in a file that these
-        import, and its ``if __name__ == "__main__":``.
-        """
-        if self._module in self._tried or self._module in self._xla:
-            return self._module in self._tried
-        if not self._xla:
-            return False
-        if self._running:
-            begun = self._running[0]
-            is_test = begun.name.strip("_").partition("_")[0] == "test"
-            return is_test and self.tree.module_of(begun.node) not in self._xla
-        return self._module in self._helpers_of_others and any(
-            isinstance(part, cst.If) and is_name(_left(part.test), "__name__")
-            for part in self.tree.ancestors(call)
-        )
-
-    @functools.cached_property
-    def _helpers_of_others(self) -> frozenset[cst.Module]:
-        return self.names.helpers()
 
     def iterate(self, node: cst.BaseExpression, function: Function, instance: Instance) -> Value:
         """A loop goes over an object of the program's: its ``__iter__`` or ``__next__`` runs."""
@@ -606,10 +581,6 @@ class Flow:
         if given is None:
             return default or UNKNOWN
         return given if default is None else join(given, default)
-
-
-def _left(test: cst.BaseExpression) -> cst.BaseExpression:
-    return test.left if isinstance(test, cst.Comparison) else test
 
 
 def _is_move(node: cst.CSTNode | None) -> bool:

@@ -32,6 +32,8 @@ HOST_ATTRIBUTES = frozenset(
         "is_xla", "retains_grad", "is_nested", "is_mkldnn", "output_nr",
     ]
 )  # fmt: skip
+#: What has a shape says it on the host.
+SHAPES = frozenset({"shape", "ndim"})
 #: Attributes of a tensor that are tensors beside it.
 TENSOR_ATTRIBUTES = frozenset({"data", "grad", "T", "mT", "H", "real", "imag", "values", "indices"})
 

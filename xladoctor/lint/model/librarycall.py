@@ -50,6 +50,9 @@ _MADE = {
     Returns.LOSS: Kind.LOSS,
     Returns.OBJECT: Kind.OBJECT,
 }
+#: NumPy's dice, and what is called, of which they may pick one.
+_PICK = "numpy.random.choice"
+_CALLED = frozenset({Kind.MODEL, Kind.LOSS, Kind.FUNCTION})
 _OF_CORES = {Returns.CORE_NUMBER: Kind.CORE_NUMBER, Returns.IS_MASTER: Kind.IS_MASTER}
 _ABOUT_CORES = frozenset({Kind.CORE_NUMBER, Kind.IS_MASTER, Kind.NOT_MASTER})
 _LOADERS = {
@@ -84,9 +87,9 @@ class LibraryCalls:
         first = values[0] if values else UNKNOWN
         if name.startswith("builtins."):
             return self._builtin(name, self._gone_over(name, node, arguments))
-        if name in know.PICKS:
+        if name in know.PICKS or (name == _PICK and element_of(first).kind in _CALLED):
             picked = element_of(first)
-            return picked if name == "random.choice" else container(picked)
+            return picked if name.endswith(".choice") else container(picked)
         if name in know.REDUCES:
             return self._reduced(node, name, values, frame)
         if name in know.GRADIENT_NORMS and (self._flow.steps() or any_on_device(values)):

@@ -227,7 +227,7 @@ class Loops:
 
     def _batch_loop(self, node: LoopNode) -> LoopKind:
         """The kind of a loop that does not train itself, by what it goes over."""
-        if isinstance(node, cst.While) or _runs_once(node) or self._over_modules(node):
+        if _runs_once(node) or self._over_modules(node) or self._asks_a_person(node):
             return LoopKind.OTHER
         named = self._over_batches(node)
         if not named and any(
@@ -247,6 +247,13 @@ class Loops:
             cleared = any(_method(call) == "zero_grad" for call in calls)
             return LoopKind.STEP if cleared else LoopKind.EVAL
         return LoopKind.OTHER
+
+    def _asks_a_person(self, node: LoopNode) -> bool:
+        """``while True: question = input(); ...``: as slow as somebody writes."""
+        return isinstance(node, cst.While) and any(
+            isinstance(inner, cst.Call) and self._names.resolve(inner.func) == "builtins.input"
+            for inner in self._inside[node]
+        )
 
     def _looks_at_each(self, node: LoopNode, calls: Sequence[cst.Call]) -> bool:
         """``for name in images: with torch.no_grad(): out = model(read(name))``.

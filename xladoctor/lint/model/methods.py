@@ -164,6 +164,8 @@ class MethodEvaluator:
         written = node.args[0].value if node.args else None
         name = string(written) if isinstance(written, cst.SimpleString) else None
         given = arguments[1][1] if len(arguments) > 1 else UNKNOWN
+        if given.kind is Kind.UNKNOWN and not given.roads:  # nothing else may be given, or None
+            given = Value(Kind.CPU_TENSOR, origin=node)
         if isinstance(name, str) and module is not None and given.kind is Kind.CPU_TENSOR:
             self._flow.store(module, name, given.but(type_name=know.PARAMETER))
         return NUMBER

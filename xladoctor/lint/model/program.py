@@ -113,8 +113,8 @@ class Program:
             self.tree = Forest([part.tree for part in _imported_first(self.parts)])
             names = LinkedNames(self.tree, [part.names for part in self.parts])
         self.names = names
-        xla = frozenset(self._for_xla())
-        self.flow = Flow(self.tree, names, xla, library or builtin(), self._trying(xla))
+        beside = frozenset(self._beside())
+        self.flow = Flow(self.tree, names, frozenset(self._for_xla()), library or builtin(), beside)
         self.regions = Regions(self.tree, names, self.flow)
         self.frequency = Frequency(self.tree, names, self.flow, self.regions)
         #: The views of its files, made by :meth:`FileModel.view`.
@@ -180,6 +180,16 @@ class Program:
             self._kept[owner] = found
         return self._kept[owner]
 
+    def _beside(self) -> Iterator[cst.Module]:
+        """The modules that neither are imported for XLA devices nor import what is: tests."""
+        xla = {part for part in self.parts if part.is_xla}
+        used = xla.union(*(part.below for part in xla))
+        return (
+            part.tree.module
+            for part in self.parts
+            if part not in used and part.below.isdisjoint(xla)
+        )
+
     def _for_xla(self) -> set[cst.Module]:
         """The modules whose names are believed: those for XLA, and what Lightning runs on it."""
         found = {part.tree.module for part in self.parts if part.is_xla}
@@ -189,18 +199,6 @@ class Program:
                     other.tree.module for other in part.below if "lightning" in other.frameworks
                 )
         return found
-
-    def _trying(self, xla: frozenset[cst.Module]) -> frozenset[cst.Module]:
-        """The files beside those for XLA that nobody imports, and that import none of those."""
-        imported = {other for part in self.parts for other in part.imports}
-        return frozenset(
-            part.tree.module
-            for part in self.parts
-            if xla
-            and part.tree.module not in xla
-            and part not in imported
-            and not any(other.tree.module in xla for other in part.below)
-        )
 
 
 def _assigned(

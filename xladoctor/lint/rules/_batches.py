@@ -53,13 +53,16 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
             continue
         if model.hot_loop(call.node) is not loop or not_here(model, call.node):
             continue
+        if filled_here(model, source):
+            continue  # XLA604's matter
         if model.throttled(call.node) or model.in_step_closure(call.node):
             continue
         apart = all(
             call.function is not one.function or _in_other_branch(model, call.node, one.node)
             for one in told
         )
-        if apart and (_is_loaded(model, source) or batches.holds(source)):
+        makes = call.name in OF_DATA
+        if apart and (_is_loaded(model, source) or batches.holds(source, makes=makes)):
             told.append(call)
             yield _in_loop(model, loop, call)
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.syntax import Function, children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 #: Modules whose functions draw numbers of Python's.
 DICE = ("random.", "numpy.random.", "secrets.")
+#: What says the size of a tensor.
+_SIZES = frozenset({"shape", "size", "ndim", "dim", "numel"})
+#: What draws tensors of the host.
+_TENSOR_DICE = frozenset(f"torch.{name}" for name in ("rand", "randint", "randn", "randperm"))
+#: Names and functions from where a number is used to where it is drawn.
+_NAMES = 5
 _PRECISION = frozenset({"amp", "fp16", "bf16", "float16", "bfloat16", "half", "mixed", "precision"})
 
 
@@ -66,6 +73,14 @@ def throws_dice(model: FileModel) -> bool:
     return any(True for _ in model.calls(*(f"{module}*" for module in DICE)))
 
 
+def may_be_drawn(model: FileModel) -> bool:
+    """Whether the program draws numbers at all: ``drawn_in`` follows functions of linked files."""
+    return any(
+        throws_dice(part) or any(True for _ in part.calls(*_TENSOR_DICE))
+        for part in (model, *model.linked)
+    )
+
+
 def drawn(model: FileModel, node: cst.CSTNode) -> CallSite | None:
     """The call of Python's or NumPy's dice that an expression is, or all that a name is bound to.
 
@@ -85,17 +100,88 @@ def drawn(model: FileModel, node: cst.CSTNode) -> CallSite | None:
     return (before or dice)[-1]
 
 
-def drawn_in(model: FileModel, node: cst.CSTNode) -> CallSite | None:
-    """A call of the dice that an expression is computed of, also through a name.
+def drawn_in(model: FileModel, node: cst.CSTNode, depth: int = _NAMES) -> CallSite | None:
+    """A call of the dice that a number is computed of, also through names and functions.
 
-    ``scale = random.uniform(1, 2)`` in one branch is enough, whatever the others set.
+    ``scale = random.uniform(1, 2)`` in one branch is enough, whatever the others set. Sizes of
+    tensors (``x.shape``) are not drawn, whatever the tensors are computed of.
     """
-    for part in walk(node):
-        values = assigned(model, part) if isinstance(part, cst.Name) else [part]
-        for value in values:
-            for inner in walk(value) if value is not part else [part]:
-                if isinstance(inner, cst.Call) and (model.name(inner.func) or "").startswith(DICE):
-                    return model.call(inner)
+    if isinstance(node, cst.Attribute):
+        return None if node.attr.value in _SIZES else _kept_drawn(model, node)
+    sources: list[cst.CSTNode] = list(children(node))
+    if isinstance(node, cst.Call):
+        call = model.call(node)
+        if (call.name or "").startswith(DICE):
+            return call
+        if call.method in _SIZES:
+            return None
+        read = _read_of_dice(model, call)
+        if read is not None:
+            return read
+        if isinstance(call.target, Function):
+            sources = list(_given_back(call.target, None)) if depth else []
+            depth -= 1
+    elif isinstance(node, cst.Name):
+        sources = [] if depth <= 0 else [*assigned(model, node), *_unpacked(model, node)]
+        depth -= 1
+    return next(filter(None, (drawn_in(model, one, depth) for one in sources)), None)
+
+
+def _read_of_dice(model: FileModel, call: CallSite) -> CallSite | None:
+    """``torch.randint(0, 8, (1,)).item()``, ``int(torch.rand(1) * 8)``: PyTorch's, on the host."""
+    read = call.receiver if call.method == "item" and call.name is None else None
+    if call.name in {"builtins.int", "builtins.float"} and len(call.positional) == 1:
+        read = call.positional[0]
+    for part in (read, *walk(read)) if read is not None else ():
+        made = model.call(part) if isinstance(part, cst.Call) else None
+        if made is not None and made.name in _TENSOR_DICE and "device" not in made.keywords:
+            return made
+    return None
+
+
+def _unpacked(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
+    """What a name gets of a tuple: ``low, high = box(size)`` of the program's function ``box``."""
+    for binding in model.bindings(name.value, name):
+        target = model.parent(binding.node)
+        around_it = model.parent(target) if isinstance(target, cst.Element) else None
+        line = model.parent(around_it) if isinstance(around_it, cst.Tuple | cst.List) else None
+        taken = model.parent(line) if isinstance(line, cst.AssignTarget) else None
+        if not isinstance(around_it, cst.Tuple | cst.List) or not isinstance(taken, cst.Assign):
+            continue
+        place = next(
+            index for index, one in enumerate(around_it.elements) if one.value is binding.node
+        )
+        value = taken.value
+        made = model.call(value).target if isinstance(value, cst.Call) else None
+        if isinstance(made, Function):
+            yield from _given_back(made, place)
+        elif isinstance(value, cst.Tuple | cst.List) and place < len(value.elements):
+            yield value.elements[place].value
+
+
+def _given_back(function: Function, place: int | None) -> Iterator[cst.BaseExpression]:
+    """What a function returns; of a tuple what stands at a place."""
+    for part in walk(function.node.body, into_functions=False):
+        value = part.value if isinstance(part, cst.Return) else None
+        if isinstance(value, cst.Tuple) and place is not None:
+            if place < len(value.elements):
+                yield value.elements[place].value
+        elif value is not None:
+            yield value
+
+
+def _kept_drawn(model: FileModel, node: cst.Attribute) -> CallSite | None:
+    """``self.size = random.choice(sizes)`` in a method that is called again and again."""
+    home = model.function_of(node)
+    owner = home.owner if home is not None else None
+    if owner is None or not isinstance(node.value, cst.Name) or node.value.value != "self":
+        return None
+    for made in model.kept(owner).get(node.attr.value, ()):
+        function = model.function_of(made)
+        if function is not None and function.name != "__init__":
+            found = drawn_in(model, made, 0)
+            if found is not None:
+                return found
     return None
 
 

@@ -12,6 +12,7 @@ from xladoctor.lint.model import Function, Kind
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.knowledge import LOADER_NAME, PICKS
+from xladoctor.lint.model.loopkinds import steps_environment
 from xladoctor.lint.rules._cuts import gives_cut, is_cut
 from xladoctor.lint.rules._exact import around, indices
 
@@ -49,10 +50,18 @@ class Batches:
         # A loop over a range cuts its batches out of data, where no device loader is at work.
         self._cuts = fed or (loop.iterates.kind is Kind.CONTAINER and not is_loaded_for(model))
         self._asked: set[cst.CSTNode] = set()
+        self._makes = False
 
-    def holds(self, node: cst.BaseExpression) -> bool:
-        """Whether an expression is the batch, a part of it, or made of one."""
+    def holds(self, node: cst.BaseExpression, *, makes: bool = False) -> bool:
+        """Whether an expression is the batch, a part of it, or made of one.
+
+        Args:
+            node: The expression.
+            makes: A tensor is made of it, so that it is none yet: what an environment gives may be
+                one on the device.
+        """
         self._asked = set()
+        self._makes = makes or isinstance(node, cst.Call)
         value = self._model.value(node)
         moved = value.made_of_device or any(road.is_device_tensor for road in value.roads)
         return value.kind in _ON_HOST and not moved and self._is_of(node)
@@ -90,6 +99,8 @@ class Batches:
             return self._fed and kind is not Kind.DEVICE_LOADER
         if call.name in PICKS:
             return self._fed  # samples of what the host keeps
+        if call.target is None and steps_environment(call.node):
+            return self._makes
         if call.name is None and call.receiver is not None and self._is_of(call.receiver):
             return True
         if call.last in {"sample", "choices"} and self._of_memory(call):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
-from xladoctor.lint.rules._fixed import assigned, is_of_shape, is_setting
+from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.rules._fixed import assigned, is_fixed, is_of_shape, is_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import FileModel
 
@@ -89,19 +89,51 @@ def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
         data = data.args[0].value
     if isinstance(data, cst.List | cst.Tuple):
         return bool(data.elements) and model.literal(data) is not NotImplemented
+    if isinstance(data, cst.ListComp):
+        return _of_listed(model, data)
+    if isinstance(data, cst.Call):
+        return _is_range(model, data)
     if isinstance(data, cst.Name):
         written = model.literal(data)
         return isinstance(written, list | tuple) and bool(written)
-    if not isinstance(data, cst.Attribute) or not isinstance(data.value, cst.Name):
-        return False
-    home = model.function_of(data)
-    owner = home.owner if home is not None else None
-    if owner is None or home is None or data.value.value != next(iter(home.parameters), None):
-        return False
-    given = model.kept(owner).get(data.attr.value, ())
+    given = _kept(model, data) if isinstance(data, cst.Attribute) else ()
     functions = {model.function_of(node) for node in given}
     made = [function is not None and function.name == "__init__" for function in functions]
     return bool(made) and all(made) and all(_is_list(model, node) for node in given)
+
+
+def _of_listed(model: FileModel, data: cst.ListComp) -> bool:
+    """``[[w / 8, h / 8] for w, h in self.anchors]``: nothing but what such a list holds."""
+    over = data.for_in
+    if over.inner_for_in is not None or not same_numbers(model, over.iter):
+        return False
+    turn = {part.value for part in walk(over.target) if isinstance(part, cst.Name)}
+    return all(
+        part.value in turn
+        for part in (*walk(data.elt), *(part for test in over.ifs for part in walk(test)))
+        if isinstance(part, cst.Name)
+    )
+
+
+def _is_range(model: FileModel, data: cst.Call) -> bool:
+    """``range(n)``, ``list(range(len(x)))``: counted from nought to a size."""
+    call = model.call(data)
+    if call.name in {"builtins.list", *_ARRAYS} and len(data.args) == 1:
+        inner = data.args[0].value
+        return isinstance(inner, cst.Call) and _is_range(model, inner)
+    ranged = call.name in {"builtins.range", "numpy.arange"} and len(data.args) == 1
+    return ranged and is_fixed(model, data.args[0].value)
+
+
+def _kept(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
+    """What the methods of its class give to an attribute of ``self``."""
+    home = model.function_of(node)
+    owner = home.owner if home is not None else None
+    if owner is None or home is None or not isinstance(node.value, cst.Name):
+        return ()
+    if node.value.value != next(iter(home.parameters), None):
+        return ()
+    return model.kept(owner).get(node.attr.value, ())
 
 
 def _is_list(model: FileModel, node: cst.BaseExpression) -> bool:

@@ -34,6 +34,30 @@ def given(model: FileModel, call: CallSite) -> dict[str, cst.BaseExpression]:
     return found
 
 
+def all_given(model: FileModel, call: CallSite) -> bool:
+    """Whether all that a call is given is in sight: dictionaries that it unpacks are written."""
+    starred = [argument for argument in call.node.args if argument.star]
+    return all(one.star == "**" and _is_written(model, one.value, _DEPTH) for one in starred)
+
+
+def _is_written(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:
+    if depth == 0:
+        return False
+    if isinstance(node, cst.Dict):
+        return all(
+            isinstance(one, cst.DictElement) or _is_written(model, one.value, depth - 1)
+            for one in node.elements
+        )
+    if isinstance(node, cst.Call) and model.name(node.func) == "builtins.dict":
+        return all(
+            one.keyword is not None or _is_written(model, one.value, depth - 1) for one in node.args
+        )
+    if not isinstance(node, cst.Name):
+        return False
+    made = sources(model, node)
+    return bool(made) and all(_is_written(model, one, depth - 1) for one in made or ())
+
+
 def _entries(
     model: FileModel, node: cst.BaseExpression, depth: int
 ) -> Iterator[tuple[str, cst.BaseExpression]]:

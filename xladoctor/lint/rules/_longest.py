@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
 #: Names from the batch of a collate function to what is measured.
 _DEPTH = 3
+#: Names and calls from a length to where it is computed.
+_WAY = 5
+#: What finds the longest or the shortest.
+_EXTREMES = frozenset(
+    f"{module}.{name}" for module in ("builtins", "numpy", "torch") for name in ("max", "min")
+) | {"numpy.amax", "numpy.amin"}
+#: What holds the numbers that it is given.
+_HOLDS = frozenset(
+    {"builtins.list", "builtins.sorted", "numpy.array", "numpy.asarray", "torch.tensor",
+     "torch.as_tensor", "torch.LongTensor", "torch.IntTensor", "torch.Tensor"}
+)  # fmt: skip
 
 
 def longest(model: FileModel, function: Function, call: CallSite) -> Iterator[cst.Call]:
@@ -29,7 +40,7 @@ def longest(model: FileModel, function: Function, call: CallSite) -> Iterator[cs
         call: Makes something of a shape.
     """
     for value in (*call.positional, *call.keywords.values()):
-        for part in _lengths(value):
+        for part in lengths_in(value):
             yield from _made(model, function, part)
 
 
@@ -38,7 +49,7 @@ def filled_up(
 ) -> Iterator[cst.Call]:
     """The longest length in ``row + [pad] * (n - len(row))``, of the product in it."""
     if isinstance(node.operator, cst.Multiply) and isinstance(node.left, cst.List):
-        for part in _lengths(node.right):
+        for part in lengths_in(node.right):
             yield from _made(model, function, part)
 
 
@@ -76,11 +87,11 @@ def _batch(function: Function) -> str | None:
     return next(iter(function.parameters[taken:]), None)
 
 
-def _lengths(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+def lengths_in(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
     """The lengths in an argument: ``n``, ``(n, 8)``, ``(0, n - len(x))``; nothing computed."""
     if isinstance(value, cst.Tuple | cst.List):
         for element in value.elements:
-            yield from _lengths(element.value)
+            yield from lengths_in(element.value)
     elif isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Subtract):
         yield value.left
     else:
@@ -142,3 +153,175 @@ def _source(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
         if not isinstance(parent, cst.Tuple | cst.Element | cst.AssignTarget):
             return None
     return None
+
+
+def varying_length(
+    model: FileModel, function: Function, node: cst.BaseExpression, depth: int = _WAY
+) -> cst.BaseExpression | None:
+    """Where the length of the longest (or shortest) sample of a batch is computed, if a number is.
+
+    ``lengths.max().item()`` of ``lengths = torch.tensor([len(x) for x in batch])``,
+    ``longest = max(longest, len(x))`` in a loop over the batch, ``len(max(batch, key=len))``.
+    """
+    batch = _batch(function)
+    if batch is None or depth == 0:
+        return None
+    if isinstance(node, cst.Name):
+        found = (
+            varying_length(model, function, binding.node, depth - 1)
+            for binding in model.bindings(node.value, node)
+            if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression)
+        )
+        return next(filter(None, found), None)
+    if _is_length(node) and _is_of_picked(model, node, batch):
+        return node
+    if isinstance(node, cst.Subscript):
+        return node if _is_sorted(model, node.value, batch) else None
+    if not isinstance(node, cst.Call):
+        return None
+    call = model.call(node)
+    if call.name in {"builtins.int", "builtins.min"}:
+        inner = (varying_length(model, function, one, depth - 1) for one in call.positional)
+        return next(filter(None, inner), None) or (
+            node if _is_extreme(model, call, batch) else None
+        )
+    if call.name is None and call.method in {"item", "max", "min"} and call.receiver is not None:
+        if call.method != "item" and _hold_lengths(model, call.receiver, batch, _DEPTH):
+            return node
+        return varying_length(model, function, call.receiver, depth - 1)
+    return node if _is_extreme(model, call, batch) else None
+
+
+def _is_of_picked(model: FileModel, length: cst.BaseExpression, batch: str) -> bool:
+    """``longest = max(batch, key=width)[0]``, and then ``longest.size(1)``."""
+    named = (part for part in walk(length) if isinstance(part, cst.Name))
+    for name in named:
+        for binding in model.bindings(name.value, name):
+            made: cst.CSTNode = binding.node
+            while isinstance(made, cst.Subscript):
+                made = made.value
+            if isinstance(made, cst.Call) and _picks(model, made, batch):
+                return True
+    return False
+
+
+def _picks(model: FileModel, node: cst.Call, batch: str) -> bool:
+    """``max(batch, key=len)``: one sample of the batch."""
+    call = model.call(node)
+    return (
+        call.name in {"builtins.max", "builtins.min"}
+        and "key" in call.keywords
+        and bool(call.positional)
+        and _is_of_batch(model, call.positional[0], batch, _DEPTH)
+    )
+
+
+def _is_sorted_by_length(model: FileModel, node: cst.BaseExpression, batch: str) -> bool:
+    """``batch.sort(key=lambda row: len(row))`` before ``len(batch[0])``; also ``sorted``."""
+    if not isinstance(node, cst.Name):
+        return False
+    function = model.function_of(node)
+    sorts = [
+        call
+        for call in model.methods("sort")
+        if call.function is function
+        and isinstance(call.receiver, cst.Name)
+        and call.receiver.value == node.value
+        and _is_of_batch(model, call.receiver, batch, _DEPTH)
+    ]
+    for binding in model.bindings(node.value, node):
+        made = model.call(binding.node) if isinstance(binding.node, cst.Call) else None
+        given = made.argument(0) if made is not None and made.name == "builtins.sorted" else None
+        if made is not None and given is not None and _is_of_batch(model, given, batch, _DEPTH):
+            sorts.append(made)
+    keys = (call.keywords.get("key") for call in sorts)
+    return any(
+        key is not None
+        and any(
+            _is_length(part) or (isinstance(part, cst.Name) and part.value == "len")
+            for part in (key, *walk(key))
+            if isinstance(part, cst.BaseExpression)
+        )
+        for key in keys
+    )
+
+
+def _is_extreme(model: FileModel, call: CallSite, batch: str) -> bool:
+    """``np.max(lengths)``, ``max(longest, len(x))``, ``len(max(batch, key=len))``."""
+    if call.name == "builtins.len" and call.positional:
+        inner = call.positional[0]
+        if isinstance(inner, cst.Subscript):
+            return _is_sorted_by_length(model, inner.value, batch)
+        return isinstance(inner, cst.Call) and _picks(model, inner, batch)
+    if call.name not in _EXTREMES or not call.positional:
+        return False
+    if len(call.positional) == 1 or call.name.startswith(("numpy.", "torch.")):
+        return _hold_lengths(model, call.positional[0], batch, _DEPTH)
+    return any(_is_length(one) and _is_of_turn(model, one, batch) for one in call.positional)
+
+
+def _is_of_turn(model: FileModel, length: cst.BaseExpression, batch: str) -> bool:
+    """Whether a length is one of what a loop over the batch goes over."""
+    for part in walk(length):
+        if not isinstance(part, cst.Name):
+            continue
+        for binding in model.bindings(part.value, part):
+            over = next(
+                (one for one in model.tree.ancestors(binding.node) if isinstance(one, cst.For)),
+                None,
+            )
+            if over is not None and any(
+                isinstance(one, cst.Name) and _is_of_batch(model, one, batch, _DEPTH)
+                for one in walk(over.iter)
+            ):
+                return True
+    return False
+
+
+def _hold_lengths(model: FileModel, node: cst.BaseExpression, batch: str, depth: int) -> bool:
+    """A list, an array or a tensor of the lengths of all samples."""
+    if _are_lengths(model, node, batch):
+        return True
+    if isinstance(node, cst.Name) and depth:
+        bindings = model.bindings(node.value, node)
+        return any(
+            isinstance(binding.node, cst.BaseExpression)
+            and binding.kind == "assign"
+            and _hold_lengths(model, binding.node, batch, depth - 1)
+            for binding in bindings
+        ) or _is_filled_with_lengths(model, node, batch)
+    if not isinstance(node, cst.Call):
+        return False
+    call = model.call(node)
+    if call.name is None and call.method in {"long", "int", "to", "cpu"} and call.receiver:
+        return _hold_lengths(model, call.receiver, batch, depth)
+    holds = call.name in _HOLDS and bool(call.positional)
+    return holds and _hold_lengths(model, call.positional[0], batch, depth)
+
+
+def _is_filled_with_lengths(model: FileModel, node: cst.Name, batch: str) -> bool:
+    """``lengths.append(len(x))`` in a loop over the batch."""
+    function = model.function_of(node)
+    return any(
+        call.function is function
+        and isinstance(call.receiver, cst.Name)
+        and call.receiver.value == node.value
+        and len(call.positional) == 1
+        and _is_length(call.positional[0])
+        and _is_of_turn(model, call.positional[0], batch)
+        for call in model.methods("append")
+    )
+
+
+def _is_sorted(model: FileModel, node: cst.BaseExpression, batch: str) -> bool:
+    """``lengths, order = torch.sort(torch.tensor([len(x) for x in batch]), descending=True)``."""
+    if not isinstance(node, cst.Name):
+        return False
+    for binding in model.bindings(node.value, node):
+        made = _source(model, binding.node)
+        call = model.call(made) if isinstance(made, cst.Call) else None
+        if call is None or call.name not in {"torch.sort", "builtins.sorted"}:
+            continue
+        if call.positional and _hold_lengths(model, call.positional[0], batch, _DEPTH):
+            return True
+    return False

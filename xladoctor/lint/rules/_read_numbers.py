@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import FileModel
 
+#: What makes a number of a list.
+_OF_LISTS = frozenset(f"builtins.{name}" for name in ("sum", "max", "min"))
+
 
 def was_read(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether a Python number was read from the device: ``n = mask.sum().item()``."""
@@ -22,10 +25,32 @@ def was_read(model: FileModel, node: cst.BaseExpression) -> bool:
     made = list(made_of(model, node)) if isinstance(node, cst.Name) else []
     return bool(made) and all(
         isinstance(one, cst.Call)
-        and model.effects.is_read(one)
         and model.value(one).kind is Kind.NUMBER
         and model.hot_loop(one) is not None
+        and (model.effects.is_read(one) or _is_of_list(model, one))
         for one in made
+    )
+
+
+def was_listed(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``lengths.tolist()`` of a device tensor, also by a name."""
+    made = made_of(model, node) if isinstance(node, cst.Name) else (node,)
+    return any(
+        isinstance(one, cst.Call)
+        and model.call(one).method == "tolist"
+        and (held := model.call(one).receiver) is not None
+        and model.value(held).is_device_tensor
+        for one in made
+    )
+
+
+def _is_of_list(model: FileModel, node: cst.Call) -> bool:
+    """``sum(lengths.tolist())``, ``max(sizes)`` of such a list."""
+    call = model.call(node)
+    return (
+        call.name in _OF_LISTS
+        and len(call.positional) == 1
+        and was_listed(model, call.positional[0])
     )
 
 

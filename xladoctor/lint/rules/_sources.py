@@ -9,7 +9,7 @@ import libcst as cst
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from xladoctor.lint.model import CallSite, FileModel
+    from xladoctor.lint.model import CallSite, FileModel, Function
 
 #: Names, parameters and attributes on the way to where a value is made.
 _DEPTH = 5
@@ -97,6 +97,13 @@ def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressio
     given = [call.argument(index, node.value) for call in calls if not call.has_star]
     known = [value for value in given if value is not None]
     return known if len(known) == len(calls) else None
+
+
+def default(function: Function, name: str) -> cst.BaseExpression | None:
+    """What a parameter is if a caller does not give it."""
+    params = function.node.params
+    every = (*params.posonly_params, *params.params, *params.kwonly_params)
+    return next((one.default for one in every if one.name.value == name), None)
 
 
 def _of_attribute(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]:

@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint import family
 from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.model.knowledge import SEQUENTIAL
 from xladoctor.lint.rewrites.formulas import equal_formula_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
@@ -17,7 +18,7 @@ from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
 
 #: The tables of what was measured on torch_xla, and on TorchTPU.
@@ -126,11 +127,18 @@ def _method(model: FileModel, call: CallSite, table: str) -> dict[str, Any] | No
 
 def _module(model: FileModel, call: CallSite, table: str) -> dict[str, Any] | None:
     """The call of a layer or loss that was made from a class of ``torch.nn``."""
-    called = model.value(call.node.func)
-    maker = called.origin
-    if call.name is not None or not isinstance(maker, cst.Call):
+    if call.name is not None or not _first_on_device(model, call):
         return None
-    if not _first_on_device(model, call):
+    called = model.value(call.node.func)
+    if called.type_name == SEQUENTIAL:
+        rows = (_of_layer(model, layer, table) for layer in called.items or ())
+        return next(filter(None, rows), None)
+    return _of_layer(model, called, table)
+
+
+def _of_layer(model: FileModel, called: Value, table: str) -> dict[str, Any] | None:
+    maker = called.origin
+    if not isinstance(maker, cst.Call):
         return None
     # ``weight_norm(nn.Linear(8, 8))`` is the layer still, and known by what it was given to.
     names = (called.type_name or "", model.name(maker.func) or "")

@@ -13,6 +13,7 @@ from xladoctor.lint.rules._batches import OF_DATA, is_of_data
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._filled import computed_of_constants, same_numbers
 from xladoctor.lint.rules._fixed import is_fixed
+from xladoctor.lint.rules._host_index import indexed_from_host, operands_of_host
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
@@ -38,6 +39,7 @@ _CONTENT = {"full": 1, "arange": 0, "linspace": 0}
 _LISTED = frozenset(
     f"torch.{name}" for name in ("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor")
 )
+_OF_NUMBERS = ("torch.tensor", "torch.as_tensor")
 _ARITHMETIC = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
 
 
@@ -74,7 +76,8 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
     yield from _written(model)
     yield from _mixed(model)
     yield from _one_by_one(model)
-    yield from _by_range(model)
+    yield from indexed_from_host(model)
+    yield from operands_of_host(model)
 
 
 def _says_device(model: FileModel, node: cst.BaseExpression) -> bool:
@@ -82,32 +85,12 @@ def _says_device(model: FileModel, node: cst.BaseExpression) -> bool:
     return model.value(node).kind is Kind.DEVICE or model.value(node).kind is Kind.DEVICE_TENSOR
 
 
-def _by_range(model: FileModel) -> Iterator[Problem]:
-    """``values[range(len(actions)), actions]``: torch makes a tensor of the range on the host."""
-    for node in model.nodes(cst.Subscript):
-        for element in node.slice if len(node.slice) > 1 else ():
-            index = element.slice.value if isinstance(element.slice, cst.Index) else None
-            made = model.call(index) if isinstance(index, cst.Call) else None
-            if made is not None and made.name == "builtins.list" and made.positional:
-                inner = made.positional[0]
-                made = model.call(inner) if isinstance(inner, cst.Call) else None
-            if made is None or made.name != "builtins.range":
-                continue
-            loop = costly_loop(model, node) if model.value(node.value).is_device_tensor else None
-            if loop is not None:
-                yield model.problem(
-                    made.node,
-                    f"torch makes a tensor of this range on the CPU, and it is uploaded "
-                    f"{often(loop)}",
-                    suggestion="torch.arange(n, device=x.device)",
-                    related=[loop_place(model, loop)],
-                )
-
-
 def _written(model: FileModel) -> Iterator[Problem]:
     """``torch.tensor([0.48, 0.46, 0.41], device=device)``: the same numbers each time."""
-    for call in model.calls("torch.tensor", "torch.as_tensor"):
-        device, data = call.keywords.get("device"), call.argument(0, "data")
+    made = [(call, call.keywords.get("device")) for call in model.calls(*_OF_NUMBERS)]
+    made += [(call, call.receiver) for call in model.methods("new_tensor")]
+    for call, device in made:
+        data = call.argument(0, "data")
         if device is None or data is None or not same_numbers(model, data):
             continue
         loop = costly_loop(model, call.node) if _is_xla(model, device, call) else None
@@ -158,6 +141,8 @@ def _one_by_one(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, call.node)
         if loop is None or not _of_turn(made.positional[0], inner):
             continue
+        if _may_be_number(model, made.positional[0]):
+            continue
         if not _is_xla(model, device, call):
             continue
         yield model.problem(
@@ -168,6 +153,12 @@ def _one_by_one(model: FileModel) -> Iterator[Problem]:
             "collate_fn at best) and move them once",
             related=[model.place(inner.node, "one upload in each turn"), loop_place(model, loop)],
         )
+
+
+def _may_be_number(model: FileModel, node: cst.BaseExpression) -> bool:
+    """What has no dimensions costs nothing."""
+    value = model.value(node)
+    return Kind.NUMBER in {value.kind, *(road.kind for road in value.roads)}
 
 
 def _plain(node: cst.BaseExpression) -> cst.BaseExpression:
@@ -347,7 +338,7 @@ def _returned(model: FileModel, call: CallSite) -> CallSite | None:
 
 def _fix(model: FileModel, moved: Move, made: CallSite, device: cst.BaseExpression) -> Fix | None:
     move = moved.call
-    if moved.origin is not move:
+    if moved.origin is not move or model.value(device).kind is not Kind.DEVICE:
         return None  # the helper's own device may not be known here
     if made.node is not move.receiver or len(move.node.args) != 1 or not made.node.args:
         return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import LoopKind, OnXla
+from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cuda import runs_with_xla
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._loaders import DATA_LOADER, loops_over
 from xladoctor.lint.rules._reads import loop_place
@@ -24,7 +25,7 @@ def pinned_memory(model: FileModel) -> Iterator[Problem]:
     yield from _by_trainer(model)
     for call in model.calls(DATA_LOADER):
         pinned = given_true(model, call, "pin_memory")
-        if pinned is None or model.on_xla(call.node) is not OnXla.YES:
+        if pinned is None or not runs_with_xla(model, call.node):
             continue
         loops = loops_over(model, call)
         loop = next((x for x in loops if x.kind in {LoopKind.STEP, LoopKind.EVAL}), None)
@@ -49,7 +50,7 @@ def _by_trainer(model: FileModel) -> Iterator[Problem]:
         if not (call.name or "").endswith(("TrainingArguments", "Config")):
             continue
         pinned = given_true(model, call, "dataloader_pin_memory")
-        if pinned is None or model.on_xla(call.node) is not OnXla.YES:
+        if pinned is None or not runs_with_xla(model, call.node):
             continue
         yield model.problem(
             pinned,

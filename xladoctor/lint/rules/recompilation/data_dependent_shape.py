@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._read_numbers import made_of, was_read
+from xladoctor.lint.rules._read_numbers import made_of, was_listed, was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _SIZED = frozenset(
     {"zeros", "ones", "empty", "full", "rand", "randn", "arange", "new_zeros", "new_ones",
      "new_empty", "new_full", "view", "reshape", "expand", "repeat", "narrow"}
 )  # fmt: skip
+#: Functions and methods that take a number or a list of them to divide a tensor.
+_DIVIDES = frozenset({"topk", "split", "tensor_split", "split_with_sizes", "chunk", "narrow"})
 _NUMBERS = frozenset({"max", "min", "sum", "amax", "amin", "count_nonzero", "argmax", "prod"})
 
 
@@ -60,6 +62,45 @@ def data_dependent_shape(model: FileModel) -> Iterator[Problem]:
             related=[loop_place(model, loop), *why_on_device(model, model.value(tensor), loop)],
         )
     yield from _cut_by_number(model)
+    yield from _divided(model)
+    yield from _chosen_rows(model)
+
+
+def _divided(model: FileModel) -> Iterator[Problem]:
+    """``x.topk(k)`` with ``k = int(mask.sum())``, ``x.split(lengths.tolist())``."""
+    for call in model.calls():
+        name = (call.name or call.method or "").rpartition(".")[2]
+        if name not in _DIVIDES or (call.name is not None and not call.name.startswith("torch.")):
+            continue
+        tensor = call.receiver if call.name is None else call.argument(0)
+        if tensor is None or not model.value(tensor).is_device_tensor:
+            continue
+        given = [*call.positional, *call.keywords.values()]
+        number = next((x for x in given if was_read(model, x) or was_listed(model, x)), None)
+        loop = costly_loop(model, call.node) if number is not None else None
+        if loop is not None and number is not None:
+            yield _of_size(model, call.node, number, loop, "was read from")
+
+
+def _chosen_rows(model: FileModel) -> Iterator[Problem]:
+    """``x[rows]`` with ``rows = [i for i in range(n) if labels[i] > 0]``: as many as there are."""
+    for node in model.nodes(cst.Subscript):
+        if not model.value(node.value).is_device_tensor or len(node.slice) != 1:
+            continue
+        index = node.slice[0].slice
+        name = index.value if isinstance(index, cst.Index) else None
+        made = list(made_of(model, name)) if isinstance(name, cst.Name) else [name]
+        chosen = made[0] if len(made) == 1 else None
+        if name is None or not isinstance(chosen, cst.ListComp) or not _asks_data(model, chosen):
+            continue
+        loop = costly_loop(model, node)
+        if loop is not None:
+            yield _of_size(model, node, name, loop, "was chosen by data of")
+
+
+def _asks_data(model: FileModel, chosen: cst.ListComp) -> bool:
+    tests = (one.test for one in chosen.for_in.ifs)
+    return any(model.value(test).is_device_tensor for test in tests)
 
 
 def _sized_by_data(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpression, str] | None:

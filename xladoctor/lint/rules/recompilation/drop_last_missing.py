@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cores import differs
 from xladoctor.lint.rules._endless import cut_to_batches, endless
+from xladoctor.lint.rules._exact import assigned
+from xladoctor.lint.rules._given import all_given, given
 from xladoctor.lint.rules._loaders import DATA_LOADER, bound_name, loops_over, says_evaluation
+from xladoctor.lint.rules._sources import default, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Function, Loop, Problem
 
 #: Samples of the (training, test) part of well-known datasets, from torchvision's documentation.
 _SIZES = {
@@ -27,6 +31,15 @@ _SIZES = {
     "CIFAR10": (50_000, 10_000),
     "CIFAR100": (50_000, 10_000),
 }
+#: Words of what is for training, and samplers that nothing else has.
+_TRAINING = frozenset({"train", "training"})
+_DRAWING = frozenset(
+    f"torch.utils.data.{module}{name}"
+    for module in ("", "sampler.")
+    for name in ("RandomSampler", "WeightedRandomSampler")
+)
+#: Functions that hand on whether a loader keeps its last batch.
+_DEPTH = 3
 #: Methods that a framework asks for the loader of its training.
 _HOOKS = frozenset({"train_dataloader", "get_train_dataloader"})
 
@@ -81,13 +94,36 @@ def _fills_up(model: FileModel) -> bool:
 
 
 def _keeps_short_batch(model: FileModel, call: CallSite) -> bool:
-    if call.has_star or "batch_sampler" in call.keywords:
+    named = given(model, call)
+    if not all_given(model, call) or "batch_sampler" in named:
         return False
-    batch = call.argument(1, "batch_size")
+    batch = call.argument(1, "batch_size") or named.get("batch_size")
     if batch is None or constant(model, batch) in (1, None):
         return False
-    drop = call.argument(8, "drop_last")
-    return drop is None or model.literal(drop) is False
+    drop = call.argument(8, "drop_last") or named.get("drop_last")
+    return drop is None or _is_false(model, drop, _DEPTH)
+
+
+def _is_false(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:
+    """``False``, also as a setting, or as a parameter's default that no caller changes."""
+    value = constant(model, node)
+    if value is not NotImplemented or not isinstance(node, cst.Name):
+        return value is False
+    function = model.function_of(node)
+    if function is None or node.value not in function.parameters:
+        return [one.value for one in assigned(model, node) if isinstance(one, cst.Name)] == [
+            "False"
+        ]
+    if depth == 0:
+        return False
+    index = function.parameters.index(node.value)
+    index -= int(function.owner is not None and not function.is_static)
+    calls = model.callers(function)
+    values = [one.argument(index, node.value) or default(function, node.value) for one in calls]
+    return bool(values) and all(
+        value is not None and not one.has_star and _is_false(model, value, depth - 1)
+        for one, value in zip(calls, values, strict=True)
+    )
 
 
 def _goes_elsewhere(model: FileModel, loop: Loop) -> bool:
@@ -117,13 +153,56 @@ def _own_part(model: FileModel, call: CallSite) -> bool:
 def _for_training(model: FileModel, call: CallSite) -> bool:
     """Whether a loader whose loop is not in sight says that it is for training."""
     shuffle = call.argument(2, "shuffle")
-    if shuffle is not None and model.literal(shuffle) is True:
+    if shuffle is not None and (model.literal(shuffle) is True or _asks_for_training(shuffle)):
         return True
-    if "train" in bound_name(model, call.node):
+    if "train" in bound_name(model, call.node) or _draws(model, call):
         return True
     # ``loader = DataLoader(...); return loader`` in what Lightning or a Trainer asks for it.
     function = call.function
-    return function is not None and function.name in _HOOKS and function.owner is not None
+    if function is None:
+        return False
+    if function.name in _HOOKS and function.owner is not None:
+        return True
+    if "train" in words(function.name) and _is_given_back(model, call, function):
+        return True
+    # ``train_loader = make_loader(data, is_train=True)``, of a helper that gives it back.
+    asked = [one for one in model.callers(function) if "train" in bound_name(model, one.node)]
+    return bool(asked) and _is_given_back(model, call, function)
+
+
+def _asks_for_training(shuffle: cst.BaseExpression) -> bool:
+    """``shuffle=part == "train"``, ``shuffle=is_train``: what trains goes this way too."""
+    named = (part.value for part in walk(shuffle) if isinstance(part, cst.Name | cst.SimpleString))
+    return any(not words(name).isdisjoint(_TRAINING) for name in named)
+
+
+def _draws(model: FileModel, call: CallSite) -> bool:
+    """``sampler=RandomSampler(data)``, also where one of several processes has another."""
+    sampler = call.keywords.get("sampler")
+    found = sources(model, sampler) if sampler is not None else None
+    made = [
+        part
+        for one in found or ()
+        for part in ((one.body, one.orelse) if isinstance(one, cst.IfExp) else (one,))
+    ]
+    return any(isinstance(one, cst.Call) and model.name(one.func) in _DRAWING for one in made)
+
+
+def _is_given_back(model: FileModel, call: CallSite, function: Function) -> bool:
+    """Whether a function gives back the loader that it makes, by itself or by a name."""
+    given_back = (
+        part.value
+        for part in walk(function.node.body, into_functions=False)
+        if isinstance(part, cst.Return)
+    )
+    return any(
+        value is call.node
+        or (
+            isinstance(value, cst.Name)
+            and any(one.node is call.node for one in model.bindings(value.value, value))
+        )
+        for value in given_back
+    )
 
 
 def _returns_first(model: FileModel, loop: Loop) -> bool:
@@ -171,10 +250,14 @@ def _divides(model: FileModel, call: CallSite) -> bool:
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:
-    given = call.keywords.get("drop_last")
+    written = call.keywords.get("drop_last")
+    if written is not None and model.literal(written) is not False:
+        return None
+    if call.has_star or (call.function is not None and len(model.callers(call.function)) > 1):
+        return None  # may be given already; loaders for evaluation are made here too
     edit = (
         model.add_argument(call.node, "drop_last=True")
-        if given is None
-        else model.replace(given, "True")
+        if written is None
+        else model.replace(written, "True")
     )
     return model.fix("Add drop_last=True", edit, safe=False)

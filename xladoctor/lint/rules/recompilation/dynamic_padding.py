@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import patterns
-from xladoctor.lint.model import Function, walk
+from xladoctor.lint.model import walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._collate import SHAPED, SHAPED_METHODS, collate_functions, sizes
 from xladoctor.lint.rules._exact import around, assigned, reads
 from xladoctor.lint.rules._given import given
-from xladoctor.lint.rules._loaders import DATA_LOADER
-from xladoctor.lint.rules._longest import filled_up, longest
+from xladoctor.lint.rules._longest import filled_up, longest, varying_length
 from xladoctor.lint.rules._reads import costly_loop
-from xladoctor.lint.rules._sources import sources, the_call
+from xladoctor.lint.rules._sources import of_parameter, sources, the_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Function, Loop, Problem
 
 _COLLATORS = frozenset(
     f"transformers.{name}"
@@ -37,20 +37,16 @@ _LONGEST = (True, "longest")
 #: TRL's Trainer for fine-tuning, which makes its own collator.
 _SFT = patterns.lazy(r"^trl\.(\w+\.)*SFTTrainer$")
 _PAD_SEQUENCE = "torch.nn.utils.rnn.pad_sequence"
+#: What is called so pads texts and waves.
+_PADS = frozenset({"tokenizer", "tok", "processor", "extractor"})
 #: Methods of tokenizers that do what a call of them does.
 _ENCODES = frozenset({"encode", "encode_plus", "batch_encode_plus"})
-#: Calls that give a batch the length that they are told, as functions and as methods.
-_SHAPED = frozenset(
-    {"torch.nn.functional.pad", "torch.zeros", "torch.full", "torch.ones", "numpy.pad",
-     "numpy.zeros", "numpy.full", "numpy.ones"}
-)  # fmt: skip
-_SHAPED_METHODS = frozenset({"new_zeros", "new_full", "new_ones"})
+#: Functions that hand on what is tokenized.
+_HANDED = 2
 #: Lengths are rounded up to this: few graphs, and what TPUs lay out a last dimension in.
 _MULTIPLE = 128
 #: What tensor cores of GPUs ask for: batches of text still have dozens of lengths.
 _FINE = 16
-#: Functions from the one that a loader is given to the one that pads.
-_HELPERS = 3
 
 
 @rule("XLA209")
@@ -59,7 +55,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     yield from _by_trl(model)
-    collating = set(_collate_functions(model))
+    collating = set(collate_functions(model))
     for call in model.calls():
         if call.has_star or _has_few_lengths(model, call):
             continue
@@ -69,7 +65,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
             found = (padding is None or text in _LONGEST) and not _pads_all(model)
         else:
             found = (
-                text in _LONGEST
+                (text in _LONGEST or (padding is None and _fills_up(model, call)))
                 and _tokenizes(model, call)
                 and (call.function in collating or costly_loop(model, call.node) is not None)
             )
@@ -159,14 +155,21 @@ def _unpadded(model: FileModel, call: CallSite) -> bool:
     return loop is not None and _changes(model, text, loop) and _goes_to_device(model, call.node)
 
 
-def _changes(model: FileModel, text: cst.BaseExpression, loop: Loop) -> bool:
-    """Whether an expression is computed of what the loop binds anew in each turn."""
-    return any(
-        loop.node in model.tree.ancestors(binding.node)
-        for name in walk(text)
-        if isinstance(name, cst.Name)
-        for binding in model.bindings(name.value, name)
-    )
+def _changes(model: FileModel, text: cst.BaseExpression, loop: Loop, depth: int = _HANDED) -> bool:
+    """Whether an expression is computed of what the loop binds anew in each turn.
+
+    Also as the parameter of a function that the loop calls.
+    """
+    for name in walk(text):
+        if not isinstance(name, cst.Name):
+            continue
+        for binding in model.bindings(name.value, name):
+            if loop.node in model.tree.ancestors(binding.node) and binding.kind != "param":
+                return True
+            given = of_parameter(model, name) if binding.kind == "param" and depth else None
+            if given and all(_changes(model, one, loop, depth - 1) for one in given):
+                return True
+    return False
 
 
 def _goes_to_device(model: FileModel, node: cst.CSTNode) -> bool:
@@ -209,21 +212,32 @@ def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
     nodes = list(walk(function.node, into_functions=False))
     calls = [model.call(node) for node in nodes if isinstance(node, cst.Call)]
     # What is padded once more may well get a length of its own.
-    again = any(_rounds(node) for node in nodes) or any(call.name in _SHAPED for call in calls)
+    again = any(_rounds(node) for node in nodes) or any(call.name in SHAPED for call in calls)
     for call in calls:
         if call.name == _PAD_SEQUENCE and not again:
             yield _problem(model, call.node, "pad all to one length, or the result to a few")
-        elif call.name in _SHAPED or call.method in _SHAPED_METHODS:
+        elif call.name in SHAPED or call.method in SHAPED_METHODS:
             found = next(longest(model, function, call), None)
             if found is not None:
                 yield _to_longest(model, found)
                 return  # the other uses of the length are fixed with it
-    for node in nodes if not any(map(_rounds, nodes)) else ():
+    if any(map(_rounds, nodes)):
+        return
+    for node in nodes:
         if isinstance(node, cst.BinaryOperation):
             found = next(filled_up(model, function, node), None)
             if found is not None:
                 yield _to_longest(model, found)
                 return
+    lengths = (
+        # Of several the last: the others are sizes that all samples have.
+        varying_length(model, function, part)
+        for node in nodes
+        for part in reversed(list(sizes(model, node)))
+    )
+    length = next(filter(None, lengths), None)
+    if length is not None:
+        yield _problem(model, length, "pad (or cut) all to one length, or to a few")
 
 
 def _to_longest(model: FileModel, length: cst.Call) -> Problem:
@@ -263,35 +277,12 @@ def _problem(
     )
 
 
-def _collate_functions(model: FileModel) -> Iterator[Function]:
-    """What makes batches for the loaders: the functions given to them, and what those call.
-
-    The loaders of linked files count too.
-    """
-    for part in (model, *model.linked):
-        for call in part.calls(DATA_LOADER):
-            collate = call.argument(6, "collate_fn")
-            function = _callable(part, collate) if collate is not None else None
-            if function is not None:
-                yield from _with_helpers(model, function)
-
-
-def _callable(model: FileModel, node: cst.BaseExpression) -> Function | None:
-    """The function, or the ``__call__`` of the object, that an expression is."""
-    value = model.value(node)
-    if value.function is None and value.instance is not None:
-        return value.instance.cls.methods.get("__call__")
-    return value.function
-
-
-def _with_helpers(
-    model: FileModel, function: Function, depth: int = _HELPERS
-) -> Iterator[Function]:
-    yield function
-    for node in walk(function.node) if depth else ():
-        target = model.call(node).target if isinstance(node, cst.Call) else None
-        if isinstance(target, Function):
-            yield from _with_helpers(model, target, depth - 1)
+def _fills_up(model: FileModel, call: CallSite) -> bool:
+    """``tokenizer.pad(rows)``, which pads to the longest where nothing else is said."""
+    if call.method != "pad" or call.name is not None or call.receiver is None:
+        return False
+    owner = words(model.tree.text(call.receiver).strip().rpartition(".")[2])
+    return not owner.isdisjoint(_PADS)
 
 
 def _tokenizes(model: FileModel, call: CallSite) -> bool:

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
+#: What picks of a list.
+_PICKS = frozenset(
+    f"{module}.{name}"
+    for module in ("random", "numpy.random")
+    for name in ("choice", "choices", "sample")
+)
 _NOT_DICE = frozenset({"random.seed", "random.Random", "numpy.random.seed"})
 
 
@@ -39,6 +45,42 @@ def random_branch(model: FileModel) -> Iterator[Problem]:
         )
     yield from _sizes(model)
     yield from _modes(model)
+    yield from _callees(model)
+
+
+def _callees(model: FileModel) -> Iterator[Problem]:
+    """``criterion = random.choice(self.losses)``, and then ``criterion(outputs, labels)``."""
+    told: set[cst.Call] = set()
+    for call in model.calls():
+        made = drawn(model, call.node.func) or _drawn_turn(model, call.node.func)
+        if made is None or made.name not in _PICKS or made.node in told:
+            continue
+        given = [*call.positional, *call.keywords.values()]
+        loop = costly_loop(model, call.node)
+        if loop is None or model.hot_loop(made.node) is None:
+            continue
+        if not any(model.value(one).holds_device_tensor for one in (call.node, *given)):
+            continue
+        told.add(made.node)
+        yield model.problem(
+            made.node,
+            f"{snippet(model, made.node)} decides what the step computes: each choice is a graph "
+            "of its own, compiled when it first comes up",
+            suggestion="choose in the Dataset, on the host; or compute all and choose with data: "
+            "torch.where(coin < p, a, b)",
+            related=[loop_place(model, loop), model.place(call.node, "computes what was drawn")],
+        )
+
+
+def _drawn_turn(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
+    """``for op in random.sample(ops, 2)``: the call that draws what a name is in each turn."""
+    if not isinstance(node, cst.Name):
+        return None
+    for binding in model.bindings(node.value, node):
+        over = next(iter(model.tree.ancestors(binding.node)), None)
+        if isinstance(over, cst.For) and over.target is binding.node:
+            return drawn(model, over.iter)
+    return None
 
 
 def _sizes(model: FileModel) -> Iterator[Problem]:

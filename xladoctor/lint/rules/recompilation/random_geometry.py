@@ -9,7 +9,8 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import bounds, drawn, drawn_in, made_by, throws_dice
+from xladoctor.lint.rules._collate import collate_functions, sizes
+from xladoctor.lint.rules._exact import bounds, drawn, drawn_in, made_by, may_be_drawn, throws_dice
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
@@ -37,6 +38,7 @@ def random_geometry(model: FileModel) -> Iterator[Problem]:
     """Find random crops and the like that are given device tensors in hot loops."""
     yield from _cut_out(model)
     yield from _resized(model)
+    yield from _batches_of_drawn_size(model)
     yield from _by_name(model)
     yield from _drawn_constants(model)
     for call in model.calls():
@@ -62,11 +64,10 @@ def random_geometry(model: FileModel) -> Iterator[Problem]:
 
 def _cut_out(model: FileModel) -> Iterator[Problem]:
     """``images[:, :, top : top + 224]`` with ``top = random.randrange(32)``."""
-    for node in model.nodes(cst.Subscript) if throws_dice(model) else ():
+    for node in model.nodes(cst.Subscript) if model.once(may_be_drawn) else ():
         if not model.value(node.value).is_device_tensor or _is_array(model, node):
             continue
-        parts = (part for bound in bounds(node) for part in walk(bound))
-        made = next(filter(None, (drawn(model, part) for part in parts)), None)
+        made = next(filter(None, (drawn_in(model, bound) for bound in bounds(node))), None)
         loop = costly_loop(model, node) if made is not None else None
         if made is None or loop is None or model.hot_loop(made.node) is None:
             continue
@@ -121,6 +122,42 @@ def _resized(model: FileModel) -> Iterator[Problem]:
             suggestion="resize on the host, in the Dataset, to one size for all batches",
             related=[loop_place(model, loop), model.place(made.node, "drawn here")],
         )
+
+
+def _batches_of_drawn_size(model: FileModel) -> Iterator[Problem]:
+    """``F.interpolate(image, size=self.size)`` in a collate function that draws ``self.size``.
+
+    Also ``row[:n]`` with ``n = random.randint(100, 200)``: the same for all rows of a batch.
+    """
+    for function in dict.fromkeys(collate_functions(model) if model.is_xla else ()):
+        if not model.is_here(function.node):
+            continue
+        for node in walk(function.node, into_functions=False):
+            numbers = list(sizes(model, node))
+            call = model.call(node) if isinstance(node, cst.Call) else None
+            size = call.argument(1, "size") if call and call.name in _RESIZES else None
+            numbers += [] if size is None else [size]
+            drawn_sizes = (drawn_in(model, number) for number in numbers)
+            made = next(filter(None, drawn_sizes), None)
+            if made is not None and not _in_a_turn(model, made.node):
+                yield model.problem(
+                    node,
+                    "each batch has a drawn size: each size is a graph of its own of the whole "
+                    "step, compiled when it first comes up",
+                    suggestion="take one size for all batches, or a few, each for many steps",
+                    related=[model.place(made.node, "drawn here")],
+                )
+                break
+
+
+def _in_a_turn(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether something is done for each sample by itself: all end up with one size then."""
+    for parent in model.tree.ancestors(node):
+        if isinstance(parent, cst.For | cst.BaseComp):
+            return True
+        if isinstance(parent, cst.FunctionDef | cst.Lambda):
+            return False
+    return False
 
 
 def _by_name(model: FileModel) -> Iterator[Problem]:

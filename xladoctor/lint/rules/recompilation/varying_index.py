@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._exact import around, assigned
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._read_numbers import was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
@@ -19,18 +19,21 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
+#: What gives one of the numbers that it is given.
+_KEEPS = frozenset({"builtins.int", "builtins.min", "builtins.max"})
+
 
 @rule("XLA205")
 def varying_index(model: FileModel) -> Iterator[Problem]:
     """Find reads such as ``table[step]`` of device tensors, where ``step`` counts the loop."""
     for loop in model.loops:
-        counter = _counter(model, loop)
-        if counter is None or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
+        counters = _counters(model, loop)
+        if not counters or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
             continue
         together = model.members in (frozenset(), frozenset({family.TORCH_XLA}))
         if together and not loop.iterates.is_loader and not _ends_graph(model, loop):
             continue  # all turns are one graph (accumulation of gradients): the same every time
-        for node, name in _made_constant(model, loop, counter):
+        for node, name in _made_constants(model, loop, counters):
             yield model.problem(
                 node,
                 f"`{name}` becomes a constant of the graph: {snippet(model, node)} makes a new "
@@ -117,6 +120,14 @@ def _holds(model: FileModel, node: cst.BaseExpression, name: str) -> bool:
     return isinstance(node, cst.Attribute) and number and model.tree.text(node).strip() == name
 
 
+def _made_constants(
+    model: FileModel, loop: Loop, counters: list[str]
+) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """The same for all counters: each operation once."""
+    found = (pair for counter in counters for pair in _made_constant(model, loop, counter))
+    yield from {node: (node, name) for node, name in found}.values()
+
+
 def _made_constant(
     model: FileModel, loop: Loop, counter: str
 ) -> Iterator[tuple[cst.BaseExpression, str]]:
@@ -152,18 +163,28 @@ def _ends_graph(model: FileModel, loop: Loop) -> bool:
     )
 
 
-def _counter(model: FileModel, loop: Loop) -> str | None:
-    """The name that counts the iterations: of ``enumerate`` or ``range``."""
+def _counters(model: FileModel, loop: Loop) -> list[str]:
+    """The names that count the iterations: of ``enumerate`` or ``range``, or ``at += 1``."""
     node = loop.node
+    if not isinstance(node, cst.For | cst.While):
+        return []
+    found = [
+        line.target.value
+        for line in walk(node.body, into_functions=False)
+        if isinstance(line, cst.AugAssign)
+        and isinstance(line.operator, cst.AddAssign)
+        and isinstance(line.target, cst.Name)
+        and (isinstance(line.value, cst.Integer) or model.value(line.value).kind is Kind.NUMBER)
+        and model.loop(line) is loop
+    ]
     if not isinstance(node, cst.For) or not isinstance(node.iter, cst.Call):
-        return None
+        return found
     name = model.name(node.iter.func)
     if name == "builtins.range" and isinstance(node.target, cst.Name):
-        return node.target.value
-    if name == "builtins.enumerate" and isinstance(node.target, cst.Tuple):
-        first = node.target.elements[0].value
-        return first.value if isinstance(first, cst.Name) else None
-    return None
+        return [node.target.value, *found]
+    first = node.target.elements[0].value if isinstance(node.target, cst.Tuple) else None
+    counts = name == "builtins.enumerate" and isinstance(first, cst.Name)
+    return [first.value, *found] if counts and isinstance(first, cst.Name) else found
 
 
 def _is_counter(model: FileModel, node: cst.BaseExpression, counter: str) -> bool:
@@ -172,7 +193,22 @@ def _is_counter(model: FileModel, node: cst.BaseExpression, counter: str) -> boo
         if not isinstance(node.operator, cst.Add | cst.Subtract | cst.Multiply):
             return False
         return _is_counter(model, node.left, counter) or _is_counter(model, node.right, counter)
-    if not isinstance(node, cst.Name) or node.value != counter:
+    if isinstance(node, cst.Call) and model.name(node.func) in _KEEPS:
+        return any(_is_counter(model, one.value, counter) for one in node.args)
+    if isinstance(node, cst.Name) and node.value != counter:
+        made = assigned(model, node)
+        return (
+            len(made) == 1
+            and not isinstance(made[0], cst.Name)
+            and _is_sum(model, made[0], counter)
+        )
+    if not isinstance(node, cst.Name):
         return False
     # Another loop around the index may bind the name anew.
     return not any(isinstance(parent, cst.CompFor | cst.Lambda) for parent in around(model, node))
+
+
+def _is_sum(model: FileModel, node: cst.BaseExpression, counter: str) -> bool:
+    """``length = 64 + step``, and then ``x[:, :length]``."""
+    named = (part for part in walk(node) if isinstance(part, cst.Name))
+    return any(part.value == counter for part in named) and _is_counter(model, node, counter)

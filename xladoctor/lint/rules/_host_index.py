@@ -1,0 +1,105 @@
+"""Device tensors that meet what is on the host: places made there, operands that stayed there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.library import Returns
+from xladoctor.lint.model import Kind
+from xladoctor.lint.model.knowledge import PARAMETER
+from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._reads import costly_loop, loop_place, often
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_ARITHMETIC = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
+#: What makes places, of nothing that the host alone knows.
+_PLACES = frozenset({"torch.arange", "torch.randperm", "torch.randint"})
+
+
+def indexed_from_host(model: FileModel) -> Iterator[Problem]:
+    """``values[range(n), actions]`` and ``x[torch.randperm(n)]`` of device tensors."""
+    for node in model.nodes(cst.Subscript):
+        for element in node.slice:
+            index = element.slice.value if isinstance(element.slice, cst.Index) else None
+            made = None if index is None else _range(model, node, index) or _places(model, index)
+            if made is None or not model.value(node.value).is_device_tensor:
+                continue
+            loop = costly_loop(model, node)
+            if loop is None or costly_loop(model, made.node) is None:
+                continue
+            name = made.last
+            what = "tensor of this range" if name == "range" else f"these places (torch.{name})"
+            new = "arange" if name == "range" else name
+            yield model.problem(
+                made.node if name == "range" else node,
+                f"torch makes {'a ' if name == 'range' else ''}{what} on the CPU, and "
+                f"{'it is' if name == 'range' else 'they are'} uploaded {often(loop)}",
+                suggestion=f"torch.{new}(..., device=x.device)",
+                related=[
+                    loop_place(model, loop),
+                    *([] if name == "range" else [model.place(made.node, "made here")]),
+                ],
+            )
+            break
+
+
+def _range(model: FileModel, node: cst.Subscript, index: cst.BaseExpression) -> CallSite | None:
+    """``range(n)`` or ``list(range(n))`` beside other places."""
+    made = model.call(index) if isinstance(index, cst.Call) and len(node.slice) > 1 else None
+    if made is not None and made.name == "builtins.list" and made.positional:
+        inner = made.positional[0]
+        made = model.call(inner) if isinstance(inner, cst.Call) else None
+    return made if made is not None and made.name == "builtins.range" else None
+
+
+def _places(model: FileModel, index: cst.BaseExpression) -> CallSite | None:
+    """The call that makes places on the host: itself, or by the one name that it has."""
+    if model.value(index).kind is not Kind.CPU_TENSOR:
+        return None
+    made = made_by(model, index)
+    if made is None or made.name not in _PLACES or made.has_star:
+        return None
+    return None if "device" in made.keywords else made
+
+
+def operands_of_host(model: FileModel) -> Iterator[Problem]:
+    """``x + self.positions[:, :n]`` of what ``__init__`` made on the CPU, and no buffer is."""
+    for node in model.nodes(cst.BinaryOperation):
+        if not isinstance(node.operator, _ARITHMETIC):
+            continue
+        for one, other in ((node.left, node.right), (node.right, node.left)):
+            made = _kept_on_host(model, other) if model.value(one).is_device_tensor else None
+            loop = costly_loop(model, node) if made is not None else None
+            if made is not None and loop is not None:
+                yield model.problem(
+                    node,
+                    f"an operand was made on the CPU before, and is uploaded {often(loop)} again",
+                    suggestion="make it a buffer of the module (register_buffer), or move it once",
+                    related=[loop_place(model, loop), model.place(made, "made here")],
+                )
+                break
+
+
+def _kept_on_host(model: FileModel, node: cst.BaseExpression) -> cst.Call | None:
+    """The call that made what an attribute of an object keeps on the host, if it does."""
+    value = model.value(node)
+    held = node.value if isinstance(node, cst.Subscript) else node
+    made = value.origin if value.kind is Kind.CPU_TENSOR else None
+    if not isinstance(held, cst.Attribute) or not isinstance(made, cst.Call):
+        return None
+    if value.type_name == PARAMETER or not model.is_here(made):
+        return None
+    call = model.call(made)
+    fills = (call.name or "").startswith("torch.") and (
+        model.library.returns(call.name or "") is Returns.NEW_TENSOR
+    )
+    single = call.last in {"tensor", "as_tensor"} and not isinstance(call.argument(0), cst.List)
+    if not fills or single or "device" in call.keywords or model.hot_loop(made) is not None:
+        return None
+    return made
