@@ -386,3 +386,66 @@ def test_an_evaluation_that_shows_each_batch_runs_what_it_shows(kept, shown, pla
     lines = program.splitlines()
     told = [kept if kept in lines[row - 1] else "loop" for row in rows(program, "XLA301")]
     assert told == ([] if place is None else [kept if place == "kept" else "loop"])
+
+
+HELPED = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+
+def get_device():
+    return torch_xla.device()
+
+
+def prepare(args):
+    print(args)
+    return get_device()
+
+
+def name_of(args):
+    if args.cores:
+        return "cores"
+    return str(torch_xla.device())
+
+
+def train(index, args):
+    print(index, get_device())
+
+
+def lazily(args):
+    yield torch_xla.device()
+
+
+def main(args):
+    {before}
+    xmp.spawn(train, args=(args,))
+    print(get_device())
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ("device = get_device()", True),
+        ("args.device = prepare(args)", True),
+        ("print(get_device(), args)", True),
+        ("if args.one: return train(0, args)", False),
+        ("print(name_of(args))", False),
+        ("make = lambda: get_device()", False),
+        ("devices = lazily(args)", False),
+        ("device = torch.device('xla')", False),
+    ],
+)
+def test_a_helper_starts_the_runtime_before_the_cores(before, told):
+    program = HELPED.format(before=before)
+    line = program.splitlines().index("    " + before) + 1
+    assert rows(program, "XLA407") == [line] * told
+
+
+def test_nothing_is_started_where_one_process_runs():
+    program = HELPED.format(before="device = get_device()")
+    assert "XLA407" not in codes(program.replace("args=(args,))", "args=(args,), nprocs=1)"))
+    host = program.replace("return torch_xla.device()", 'return torch.device("cpu")')
+    assert "XLA407" not in codes(host)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import OnXla
+from xladoctor.lint.model import Function, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import is_main
 from xladoctor.lint.rules._exact import in_order
@@ -39,6 +39,8 @@ _IN_PARENT = {
     f"{_XM}is_master_ordinal": "True",
 }
 _SPAWN = ("torch_xla.distributed.xla_multiprocessing.spawn", "torch_xla.launch")
+#: How many functions of the program lie between a call and what starts the runtime.
+_DEPTH = 2
 #: The first release whose spawn refuses.
 _SINCE = (2, 3)
 
@@ -65,7 +67,53 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
                 related=[model.place(spawn.node, "the cores are started here")],
                 fix=_fix(model, call),
             )
+        yield from _by_helpers(model, spawn)
         return  # one spawn tells it all
+
+
+def _by_helpers(model: FileModel, spawn: CallSite) -> Iterator[Problem]:
+    """``device = get_device()`` of a function of the program, before the cores are started."""
+    for call in model.calls():
+        if not isinstance(call.target, Function) or not _runs_before(model, call, spawn):
+            continue
+        start = _start_in(model, call.target, _DEPTH)
+        if start is not None:
+            yield model.problem(
+                call.node,
+                "this starts the XLA runtime in the parent process: the spawn after it raises "
+                '"Runtime is already initialized"',
+                suggestion="call it in the function that is spawned",
+                related=[
+                    model.place(start.node, "the runtime is started here"),
+                    model.place(spawn.node, "the cores are started here"),
+                ],
+            )
+
+
+def _start_in(model: FileModel, function: Function, depth: int) -> CallSite | None:
+    """What certainly starts the runtime in a function, also one of a linked file."""
+    home = next((one for one in (model, *model.linked) if one.is_here(function.node)), None)
+    if home is None or any(isinstance(part, cst.Yield) for part in walk(function.node)):
+        return None
+    for call in home.calls():
+        if call.function is not function or not _surely_runs(home, call):
+            continue
+        if call.name in _STARTS:
+            return call
+        inner = call.target if depth and isinstance(call.target, Function) else None
+        start = _start_in(home, inner, depth - 1) if inner is not None else None
+        if start is not None:
+            return start
+    return None
+
+
+def _surely_runs(model: FileModel, call: CallSite) -> bool:
+    """Whether a call runs whenever its function does, on XLA devices."""
+    if model.loop(call.node) is not None:
+        return False
+    return _is_reached(model, call) and all(
+        guard.runs is OnXla.YES for guard in model.guards(call.node)
+    )
 
 
 def _fits(model: FileModel) -> list[CallSite]:
@@ -133,6 +181,11 @@ def _runs_before(model: FileModel, call: CallSite, spawn: CallSite) -> bool:
             continue
         if guard.runs is not OnXla.YES:
             return False
+    return _is_reached(model, call)
+
+
+def _is_reached(model: FileModel, call: CallSite) -> bool:
+    """Not in a lambda, nor in what handles an exception."""
     inner: cst.CSTNode = call.node
     for node in model.tree.ancestors(call.node):
         # What is tried has run, unless it failed; the handlers have not.
