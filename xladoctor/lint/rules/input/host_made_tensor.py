@@ -141,7 +141,7 @@ def _one_by_one(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, call.node)
         if loop is None or not _of_turn(made.positional[0], inner):
             continue
-        if _may_be_number(model, made.positional[0]):
+        if _may_be_number(model, made.positional[0]) or _for_numbers(model, call.node):
             continue
         if not _is_xla(model, device, call):
             continue
@@ -159,6 +159,16 @@ def _may_be_number(model: FileModel, node: cst.BaseExpression) -> bool:
     """What has no dimensions costs nothing."""
     value = model.value(node)
     return Kind.NUMBER in {value.kind, *(road.kind for road in value.roads)}
+
+
+def _for_numbers(model: FileModel, node: cst.CSTNode) -> bool:
+    """``x if isinstance(x, torch.Tensor) else torch.tensor(x).to(other)``: a number is left."""
+    return any(
+        isinstance(around, cst.IfExp)
+        and isinstance(around.test, cst.Call)
+        and model.name(around.test.func) in {"builtins.isinstance", "torch.is_tensor"}
+        for around in model.tree.ancestors(node)
+    )
 
 
 def _plain(node: cst.BaseExpression) -> cst.BaseExpression:
