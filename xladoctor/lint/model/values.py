@@ -359,16 +359,6 @@ def where_it_trains(value: Value) -> Value:
     return value
 
 
-def anywhere(value: Value) -> Value:
-    """The same, but for tensors of the host: nothing is known of where these are."""
-    if value.kind is Kind.CPU_TENSOR:
-        return Value(local=value.local)
-    if value.kind is not Kind.CONTAINER:
-        return value
-    items = value.items and tuple(anywhere(item) for item in value.items)
-    return container(value.element and anywhere(value.element), items)
-
-
 def of_type(value: Value, *, tensor: bool) -> Value:
     """What a value of several kinds is where it is known to be a tensor, or to be none."""
     tensors = {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}
