@@ -150,6 +150,8 @@ def test_standard_input_cannot_be_watched(lint):
     assert "cannot watch standard input" in err
 
 
+#: What each module has had: another name is told for every target.
+HAD = {module["name"]: module["names"] for module in catalogue.table("names")["module"]}
 VERSIONS = [(1, 5), (1, 13), (2, 0), (2, 1), (2, 3), (2, 5), (2, 6), (2, 7), (2, 8), (2, 9)]
 
 
@@ -165,7 +167,7 @@ def test_the_target_version_decides_what_is_old(row):
     """
     module, _, name = row["old"].rpartition(".")
     if row["kind"] == "module":
-        names = row.get("names") or ["thing"]
+        names = row.get("names") or HAD.get(row["old"], ["thing"])
         text = f"import torch_xla\nimport {row['old']} as old\nold.{names[0]}()\n"
     else:
         text = f"import torch_xla\nimport {module} as old\nold.{name}()\n"
