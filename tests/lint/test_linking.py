@@ -598,3 +598,52 @@ def test_the_master_alone_evaluates_with_a_function_of_another_file(lint):
         xmp.spawn(train, args=make())
     """
     assert ("train.py", 15, "XLA418") in lint(scoring=evaluate, train=train)
+
+
+JOINED = """
+import torch.distributed as dist
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_backend
+from data import load
+
+
+def train():
+    print("training")
+    load()
+
+
+if __name__ == "__main__":
+    dist.init_process_group("xla", init_method="xla://")
+    train()
+"""
+LOADS = """
+import torch
+
+
+def load():
+    print("loading")
+    return torch.zeros(3)
+"""
+LOOKS = """
+from data import load
+
+
+def main():
+    print(len(load()))
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_each_core_runs_the_script_that_joins_them_and_no_other(tmp_path):
+    for name, text in {"train.py": JOINED, "data.py": LOADS, "look.py": LOOKS}.items():
+        (tmp_path / name).write_text(text)
+    results = run.lint_files(sorted(tmp_path.glob("*.py")), run.Plan(LintOptions()), jobs=1)
+    told = {
+        Path(item.filename).name: [f.locations[0].row for f in item.result.findings]
+        for item in results
+        if any(f.code == "XLA401" for f in item.result.findings)
+    }
+    assert sorted(told) == ["data.py", "train.py"]

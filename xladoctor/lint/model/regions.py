@@ -15,6 +15,7 @@ from xladoctor.lint.model.guards import Guards
 from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import HOT, Entry, Loop, LoopKind
 from xladoctor.lint.model.syntax import Class, Function, walk
+from xladoctor.lint.model.trials import asks_for_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -412,21 +413,48 @@ class Regions:
         return False
 
     @functools.cached_property
-    def _reached(self) -> dict[Function | None, Entry]:
-        found: dict[Function | None, Entry] = {}
+    def _reached(self) -> dict[Function | cst.Module, Entry]:
+        """What the cores run: functions, and modules whose own lines they run."""
+        found: dict[Function | cst.Module, Entry] = {}
         for entry in self.entries:
-            queue: list[Function | None] = [entry.function]
+            queue = [*self._begun(entry)]
             while queue:
-                function = queue.pop()
-                if function in found:
+                place = queue.pop()
+                if place in found:
                     continue
-                found[function] = entry
-                queue.extend(self._next(function))
+                found[place] = entry
+                queue.extend(self._next(place))
         return found
 
-    def _next(self, function: Function | None) -> Iterator[Function]:
+    def _begun(self, entry: Entry) -> Iterator[Function | cst.Module]:
+        """Where each core begins: in a function, or with a script and the modules it imports.
+
+        Another script of the same program is started by itself.
+        """
+        if entry.function is not None or entry.call is None:
+            yield from (entry.function,) if entry.function is not None else ()
+            return
+        home = self._tree.module_of(entry.call)
+        scripts = {self._tree.module_of(node) for node in self._script_guards}
+        yield from (part for part in self._tree.modules if part is home or part not in scripts)
+
+    @functools.cached_property
+    def _script_guards(self) -> Sequence[cst.If]:
+        """``if __name__ == "__main__":``, wherever it stands."""
+        return [node for node in self._tree.nodes(cst.If) if asks_for_script(node)]
+
+    def _calls_in(self, place: Function | cst.Module) -> Iterator[cst.Call]:
+        """The calls of a function, or of the lines of a module outside of functions."""
+        if not isinstance(place, cst.Module):
+            yield from self._loops.calls_in(place)
+            return
+        for call in self._loops.calls_in(None):
+            if self._tree.module_of(call) is place:
+                yield call
+
+    def _next(self, function: Function | cst.Module) -> Iterator[Function]:
         closures = {call: given for given, calls in self._closures.items() for call in calls}
-        for call in self._loops.calls_in(function):
+        for call in self._calls_in(function):
             given = closures.get(call)
             targets = self._flow.targets(call) or ((given,) if given is not None else ())
             if targets and self.devices.runs(call) is OnXla.NO:
@@ -437,12 +465,12 @@ class Regions:
                 else:
                     yield target
         for inner in self._tree.functions.values():
-            if function is not None and inner.outer is function and inner.owner is None:
+            if inner.outer is function and inner.owner is None:
                 yield inner
 
     def on_every_core(self, node: cst.CSTNode) -> Entry | None:
         """Where the cores start that all run a node; None where only other devices come."""
-        entry = self._reached.get(self._tree.function_of(node))
+        entry = self._reached.get(self._tree.function_of(node) or self._tree.module_of(node))
         return None if entry is None or self.devices.runs(node) is OnXla.NO else entry
 
     # Helpers

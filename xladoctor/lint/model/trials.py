@@ -60,7 +60,7 @@ class Trials:
             return True
         outermost: cst.CSTNode | None = None
         for parent in self._tree.ancestors(call):
-            if isinstance(parent, cst.If) and _asks_for_script(parent):
+            if isinstance(parent, cst.If) and asks_for_script(parent):
                 return True
             if isinstance(parent, cst.FunctionDef | cst.ClassDef):
                 outermost = parent
@@ -78,7 +78,7 @@ def _without_host(value: Value) -> Value:
     return value.but(element=element, items=items)
 
 
-def _asks_for_script(node: cst.If) -> bool:
+def asks_for_script(node: cst.If) -> bool:
     """``if __name__ == "__main__":``."""
     test = node.test
     return (
