@@ -4,7 +4,7 @@ import itertools
 import pathlib
 
 import pytest
-from rule_helpers import found, marks, rows
+from rule_helpers import found, marked, marks, rows
 
 from xladoctor.lint import run
 from xladoctor.lint.engine import LintOptions
@@ -720,3 +720,58 @@ def test_batches_that_trl_pads_to_the_longest_are_told(settings, row):
 )
 def test_batches_of_few_lengths_are_not_told(settings, more):
     assert rows(FINE_TUNED.format(settings=settings, more=more), "XLA209") == []
+
+
+ANNOTATED = """\
+import torch
+import pytorch_lightning as pl
+from typing import Any, Dict
+
+
+class Net(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(4, 2)
+
+    def training_step(self, batch{annotation}, batch_idx: int):
+        loss = torch.nn.functional.cross_entropy(self.net(batch["x"]), batch["y"])
+        self.shown = batch["y"].sum().item()  # here
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+pl.Trainer(accelerator="tpu", devices=8).fit(Net(), loader)
+"""
+LOSS = """\
+import torch
+import torch_xla.core.xla_model as xm
+from typing import Any, Dict
+from transformers import Trainer
+
+
+class Ours(Trainer):
+    def compute_loss(self, model, inputs{annotation}, return_outputs: bool = False):
+        labels = inputs.pop("labels")
+        self.shown = labels.sum().item()  # here
+        return model(**inputs).loss
+
+
+def _mp_fn(index):
+    Ours(model=make()).train()
+"""
+
+
+@pytest.mark.parametrize("program", [ANNOTATED, LOSS], ids=["Lightning", "Trainer"])
+@pytest.mark.parametrize("annotation", ["", ": dict", ": Dict[str, Any]", ": dict[str, object]"])
+def test_batches_that_are_annotated_as_dictionaries_hold_tensors(program, annotation):
+    program = program.replace("{annotation}", annotation)
+    assert rows(program, "XLA101") == marked(program)
+
+
+def test_numbers_beside_the_batch_stay_numbers():
+    program = ANNOTATED.replace("{annotation}", ": dict").replace(
+        'batch["y"].sum().item()', "float(batch_idx)"
+    )
+    assert rows(program, "XLA101") == rows(program, "XLA102") == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rule_helpers import codes, found, marks, rows
+from rule_helpers import codes, found, marked, marks, rows
 
 MASKS = """
 import numpy as np
@@ -182,3 +182,52 @@ def test_weight_norm_runs_on_the_host():
             optimizer.step()
     """
     assert rows(program, "XLA501") == [8]  # once, however often it is called
+
+
+CONTRAST = """\
+import torch
+import torch.nn as nn
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+
+class Contrast(nn.Module):
+    def forward(self, features, labels):
+        {device}
+        labels = labels.view(-1, 1)
+        same = torch.eq(labels, labels.T).float().to(device)  # here
+        return -(same * (features @ features.T)).mean()
+
+
+def train(loader, model, optimizer):
+    criterion = Contrast()
+    for x, y in loader:
+        loss = criterion(model(x.to(torch_xla.device())), y.to(torch_xla.device()))
+        optimizer.zero_grad()
+        loss.backward()
+        xm.optimizer_step(optimizer, barrier=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        'device = torch.device("cuda") if features.is_cuda else torch.device("cpu")',
+        """if features.is_cuda:
+            device = torch.device("cuda")
+        else:
+            device = torch.device("cpu")""",
+        'device = torch.device("cpu")',
+    ],
+)
+def test_what_is_not_on_a_gpu_is_not_on_the_cpu(device):
+    program = CONTRAST.replace("{device}", device)
+    assert rows(program, "XLA101") == marked(program)
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["device = features.device", "device = torch_xla.device()", 'device = torch.device("xla")'],
+)
+def test_a_loss_that_stays_where_its_features_are(device):
+    assert rows(CONTRAST.replace("{device}", device), "XLA101") == []

@@ -204,6 +204,10 @@ class Effects:
 
     def _to_cpu(self, call: CallSite) -> bool:
         target = call.argument(0, "device")
+        held = self._model.value(target) if target is not None else None
+        if held is not None and held.kind is Kind.OTHER_DEVICE and held.certain and not held.roads:
+            # ``host = torch.device("cpu")``, and where ``x.is_cuda`` does not hold.
+            target = held.origin if isinstance(held.origin, cst.Call) else target
         if isinstance(target, cst.Call) and self._model.name(target.func) == "torch.device":
             target = self._model.call(target).argument(0, "type") or target
         return target is not None and self._model.literal(target) == "cpu"

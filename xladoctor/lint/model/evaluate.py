@@ -391,6 +391,8 @@ class Evaluator:
 
     def _if_expression(self, node: cst.IfExp, frame: Frame) -> Value:
         test = self.evaluate(node.test, frame)
+        if self.for_cuda(node.test, frame):
+            return self.evaluate(node.orelse, frame)
         env, narrowed = frame.env, self.flow.statements.narrowed
         frame.env = narrowed(node.test, env, when=True)
         value = self.evaluate(node.body, frame)
@@ -398,6 +400,14 @@ class Evaluator:
         value = join(value, self.evaluate(node.orelse, frame))
         frame.env = env
         return value.but(local=True) if test.local and value.kind is Kind.NUMBER else value
+
+    def for_cuda(self, test: cst.BaseExpression, frame: Frame) -> bool:
+        """Whether a condition is ``x.is_cuda`` of a tensor on the XLA device, where it is False."""
+        return (
+            isinstance(test, cst.Attribute)
+            and test.attr.value == "is_cuda"
+            and self.evaluate(test.value, frame).is_device_tensor
+        )
 
     def _subscript(self, node: cst.Subscript, frame: Frame) -> Value:
         holder = self.evaluate(node.value, frame)

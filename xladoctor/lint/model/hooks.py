@@ -165,7 +165,7 @@ class Hooks:
     def given(self, function: Function, index: int, param: cst.Param) -> Value | None:
         """What a library passes to a parameter of a method; None if it may be anything."""
         owner = function.owner
-        if owner is None or index == 0 or self._is_host(param):
+        if owner is None or index == 0:
             return None
         if self.hook(function) is None and not self.is_of_model(function):
             return None
@@ -174,7 +174,12 @@ class Hooks:
             return _of_trainer(name)
         steps = know.LIGHTNING_STEPS | know.LIGHTNING_EVALS
         if function.name in steps and self.inherits(owner, know.LIGHTNING_MODULES):
-            return self._of_lightning(function, index)
+            passed = self._of_lightning(function, index)
+            # ``batch: dict[str, Any]``: the framework has moved what stands in it.
+            dictionary = passed is not None and index == 1 and self._is_host(param)
+            return container(passed) if dictionary else passed
+        if self._is_host(param):
+            return None
         if know.NUMBER_NAME.search(name) or not _is_none(param.default):
             return None
         always = function.name.lstrip("_").startswith("forward") and param.default is None

@@ -203,7 +203,7 @@ class Statements:
         start = frame.env
         ends: list[Env] = []
         dead = self._flow.tree.unreached
-        if node.body not in dead:
+        if node.body not in dead and not self._evaluator.for_cuda(node.test, frame):
             self._branch(node.body.body, frame, self.narrowed(node.test, start, when=True), ends)
         other = self.narrowed(node.test, start, when=False)
         if isinstance(node.orelse, cst.If):
