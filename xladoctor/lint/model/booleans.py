@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from xladoctor.lint.model.values import Kind, Value, element_of, join
+from xladoctor.lint.model.contained import element_of
+from xladoctor.lint.model.values import Kind, Value, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

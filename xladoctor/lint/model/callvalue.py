@@ -12,31 +12,28 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.by_name import GETATTR, ByName, takes
-from xladoctor.lint.model.devices import for_others
-from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.inherited import of_base
-from xladoctor.lint.model.librarycall import LibraryCalls, any_on_device, dictionary, first_origin
-from xladoctor.lint.model.methods import MethodEvaluator
-from xladoctor.lint.model.records import HOLDERS, fill
-from xladoctor.lint.model.syntax import Class, Function
-from xladoctor.lint.model.values import (
-    NUMBER,
-    UNKNOWN,
-    Kind,
-    Value,
-    any_local,
+from xladoctor.lint.model.contained import (
+    any_on_device,
     as_output,
     container,
     element_of,
-    join,
+    first_origin,
     without_places,
 )
+from xladoctor.lint.model.devices import for_others
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.inherited import of_base
+from xladoctor.lint.model.librarycall import LibraryCalls, dictionary
+from xladoctor.lint.model.methods import MethodEvaluator
+from xladoctor.lint.model.records import HOLDERS, fill
+from xladoctor.lint.model.syntax import Class, Function
+from xladoctor.lint.model.values import NUMBER, UNKNOWN, Kind, Value, any_local, join
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from xladoctor.lint.model.evaluate import Evaluator
-    from xladoctor.lint.model.statements import Frame
+    from xladoctor.lint.model.frames import Frame
 
 #: What is measured in a step.
 _MEASURED = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.UNKNOWN})

@@ -11,29 +11,19 @@ import libcst as cst
 from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.callvalue import CallEvaluator
+from xladoctor.lint.model.contained import container, element_of, without_places
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.records import HOLDERS
 from xladoctor.lint.model.syntax import Class, Function, children
 from xladoctor.lint.model.turns import both_sides
-from xladoctor.lint.model.values import (
-    NUMBER,
-    UNKNOWN,
-    Instance,
-    Kind,
-    Value,
-    container,
-    element_of,
-    join,
-    likely,
-    without_places,
-)
+from xladoctor.lint.model.values import NUMBER, UNKNOWN, Instance, Kind, Value, join, likely
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.statements import Frame
+    from xladoctor.lint.model.frames import Frame
 
 #: A device by its name: ``device = "xla"``.
 _XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
@@ -393,7 +383,7 @@ class Evaluator:
         test = self.evaluate(node.test, frame)
         if self.for_cuda(node.test, frame):
             return self.evaluate(node.orelse, frame)
-        env, narrowed = frame.env, self.flow.statements.narrowed
+        env, narrowed = frame.env, self.flow.statements.narrowing.narrowed
         frame.env = narrowed(node.test, env, when=True)
         value = self.evaluate(node.body, frame)
         frame.env = narrowed(node.test, env, when=False)

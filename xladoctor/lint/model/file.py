@@ -17,6 +17,7 @@ from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.program import Part, Program, Unit
+from xladoctor.lint.model.spelling import Spelling
 from xladoctor.lint.model.syntax import Class
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class FileModel:
         self.library = library or builtin()
         self.tree = self._part.tree
         self.names = self._part.names
+        self._spelling = Spelling(self.tree, self.names)
         self._flow = self._program.flow
         self._regions = self._program.regions
         self._answers: dict[object, Any] = {}
@@ -303,7 +305,7 @@ class FileModel:
 
     def spelled(self, dotted: str, node: cst.CSTNode) -> str | None:
         """How a dotted name can be written at a node with the imports the file has, or None."""
-        return self.names.spelled(dotted, node)
+        return self._spelling.spelled(dotted, node)
 
     def value(self, node: cst.BaseExpression) -> Value:
         """What an expression evaluates to, as far as the model knows."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.statements import Frame
+    from xladoctor.lint.model.frames import Frame
     from xladoctor.lint.model.syntax import Function
 
     Arguments = Sequence[tuple[str | None, Value]]

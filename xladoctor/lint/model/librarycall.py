@@ -11,6 +11,17 @@ from xladoctor.lint import family
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.contained import (
+    all_moved,
+    any_on_device,
+    container,
+    element_of,
+    first_origin,
+    flat,
+    loader,
+    modules,
+    without_places,
+)
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.values import (
@@ -18,16 +29,10 @@ from xladoctor.lint.model.values import (
     UNKNOWN,
     Kind,
     Value,
-    all_moved,
     any_local,
-    container,
-    element_of,
     join,
     likely,
-    loader,
-    modules,
     on_device,
-    without_places,
 )
 from xladoctor.lint.model.wrappers import meant
 
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.callvalue import CallEvaluator
     from xladoctor.lint.model.evaluate import Evaluator
-    from xladoctor.lint.model.statements import Frame
+    from xladoctor.lint.model.frames import Frame
     from xladoctor.lint.model.syntax import Function
 
 #: What the library says that a call gives back: objects that it makes, what tells cores apart,
@@ -317,10 +322,10 @@ class LibraryCalls:
             return Value(Kind.DEVICE_TENSOR, certain, first_origin(known), local=local)
         if made_here:
             return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
-        tensors = [_flat(value) for value in values if value.kind is not Kind.NUMBER]
+        tensors = [flat(value) for value in values if value.kind is not Kind.NUMBER]
         if tensors and all(value.kind is Kind.CPU_TENSOR for value in tensors):
             return Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
-        given = (_flat(value).made_of_device for value in values)
+        given = (flat(value).made_of_device for value in values)
         return Value(local=local, made_of_device=any(given))
 
     def _ignite(self, arguments: Arguments) -> None:
@@ -404,11 +409,6 @@ def _dataset(node: cst.Call, name: str, values: Sequence[Value]) -> Value:
     return Value(Kind.OBJECT, True, node, local=local, element=sample, type_name=name)
 
 
-def any_on_device(values: Sequence[Value]) -> bool:
-    """Whether one of some values is a tensor on the device, or holds one."""
-    return any(value.holds_device_tensor for value in values)
-
-
 def _forgets_core(function: Function, extra: Value) -> bool:
     """``def main(args)`` that is spawned with ``args=(args,)``: XLA408 says enough of it."""
     parameters = function.node.params
@@ -458,19 +458,6 @@ def _holds(node: cst.Call, name: str, arguments: Arguments) -> Value:
             places = False
         places = places and keyword is None
     return modules(parts, places=places, node=node, name=name)
-
-
-def first_origin(values: Sequence[Value]) -> cst.CSTNode | None:
-    """Where the first tensor on the device of some values was put there."""
-    return next((_flat(value).origin for value in values if value.holds_device_tensor), None)
-
-
-def _flat(value: Value) -> Value:
-    if value.kind is not Kind.CONTAINER:
-        return value
-    inner = [*(value.items or ()), *([value.element] if value.element else [])]
-    best = next((item for item in inner if item.holds_device_tensor), None)
-    return _flat(best or (inner[0] if inner else UNKNOWN))
 
 
 def _second_of(pair: Value) -> Value:

@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.contained import all_moved, as_output, container, element_of, modules
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.values import (
     NUMBER,
@@ -17,14 +18,9 @@ from xladoctor.lint.model.values import (
     Instance,
     Kind,
     Value,
-    all_moved,
     any_local,
-    as_output,
-    container,
-    element_of,
     join,
     likely,
-    modules,
     on_device,
 )
 
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.callvalue import CallEvaluator
     from xladoctor.lint.model.evaluate import Evaluator
-    from xladoctor.lint.model.statements import Frame
+    from xladoctor.lint.model.frames import Frame
 
 Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
 

@@ -19,11 +19,7 @@ from xladoctor.lint.rules._formatting import FORMATTING, formats
 from xladoctor.lint.rules._generators import hands_on_device_loader
 from xladoctor.lint.rules._pending import PASSIVE
 from xladoctor.lint.rules._piled import piled_up
-from xladoctor.lint.rules._protocol import (
-    OPTIMIZER_STEP,
-    compiles,
-    steps_optimizer,
-)
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, compiles, steps_optimizer
 from xladoctor.lint.rules._reads import loop_place, not_here
 
 if TYPE_CHECKING:
