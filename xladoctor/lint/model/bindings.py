@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import (
-    dotted_text,
-    from_names,
-    imports_module,
-)
+from xladoctor.lint.model.dotted import dotted_text, from_names, imports_module
 from xladoctor.lint.model.syntax import Binding, Scope, Tree
 
 #: The nodes that give names a meaning.

@@ -20,7 +20,6 @@ from xladoctor.lint.model.contained import (
     first_origin,
     without_places,
 )
-from xladoctor.lint.model.devices import for_others
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.inherited import of_base
 from xladoctor.lint.model.librarycall import LibraryCalls, dictionary
@@ -28,6 +27,7 @@ from xladoctor.lint.model.methods import MethodEvaluator
 from xladoctor.lint.model.records import HOLDERS, fill
 from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Kind, Value, any_local, join
+from xladoctor.lint.model.words import for_others
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -13,9 +13,8 @@ from xladoctor.lint.asked import NEWEST_TORCH_XLA
 from xladoctor.lint.effects import Effects
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model import edits
-from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.dotted import dotted_text, string
-from xladoctor.lint.model.loops import LoopKind
+from xladoctor.lint.model.loops import LoopKind, OnXla
 from xladoctor.lint.model.program import Part, Program, Unit
 from xladoctor.lint.model.spelling import Spelling
 from xladoctor.lint.model.syntax import Class

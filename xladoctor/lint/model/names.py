@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.bindings import add, bind
-from xladoctor.lint.model.dotted import (
-    KNOWN_AS,
-    canonical,
-    dotted_text,
-    imported,
-    imports_module,
-)
+from xladoctor.lint.model.dotted import KNOWN_AS, canonical, dotted_text, imported, imports_module
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
 from xladoctor.lint.model.unbound import left_out
 

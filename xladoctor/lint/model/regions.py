@@ -9,11 +9,11 @@ import libcst as cst
 
 from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.dotted import imported, string
 from xladoctor.lint.model.guards import Guards
 from xladoctor.lint.model.loopkinds import Loops
-from xladoctor.lint.model.loops import HOT, Entry, Loop, LoopKind
+from xladoctor.lint.model.loops import HOT, Entry, Loop, LoopKind, OnXla
+from xladoctor.lint.model.rarity import Rarity
 from xladoctor.lint.model.syntax import Class, Function, walk
 from xladoctor.lint.model.trials import asks_for_script
 
@@ -48,6 +48,7 @@ class Regions:
         self._names = names
         self._flow = flow
         self._guards = Guards(tree, names, flow, self._run_by)
+        self._rarity = Rarity(tree, names, flow, self._guards)
         #: Whether code runs on XLA devices.
         self.devices = self._guards.devices
         self._home = {call: tree.function_of(call) for call in tree.calls}
@@ -311,13 +312,13 @@ class Regions:
         return self._throttled(node, _CHAIN, of_batches)
 
     def _throttled(self, node: cst.CSTNode, depth: int, of_batches: bool) -> bool:
-        if self._guards.rare(node, of_batches=of_batches):
+        if self._rarity.rare(node, of_batches=of_batches):
             return True
         for loop in self._loops_around(node):  # ``for name, x in ...`` within ``if step % 50 == 0``
             if loop.kind is not LoopKind.OTHER:
                 break
             owner = _owner(self._tree, loop.node)  # type: ignore[arg-type]
-            if self._guards.rare(owner, of_batches=of_batches):
+            if self._rarity.rare(owner, of_batches=of_batches):
                 return True
         if any(loop.kind in HOT for loop in self._loops_around(node)):
             return False

@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import (
-    LEFT_OUT,
-    LEFT_OUT_CLASSES,
-    LEFT_OUT_TOO,
-)
+from xladoctor.lint.model.dotted import LEFT_OUT, LEFT_OUT_CLASSES, LEFT_OUT_TOO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
