@@ -6,7 +6,7 @@ Methods: ``methods``; what libraries have: ``librarycall``.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -26,7 +26,7 @@ from xladoctor.lint.model.librarycall import LibraryCalls, dictionary
 from xladoctor.lint.model.methods import MethodEvaluator
 from xladoctor.lint.model.records import HOLDERS, fill
 from xladoctor.lint.model.syntax import Class, Function
-from xladoctor.lint.model.values import NUMBER, UNKNOWN, Kind, Value, any_local, join
+from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, join
 from xladoctor.lint.model.words import for_others
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 #: What is measured in a step.
 _MEASURED = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.UNKNOWN})
 _TEXT_METHODS = ("__format__", "__str__", "__repr__")
-Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
 
 
 class CallEvaluator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -27,6 +27,7 @@ from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
+    Arguments,
     Kind,
     Value,
     any_local,
@@ -69,8 +70,6 @@ _LOADERS = {
 _GO_OVER = frozenset({"builtins.enumerate", "builtins.zip", "builtins.iter", "builtins.next"})
 #: A partial of a partial of a partial, in a loop, must come to an end.
 _MOST_BOUND = 8
-
-Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
 
 
 class LibraryCalls:

@@ -13,10 +13,10 @@ import dataclasses
 import enum
 import functools
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import libcst as cst
 
@@ -140,6 +140,10 @@ class Value:
 NOTHING = Value(Kind.NOTHING)
 UNKNOWN = Value()
 NUMBER = Value(Kind.NUMBER, certain=True)
+
+
+#: What a call gives: (keyword or None, value); starred ones as "*" and "**".
+Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
 
 
 def likely(value: Value) -> Value:
