@@ -12,6 +12,7 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.by_name import GETATTR, ByName, takes
+from xladoctor.lint.model.called_back import CalledBack
 from xladoctor.lint.model.contained import (
     any_on_device,
     as_output,
@@ -22,8 +23,9 @@ from xladoctor.lint.model.contained import (
 )
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.inherited import of_base
-from xladoctor.lint.model.librarycall import LibraryCalls, dictionary
+from xladoctor.lint.model.librarycall import LibraryCalls
 from xladoctor.lint.model.methods import MethodEvaluator
+from xladoctor.lint.model.python_functions import dictionary
 from xladoctor.lint.model.records import HOLDERS, fill
 from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, join
@@ -51,7 +53,8 @@ class CallEvaluator:
         self._evaluator = evaluator
         self._flow = evaluator.flow
         self._methods = MethodEvaluator(self, evaluator)
-        self._libraries = LibraryCalls(self, evaluator)
+        self._back = CalledBack(self, evaluator.flow)
+        self._libraries = LibraryCalls(self, self._back, evaluator.flow)
         self._by_name = ByName(evaluator.flow.tree, evaluator.flow.names)
 
     def evaluate(self, node: cst.Call, frame: Frame) -> Value:
@@ -67,7 +70,7 @@ class CallEvaluator:
             # A BatchEncoding, or the tensor of ``clip.tokenize``, is made on the host.
             tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
             return tensor if name in know.TOKENIZERS else container(tensor)
-        self._libraries.started(arguments)
+        self._back.started(arguments)
         if (name or (func.attr.value if func is not None else "")) in know.MAKES_TEXT:
             for _, value in arguments:
                 self.as_text(node, value)
@@ -307,7 +310,7 @@ class CallEvaluator:
             # What ``.to(device)`` gave back is a module after all: nobody calls a tensor.
             called = Value(Kind.MODEL, origin=called.origin, on_device=True)
         if called.type_name == know.DATA_PARALLEL:
-            return self._libraries.data_parallel(arguments)
+            return self._back.data_parallel(arguments)
         name = "forward" if called.kind is Kind.MODEL else "__call__"
         self._flow.place(called)
         given_back = [
