@@ -97,7 +97,7 @@ class CallEvaluator:
             inner = functools.reduce(join, given) if given else None
             return container(inner).but(type_name=name)
         if name == "builtins.vars" and arguments:
-            return self._evaluator.attributes_of(arguments[0][1])
+            return self._evaluator.attributes.all_of(arguments[0][1])
         if name == "collections.defaultdict" and arguments:
             made = self._flow.names.resolve(node.args[0].value)
             holds = made in {"builtins.list", "builtins.dict", "builtins.set", "collections.deque"}

@@ -143,7 +143,7 @@ class Statements:
             self.assign(target.target, value, frame)
 
     def _augmented(self, node: cst.AugAssign, frame: Frame) -> None:
-        self.assign(node.target, self._evaluator.augmented(node, frame), frame)
+        self.assign(node.target, self._evaluator.operators.augmented(node, frame), frame)
 
     def _annotated(self, node: cst.AnnAssign, frame: Frame) -> None:
         if node.value is not None:

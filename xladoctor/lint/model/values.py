@@ -15,12 +15,12 @@ import functools
 import operator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from xladoctor.lint.model.syntax import Class, Function
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import libcst as cst
-
-    from xladoctor.lint.model.syntax import Class, Function
 
 
 class Kind(enum.Enum):
@@ -144,6 +144,13 @@ NUMBER = Value(Kind.NUMBER, certain=True)
 
 #: What a call gives: (keyword or None, value); starred ones as "*" and "**".
 Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
+
+
+def defined(definition: Function | Class) -> Value:
+    """A function or class as a value."""
+    if isinstance(definition, Function):
+        return Value(Kind.FUNCTION, certain=True, function=definition)
+    return Value(Kind.FUNCTION, certain=True, makes=frozenset({definition}))
 
 
 def likely(value: Value) -> Value:
