@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
-from xladoctor.lint.model.loopkinds import steps_environment
+from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
