@@ -87,8 +87,8 @@ class CallEvaluator:
             return self._asked(node, frame)
         if name == "builtins.setattr" and len(arguments) > 2:
             for text, _ in self._by_name.spellings(node):
-                for instance in self._flow.objects(arguments[0][1]):
-                    self._flow.store(instance, text, arguments[2][1])
+                for instance in self._flow.classes.objects(arguments[0][1]):
+                    self._flow.memory.store(instance, text, arguments[2][1])
             return NUMBER
         if name == "collections.OrderedDict":
             return dictionary(arguments)
@@ -124,7 +124,7 @@ class CallEvaluator:
         # By a name, or a lambda of a linked file by the file's name: ``constants.IS_MAIN()``.
         called = self._evaluator.evaluate(node.func, frame) if func is None else UNKNOWN
         if func is not None:
-            called = self._flow.imported(func) or UNKNOWN
+            called = self._flow.memory.imported(func) or UNKNOWN
         if called.kind is Kind.FUNCTION and called.function is not None:
             return self.enter(node, called.function, called, arguments)
         if called.kind is Kind.FUNCTION and (called.functions or called.makes):
@@ -166,8 +166,8 @@ class CallEvaluator:
 
     def as_text(self, node: cst.Call, value: Value) -> None:
         """``print(meter)``: runs the method that makes a text of the object."""
-        for instance in self._flow.objects(value) if value.kind is Kind.OBJECT else ():
-            found = (self._flow.method(instance.cls, name) for name in _TEXT_METHODS)
+        for instance in self._flow.classes.objects(value) if value.kind is Kind.OBJECT else ():
+            found = (self._flow.classes.method(instance.cls, name) for name in _TEXT_METHODS)
             method = next((one for one in found if one is not None), None)
             if method is not None:
                 bound = Value(Kind.FUNCTION, function=method, instance=instance)
@@ -238,12 +238,12 @@ class CallEvaluator:
         given = (*called.bound, *arguments)
         results = [
             self.enter(node, function, called, arguments)
-            for function in self._flow.in_order(called.functions)
+            for function in self._flow.classes.in_order(called.functions)
             if takes(function, given)
         ]
         results += [
             self._construct(node, cls, given)
-            for cls in self._flow.in_order(called.makes)
+            for cls in self._flow.classes.in_order(called.makes)
             if len(called.makes) == 1 or not for_others(cls.name)
         ]
         return functools.reduce(join, results) if results else UNKNOWN
@@ -264,9 +264,9 @@ class CallEvaluator:
         functions, classes = self._by_name.of_module(node)
         if functions or classes:
             return Value(Kind.FUNCTION, origin=node, functions=functions, makes=classes)
-        objects = self._flow.objects(self._evaluator.evaluate(node.args[0].value, frame))
+        objects = self._flow.classes.objects(self._evaluator.evaluate(node.args[0].value, frame))
         meant = any(
-            self._flow.method(instance.cls, name) is not None
+            self._flow.classes.method(instance.cls, name) is not None
             for name, _ in self._by_name.spellings(node)
             for instance in objects
         )
@@ -277,11 +277,11 @@ class CallEvaluator:
 
         The call that writes the name runs them, wherever it stands.
         """
-        objects = self._flow.objects(self._evaluator.evaluate(asked.args[0].value, frame))
+        objects = self._flow.classes.objects(self._evaluator.evaluate(asked.args[0].value, frame))
         results = []
         for name, site in self._by_name.spellings(asked):
             for instance in objects:
-                method = self._flow.method(instance.cls, name)
+                method = self._flow.classes.method(instance.cls, name)
                 if method is not None:
                     bound = Value(Kind.FUNCTION, function=method, instance=instance)
                     run = self.enter(site or node, method, bound, given, by_name=site is not None)
@@ -296,7 +296,7 @@ class CallEvaluator:
         if self._flow.hooks.is_optimizer(cls):
             kind = Kind.OPTIMIZER
         value = Value(kind, certain=True, origin=node, instance=instance)
-        method = self._flow.method(cls, "__init__")
+        method = self._flow.classes.method(cls, "__init__")
         if method is not None:
             self.enter(None, method, value, arguments)
         else:
@@ -312,11 +312,11 @@ class CallEvaluator:
         if called.type_name == know.DATA_PARALLEL:
             return self._back.data_parallel(arguments)
         name = "forward" if called.kind is Kind.MODEL else "__call__"
-        self._flow.place(called)
+        self._flow.memory.place(called)
         given_back = [
             self.enter(node, method, called.but(instance=instance), arguments)
-            for instance in self._flow.objects(called)
-            if (method := self._flow.method(instance.cls, name)) is not None
+            for instance in self._flow.classes.objects(called)
+            if (method := self._flow.classes.method(instance.cls, name)) is not None
         ]
         if given_back:
             result = functools.reduce(join, given_back)
@@ -356,7 +356,7 @@ class CallEvaluator:
             return Value(Kind.DEVICE_TENSOR, certain=certain, origin=origin, local=local)
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
-        return Value(local=local, made_of_device=self._flow.steps())
+        return Value(local=local, made_of_device=self._flow.belief.steps())
 
 
 def _spread(arguments: Arguments) -> Arguments:

@@ -401,7 +401,7 @@ class FileModel:
 
     def method(self, owner: Class, name: str) -> Function | None:
         """A method of a class, its own or that of a base in the program."""
-        return self._flow.method(owner, name)
+        return self._flow.classes.method(owner, name)
 
     def is_optimizer(self, owner: Class) -> bool:
         """Whether the objects of a class are optimizers, by its bases here and in linked files."""
@@ -413,7 +413,7 @@ class FileModel:
 
     def says_xla(self, node: cst.CSTNode) -> bool:
         """Whether the very file that a node stands in, here or linked, is for XLA devices."""
-        return self._program.flow.believes(node)
+        return self._program.flow.belief.believes(node)
 
     def callers(self, function: Function) -> Sequence[CallSite]:
         """The calls, here or in linked files, that are known to call the function."""
