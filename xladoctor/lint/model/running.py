@@ -44,11 +44,9 @@ class Running:
         both anew in another: the first ``main`` calls the first ``train``.
         """
         first = self.functions[0].node if self.functions else None
-        return (
-            first
-            if isinstance(first, cst.FunctionDef) and self._is_replaced(first)
-            else (self.module)
-        )
+        if isinstance(first, cst.FunctionDef) and self._is_replaced(first):
+            return first
+        return self.module
 
     def _is_replaced(self, node: cst.FunctionDef) -> bool:
         return node in self.replaced and self.tree.module_of(node) is self.module
