@@ -32,7 +32,8 @@ def settled(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> 
     if isinstance(node, cst.IfExp):
         return (*settled(model, node.body, depth - 1), *settled(model, node.orelse, depth - 1))
     if isinstance(node, cst.BooleanOperation) and isinstance(node.operator, cst.Or):
-        first = [one for one in settled(model, node.left, depth - 1) if one]
+        left = settled(model, node.left, depth - 1)
+        first = [one for one in left if one is NotImplemented or one]
         return (*first, *settled(model, node.right, depth - 1))
     if isinstance(node, cst.Name):
         return _of_name(model, node, depth)
