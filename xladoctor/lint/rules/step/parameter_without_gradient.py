@@ -74,7 +74,7 @@ def _targets(node: cst.CSTNode) -> set[str]:
 def _required(model: FileModel, call: CallSite, name: str) -> bool:
     """Whether ``h.requires_grad_()`` or ``h.requires_grad = True`` stands in the same function."""
     for node in model.nodes(cst.Attribute):
-        if node.attr.value in ("requires_grad_", "requires_grad") and (is_name(node.value, name)):
+        if node.attr.value in ("requires_grad_", "requires_grad") and is_name(node.value, name):
             return model.function_of(node) is call.function or call.function is None
     return False
 
