@@ -977,6 +977,398 @@ def main(index, flags):
 if __name__ == "__main__":
     xmp.spawn(main)
 """,
+    "XLA416: healthy numbers": XM
+    + NET
+    + """
+def main(index, flags):
+    device = torch_xla.device(0)
+    first = 0
+    other = torch.device("xla", first)
+    third = torch.device(f"xla:{first}")
+    named = f"xla:{index} is mine"
+    print("xla: %d" % index)
+    net = Net().to(device).to(other).to(third)
+if __name__ == "__main__":
+    xmp.spawn(main)
+""",
+    "XLA301: healthy generators": XM
+    + NET
+    + """
+from data import stream
+def chunks(rows, n):
+    for i in range(0, len(rows), n):
+        yield rows[i:i + n]
+def evaluate(rows):
+    device = torch_xla.device()
+    net = Net().to(device).eval()
+    with torch.no_grad():
+        for x in chunks(rows, 8):
+            net(torch.stack(x).to(device)).sum()
+            torch_xla.sync()
+def evaluate2(rows):
+    device = torch_xla.device()
+    net = Net().to(device).eval()
+    out = []
+    for x in stream(rows):
+        out.append(net(x.to(device)).cpu())
+    return out
+def evaluate3(nets, x):
+    device = torch_xla.device()
+    x = x.to(device)
+    return [net.to(device)(x) for net in nets]
+def evaluate4(nets, x):
+    device = torch_xla.device()
+    x = x.to(device)
+    for net in nets:
+        net = net.to(device)
+        net(x)
+""",
+    "XLA301: healthy device loader elsewhere": XM
+    + NET
+    + """
+def feed(loader, device):
+    for x in loader:
+        yield x.to(device)
+def evaluate(rows):
+    device = torch_xla.device()
+    net = Net().to(device).eval()
+    with torch.no_grad():
+        for x in feed(pl.MpDeviceLoader(rows, device), device):
+            net(x).sum()
+""",
+    "XLA101: healthy meters by setattr": XM
+    + NET
+    + """
+class Meter:
+    def __init__(self):
+        self.total = 0.0
+    def update(self, value):
+        self.total += value
+class Meters:
+    def __init__(self, names):
+        for name in names:
+            setattr(self, name, Meter())
+class Times:
+    def __init__(self, **given):
+        self.__dict__.update(given)
+    def add(self, value):
+        self.last.update(value.item())
+def main(batches):
+    device = torch_xla.device()
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    meters = Meters(["loss"])
+    settings = Times(rate=0.1, every=10, device=device)
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        loss = net(x).sum()
+        loss.backward()
+        xm.optimizer_step(adam)
+        meters.loss.update(loss.detach())
+        if settings.every.item():
+            settings.rate.item()
+""",
+    "XLA101: env.step(device tensor)": """
+"""
+    + XM
+    + """
+import gymnasium as gym
+import numpy as np
+"""
+    + NET
+    + """
+def rollout(env):
+    device = torch_xla.device()
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    state = env.reset()
+    for step in range(1000):
+        probs = net(state)
+        action = torch.distributions.Categorical(logits=probs).sample()
+        state, reward, done, _ = env.step(action)  # !XLA101
+        loss = -probs.mean()
+        loss.backward()
+        xm.optimizer_step(adam, barrier=True)
+def rollout2():
+    env = gym.make("CartPole-v1")
+    device = torch_xla.device()
+    net = Net().to(device)
+    obs, _ = env.reset()
+    while True:
+        with torch.no_grad():
+            action = net(torch.from_numpy(obs).to(device)).argmax()
+        obs, reward, done, _, _ = env.step(action)  # !XLA101
+        torch_xla.sync()
+        if done:
+            break
+def rollout3():
+    env = gym.make("CartPole-v1")
+    device = torch_xla.device()
+    net = Net().to(device)
+    obs, _ = env.reset()
+    while True:
+        with torch.no_grad():
+            action = net(torch.from_numpy(obs).to(device)).argmax().cpu()  # !XLA101
+        obs, reward, done, _, _ = env.step(action)
+        torch_xla.sync()
+""",
+    "XLA101 XLA113 XLA425: env.step": XM
+    + NET
+    + """
+import gymnasium as gym
+class Rollout:
+    def __init__(self):
+        self.device = torch_xla.device()
+        self.net = Net().to(self.device)
+        self.env = gym.make("CartPole-v1")
+    def act(self, state):
+        with torch.no_grad():
+            return self.net(torch.as_tensor(state, device=self.device)).argmax()
+    def play(self):
+        state, _ = self.env.reset()
+        done = False
+        while not done:
+            action = self.act(state)
+            state, reward, done, _, _ = self.env.step(action)  # !XLA101
+    def play2(self):
+        state, _ = self.env.reset()
+        for _ in range(100):
+            action = self.act(state).cpu().numpy()  # !XLA101
+            state, reward, done, _, _ = self.env.step(action)
+    def play3(self):
+        state, _ = self.env.reset()
+        while True:
+            action = int(self.act(state))
+            state, reward, done, _, _ = self.env.step(action)
+            if done:
+                break
+def vectors(net):
+    envs = gym.vector.make("CartPole-v1", 8)
+    device = torch_xla.device()
+    net = net.to(device)
+    states = envs.reset()
+    for _ in range(128):
+        with torch.no_grad():
+            actions = net(torch.from_numpy(states).to(device)).argmax(-1)
+        states, rewards, dones, infos = envs.step(actions)  # !XLA101
+def vectors2(envs, net):
+    device = torch_xla.device()
+    net = net.to(device)
+    states = envs.reset()
+    for _ in range(128):
+        with torch.no_grad():
+            actions = net(torch.from_numpy(states).to(device)).argmax(-1)
+        states, rewards, dones, infos = envs.step(actions.cpu().numpy())  # !XLA101
+""",
+    "XLA101: healthy device env": XM
+    + NET
+    + """
+class Env:
+    def __init__(self, device):
+        self.state = torch.zeros(8, device=device)
+    def reset(self):
+        return self.state
+    def step(self, action):
+        self.state = self.state + action
+        return self.state, self.state.sum(), False, {}
+def rollout():
+    device = torch_xla.device()
+    env = Env(device)
+    net = Net().to(device)
+    state = env.reset()
+    for _ in range(100):
+        with torch.no_grad():
+            action = net(state)
+        state, reward, done, _ = env.step(action)
+        torch_xla.sync()
+""",
+    "XLA405 XLA406: save behind shared condition": XM
+    + NET
+    + """
+import os
+class Trainer:
+    def __init__(self, args, device):
+        self.args = args
+        self.device = device
+        self.net = Net().to(device)
+        self.adam = torch.optim.Adam(self.net.parameters())
+        self.best = 0
+        self.warm = 5
+    def train(self, epoch, batches):
+        for x, y in pl.MpDeviceLoader(batches, self.device):
+            self.adam.zero_grad()
+            self.net(x).sum().backward()
+            xm.optimizer_step(self.adam)
+    def test(self, epoch, batches):
+        total = 0.0
+        for x, y in pl.MpDeviceLoader(batches, self.device):
+            total = total + self.net(x).sum()
+        score = xm.mesh_reduce("score", total.item(), sum)
+        if score > self.best:
+            self.best = score
+            xm.save(self.net.state_dict(), "best.pt")
+        if epoch >= self.warm:
+            xm.save(self.net.state_dict(), "last.pt")
+def main(index, args):
+    device = torch_xla.device()
+    torch.manual_seed(1)
+    trainer = Trainer(args, device)
+    if args.mode == "train":
+        for epoch in range(args.epochs):
+            trainer.train(epoch, args.batches)
+            trainer.test(epoch, args.batches)
+    else:
+        trainer.test(0, args.batches)
+if __name__ == "__main__":
+    xmp.spawn(main)
+""",
+    "XLA434: if noise is None, all give": XM
+    + NET
+    + """
+class Diffusion:
+    def __init__(self, net):
+        self.net = net
+    def q_sample(self, x, t, noise=None):
+        if noise is None:
+            noise = torch.randn_like(x)
+        return x + noise
+    def loss(self, x, t, noise=None):
+        noise = noise if noise is not None else torch.randn_like(x)  # !XLA434
+        return (self.net(self.q_sample(x, t, noise=noise)) - noise).pow(2).mean()
+def default(value, other):
+    return value if value is not None else other()
+def mixed(x, noise=None):
+    noise = default(noise, lambda: torch.randn_like(x))
+    return x + noise
+def blend(x, noise=None):
+    noise = torch.randn_like(x) if noise is None else noise
+    return x + noise
+def other(x, noise=None):
+    if noise is not None:
+        return x + noise
+    return x + torch.randn_like(x)
+def main(index, batches):
+    device = torch_xla.device()
+    torch.manual_seed(1)
+    diffusion = Diffusion(Net().to(device))
+    adam = torch.optim.Adam(diffusion.net.parameters())
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        noise = torch.randn_like(x)  # !XLA434
+        diffusion.loss(x, 3).backward()
+        mixed(x, noise)
+        blend(x, noise)
+        other(x, noise=noise)
+        xm.optimizer_step(adam)
+if __name__ == "__main__":
+    xmp.spawn(main)
+""",
+    "XLA203: helper of CUDA only": XM
+    + NET
+    + """
+from torch.utils.data import DataLoader
+def cuda_loader(data):
+    return DataLoader(data, batch_size=8, shuffle=True)
+def train_cuda(data):
+    net = Net().cuda()
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in cuda_loader(data):
+        net(x.cuda()).sum().backward()
+        adam.step()
+def train_xla(data):
+    device = torch_xla.device()
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    loader = DataLoader(data, batch_size=8, shuffle=True, drop_last=True)
+    for x, y in pl.MpDeviceLoader(loader, device):
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+""",
+    "XLA203: helper of CUDA only by setting": XM
+    + NET
+    + """
+from torch.utils.data import DataLoader
+def make(data):
+    return DataLoader(data, batch_size=8, shuffle=True)
+def train(data, args):
+    if args.tpu:
+        device = torch_xla.device()
+        loader = pl.MpDeviceLoader(DataLoader(data, batch_size=8, drop_last=True), device)
+    else:
+        device = torch.device("cuda")
+        loader = make(data)
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in loader:
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+""",
+    "XLA713 XLA704: scaler made for XLA not used": XM
+    + NET
+    + """
+from torch_xla.amp import autocast, GradScaler
+from torch_xla.amp import syncfree
+def main(batches):
+    device = torch_xla.device()
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    scaler = GradScaler()
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+""",
+    "XLA713 XLA704: scaler torch made for XLA not used": XM
+    + NET
+    + """
+def main(batches, fp16):
+    device = torch_xla.device()
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    scaler = torch.amp.GradScaler("xla")
+    other = torch.cuda.amp.GradScaler()
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+""",
+    "XLA301 XLA603 XLA302: notebook for CUDA 2": """
+import torch
+import torch.nn as nn
+try:
+    import torch_xla.core.xla_model as xm
+    has_tpu = True
+except ImportError:
+    has_tpu = False
+def get_device():
+    return "cuda:0"
+device = get_device()
+net = nn.Linear(8, 4).to(device)
+adam = torch.optim.Adam(net.parameters())
+loader = torch.utils.data.DataLoader([1], batch_size=8)
+for x, y in loader:
+    x = x.to(device)
+    net(x).sum().backward()
+    adam.step()
+""",
+    "XLA301 XLA603 XLA302: notebook for CUDA 3": """
+import torch
+import torch.nn as nn
+import torch_xla
+import torch_xla.core.xla_model as xm
+DEVICE = "cuda"
+# device = xm.xla_device()
+def train(net, loader, adam, device=DEVICE):
+    for x, y in loader:
+        x = x.to(device)
+        net(x).sum().backward()
+        adam.step()
+net = nn.Linear(8, 4)
+net.cuda()
+adam = torch.optim.Adam(net.parameters())
+loader = torch.utils.data.DataLoader([1], batch_size=8)
+train(net, loader, adam)
+""",
 }
 
 
