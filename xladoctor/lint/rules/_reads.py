@@ -118,6 +118,8 @@ def _is_filled_in(model: FileModel, name: cst.Name) -> bool:
     ``noise = noise if noise is not None else draw()``, ``if noise is None: noise = draw()``.
     """
     order, function = model.tree.order, model.function_of(name)
+    if name not in order:
+        return False  # of another file
     for binding in model.bindings(name.value, name):
         made = binding.node
         if binding.kind != "assign" or not isinstance(made, cst.BaseExpression):
