@@ -75,8 +75,11 @@ ANSWERS = patterns.lazy(
 )
 #: Attributes of framework objects that tell the master core.
 MASTER_ATTRIBUTES = frozenset(
-    {"is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero"}
-)
+    {
+        "is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero",
+        "is_local_process_zero", "is_world_master", "is_local_master",
+    }
+)  # fmt: skip
 #: The same by what programs call them (``distenv.master``, ``self.is_rank_zero``).
 MASTER_NAME = patterns.lazy(
     r"^(is_)?(master|(global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
