@@ -45,7 +45,7 @@ def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     ):
         value = settings.get(name)
         if value is not None and (
-            class_of(model, value) in LIGHTNING_FOR_XLA
+            any(class_of(model, one) in LIGHTNING_FOR_XLA for one in _each(model, value))
             or any(one in words for one in _choices(model, value))
         ):
             return value
@@ -95,11 +95,19 @@ def _choices(
     model: FileModel, value: cst.BaseExpression, kinds: type | UnionType = str
 ) -> list[object]:
     """The literals that a value may be: ``"tpu"``, ``"tpu" if use_tpu else "cpu"``."""
-    found: list[object] = []
-    for one in sources(model, value) or [value]:
-        if isinstance(one, cst.IfExp):
-            found += [*_choices(model, one.body, kinds), *_choices(model, one.orelse, kinds)]
-        else:
-            literal = constant(model, one)
-            found += [literal] if isinstance(literal, kinds) else []
-    return found
+    literals = [constant(model, one) for one in _each(model, value)]
+    return [one for one in literals if isinstance(one, kinds)]
+
+
+def _each(model: FileModel, value: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """What a value may be: what all ways give, or else what is bound here and the default."""
+    found = sources(model, value)
+    if found is None and isinstance(value, cst.Name):
+        bound = [binding.node for binding in model.bindings(value.value, value)]
+        given = [node.default if isinstance(node, cst.Param) else node for node in bound]
+        found = [node for node in given if isinstance(node, cst.BaseExpression)]
+    each: list[cst.BaseExpression] = []
+    for one in found or [value]:
+        parts = [one.body, one.orelse] if isinstance(one, cst.IfExp) else []
+        each += [part for inner in parts for part in _each(model, inner)] or [one]
+    return each
