@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.by_name import GETATTR, ByName, takes
+from xladoctor.lint.model.by_name import GETATTR, takes
 from xladoctor.lint.model.called_back import CalledBack
 from xladoctor.lint.model.contained import (
     any_on_device,
@@ -25,10 +25,10 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.inherited import of_base
 from xladoctor.lint.model.librarycall import LibraryCalls
 from xladoctor.lint.model.methods import MethodEvaluator
-from xladoctor.lint.model.python_functions import dictionary
-from xladoctor.lint.model.records import HOLDERS, fill
+from xladoctor.lint.model.records import fill
+from xladoctor.lint.model.reflected import Reflected
 from xladoctor.lint.model.syntax import Class, Function
-from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, join
+from xladoctor.lint.model.values import UNKNOWN, Arguments, Kind, Value, any_local, join
 from xladoctor.lint.model.words import for_others
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class CallEvaluator:
         self._methods = MethodEvaluator(self, evaluator)
         self._back = CalledBack(self, evaluator.flow)
         self._libraries = LibraryCalls(self, self._back, evaluator.flow)
-        self._by_name = ByName(evaluator.flow.tree, evaluator.flow.names)
+        self._reflected = Reflected(self, evaluator)
 
     def evaluate(self, node: cst.Call, frame: Frame) -> Value:
         """What a call gives back."""
@@ -75,35 +75,9 @@ class CallEvaluator:
             for _, value in arguments:
                 self.as_text(node, value)
         if name is not None:
-            found = self._reflected(node, name, arguments, frame)
+            found = self._reflected.evaluate(node, name, arguments, frame)
             return found or self._libraries.named(node, name, arguments, frame)
         return self._of_program(node, func, receiver, arguments, frame)
-
-    def _reflected(
-        self, node: cst.Call, name: str, arguments: Arguments, frame: Frame
-    ) -> Value | None:
-        """What a call asks of an object, or makes of a class, that it is given."""
-        if name == GETATTR and len(node.args) > 1:
-            return self._asked(node, frame)
-        if name == "builtins.setattr" and len(arguments) > 2:
-            for text, _ in self._by_name.spellings(node):
-                for instance in self._flow.classes.objects(arguments[0][1]):
-                    self._flow.memory.store(instance, text, arguments[2][1])
-            return NUMBER
-        if name == "collections.OrderedDict":
-            return dictionary(arguments)
-        if name in HOLDERS:
-            given = [element_of(value) if key == "**" else value for key, value in arguments]
-            inner = functools.reduce(join, given) if given else None
-            return container(inner).but(type_name=name)
-        if name == "builtins.vars" and arguments:
-            return self._evaluator.attributes.all_of(arguments[0][1])
-        if name == "collections.defaultdict" and arguments:
-            made = self._flow.names.resolve(node.args[0].value)
-            holds = made in {"builtins.list", "builtins.dict", "builtins.set", "collections.deque"}
-            inner = container(None) if holds else self._called_back(node, arguments[0][1])
-            return container(inner)
-        return None
 
     def _of_program(
         self,
@@ -130,7 +104,7 @@ class CallEvaluator:
         if called.kind is Kind.FUNCTION and (called.functions or called.makes):
             return self.one_of(node, called, arguments)
         if called.type_name == GETATTR and type(called.origin) is cst.Call:
-            return self._by_names(node, called.origin, arguments, frame)
+            return self._reflected.by_names(node, called.origin, arguments, frame)
         if func is not None:
             inherited = of_base(self._flow, func, arguments, frame)
             if inherited is not None:
@@ -246,46 +220,6 @@ class CallEvaluator:
             for cls in self._flow.classes.in_order(called.makes)
             if len(called.makes) == 1 or not for_others(cls.name)
         ]
-        return functools.reduce(join, results) if results else UNKNOWN
-
-    def _called_back(self, node: cst.Call, called: Value) -> Value | None:
-        """What a library makes with what it is given: ``defaultdict(Meter)``."""
-        if called.kind is not Kind.FUNCTION:
-            return None
-        if called.function is not None:
-            return self.enter(None, called.function, called, ())
-        return self.one_of(node, called, ())
-
-    def _asked(self, node: cst.Call, frame: Frame) -> Value | None:
-        """``getattr(callback, event)``: a method or function that is called here or further on.
-
-        None where nothing of the program is known to be meant.
-        """
-        functions, classes = self._by_name.of_module(node)
-        if functions or classes:
-            return Value(Kind.FUNCTION, origin=node, functions=functions, makes=classes)
-        objects = self._flow.classes.objects(self._evaluator.evaluate(node.args[0].value, frame))
-        meant = any(
-            self._flow.classes.method(instance.cls, name) is not None
-            for name, _ in self._by_name.spellings(node)
-            for instance in objects
-        )
-        return Value(Kind.FUNCTION, origin=node, type_name=GETATTR) if meant else None
-
-    def _by_names(self, node: cst.Call, asked: cst.Call, given: Arguments, frame: Frame) -> Value:
-        """``getattr(callback, event)(self)``: the methods of those names that its objects have.
-
-        The call that writes the name runs them, wherever it stands.
-        """
-        objects = self._flow.classes.objects(self._evaluator.evaluate(asked.args[0].value, frame))
-        results = []
-        for name, site in self._by_name.spellings(asked):
-            for instance in objects:
-                method = self._flow.classes.method(instance.cls, name)
-                if method is not None:
-                    bound = Value(Kind.FUNCTION, function=method, instance=instance)
-                    run = self.enter(site or node, method, bound, given, by_name=site is not None)
-                    results.append(run)
         return functools.reduce(join, results) if results else UNKNOWN
 
     def _construct(self, node: cst.Call, cls: Class, arguments: Arguments) -> Value:
