@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import gpu_programs
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.syntax import Function, children, walk
 from xladoctor.lint.model.unreached import combined, is_logic
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.loops import Guard
     from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Tree
+    from xladoctor.lint.model.syntax import Class, Tree
 
 _DEPTH = 4
 _XLA = frozenset({"tpu", "tpus", "xla", "neuron", "neuronx"})
@@ -82,6 +83,7 @@ class Devices:
         names: What their names are bound to.
         guards: The conditions around a node within its function.
         callers: The calls of a function.
+        believes: Whether the file that a node stands in is for XLA devices.
     """
 
     def __init__(
@@ -90,11 +92,15 @@ class Devices:
         names: Names | LinkedNames,
         guards: Callable[[cst.CSTNode], Sequence[Guard]],
         callers: Callable[[Function], Sequence[cst.Call]],
+        believes: Callable[[cst.CSTNode], bool],
     ) -> None:
         self._tree = tree
         self._names = names
         self._guards = guards
         self._callers = callers
+        self._believes = believes
+        #: The files with a word of XLA, once asked for.
+        self._worded: set[cst.Module] | None = None
         self._of_function: dict[Function, OnXla | None] = {}
         self._open: set[str] = set()
 
@@ -120,6 +126,9 @@ class Devices:
     def _function(self, function: Function) -> OnXla | None:
         """What a function's name and its callers say, and the function around it."""
         if function not in self._of_function:
+            if function.owner in self._for_gpus:
+                self._of_function[function] = OnXla.NO
+                return OnXla.NO
             self._of_function[function] = None  # a function that calls itself
             named = words(function.name)
             own = OnXla.MAYBE if named & _OTHER and not named & _XLA else None
@@ -130,6 +139,17 @@ class Devices:
             called = same.pop() if len(same) == 1 else OnXla.MAYBE if same else None
             self._of_function[function] = _strongest([own, called, around])
         return self._of_function[function]
+
+    @functools.cached_property
+    def _for_gpus(self) -> frozenset[Class | None]:
+        """The classes that are for GPUs, by what they are called and what they need."""
+        found = [
+            *gpu_programs.moves_to_gpu(self._tree, self._names),
+            *gpu_programs.needs_gpu(self._tree, self._names),
+        ]
+        functions = filter(None, map(self._tree.function_of, found))
+        owners = (function.owner for function in functions)
+        return frozenset(owner for owner in owners if owner is not None and for_others(owner.name))
 
     @functools.cached_property
     def _handed(self) -> dict[Function, list[cst.Call]]:
@@ -193,19 +213,38 @@ class Devices:
         What they run of the helpers that both import, they run on another device. What is imported
         itself may run on any.
         """
+        tree, names = self._tree, self._names
         found = {
-            self._tree.module_of(call)
-            for call in self._tree.calls
-            if isinstance(call.func, cst.Attribute)
-            and call.func.attr.value == "cuda"
-            and not isinstance(self._names.definition(call.func), Function)
-            and not any(argument.star for argument in call.args)
-            and _strongest([self._said(call), *self._tried(call)]) is None
+            tree.module_of(call)
+            for call in gpu_programs.moves_to_gpu(tree, names)
+            if self._is_sure(call)
         }
-        for node in self._tree.nodes(cst.Name, cst.SimpleString) if found else ():
-            if isinstance(node, cst.Name | cst.SimpleString) and words(node.value) & _XLA:
-                found.discard(self._tree.module_of(node))
-        return frozenset(found - self._optional.keys() - self._names.helpers())
+        only = [*gpu_programs.needs_gpu(tree, names), *gpu_programs.chooses_gpu(tree, names)]
+        modules = (tree.module_of(node) for node in only if self._is_sure(node))
+        found.update(module for module in modules if not self._believes(module))
+        found = {module for module in found if not self._serves_xla(module)}
+        return gpu_programs.with_helpers(
+            found,
+            names.importers(),
+            lambda module: self._believes(module) or self._serves_xla(module),
+        )
+
+    def _is_sure(self, node: cst.CSTNode) -> bool:
+        """Whether no condition around it asks for the kind of device."""
+        return _strongest([self._said(node), *self._tried(node)]) is None
+
+    def _serves_xla(self, module: cst.Module) -> bool:
+        """Whether a file imports torch_xla or has a word of XLA in its names and texts."""
+        if module in self._optional:
+            return True
+        if self._worded is None:
+            nodes = self._tree.nodes(cst.Name, cst.SimpleString)
+            self._worded = {
+                self._tree.module_of(node)
+                for node in nodes
+                if isinstance(node, cst.Name | cst.SimpleString) and words(node.value) & _XLA
+            }
+        return module in self._worded
 
     def imports_torch_xla(self, module: cst.Module) -> bool:
         """Whether a module imports torch_xla itself, whatever the condition."""

@@ -64,7 +64,7 @@ class Guards:
         self._flow = flow
         self._known: dict[cst.CSTNode, tuple[Guard, ...]] = {}
         self._turns = Turns(tree, flow)
-        self.devices = Devices(tree, names, self.around, callers)
+        self.devices = Devices(tree, names, self.around, callers, flow.believes)
 
     def around(self, node: cst.CSTNode) -> Sequence[Guard]:
         """All conditions around a node within its function, innermost first."""

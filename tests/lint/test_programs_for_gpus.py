@@ -1,0 +1,196 @@
+"""Scripts for GPUs that share helpers with programs for XLA devices: silent, and their helpers too.
+
+All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import codes, rows
+from test_scripts_and_helpers import told, wanted
+
+SHARED = """\
+def averaged(value, cores):
+    try:
+        import torch_xla.core.xla_model as xm
+    except ImportError:
+        return value / cores
+    return xm.all_reduce(xm.REDUCE_SUM, value, scale=1 / cores)
+"""
+ENGINE = """\
+import gc
+
+import shared
+
+
+def one_epoch(model, loader, optimizer, criterion, device):
+    total = 0.0
+    for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
+        loss = criterion(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+        shared.averaged(loss, 8)
+        gc.collect()
+    return total
+"""
+ON_GPUS = """\
+import torch
+import torch.nn as nn
+from engine import one_epoch
+
+
+def main(local_rank, loader):
+    {placed}
+    model = nn.Linear(8, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(3):
+        one_epoch(model, loader, optimizer, nn.CrossEntropyLoss(), device)
+"""
+ON_XLA = """\
+import torch
+import torch.nn as nn
+import torch_xla
+from engine import one_epoch
+
+
+def main(loader):
+    device = torch_xla.device()
+    model = nn.Linear(8, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(3):
+        one_epoch(model, loader, optimizer, nn.CrossEntropyLoss(), device)
+"""
+ASKED = ("XLA101", "XLA111", "XLA203", "XLA301", "XLA401", "XLA603")
+
+
+@pytest.mark.parametrize(
+    "placed",
+    [
+        "torch.cuda.set_device(local_rank)\n    device = torch.device(f'cuda:{local_rank}')",
+        "device = torch.device('cuda', local_rank)",
+        "device = torch.device('cuda:%d' % local_rank)",
+        "device = 'cuda' if torch.cuda.is_available() else 'cpu'",
+        "device = torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
+        "device = torch.empty(1, device='cuda').device",
+        "device = nn.Linear(1, 1).to('cuda:1').weight.device",
+    ],
+)
+def test_what_only_scripts_for_gpus_import_is_silent(tmp_path, placed):
+    files = {
+        "shared.py": SHARED,
+        "engine.py": ENGINE,
+        "train_gpu.py": ON_GPUS.replace("{placed}", placed),
+    }
+    assert told(tmp_path, files, *ASKED) == set()
+
+
+def test_what_a_script_for_xla_imports_too_is_told(tmp_path):
+    engine = ENGINE.replace("gc.collect()", "gc.collect()  # !XLA111")
+    placed = "device = torch.device('cuda', local_rank)"
+    files = {
+        "shared.py": SHARED,
+        "engine.py": engine,
+        "train_gpu.py": ON_GPUS.replace("{placed}", placed),
+        "train_xla.py": ON_XLA,
+    }
+    assert told(tmp_path, files, "XLA111") == wanted(files)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "torch.device('cuda') if torch.cuda.is_available() else shared.device()",
+        "shared.device()",
+        "torch.device('cuda' if args.gpu else args.tpu_device)",
+    ],
+)
+def test_a_script_that_may_take_either_is_told(tmp_path, device):
+    shared = SHARED + "\n\ndef device():\n    import torch_xla\n\n    return torch_xla.device()\n"
+    engine = ENGINE.replace("gc.collect()", "gc.collect()  # !XLA111")
+    text = ON_XLA.replace("import torch_xla\n", "import shared\n")
+    text = text.replace("loader):", "loader, args):")
+    files = {
+        "shared.py": shared,
+        "engine.py": engine,
+        "train.py": text.replace("torch_xla.device()", device),
+        "train_xla.py": ON_XLA,
+    }
+    assert told(tmp_path, files, "XLA111") == wanted(files)
+
+
+BACKENDS = """
+import torch
+import torch_xla
+
+
+class CudaBackend:
+    def __init__(self, rank):
+        torch.cuda.set_device(rank)
+        torch.distributed.init_process_group(backend="nccl")
+        self.device = torch.device("cuda", rank)
+
+    def wrapped(self, model):
+        return torch.nn.DataParallel(model)
+
+
+class XlaBackend:
+    def __init__(self, rank):
+        self.device = torch_xla.device()
+
+    def wrapped(self, model):
+        return torch.nn.DataParallel(model)  # here
+
+
+KINDS = [XlaBackend, CudaBackend]
+
+
+def backend(kind, rank):
+    return KINDS[kind](rank)
+"""
+
+
+def test_a_class_for_gpus_is_silent_beside_one_for_xla():
+    assert rows(BACKENDS, "XLA709") == [21]
+    assert not {"XLA706", "XLA707", "XLA708"} & set(codes(BACKENDS))
+
+
+def test_a_class_of_another_name_is_told():
+    program = BACKENDS.replace("CudaBackend", "Backend")
+    assert {"XLA707", "XLA708"} <= set(codes(program))
+
+
+def test_compiling_is_told_where_xla_runs_it(tmp_path):
+    files = {
+        "model.py": """\
+        import torch
+
+
+        def compiled(model):
+            return torch.compile(model)  # !XLA314
+
+
+        def served(model):
+            return torch.compile(model)
+        """,
+        "train.py": """\
+        import torch
+        import torch_xla
+        from model import compiled
+
+
+        def main(net):
+            return compiled(net.to(torch_xla.device()))
+        """,
+        "serve.py": """\
+        import torch
+        from model import served
+
+
+        def main(net):
+            return served(net)
+        """,
+    }
+    assert told(tmp_path, files, "XLA314") == wanted(files)
