@@ -196,7 +196,7 @@ def embedded(net, loader, most, kept):
     "cut",
     [
         "if done + x.shape[0] > most:\n                x = x[: most - done]",
-        "if done + len(x) > most:\n                left = most - done\n                x = x[:left]",
+        "if done + len(x) > most:\n                n = most - done\n                x = x[:n]",
         "if most < done + x.size(0):\n                x = x[: most - done]",
     ],
 )

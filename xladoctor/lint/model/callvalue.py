@@ -6,42 +6,40 @@ Methods: ``methods``; what libraries have: ``librarycall``.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.by_name import GETATTR, ByName, takes
-from xladoctor.lint.model.devices import for_others
-from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.inherited import of_base
-from xladoctor.lint.model.librarycall import LibraryCalls, any_on_device, dictionary, first_origin
-from xladoctor.lint.model.methods import MethodEvaluator
-from xladoctor.lint.model.records import HOLDERS, fill
-from xladoctor.lint.model.syntax import Class, Function
-from xladoctor.lint.model.values import (
-    NUMBER,
-    UNKNOWN,
-    Kind,
-    Value,
-    any_local,
+from xladoctor.lint.model.called_back import CalledBack
+from xladoctor.lint.model.contained import (
+    any_on_device,
     as_output,
     container,
     element_of,
-    join,
+    first_origin,
     without_places,
 )
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.inherited import of_base
+from xladoctor.lint.model.librarycall import LibraryCalls
+from xladoctor.lint.model.methods import MethodEvaluator
+from xladoctor.lint.model.python_functions import dictionary
+from xladoctor.lint.model.records import HOLDERS, fill
+from xladoctor.lint.model.syntax import Class, Function
+from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, join
+from xladoctor.lint.model.words import for_others
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from xladoctor.lint.model.evaluate import Evaluator
-    from xladoctor.lint.model.statements import Frame
+    from xladoctor.lint.model.frames import Frame
 
 #: What is measured in a step.
 _MEASURED = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.UNKNOWN})
 _TEXT_METHODS = ("__format__", "__str__", "__repr__")
-Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
 
 
 class CallEvaluator:
@@ -55,7 +53,8 @@ class CallEvaluator:
         self._evaluator = evaluator
         self._flow = evaluator.flow
         self._methods = MethodEvaluator(self, evaluator)
-        self._libraries = LibraryCalls(self, evaluator)
+        self._back = CalledBack(self, evaluator.flow)
+        self._libraries = LibraryCalls(self, self._back, evaluator.flow)
         self._by_name = ByName(evaluator.flow.tree, evaluator.flow.names)
 
     def evaluate(self, node: cst.Call, frame: Frame) -> Value:
@@ -71,7 +70,7 @@ class CallEvaluator:
             # A BatchEncoding, or the tensor of ``clip.tokenize``, is made on the host.
             tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
             return tensor if name in know.TOKENIZERS else container(tensor)
-        self._libraries.started(arguments)
+        self._back.started(arguments)
         if (name or (func.attr.value if func is not None else "")) in know.MAKES_TEXT:
             for _, value in arguments:
                 self.as_text(node, value)
@@ -98,7 +97,7 @@ class CallEvaluator:
             inner = functools.reduce(join, given) if given else None
             return container(inner).but(type_name=name)
         if name == "builtins.vars" and arguments:
-            return self._evaluator.attributes_of(arguments[0][1])
+            return self._evaluator.attributes.all_of(arguments[0][1])
         if name == "collections.defaultdict" and arguments:
             made = self._flow.names.resolve(node.args[0].value)
             holds = made in {"builtins.list", "builtins.dict", "builtins.set", "collections.deque"}
@@ -311,7 +310,7 @@ class CallEvaluator:
             # What ``.to(device)`` gave back is a module after all: nobody calls a tensor.
             called = Value(Kind.MODEL, origin=called.origin, on_device=True)
         if called.type_name == know.DATA_PARALLEL:
-            return self._libraries.data_parallel(arguments)
+            return self._back.data_parallel(arguments)
         name = "forward" if called.kind is Kind.MODEL else "__call__"
         self._flow.place(called)
         given_back = [

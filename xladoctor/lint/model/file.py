@@ -13,10 +13,10 @@ from xladoctor.lint.asked import NEWEST_TORCH_XLA
 from xladoctor.lint.effects import Effects
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model import edits
-from xladoctor.lint.model.devices import OnXla
 from xladoctor.lint.model.dotted import dotted_text, string
-from xladoctor.lint.model.loops import LoopKind
+from xladoctor.lint.model.loops import LoopKind, OnXla
 from xladoctor.lint.model.program import Part, Program, Unit
+from xladoctor.lint.model.spelling import Spelling
 from xladoctor.lint.model.syntax import Class
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class FileModel:
         self.library = library or builtin()
         self.tree = self._part.tree
         self.names = self._part.names
+        self._spelling = Spelling(self.tree, self.names)
         self._flow = self._program.flow
         self._regions = self._program.regions
         self._answers: dict[object, Any] = {}
@@ -153,7 +154,7 @@ class FileModel:
     def multi_core(self) -> bool:
         """It starts several cores (spawn, launch, torchrun with the xla backend) without SPMD."""
         mine = {part.tree.module for part in (self._part, *self._linked)}
-        return not self.spmd and bool(mine & self._regions.entry_modules())
+        return not self.spmd and bool(mine & self._regions.entries.modules())
 
     @functools.cached_property
     def spmd(self) -> bool:
@@ -263,7 +264,7 @@ class FileModel:
 
         Also in functions of linked files: ``is_here`` tells whether a node is of this file.
         """
-        return [self._program.sites[call] for call in self._regions.reached(node)]
+        return [self._program.sites[call] for call in self._regions.graph.reached(node)]
 
     def is_here(self, node: cst.CSTNode) -> bool:
         """Whether a node is of this file (and not of a linked one)."""
@@ -303,7 +304,7 @@ class FileModel:
 
     def spelled(self, dotted: str, node: cst.CSTNode) -> str | None:
         """How a dotted name can be written at a node with the imports the file has, or None."""
-        return self.names.spelled(dotted, node)
+        return self._spelling.spelled(dotted, node)
 
     def value(self, node: cst.BaseExpression) -> Value:
         """What an expression evaluates to, as far as the model knows."""
@@ -495,15 +496,15 @@ class FileModel:
 
     def in_step_closure(self, node: cst.CSTNode) -> bool:
         """Whether it is in a function given to ``add_step_closure`` (or only called from one)."""
-        return self._regions.in_step_closure(node)
+        return self._regions.closures.hold(node)
 
     def closure_calls(self, function: Function) -> Sequence[CallSite]:
         """The calls of ``add_step_closure`` that are given a function."""
-        return [self._program.sites[node] for node in self._regions.closure_calls(function)]
+        return [self._program.sites[node] for node in self._regions.closures.calls(function)]
 
     def on_every_core(self, node: cst.CSTNode) -> Entry | None:
         """Where the cores start that all run this node, or None if that is not known."""
-        return self._regions.on_every_core(node)
+        return self._regions.cores.entry(node)
 
     def on_xla(self, node: cst.CSTNode) -> OnXla:
         """Whether a node runs on XLA devices: yes, no, or maybe (it serves other devices too).
@@ -520,7 +521,7 @@ class FileModel:
 
     def guards(self, node: cst.CSTNode) -> Sequence[Guard]:
         """The conditions around a node within its function, innermost first, early returns too."""
-        return self._regions.guards(node)
+        return self._regions.guards.around(node)
 
     def master_only(self, node: cst.CSTNode) -> Guard | None:
         """The condition that lets only the master core through (in a caller too), or None."""

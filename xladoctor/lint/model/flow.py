@@ -26,11 +26,12 @@ import libcst as cst
 from xladoctor.lint.model.evaluate import Evaluator
 from xladoctor.lint.model.evidence import Evidence
 from xladoctor.lint.model.facts import Context, Facts
+from xladoctor.lint.model.frames import Frame, join_env
 from xladoctor.lint.model.helpers import only_returned
 from xladoctor.lint.model.hooks import Hooks
 from xladoctor.lint.model.redefined import called_as_it_was
 from xladoctor.lint.model.runs import Run, Runs
-from xladoctor.lint.model.statements import Frame, Statements, join_env
+from xladoctor.lint.model.statements import Statements
 from xladoctor.lint.model.syntax import Class, Function, Tree
 from xladoctor.lint.model.trials import Trials
 from xladoctor.lint.model.values import (
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
     from xladoctor.lint.library import Library
+    from xladoctor.lint.model.frames import Env
     from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.statements import Env
 
 _Defined = TypeVar("_Defined", Function, Class)
 

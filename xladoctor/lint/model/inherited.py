@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.syntax import Class
-from xladoctor.lint.model.values import Instance, Kind, Value
+from xladoctor.lint.model.values import Arguments, Instance, Kind, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.statements import Frame
+    from xladoctor.lint.model.frames import Frame
     from xladoctor.lint.model.syntax import Function
-
-    Arguments = Sequence[tuple[str | None, Value]]
 
 
 def of_base(

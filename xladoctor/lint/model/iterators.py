@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.values import UNKNOWN, Kind, container
+from xladoctor.lint.model.contained import container
+from xladoctor.lint.model.values import UNKNOWN, Kind
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.contained import element_of
 from xladoctor.lint.model.syntax import Class
-from xladoctor.lint.model.values import Kind, element_of
+from xladoctor.lint.model.values import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import LoopKind, OnXla, walk
-from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.evidence import STEPS
 from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
