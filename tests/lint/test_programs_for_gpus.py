@@ -194,3 +194,38 @@ def test_compiling_is_told_where_xla_runs_it(tmp_path):
         """,
     }
     assert told(tmp_path, files, "XLA314") == wanted(files)
+
+
+DEFAULT = """
+import torch
+import torch_xla
+
+
+def score(images, device=torch.device("cuda")):
+    return images.to(device).mean()
+
+
+class Meter:
+    def __init__(self, size, device=torch.device("cuda:0")):
+        self.total = torch.zeros(size, device=device)
+
+
+def main(images):
+    device = torch_xla.device()
+    return score(images, {score}), Meter({meter}).total
+"""
+
+
+@pytest.mark.parametrize(
+    ("score", "meter", "told"),
+    [
+        ("device", "4, device", []),
+        ("device=device", "4, device=device", []),
+        ("device", "*[4, device]", []),
+        ("", "4, device", [6]),
+        ("device", "4", [11]),
+    ],
+)
+def test_a_gpu_as_default_is_told_where_somebody_takes_it(score, meter, told):
+    program = DEFAULT.replace("{score}", score).replace("{meter}", meter)
+    assert rows(program, "XLA706") == told

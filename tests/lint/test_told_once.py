@@ -281,3 +281,70 @@ train(None, [], None, Bank(4))
 
 def test_an_attribute_that_is_computed_of_itself_is_followed_once():
     assert found(KEPT) is not None
+
+
+TRIED = """
+import torch
+import torch.nn as nn
+import torch_xla
+
+
+def measured(sizes):
+    device = torch_xla.device()
+    net = nn.Linear(8, 2).to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for length in {lengths}:
+        loss = net(torch.ones(length, 8).to(device)).mean()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("lengths", ["[2048]", "(2048,)", "[sizes]"])
+def test_a_list_of_one_is_no_loop(lengths):
+    told = {code for _, code in found(TRIED.replace("{lengths}", lengths))}
+    assert not {"XLA301", "XLA326"} & told
+
+
+@pytest.mark.parametrize("lengths", ["[1024, 2048]", "[*sizes]", "sizes"])
+def test_a_loop_over_several_is_one(lengths):
+    assert "XLA326" in {code for _, code in found(TRIED.replace("{lengths}", lengths))}
+
+
+SUMMED = """
+import os
+
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+os.environ["XLA_USE_BF16"] = "1"
+
+
+def validate(net, criterion, batches):
+    device = torch_xla.device()
+    net.to(device).eval()
+    total = 0.0
+    with torch.no_grad():
+        for x, y in pl.MpDeviceLoader(batches, device):
+            parts = criterion(net(x), y)
+            total += {added}
+    return total
+"""
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        'parts["a"].item() if torch.is_tensor(parts["a"]) else parts["a"]',
+        'parts.get("a", 0).item() if torch.is_tensor(parts.get("a", 0)) else parts.get("a", 0)',
+        "parts.a.item() if isinstance(parts.a, torch.Tensor) else parts.a",
+    ],
+)
+def test_what_is_no_tensor_is_not_added_up_on_the_device(added):
+    assert rows(SUMMED.replace("{added}", added), "XLA712") == []
+
+
+def test_what_may_be_a_tensor_is_added_up_there():
+    added = 'parts["a"] if torch.is_tensor(parts["a"]) else 0.0'
+    assert rows(SUMMED.replace("{added}", added), "XLA712") == [18]
