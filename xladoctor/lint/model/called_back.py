@@ -81,7 +81,7 @@ class CalledBack:
     def ignite(self, arguments: Arguments) -> None:
         """``create_supervised_trainer(..., output_transform=f)`` hands ``f`` the step's tensors."""
         function = dict(arguments).get("output_transform", UNKNOWN)
-        if function.function is not None and self._flow.believes():
+        if function.function is not None and self._flow.belief.believes():
             given = [(None, Value(Kind.DEVICE_TENSOR, local=True))] * 4
             self._calls.enter(None, function.function, function, given)
 

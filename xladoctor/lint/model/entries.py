@@ -66,7 +66,7 @@ class Entries:
                 for call in self._tree.calls
                 if self._names.resolve(call.func) == know.ACCELERATOR_CLASS
                 and self._graph.home[call] is not None
-                and self._flow.believes(call)
+                and self._flow.belief.believes(call)
             )
         if not found:
             # What transformers' and the XRT examples' launchers call on each core.
@@ -77,7 +77,7 @@ class Entries:
                 and function.outer is None
                 and self._tree.module_of(function.node) not in alone
                 and function.parameters
-                and self._flow.believes(function.node)
+                and self._flow.belief.believes(function.node)
             )
         mine = {
             self._tree.module_of(node)

@@ -80,7 +80,7 @@ class LibraryCalls:
             return picked if name.endswith(".choice") else container(picked)
         if name in know.REDUCES:
             return self._tensors.reduced(node, name, values, frame)
-        if name in know.GRADIENT_NORMS and (self._flow.steps() or any_on_device(values)):
+        if name in know.GRADIENT_NORMS and (self._flow.belief.steps() or any_on_device(values)):
             return Value(Kind.DEVICE_TENSOR, origin=node)
         if name in know.DATASETS:
             return _dataset(node, name, values)
@@ -153,7 +153,7 @@ class LibraryCalls:
             return Value(Kind.MODEL, origin=node, type_name=name)
         if know.MOVER.search(last) and any(value.kind is Kind.DEVICE for value in values):
             return all_moved(values[0], node)
-        if self._flow.believes() and (asked := _asks_for_core(last)) is not None:
+        if self._flow.belief.believes() and (asked := _asks_for_core(last)) is not None:
             return Value(asked, origin=node, local=True)
         if last[:1].isupper() and _trains_parameters(node):
             return Value(Kind.OPTIMIZER, origin=node)
