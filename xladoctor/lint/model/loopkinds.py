@@ -192,4 +192,4 @@ def _has_one_turn(node: LoopNode) -> bool:
     over = node.iter if isinstance(node, cst.For) else None
     if not isinstance(over, cst.List | cst.Tuple) or len(over.elements) != 1:
         return False
-    return not isinstance(over.elements[0], cst.StarredElement)
+    return isinstance(over.elements[0].value, cst.Integer | cst.Float | cst.SimpleString)
