@@ -265,6 +265,6 @@ def _shuffled_when(model: FileModel, call: CallSite) -> str:
     shuffle = call.keywords.get("shuffle")
     if shuffle is None or not _asks_for_training(shuffle):
         return "True"
-    bare = isinstance(shuffle, cst.Comparison) and not shuffle.lpar
     text = model.tree.text(shuffle).strip()
+    bare = isinstance(shuffle, cst.Comparison) and not text.startswith("(")
     return f"({text})" if bare else text
