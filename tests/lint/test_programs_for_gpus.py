@@ -229,3 +229,60 @@ def main(images):
 def test_a_gpu_as_default_is_told_where_somebody_takes_it(score, meter, told):
     program = DEFAULT.replace("{score}", score).replace("{meter}", meter)
     assert rows(program, "XLA706") == told
+
+
+TRAINER = """\
+import gc
+
+import shared
+
+
+class Trainer:
+    def __init__(self, model, rank):
+        self.model = model.cuda(rank)
+        self.rank = rank
+
+    def evaluate(self, loader, criterion):
+        self.model.eval()
+        total = 0.0
+        for images, labels in loader:
+            images, labels = images.cuda(self.rank), labels.cuda(self.rank)
+            total += criterion(self.model(images), labels)
+            gc.collect()
+        return shared.averaged(total, 8)
+"""
+SCRIPT = """\
+import torch.nn as nn
+from trainer import Trainer
+
+
+def main(rank, loader):
+    trainer = Trainer(nn.Linear(8, 2), rank)
+    return trainer.evaluate(loader, nn.CrossEntropyLoss())
+"""
+
+
+def test_a_trainer_that_needs_a_gpu_is_silent_whoever_imports_it(tmp_path):
+    files = {"shared.py": SHARED, "trainer.py": TRAINER, "train.py": SCRIPT}
+    assert told(tmp_path, files, "XLA111", "XLA301", "XLA320", "XLA706") == set()
+
+
+def test_a_trainer_that_a_program_for_xla_imports_is_told(tmp_path):
+    script = SCRIPT.replace("import torch.nn", "import torch_xla\nimport torch.nn")
+    script += "\n\ntorch_xla.launch(main, args=([],))\n"
+    trainer = TRAINER.replace("gc.collect()", "gc.collect()  # !XLA111")
+    files = {"shared.py": SHARED, "trainer.py": trainer, "train.py": script}
+    assert told(tmp_path, files, "XLA111") == wanted(files)
+
+
+def test_a_class_that_needs_a_gpu_is_silent_beside_what_xla_takes_of_its_file(tmp_path):
+    trainer = TRAINER + "\n\nclass State:\n    epoch = 0\n"
+    other = TRAINER.replace("class Trainer", "class XlaTrainer")
+    other = other.replace("model.cuda(rank)", "model.to(torch_xla.device())")
+    other = other.replace("gc.collect()", "gc.collect()  # !XLA111")
+    other = other.replace(".cuda(self.rank)", ".to(torch_xla.device())")
+    other = other.replace(
+        "import shared", "import shared\nimport torch_xla\nfrom trainer import State"
+    )
+    files = {"shared.py": SHARED, "trainer.py": trainer, "train.py": SCRIPT, "on_xla.py": other}
+    assert told(tmp_path, files, "XLA111") == wanted(files)

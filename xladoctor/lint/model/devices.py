@@ -104,9 +104,27 @@ class Devices:
             *gpu_programs.moves_to_gpu(self._tree, self._names),
             *gpu_programs.needs_gpu(self._tree, self._names),
         ]
-        functions = filter(None, map(self._tree.function_of, found))
-        owners = (function.owner for function in functions)
-        return frozenset(owner for owner in owners if owner is not None and for_others(owner.name))
+        named: dict[Class, bool] = {}  # whether it needs a GPU whatever is asked before
+        for call in found:
+            function = self._tree.function_of(call)
+            if function is not None and function.owner is not None:
+                always = named.get(function.owner, False)
+                named[function.owner] = always or gpu_programs.is_always(self._tree, call)
+        return frozenset(
+            owner
+            for owner, always in named.items()
+            if for_others(owner.name) or (always and not self._is_for_xla(owner))
+        )
+
+    def _is_for_xla(self, owner: Class) -> bool:
+        """Whether a file that is for XLA devices, or has a word of them, speaks of a class."""
+        homes = {
+            self._tree.module_of(node)
+            for node in self._tree.nodes(cst.Name, cst.Attribute)
+            if (node.value if isinstance(node, cst.Name) else node.attr.value) == owner.name
+        }
+        homes.add(self._tree.module_of(owner.node))
+        return any(self._believes(home) or self._serves_xla(home) for home in homes)
 
     @functools.cached_property
     def _handed(self) -> dict[Function, list[cst.Call]]:
@@ -171,17 +189,18 @@ class Devices:
         itself may run on any.
         """
         tree, names = self._tree, self._names
-        found = {
-            tree.module_of(call)
-            for call in gpu_programs.moves_to_gpu(tree, names)
-            if self._is_sure(call)
+        moves = {
+            tree.module_of(x) for x in gpu_programs.moves_to_gpu(tree, names) if self._is_sure(x)
         }
-        only = [*gpu_programs.needs_gpu(tree, names), *gpu_programs.chooses_gpu(tree, names)]
-        modules = (tree.module_of(node) for node in only if self._is_sure(node))
-        found.update(module for module in modules if not self._believes(module))
-        found = {module for module in found if not self._serves_xla(module)}
+        needs = {tree.module_of(x) for x in gpu_programs.needs_gpu(tree, names) if self._is_sure(x)}
+        takes = {
+            tree.module_of(x) for x in gpu_programs.chooses_gpu(tree, names) if self._is_sure(x)
+        }
+        bound = {x for x in moves | needs if not self._believes(x) and not self._serves_xla(x)}
+        found = {x for x in moves | takes if x in moves or not self._believes(x)}
         return gpu_programs.with_helpers(
-            found,
+            {x for x in found if not self._serves_xla(x)} | bound,
+            bound,
             names.importers(),
             lambda module: self._believes(module) or self._serves_xla(module),
         )

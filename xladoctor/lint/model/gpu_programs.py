@@ -55,6 +55,16 @@ def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
             yield call
 
 
+def is_always(tree: Tree, node: cst.CSTNode) -> bool:
+    """Whether no condition stands around a node in its function, and nothing that fails softly."""
+    for around in tree.ancestors(node):
+        if isinstance(around, cst.FunctionDef):
+            return True
+        if isinstance(around, cst.If | cst.IfExp | cst.Try | cst.BooleanOperation):
+            return False
+    return True
+
+
 def chooses_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.IfExp]:
     """``"cuda" if torch.cuda.is_available() else "cpu"``: the devices that a program runs on."""
     for node in tree.by_type.get(cst.IfExp, ()):
@@ -69,11 +79,21 @@ def chooses_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.IfExp]:
 
 def with_helpers(
     found: set[cst.Module],
+    bound: set[cst.Module],
     importers: dict[cst.Module, set[cst.Module]],
     serves_xla: Callable[[cst.Module], bool],
 ) -> frozenset[cst.Module]:
-    """Programs for GPUs, with all that they alone import and that has no word of XLA itself."""
+    """Programs for GPUs, with all that they alone import and that has no word of XLA itself.
+
+    Args:
+        found: The files that choose a GPU where there is one, without a word of XLA.
+        bound: Those of them that need one: they are no programs for XLA devices, whoever imports
+            them, unless such a program does.
+        importers: Who imports a file.
+        serves_xla: Whether a file is for XLA devices, or has a word of them.
+    """
     known = {module for module in found if not importers.get(module)}
+    known |= {one for one in bound if not any(map(serves_xla, _above(one, importers)))}
     grew = True
     while grew:
         more = {
@@ -84,6 +104,17 @@ def with_helpers(
         known |= more
         grew = bool(more)
     return frozenset(known)
+
+
+def _above(module: cst.Module, importers: dict[cst.Module, set[cst.Module]]) -> set[cst.Module]:
+    """The files that import a file, also in turn."""
+    found: set[cst.Module] = set()
+    waiting = [module]
+    while waiting:
+        more = importers.get(waiting.pop(), set()) - found
+        found |= more
+        waiting.extend(more)
+    return found
 
 
 def _is_gpu(node: cst.CSTNode) -> bool:
