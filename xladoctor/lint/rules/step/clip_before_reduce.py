@@ -65,7 +65,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
             clip.node,
             _message(model, clip, step),
             suggestion="xm.reduce_gradients(optimizer), then clip, then the plain optimizer.step()",
-            related=[model.place(step.node, "its all-reduce is lost")],
+            related=[model.place(step.node, "the all-reduce")],
             fix=_fix(model, clip, step),
         )
 
