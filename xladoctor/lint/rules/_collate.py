@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, walk
+from xladoctor.lint.model import Class, Function, walk
 from xladoctor.lint.rules._exact import bounds
+from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._longest import lengths_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import Class, FileModel, Value
+    from xladoctor.lint.model import CallSite, FileModel, Value
 
 #: Calls that give a batch the length that they are told, as functions and as methods.
 SHAPED = frozenset(
@@ -32,7 +33,8 @@ _HELPERS = 3
 def collate_functions(model: FileModel) -> Iterator[Function]:
     """What makes batches for the loaders: the functions given to them, and what those call.
 
-    The loaders of linked files count too.
+    The loaders of linked files count too, those that are the program's own classes, and Trainers
+    of transformers, which make theirs themselves.
     """
     seen: set[Function] = set()
     for part in (model, *model.linked):
@@ -47,18 +49,39 @@ def _given_to_loaders(model: FileModel) -> Iterator[Function]:
 
     ``COLLATORS = {"bert": CollatorForBert}``: who makes these cannot be seen.
     """
-    for call in model.calls():
-        collate = call.keywords.get("data_collator")
-        if collate is None and call.name == DATA_LOADER:
-            collate = call.argument(6, "collate_fn")
-        if collate is not None:
-            value = model.value(collate)
-            for one in value.roads or (value,):
-                yield from _callable(model, one)
+    for collate in _collating(model):
+        value = model.value(collate)
+        for one in value.roads or (value,):
+            yield from _callable(model, one)
     for cls in model.classes:
         function = cls.methods.get("__call__")
         if function is not None and "Collat" in cls.name and _is_handed_on(model, cls):
             yield function
+
+
+def _collating(model: FileModel) -> Iterator[cst.BaseExpression]:
+    """The expressions of a file that say what makes batches."""
+    for call in model.calls():
+        given = None
+        if call.name == DATA_LOADER:
+            given = call.argument(6, "collate_fn")
+        elif "data_collator" in call.keywords and is_trainer(model, call):
+            given = call.keywords["data_collator"]
+        elif "collate_fn" in call.keywords and _makes_loader(model, call):
+            given = call.keywords["collate_fn"]
+        if given is not None:
+            yield given
+    for owner in model.classes:
+        if DATA_LOADER in model.library_bases(owner):
+            yield from model.kept(owner).get("collate_fn", ())
+
+
+def _makes_loader(model: FileModel, call: CallSite) -> bool:
+    """``AudioLoader(...)`` of a class on ``DataLoader``, and ``super().__init__(...)`` in it."""
+    owner = call.target
+    if call.method == "__init__" and call.function is not None:
+        owner = call.function.owner
+    return isinstance(owner, Class) and DATA_LOADER in model.library_bases(owner)
 
 
 def _callable(model: FileModel, value: Value) -> Iterator[Function]:
@@ -66,7 +89,7 @@ def _callable(model: FileModel, value: Value) -> Iterator[Function]:
     yield from ({value.function} if value.function is not None else value.functions)
     classes = {value.instance.cls} if value.instance is not None else value.classes
     for cls in classes:
-        function = model.method(cls, "__call__")
+        function = model.method(cls, "__call__") or model.method(cls, "torch_call")
         if function is not None:
             yield function
 
