@@ -152,6 +152,13 @@ class Names:
             return None
         return self._defined(self.lookup(node.value, self._tree.scopes[node]))
 
+    def assigned_elsewhere(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
+        """What a linked file binds, once, to the name that an expression means there."""
+        linked = self.linked(node)
+        bindings = (linked[0].top.bindings.get(linked[1]) or []) if linked is not None else []
+        made = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
+        return made if isinstance(made, cst.BaseExpression) else None
+
     def _left(self, name: str) -> list[Binding]:
         """What a name of the module is bound to once its code has run.
 
@@ -328,6 +335,10 @@ class LinkedNames:
     def linked(self, node: cst.BaseExpression) -> tuple[Names, str] | None:
         """See :meth:`Names.linked`."""
         return self._of(node).linked(node)
+
+    def assigned_elsewhere(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
+        """See :meth:`Names.assigned_elsewhere`."""
+        return self._of(node).assigned_elsewhere(node)
 
     def lookup(self, name: str, scope: Scope) -> list[Binding] | None:
         """See :meth:`Names.lookup`."""
