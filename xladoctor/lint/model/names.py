@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _BUILTINS = frozenset(dir(builtins))
+#: Files that may hand on what they import.
+_RE_EXPORTS = 4
 
 
 class Names:
@@ -154,10 +156,17 @@ class Names:
 
     def assigned_elsewhere(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
         """What a linked file binds, once, to the name that an expression means there."""
-        linked = self.linked(node)
-        bindings = (linked[0].top.bindings.get(linked[1]) or []) if linked is not None else []
-        made = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
-        return made if isinstance(made, cst.BaseExpression) else None
+        dotted, names = self._raw(node) if self._links else None, self
+        for _ in range(_RE_EXPORTS):
+            split = names._split(dotted) if dotted is not None else None
+            bindings = (split[0].top.bindings.get(split[1]) or []) if split is not None else []
+            if split is None or len(bindings) != 1:
+                return None
+            if bindings[0].kind == "assign":
+                made = bindings[0].node
+                return made if isinstance(made, cst.BaseExpression) else None
+            names, dotted = split[0], bindings[0].dotted
+        return None
 
     def _left(self, name: str) -> list[Binding]:
         """What a name of the module is bound to once its code has run.
