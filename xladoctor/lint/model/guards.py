@@ -102,6 +102,16 @@ class Guards:
                 return
             if type(statement) is cst.If and leaves(statement.body):
                 yield self._guard(statement, statement.test, when=False)
+            elif type(statement) is cst.SimpleStatementLine:
+                yield from self._asserted(statement)
+
+    def _asserted(self, line: cst.SimpleStatementLine) -> Iterator[Guard]:
+        """``assert not use_tpu``: of what is asserted only what asks for the device."""
+        for part in line.body:
+            if type(part) is cst.Assert:
+                guard = self._guard(part, part.test, when=True)
+                if guard.runs is not None:
+                    yield guard
 
     def _guard(self, node: cst.CSTNode, test: cst.BaseExpression, *, when: bool) -> Guard:
         kind = self._kind(test)
