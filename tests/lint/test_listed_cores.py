@@ -584,6 +584,106 @@ if __name__ == "__main__":
     train, test = random_split([1], [80, 20])
     xmp.spawn(main, args=(train,))
 """,
+    "XLA406: what an assertion keeps from the device 0": XM
+    + NET
+    + """
+def main(index, args, batches):
+    use_tpu = args.tpu
+    device = torch_xla.device() if use_tpu else torch.device("cpu")
+    torch.manual_seed(1)
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in batches:
+        adam.zero_grad()
+        net(x.to(device)).sum().backward()
+        xm.optimizer_step(adam, barrier=True)
+    if args.save:
+        assert not use_tpu, 'not here'
+        with open("kept.txt", "w") as file:
+            file.write("done")
+if __name__ == "__main__":
+    xmp.spawn(main)
+""",
+    "XLA406: what an assertion keeps from the device 1": XM
+    + NET
+    + """
+def main(index, args, batches):
+    use_tpu = args.tpu
+    device = torch_xla.device() if use_tpu else torch.device("cpu")
+    torch.manual_seed(1)
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in batches:
+        adam.zero_grad()
+        net(x.to(device)).sum().backward()
+        xm.optimizer_step(adam, barrier=True)
+    if args.save:
+        assert not args.tpu
+        with open("kept.txt", "w") as file:
+            file.write("done")
+if __name__ == "__main__":
+    xmp.spawn(main)
+""",
+    "XLA406: what an assertion keeps from the device 2": XM
+    + NET
+    + """
+def main(index, args, batches):
+    use_tpu = args.tpu
+    device = torch_xla.device() if use_tpu else torch.device("cpu")
+    torch.manual_seed(1)
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in batches:
+        adam.zero_grad()
+        net(x.to(device)).sum().backward()
+        xm.optimizer_step(adam, barrier=True)
+    if args.save:
+        assert len(batches) > 3
+        with open("kept.txt", "w") as file:  # !XLA406
+            file.write("done")
+if __name__ == "__main__":
+    xmp.spawn(main)
+""",
+    "XLA406: what an assertion keeps from the device 3": XM
+    + NET
+    + """
+def main(index, args, batches):
+    use_tpu = args.tpu
+    device = torch_xla.device() if use_tpu else torch.device("cpu")
+    torch.manual_seed(1)
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in batches:
+        adam.zero_grad()
+        net(x.to(device)).sum().backward()
+        xm.optimizer_step(adam, barrier=True)
+    if args.save:
+        assert use_tpu
+        with open("kept.txt", "w") as file:  # !XLA406
+            file.write("done")
+if __name__ == "__main__":
+    xmp.spawn(main)
+""",
+    "XLA406: what an assertion keeps from the device 4": XM
+    + NET
+    + """
+def main(index, args, batches):
+    use_tpu = args.tpu
+    device = torch_xla.device() if use_tpu else torch.device("cpu")
+    torch.manual_seed(1)
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in batches:
+        adam.zero_grad()
+        net(x.to(device)).sum().backward()
+        xm.optimizer_step(adam, barrier=True)
+    if args.save:
+        assert net is not None and not use_tpu
+        with open("kept.txt", "w") as file:
+            file.write("done")
+if __name__ == "__main__":
+    xmp.spawn(main)
+""",
 }
 
 

@@ -925,6 +925,174 @@ def main(batches):
         kept = {name: value.cpu() for name, value in net.state_dict().items()}  # !XLA101
         host.load_state_dict(net.state_dict(), strict=False)  # !XLA101
 """,
+    "XLA604: places counted on the host 0": XM
+    + """
+class Pairs(nn.Module):
+    def __init__(self, chosen):
+        super().__init__()
+        self.chosen = chosen
+        self.last = nn.Linear(8, 4)
+    def forward(self, x):
+        z = self.last(x)
+        n = z.shape[1]
+        rows = torch.tensor([i for i in range(n) for j in range(i)])
+        return z[:, rows]  # !XLA604
+def main(batches):
+    device = torch_xla.device()
+    net = Pairs([1, 2]).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+""",
+    "XLA604: places counted on the host 1": XM
+    + """
+class Pairs(nn.Module):
+    def __init__(self, chosen):
+        super().__init__()
+        self.chosen = chosen
+        self.last = nn.Linear(8, 4)
+    def forward(self, x):
+        z = self.last(x)
+        n = z.shape[1]
+        rows, columns = torch.tril_indices(n, n)
+        return z[:, rows, columns]
+def main(batches):
+    device = torch_xla.device()
+    net = Pairs([1, 2]).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+""",
+    "XLA604: places counted on the host 2": XM
+    + """
+class Pairs(nn.Module):
+    def __init__(self, chosen):
+        super().__init__()
+        self.chosen = chosen
+        self.last = nn.Linear(8, 4)
+    def forward(self, x):
+        z = self.last(x)
+        n = z.shape[1]
+        rows = torch.tril_indices(n, n)
+        return z[:, rows[0], rows[1]]
+def main(batches):
+    device = torch_xla.device()
+    net = Pairs([1, 2]).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+""",
+    "XLA604: places counted on the host 3": XM
+    + """
+class Pairs(nn.Module):
+    def __init__(self, chosen):
+        super().__init__()
+        self.chosen = chosen
+        self.last = nn.Linear(8, 4)
+    def forward(self, x):
+        z = self.last(x)
+        n = z.shape[1]
+        rows = torch.as_tensor([2 * i for i in range(n)])
+        return z[rows]  # !XLA604
+def main(batches):
+    device = torch_xla.device()
+    net = Pairs([1, 2]).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+""",
+    "XLA604: places counted on the host 4": XM
+    + """
+class Pairs(nn.Module):
+    def __init__(self, chosen):
+        super().__init__()
+        self.chosen = chosen
+        self.last = nn.Linear(8, 4)
+    def forward(self, x):
+        z = self.last(x)
+        n = z.shape[1]
+        rows = torch.tensor([i for i in range(n)], device=x.device)  # !XLA604
+        return z[:, rows]
+def main(batches):
+    device = torch_xla.device()
+    net = Pairs([1, 2]).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+""",
+    "XLA604: places counted on the host 5": XM
+    + """
+class Pairs(nn.Module):
+    def __init__(self, chosen):
+        super().__init__()
+        self.chosen = chosen
+        self.last = nn.Linear(8, 4)
+    def forward(self, x):
+        z = self.last(x)
+        n = z.shape[1]
+        rows = torch.tensor([i for i in range(n)]).to(x.device)  # !XLA604
+        return z[:, rows]
+def main(batches):
+    device = torch_xla.device()
+    net = Pairs([1, 2]).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+""",
+    "XLA604: places counted on the host 6": XM
+    + """
+class Pairs(nn.Module):
+    def __init__(self, chosen):
+        super().__init__()
+        self.chosen = chosen
+        self.last = nn.Linear(8, 4)
+    def forward(self, x):
+        z = self.last(x)
+        n = z.shape[1]
+        rows = torch.tensor([i for i in self.chosen])
+        return z[:, rows]
+def main(batches):
+    device = torch_xla.device()
+    net = Pairs([1, 2]).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+""",
+    "XLA604: places counted on the host 7": XM
+    + """
+class Pairs(nn.Module):
+    def __init__(self, chosen):
+        super().__init__()
+        self.chosen = chosen
+        self.last = nn.Linear(8, 4)
+    def forward(self, x):
+        z = self.last(x)
+        n = z.shape[1]
+        rows = torch.triu_indices(n, n)[0]
+        return z[:, rows]
+def main(batches):
+    device = torch_xla.device()
+    net = Pairs([1, 2]).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+""",
 }
 
 #: File by file, as they stand in a project.

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 _ARITHMETIC = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
 #: What makes places, of nothing that the host alone knows.
-_PLACES = frozenset({"torch.arange", "torch.randperm", "torch.randint"})
+_PLACES = frozenset(
+    f"torch.{name}" for name in ("arange", "randperm", "randint", "tril_indices", "triu_indices")
+)
 
 
 def indexed_from_host(model: FileModel) -> Iterator[Problem]:
@@ -63,9 +65,22 @@ def _places(model: FileModel, index: cst.BaseExpression) -> CallSite | None:
     if model.value(index).kind is not Kind.CPU_TENSOR:
         return None
     made = made_by(model, index)
-    if made is None or made.name not in _PLACES or made.has_star:
+    if made is None or made.has_star or not (made.name in _PLACES or _counts(model, made)):
         return None
     return None if "device" in made.keywords else made
+
+
+def _counts(model: FileModel, made: CallSite) -> bool:
+    """``torch.tensor([i for i in range(n) for j in range(i)])``: counted, of nothing else."""
+    data = made.argument(0, "data") if made.name in {"torch.tensor", "torch.as_tensor"} else None
+    over = data.for_in if isinstance(data, cst.ListComp) else None
+    while over is not None:
+        if not isinstance(over.iter, cst.Call) or model.name(over.iter.func) != "builtins.range":
+            return False
+        if over.inner_for_in is None:
+            return isinstance(data, cst.ListComp) and not isinstance(data.elt, cst.Call)
+        over = over.inner_for_in
+    return False
 
 
 def operands_of_host(model: FileModel) -> Iterator[Problem]:
