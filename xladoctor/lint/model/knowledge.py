@@ -113,7 +113,11 @@ REDUCES = frozenset(
         "torch.distributed.all_gather_object",
     ]
 )  # fmt: skip
-REDUCE_METHODS = frozenset({"gather", "reduce", "gather_for_metrics", "all_gather"})
+REDUCE_METHODS = frozenset(
+    {"gather", "reduce", "gather_for_metrics", "all_gather", "_nested_gather"}
+)
+#: Methods of Accelerate and of Trainers that hand on what they are given, made longer.
+PAD_METHODS = frozenset({"pad_across_processes", "_pad_across_processes"})
 
 #: Functions that make a tensor of texts.
 TOKENIZERS = frozenset({"clip.tokenize", "open_clip.tokenize", "clip.clip.tokenize"})

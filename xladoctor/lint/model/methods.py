@@ -142,6 +142,8 @@ class MethodEvaluator:
             return self._of_model(node, name, receiver, arguments)
         if name in know.REDUCE_METHODS and arguments:
             return arguments[0][1].but(local=False)
+        if name in know.PAD_METHODS and arguments:
+            return arguments[0][1]
         if name == "step" and receiver.kind is Kind.OPTIMIZER and arguments:
             closure = arguments[0][1]
             if closure.function is not None:
