@@ -1093,6 +1093,207 @@ def main(batches):
         net(x).sum().backward()
         xm.optimizer_step(adam)
 """,
+    "XLA603 XLA604: a buffer by places 0": XM
+    + NET
+    + """
+import random
+import numpy as np
+import gymnasium as gym
+class Agent:
+    def __init__(self, env, replay):
+        self.device = torch_xla.device()
+        self.net = Net().to(self.device)
+        self.env = env
+        self.replay = replay
+        self.memory = []
+        self.states = np.zeros((100, 8), dtype=np.float32)
+        self.kept = torch.zeros(100, 8)
+        self.adam = torch.optim.Adam(self.net.parameters())
+    def run(self, steps):
+        state, _ = self.env.reset()
+        for step in range(steps):
+            action = self.env.action_space.sample()
+            after, reward, done, _, _ = self.env.step(action)
+            self.memory.append((state, action, reward, after, done))
+            self.states[step % 100] = state
+            state = after
+            self.learn()
+    def learn(self):
+        ids = np.random.choice(len(self.memory), 32)
+        x = torch.tensor(np.stack([self.memory[i][0] for i in ids]), device=self.device)  # !XLA603
+        loss = self.net(x).mean()
+        self.adam.zero_grad()
+        loss.backward()
+        xm.optimizer_step(self.adam, barrier=True)
+""",
+    "XLA603 XLA604: a buffer by places 2": XM
+    + NET
+    + """
+import random
+import numpy as np
+import gymnasium as gym
+class Agent:
+    def __init__(self, env, replay):
+        self.device = torch_xla.device()
+        self.net = Net().to(self.device)
+        self.env = env
+        self.replay = replay
+        self.memory = []
+        self.states = np.zeros((100, 8), dtype=np.float32)
+        self.kept = torch.zeros(100, 8)
+        self.adam = torch.optim.Adam(self.net.parameters())
+    def run(self, steps):
+        state, _ = self.env.reset()
+        for step in range(steps):
+            action = self.env.action_space.sample()
+            after, reward, done, _, _ = self.env.step(action)
+            self.memory.append((state, action, reward, after, done))
+            self.states[step % 100] = state
+            state = after
+            self.learn()
+    def learn(self):
+        ids = np.random.choice(100, 32, replace=False)
+        x = torch.from_numpy(self.states[ids]).to(self.device)  # !XLA603
+        loss = self.net(x).mean()
+        self.adam.zero_grad()
+        loss.backward()
+        xm.optimizer_step(self.adam, barrier=True)
+""",
+    "XLA603 XLA604: a buffer by places 3": XM
+    + NET
+    + """
+import random
+import numpy as np
+import gymnasium as gym
+class Agent:
+    def __init__(self, env, replay):
+        self.device = torch_xla.device()
+        self.net = Net().to(self.device)
+        self.env = env
+        self.replay = replay
+        self.memory = []
+        self.states = np.zeros((100, 8), dtype=np.float32)
+        self.kept = torch.zeros(100, 8)
+        self.adam = torch.optim.Adam(self.net.parameters())
+    def run(self, steps):
+        state, _ = self.env.reset()
+        for step in range(steps):
+            action = self.env.action_space.sample()
+            after, reward, done, _, _ = self.env.step(action)
+            self.memory.append((state, action, reward, after, done))
+            self.states[step % 100] = state
+            state = after
+            self.learn()
+    def learn(self):
+        ids = np.random.choice(100, 32, replace=False)
+        x = torch.as_tensor(self.states[ids], device=self.device)  # !XLA603
+        loss = self.net(x).mean()
+        self.adam.zero_grad()
+        loss.backward()
+        xm.optimizer_step(self.adam, barrier=True)
+""",
+    "XLA603 XLA604: a buffer by places 5": XM
+    + NET
+    + """
+import random
+import numpy as np
+import gymnasium as gym
+class Agent:
+    def __init__(self, env, replay):
+        self.device = torch_xla.device()
+        self.net = Net().to(self.device)
+        self.env = env
+        self.replay = replay
+        self.memory = []
+        self.states = np.zeros((100, 8), dtype=np.float32)
+        self.kept = torch.zeros(100, 8)
+        self.adam = torch.optim.Adam(self.net.parameters())
+    def run(self, steps):
+        state, _ = self.env.reset()
+        for step in range(steps):
+            action = self.env.action_space.sample()
+            after, reward, done, _, _ = self.env.step(action)
+            self.memory.append((state, action, reward, after, done))
+            self.states[step % 100] = state
+            state = after
+            self.learn()
+    def learn(self):
+        ids = torch.randint(0, 100, (32,))
+        x = self.kept[ids].to(self.device)  # !XLA603
+        loss = self.net(x).mean()
+        self.adam.zero_grad()
+        loss.backward()
+        xm.optimizer_step(self.adam, barrier=True)
+""",
+    "XLA603 XLA604: a buffer by places 7": XM
+    + NET
+    + """
+import random
+import numpy as np
+import gymnasium as gym
+class Agent:
+    def __init__(self, env, replay):
+        self.device = torch_xla.device()
+        self.net = Net().to(self.device)
+        self.env = env
+        self.replay = replay
+        self.memory = []
+        self.states = np.zeros((100, 8), dtype=np.float32)
+        self.kept = torch.zeros(100, 8)
+        self.adam = torch.optim.Adam(self.net.parameters())
+    def run(self, steps):
+        state, _ = self.env.reset()
+        for step in range(steps):
+            action = self.env.action_space.sample()
+            after, reward, done, _, _ = self.env.step(action)
+            self.memory.append((state, action, reward, after, done))
+            self.states[step % 100] = state
+            state = after
+            self.learn()
+    def learn(self):
+        states, actions = self.replay.sample(32)
+        x = torch.tensor(states, device=self.device)  # !XLA603
+        loss = self.net(x).mean()
+        self.adam.zero_grad()
+        loss.backward()
+        xm.optimizer_step(self.adam, barrier=True)
+""",
+    "XLA206: what a Trainer's own loop piles up": """
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+from transformers.trainer_pt_utils import nested_concat
+class Own(Trainer):
+    def evaluation_loop(self, dataloader, description, prediction_loss_only=None, **named):
+        kept, seen, lost = None, None, None
+        model = self._wrap_model(self.model, training=False)
+        model.eval()
+        for step, inputs in enumerate(dataloader):
+            loss, logits, labels = self.prediction_step(model, inputs, prediction_loss_only)
+            xm.mark_step()
+            lost = loss if lost is None else torch.cat((lost, loss.repeat(8)), dim=0)  # !XLA206
+            logits = self._pad_across_processes(logits)
+            kept = logits if kept is None else nested_concat(kept, logits)  # !XLA206
+            labels = self.accelerator.pad_across_processes(labels, dim=1)
+            labels = self._nested_gather(labels)
+            seen = labels if seen is None else nested_concat(seen, labels)  # !XLA206
+        return kept, seen, lost
+""",
+    "XLA206: healthy loop of a Trainer": """
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+from transformers.trainer_pt_utils import nested_concat, nested_numpify
+class Own(Trainer):
+    def evaluation_loop(self, dataloader, description, prediction_loss_only=None, **named):
+        kept = None
+        model = self._wrap_model(self.model, training=False)
+        for step, inputs in enumerate(dataloader):
+            loss, logits, labels = self.prediction_step(model, inputs, prediction_loss_only)
+            logits = nested_numpify(self._pad_across_processes(logits))
+            kept = logits if kept is None else nested_concat(kept, logits)
+        return kept
+""",
 }
 
 #: File by file, as they stand in a project.

@@ -262,7 +262,10 @@ def _is_uncalled(model: FileModel, node: cst.CSTNode) -> bool:
 def filled_here(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether a factory has filled a tensor of the host (``torch.randn``): no data is in it."""
     made = _made_here(model, model.value(node))
-    return made is not None and _fills(model, made)
+    if made is None or not _fills(model, made):
+        return False
+    # ``self.states[places]``: made once as a store, of which each turn takes another part.
+    return not isinstance(node, cst.Subscript) or model.hot_loop(made) is not None
 
 
 def _made_here(model: FileModel, value: Value) -> cst.Call | None:
