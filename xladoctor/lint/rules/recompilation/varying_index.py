@@ -76,7 +76,7 @@ def _kept_counters(model: FileModel) -> Iterator[Problem]:
     """``self.queue[self.at : self.at + n] = x`` in the step, which then counts ``self.at`` up."""
     counted = _counted_up(model)
     for node in model.nodes(cst.Subscript) if counted else ():
-        numbers = graph_constants(model, node)
+        numbers = graph_constants(model, node, likely=True)
         name = next((x for part in numbers for x in counted if _holds(model, part, x)), None)
         loop = costly_loop(model, node) if name is not None else None
         if loop is None:

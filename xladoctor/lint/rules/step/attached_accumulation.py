@@ -102,6 +102,8 @@ def _accumulates(
                         return loss, target.value
     if isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
         call = model.call(node.value)
+        if call.target is not None:
+            return None  # a class of the program's own, which may keep numbers alone
         if call.method == "append" and isinstance(call.receiver, cst.Name) and call.positional:
             item = call.positional[0]
             if isinstance(item, cst.Name) and item.value in losses:
