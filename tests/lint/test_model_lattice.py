@@ -9,16 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rule_helpers import found
 
-from xladoctor.lint.model.values import (
-    NOTHING,
-    NUMBER,
-    UNKNOWN,
-    Kind,
-    Value,
-    container,
-    element_of,
-    join,
-)
+from xladoctor.lint.model.contained import container, element_of
+from xladoctor.lint.model.values import NOTHING, NUMBER, UNKNOWN, Kind, Value, join
 
 _SINGLE = [kind for kind in Kind if kind not in {Kind.NOTHING, Kind.CONTAINER}]
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from xladoctor.lint.model.values import Kind, Value, element_of, join
+from xladoctor.lint.model.contained import element_of
+from xladoctor.lint.model.values import Arguments, Kind, Value, join
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import libcst as cst
 
-    Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
     Resolve: TypeAlias = "Callable[[cst.BaseExpression], str | None]"
 
 #: Kinds of value that have elements of one type.

@@ -73,3 +73,16 @@ class CallSite:
         if index is not None and 0 <= index < len(self.positional):
             return self.positional[index]
         return None
+
+
+def given(call: cst.Call, index: int | None, keyword: str) -> cst.BaseExpression | None:
+    """What a call gives at a place or by a name, None if it does not; starred ones do not count."""
+    place = 0
+    for argument in call.args:
+        if argument.keyword is not None and argument.keyword.value == keyword:
+            return argument.value
+        if argument.keyword is None and not argument.star:
+            if place == index:
+                return argument.value
+            place += 1
+    return None

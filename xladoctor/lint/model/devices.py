@@ -1,22 +1,20 @@
 """Does this run on XLA devices? One answer for all rules: yes, no, or maybe.
 
-A condition is judged by what its parts are bound to and by whole words of what programs call their
-settings: ``args.use_tpu``, ``CFG["is_xla"]``, ``torch.cuda.is_available()``,
-``device.type == "xla"``. "gpu" within a longer word ("timestamps" for "mps") says nothing.
+By the conditions around a node and in its callers (``device_tests`` says what each of them asks),
+by what functions are called, and by what a program tries and imports.
 """
 
 from __future__ import annotations
 
-import enum
 import functools
-import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import string
-from xladoctor.lint.model.syntax import Function, children, walk
-from xladoctor.lint.model.unreached import combined, is_logic
+from xladoctor.lint.model.device_tests import DeviceTests
+from xladoctor.lint.model.loops import OnXla
+from xladoctor.lint.model.syntax import Function, walk
+from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,53 +23,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Tree
 
-_DEPTH = 4
-_XLA = frozenset({"tpu", "tpus", "xla", "neuron", "neuronx"})
-_OTHER = frozenset(
-    [
-        "cuda", "gpu", "gpus", "npu", "hpu", "xpu", "mps", "mlu", "rocm", "hip", "nccl",
-        "sagemaker", "nvidia",
-    ]
-)  # fmt: skip
-#: Words that make a flag of such a word: ``use_tpu``, ``is_torch_xla_available``, ``tpu_found``.
-_FLAG = frozenset(
-    [
-        "use", "used", "using", "is", "has", "have", "on", "with", "torch", "available", "found",
-        "enabled", "enable", "installed", "imported", "supported", "running", "flag", "mode", "mp",
-        "dp", "want", "in", "env",
-    ]
-)  # fmt: skip
-_REFUSES = frozenset({"no", "not", "non", "without", "disable", "disabled"})
-#: Words that ask for the kind of device, whatever the answer.
-_ASKS = _XLA | _OTHER | {"backend", "platform", "pjrt"}
-#: What asks for the operating system.
-_NOT_DEVICES = ("sys.", "platform.", "os.name")
 #: What a call that XLA code does not survive on another device (or the other way round) raises.
 _CAUGHT = frozenset(
     {"Exception", "BaseException", "ImportError", "ModuleNotFoundError", "RuntimeError",
      "AttributeError", "AssertionError"}
 )  # fmt: skip
-_WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")
-
-
-class OnXla(enum.Enum):
-    """Whether code runs on XLA devices."""
-
-    YES = "yes"
-    NO = "no"
-    #: It serves several kinds of device, and nothing here says which.
-    MAYBE = "maybe"
-
-
-def words(text: str) -> frozenset[str]:
-    """The words that a name is made of, in small letters ("isTPUAvailable": is, tpu, available)."""
-    return frozenset(word.lower() for word in _WORD.findall(text))
-
-
-def for_others(text: str) -> bool:
-    """Whether a name says that something is for other devices: ``CudaTimer``."""
-    named = words(text)
-    return bool(named & _OTHER) and not named & _XLA
 
 
 class Devices:
@@ -96,7 +52,8 @@ class Devices:
         self._guards = guards
         self._callers = callers
         self._of_function: dict[Function, OnXla | None] = {}
-        self._open: set[str] = set()
+        #: What conditions say of the device.
+        self.tests = DeviceTests(tree, names, self.asked)
 
     def runs(self, node: cst.CSTNode) -> OnXla:
         """Whether a node runs on XLA devices, by all conditions here and in its callers."""
@@ -122,7 +79,7 @@ class Devices:
         if function not in self._of_function:
             self._of_function[function] = None  # a function that calls itself
             named = words(function.name)
-            own = OnXla.MAYBE if named & _OTHER and not named & _XLA else None
+            own = OnXla.MAYBE if named & OTHER_WORDS and not named & XLA_WORDS else None
             calls = [*self._callers(function), *self._handed.get(function, ())]
             through = [self._said(call) for call in calls]
             around = self._function(function.outer) if function.outer is not None else None
@@ -203,162 +160,13 @@ class Devices:
             and _strongest([self._said(call), *self._tried(call)]) is None
         }
         for node in self._tree.nodes(cst.Name, cst.SimpleString) if found else ():
-            if isinstance(node, cst.Name | cst.SimpleString) and words(node.value) & _XLA:
+            if isinstance(node, cst.Name | cst.SimpleString) and words(node.value) & XLA_WORDS:
                 found.discard(self._tree.module_of(node))
         return frozenset(found - self._optional.keys() - self._names.helpers())
 
     def imports_torch_xla(self, module: cst.Module) -> bool:
         """Whether a module imports torch_xla itself, whatever the condition."""
         return module in self._optional
-
-    # Conditions
-
-    def of_guard(self, test: cst.BaseExpression, *, when: bool) -> OnXla | None:
-        """What it says of a branch that its condition has that truth value there.
-
-        Returns:
-            None if the condition does not ask for the kind of device.
-        """
-        truth = self.truth(test)
-        if truth is not None:
-            return OnXla.YES if truth is when else OnXla.NO
-        if when and self._needs_xla(test):
-            return OnXla.YES
-        return OnXla.MAYBE if self._asks(test) else None
-
-    def truth(self, test: cst.BaseExpression, depth: int = _DEPTH) -> bool | None:
-        """What a condition is on XLA devices; None if it does not say so."""
-        if is_logic(test):
-            return combined(test, lambda part: self.truth(part, depth))
-        if isinstance(test, cst.Comparison):
-            return self._comparison(test)
-        if isinstance(test, cst.Call):
-            return self._call(test, depth)
-        if isinstance(test, cst.Name) and depth:
-            bound = self._bound(test)
-            known = self.truth(bound, depth - 1) if bound is not None else None
-            if known is not None:
-                return known
-        if self._is_torch_xla(test):
-            return True
-        if self._stays_none(test):
-            return False
-        return _flag(_said_by(test))
-
-    def _stays_none(self, node: cst.BaseExpression) -> bool:
-        """``scaler = None``, and anything else only where the program runs on other devices."""
-        if not isinstance(node, cst.Name) or node.value in self._open:
-            return False
-        bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
-        given = [item.node for item in bindings if not _is_none(item.node)]
-        if not given or len(given) == len(bindings):
-            return False
-        if any(item.kind != "assign" for item in bindings):
-            return False
-        self._open.add(node.value)  # ``if scaler is not None: scaler = wrap(scaler)``
-        try:
-            return all(self.asked(one) is OnXla.NO for one in given if one is not None)
-        finally:
-            self._open.discard(node.value)
-
-    def _bound(self, name: cst.Name) -> cst.BaseExpression | None:
-        bindings = self._names.lookup(name.value, self._tree.scopes[name]) or []
-        node = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
-        return node if isinstance(node, cst.BaseExpression) else None
-
-    def _is_torch_xla(self, node: cst.BaseExpression) -> bool:
-        """``xm``, which is None where torch_xla is missing."""
-        if not isinstance(node, cst.Name):
-            return False
-        return (self._names.resolve(node) or "").partition(".")[0] == "torch_xla"
-
-    def _call(self, test: cst.Call, depth: int) -> bool | None:
-        func, given = test.func, [argument.value for argument in test.args]
-        name = self._names.resolve(func) or ""
-        if name == "builtins.bool" and given:
-            return self.truth(given[0], depth)
-        if name == "builtins.isinstance" and len(given) == 2:
-            kind = (self._names.resolve(given[1]) or "").rpartition(".")[2]
-            return True if words(kind) & _XLA else None
-        if name == "builtins.getattr" and len(given) > 1:
-            return _flag(_said_by(given[1]))
-        method = func.attr.value if isinstance(func, cst.Attribute) else ""
-        if method == "get" and given:
-            return _flag(_said_by(given[0]))
-        if method in {"startswith", "endswith"} and given:
-            return _device(_strings(given[0]))
-        if method == "is_available" and isinstance(func, cst.Attribute):
-            return _flag(_said_by(func.value))
-        return _flag(_said_by(func))
-
-    def _comparison(self, test: cst.Comparison) -> bool | None:
-        if len(test.comparisons) != 1:
-            return None
-        operator, right = test.comparisons[0].operator, test.comparisons[0].comparator
-        positive = isinstance(operator, cst.Equal | cst.In | cst.Is)
-        if not positive and not isinstance(operator, cst.NotEqual | cst.NotIn | cst.IsNot):
-            return self._counted(test)
-        if isinstance(right, cst.Name) and right.value == "None":
-            known: bool | None = False if self._is_torch_xla(test.left) else None
-            if known is None and self._stays_none(test.left):
-                known = True
-        elif isinstance(right, cst.Name) and right.value in {"True", "False"}:
-            known = self.truth(test.left)  # ``if args.tpu != True``
-            known = None if known is None else known is (right.value == "True")
-        else:
-            named = [*self._kinds(test.left), *self._kinds(right)]
-            known = _device(named)
-            if known is None and named == ["cpu"] and self._is_device(test.left):
-                known = False
-        return None if known is None else known is positive
-
-    def _kinds(self, node: cst.BaseExpression) -> list[str]:
-        """The kinds of device that an expression names: texts, Accelerate's ``DistributedType``."""
-        if isinstance(node, cst.Attribute):
-            owner = self._names.resolve(node.value) or ""
-            # ``MULTI_GPU``: the kind stands last.
-            kind = node.attr.value.rpartition("_")[2].lower()
-            return [kind] if owner.endswith(".DistributedType") and kind in _XLA | _OTHER else []
-        return _strings(node)
-
-    def _counted(self, test: cst.Comparison) -> bool | None:
-        """``torch.cuda.device_count() > 0``: the hosts of XLA devices have no GPU as a rule."""
-        more = isinstance(test.comparisons[0].operator, cst.GreaterThan | cst.GreaterThanEqual)
-        called = test.left.func if isinstance(test.left, cst.Call) else None
-        counts = called is not None and self._names.resolve(called) == "torch.cuda.device_count"
-        return False if counts and more else None
-
-    def _is_device(self, node: cst.BaseExpression) -> bool:
-        return "device" in self._words(node)
-
-    def _needs_xla(self, test: cst.BaseExpression) -> bool:
-        """Whether a condition that holds is one that needs XLA: ``use_tpu and epoch > 0``."""
-        if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-            return self._needs_xla(test.left) or self._needs_xla(test.right)
-        return self.truth(test) is True and bool(self._words(test) & _XLA)
-
-    def _asks(self, test: cst.BaseExpression) -> bool:
-        return bool(self._words(test) & _ASKS)
-
-    def _words(self, test: cst.BaseExpression) -> frozenset[str]:
-        found: set[str] = set()
-        waiting: list[cst.CSTNode] = [test]
-        while waiting:
-            part = waiting.pop()
-            if isinstance(part, cst.Name | cst.Attribute) and (
-                self._names.resolve(part) or ""
-            ).startswith(_NOT_DEVICES):
-                continue
-            if isinstance(part, cst.Name):
-                found |= words(part.value)
-            elif isinstance(part, cst.SimpleString):
-                found |= words(str(string(part)))
-            waiting.extend(children(part))
-        return frozenset(found | ({"backend"} if {"device", "type"} <= found else set()))
-
-
-def _is_none(node: cst.CSTNode | None) -> bool:
-    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def _strongest(answers: Iterable[OnXla | None]) -> OnXla | None:
@@ -379,41 +187,3 @@ def _imports_torch_xla(node: cst.Import | cst.ImportFrom) -> bool:
         if isinstance(module, cst.Name) and module.value == "torch_xla":
             return True
     return False
-
-
-def _said_by(node: cst.BaseExpression) -> str:
-    """The last name of an expression: of ``CFG["is_xla"]`` its key."""
-    if isinstance(node, cst.Attribute):
-        return node.attr.value
-    if isinstance(node, cst.Subscript) and len(node.slice) == 1:
-        index = node.slice[0].slice
-        return _said_by(index.value) if isinstance(index, cst.Index) else ""
-    if isinstance(node, cst.SimpleString):
-        return str(string(node))
-    return node.value if isinstance(node, cst.Name) else ""
-
-
-def _flag(name: str) -> bool | None:
-    """What a flag of that name is on XLA devices."""
-    said = words(name)
-    rest = said - _XLA - _OTHER - _FLAG
-    if said & _XLA and not said & _OTHER and not rest - _REFUSES:
-        return not rest
-    return False if said & _OTHER and not said & _XLA and not rest else None
-
-
-def _device(texts: Sequence[str]) -> bool | None:
-    """Whether the kinds of device that are named are XLA's, all or none of them."""
-    kinds = {text.lower().partition(":")[0] for text in texts}
-    if kinds and kinds <= _XLA:
-        return True
-    return False if kinds & _OTHER and kinds <= _OTHER | {"cpu"} else None
-
-
-def _strings(node: cst.BaseExpression) -> list[str]:
-    """The string that an expression is, or those of a tuple, list or set."""
-    if isinstance(node, cst.SimpleString):
-        return [str(string(node))]
-    if isinstance(node, cst.Tuple | cst.List | cst.Set):
-        return [text for element in node.elements for text in _strings(element.value)]
-    return []

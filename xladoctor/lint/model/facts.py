@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from xladoctor.lint.model.statements import join_env
+from xladoctor.lint.model.frames import join_env
 from xladoctor.lint.model.syntax import Function
 from xladoctor.lint.model.values import NOTHING, Instance, Value, join
 
 if TYPE_CHECKING:
     import libcst as cst
 
-    from xladoctor.lint.model.statements import Env
+    from xladoctor.lint.model.frames import Env
     from xladoctor.lint.model.syntax import Class
 
 #: A function, and of a method the object that it is run for.

@@ -13,9 +13,10 @@ import libcst as cst
 
 from xladoctor import patterns
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.syntax import Class, walk
-from xladoctor.lint.model.values import NUMBER, Kind, Value, container
+from xladoctor.lint.model.values import NUMBER, Kind, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

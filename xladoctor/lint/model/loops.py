@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     import libcst as cst
 
-    from xladoctor.lint.model.devices import OnXla
     from xladoctor.lint.model.syntax import Function
     from xladoctor.lint.model.values import Value
 
@@ -47,6 +46,15 @@ class Loop:
     function: Function | None
     iterates: Value
     implicit: bool = False
+
+
+class OnXla(enum.Enum):
+    """Whether code runs on XLA devices."""
+
+    YES = "yes"
+    NO = "no"
+    #: It serves several kinds of device, and nothing here says which.
+    MAYBE = "maybe"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)

@@ -1,41 +1,36 @@
-"""The value of a method call: on tensors, models, containers, loaders and objects of the file."""
+"""The value of a method call: on objects of the program, models and loaders, and by its name.
+
+On tensors: ``tensor_methods``; on containers: ``holder_methods``.
+"""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint import family
-from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.contained import all_moved, as_output, container, element_of
 from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.holder_methods import HolderMethods
+from xladoctor.lint.model.tensor_methods import TensorMethods
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
+    Arguments,
     Instance,
     Kind,
     Value,
-    all_moved,
     any_local,
-    as_output,
-    container,
-    element_of,
     join,
-    likely,
-    modules,
     on_device,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from xladoctor.lint.model.callvalue import CallEvaluator
     from xladoctor.lint.model.evaluate import Evaluator
-    from xladoctor.lint.model.statements import Frame
-
-Arguments: TypeAlias = "Sequence[tuple[str | None, Value]]"
+    from xladoctor.lint.model.frames import Frame
 
 
 class MethodEvaluator:
@@ -50,6 +45,8 @@ class MethodEvaluator:
         self._calls = calls
         self._evaluator = evaluator
         self._flow = evaluator.flow
+        self._tensors = TensorMethods(evaluator.flow.names)
+        self._holders = HolderMethods(evaluator.flow)
 
     def evaluate(
         self,
@@ -68,13 +65,13 @@ class MethodEvaluator:
         if followed is not None:
             return followed
         if receiver.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}:
-            return self._tensor_method(node, name, receiver, arguments)
+            return self._tensors.evaluate(node, name, receiver, arguments)
         if name in {"to", "cuda", "cpu"}:
             return self._moved(node, func, receiver, arguments, frame)
         if receiver.kind is Kind.CONTAINER:
-            return self._container_method(func, name, receiver, arguments, frame)
+            return self._holders.of_container(func, name, receiver, arguments, frame)
         if receiver.kind is Kind.MODEL and receiver.type_name in know.MODULE_HOLDERS:
-            within = self._of_modules(node, func, receiver, arguments, frame)
+            within = self._holders.of_modules(node, func, receiver, arguments, frame)
             if within is not None:
                 return within
         if receiver.kind is Kind.PARALLEL_LOADER and name == "per_device_loader":
@@ -114,8 +111,8 @@ class MethodEvaluator:
     ) -> Value | None:
         """``callback.on_step(self)`` of one of several objects: the method of each of them."""
         results = []
-        for instance in self._flow.objects(receiver):
-            method = self._flow.method(instance.cls, name)
+        for instance in self._flow.classes.objects(receiver):
+            method = self._flow.classes.method(instance.cls, name)
             if method is not None:
                 bound = Value(Kind.FUNCTION, certain=True, function=method, instance=instance)
                 results.append(self._calls.enter(node, method, bound, arguments))
@@ -124,12 +121,14 @@ class MethodEvaluator:
     def _by_name(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:
         """What the name of a method says when its object is not known."""
         if name == "prepare" and arguments:
-            return _prepared(self._named(node, arguments) if self._flow.believes() else arguments)
+            return _prepared(
+                self._named(node, arguments) if self._flow.belief.believes() else arguments
+            )
         if arguments and name in know.FABRIC_METHODS and _is_fabric(node, receiver):
             return self._fabric(node, name, arguments)
         if know.MOVER.search(name) and any(value.kind is Kind.DEVICE for _, value in arguments):
             return all_moved(arguments[0][1], node)
-        if name in know.GRADIENT_NORM_METHODS and self._flow.believes():
+        if name in know.GRADIENT_NORM_METHODS and self._flow.belief.believes():
             return Value(Kind.DEVICE_TENSOR, origin=node)
         if name in {"__next__", "next"} and receiver.is_loader:
             return element_of(receiver)
@@ -167,7 +166,7 @@ class MethodEvaluator:
         if given.kind is Kind.UNKNOWN and not given.roads:  # nothing else may be given, or None
             given = Value(Kind.CPU_TENSOR, origin=node)
         if isinstance(name, str) and module is not None and given.kind is Kind.CPU_TENSOR:
-            self._flow.store(module, name, given.but(type_name=know.PARAMETER))
+            self._flow.memory.store(module, name, given.but(type_name=know.PARAMETER))
         return NUMBER
 
     def _called_by_name(
@@ -227,65 +226,7 @@ class MethodEvaluator:
             arguments = [(None, Value(Kind.MODEL, origin=node)), *arguments[1:]]
         if name != "to_device":
             return _prepared(arguments)
-        return all_moved(arguments[0][1], node) if self._flow.believes() else UNKNOWN
-
-    def _tensor_method(
-        self, node: cst.Call, name: str, receiver: Value, arguments: Arguments
-    ) -> Value:
-        result = self._of_tensor(node, name, receiver, arguments)
-        if result.kind not in booleans.TENSORS:
-            return result
-        resolve = self._flow.names.resolve
-        boolean = booleans.of_method(name, node, receiver, arguments, resolve)
-        return result if result.boolean is boolean else result.but(boolean=boolean)
-
-    def _of_tensor(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:
-        if name == "item":
-            return NUMBER.but(local=receiver.local)
-        if name == "tolist":
-            return container(NUMBER.but(local=receiver.local))
-        if name == "numpy":
-            return Value(Kind.ARRAY, receiver.certain, node, receiver.local)
-        if name == "cpu":
-            return Value(Kind.CPU_TENSOR, receiver.certain, node, receiver.local)
-        if name in {"to", "type_as"}:
-            return self._tensor_moved(node, receiver, arguments)
-        if name == "cuda":
-            return Value(local=receiver.local)
-        if name in know.HOST_METHODS and not (name == "type" and arguments):
-            return NUMBER
-        if name in {"named_parameters", "named_buffers"}:  # a model after all
-            return container(container(None, (NUMBER, likely(receiver))))
-        if name in {"keys", "values", "items"}:
-            inner = likely(receiver)
-            pair = container(None, (NUMBER, inner)) if name == "items" else inner
-            return container(NUMBER if name == "keys" else pair)
-        local = receiver.local or any(value.local for _, value in arguments)
-        if receiver.kind is Kind.CPU_TENSOR and any(v.is_device_tensor for _, v in arguments):
-            return Value(local=local)
-        if f"torch.{name}" in know.GIVES_PARTS:
-            return container(receiver.but(local=local))
-        return receiver.but(local=local)
-
-    def _tensor_moved(self, node: cst.Call, receiver: Value, arguments: Arguments) -> Value:
-        for (_, value), argument in zip(arguments, node.args, strict=True):
-            if value.kind in {Kind.DEVICE, Kind.OTHER_DEVICE, Kind.DEVICE_TENSOR}:
-                return on_device(value, node, local=receiver.local)
-            name = self._flow.names.resolve(argument.value) or ""
-            if value.kind is Kind.UNKNOWN and not name.startswith("torch."):
-                # Not a dtype: it may be any device.
-                return likely(receiver) if receiver.is_device_tensor else UNKNOWN
-        return self._to_literal(node, receiver)
-
-    def _to_literal(self, node: cst.Call, receiver: Value) -> Value:
-        for argument in node.args:
-            if isinstance(argument.value, cst.SimpleString):
-                text = str(string(argument.value))
-                kind = Kind.DEVICE_TENSOR if family.of_device(text) else Kind.CPU_TENSOR
-                if text.startswith("cuda"):
-                    return Value(local=receiver.local)
-                return Value(kind, certain=True, origin=node, local=receiver.local)
-        return receiver
+        return all_moved(arguments[0][1], node) if self._flow.belief.believes() else UNKNOWN
 
     def _moved(
         self,
@@ -305,7 +246,7 @@ class MethodEvaluator:
             if device is None or device.kind is not Kind.DEVICE:
                 return receiver
             moved = receiver.but(on_device=True)
-            self._flow.place(moved)
+            self._flow.memory.place(moved)
             text = dotted_text(func.value)
             if text is not None and text in frame.env:
                 frame.env[text] = moved
@@ -319,63 +260,13 @@ class MethodEvaluator:
         tensor = next((v for _, v in arguments if v.is_device_tensor), None)
         if tensor is not None:
             return on_device(tensor, node, local=receiver.local)
-        return self._to_literal(node, UNKNOWN) if name == "to" else UNKNOWN
+        return self._tensors.to_literal(node, UNKNOWN) if name == "to" else UNKNOWN
 
     def _kept_moved(self, node: cst.Attribute, moved: Value, frame: Frame) -> None:
         """``self.net.to(device)`` in one method: it is there in all others too."""
         holder = self._evaluator.evaluate(node.value, frame)
         if holder.instance is not None:
-            self._flow.store(holder.instance, node.attr.value, moved, anew=True)
-
-    def _of_modules(
-        self,
-        node: cst.Call,
-        func: cst.Attribute,
-        receiver: Value,
-        arguments: Arguments,
-        frame: Frame,
-    ) -> Value | None:
-        """``layers.append(Block())``, ``heads.items()`` of what holds modules."""
-        name = func.attr.value
-        if name in {"append", "add_module", "extend", "insert", "update"} and arguments:
-            added = arguments[-1][1]
-            added = element_of(added) if name in {"extend", "update"} else added
-            parts = [element_of(receiver), added] if receiver.element is not None else [added]
-            grown = modules(parts, places=False, node=node, name=receiver.type_name or "")
-            moved = grown.but(on_device=receiver.on_device, origin=receiver.origin)
-            self._flow.statements.assign(func.value, moved, frame)
-            return NUMBER
-        if name == "items":
-            return container(container(None, (NUMBER, element_of(receiver))))
-        return container(element_of(receiver)) if name == "values" else None
-
-    def _container_method(
-        self,
-        func: cst.Attribute,
-        name: str,
-        receiver: Value,
-        arguments: Arguments,
-        frame: Frame,
-    ) -> Value:
-        if name in {"append", "add", "appendleft", "extend", "insert", "update"} and arguments:
-            value = arguments[-1][1]
-            added = element_of(value) if name in {"extend", "update"} else value
-            self._flow.statements.put_into(func.value, added, frame)
-            return NUMBER
-        if name == "items":
-            return container(container(None, (NUMBER, element_of(receiver))))
-        if name == "values":
-            return container(element_of(receiver))
-        if name == "copy":
-            return receiver
-        if name == "setdefault" and len(arguments) > 1:
-            self._flow.statements.put_into(func.value, arguments[1][1], frame)
-            return join(element_of(receiver), arguments[1][1])
-        if name in {"get", "pop", "popleft", "popitem", "setdefault"}:
-            return element_of(receiver)
-        if name in {"index", "count", "keys"}:
-            return NUMBER if name != "keys" else container(NUMBER)
-        return UNKNOWN
+            self._flow.memory.store(holder.instance, node.attr.value, moved, anew=True)
 
 
 def _tensors_of(model: Value, node: cst.CSTNode, *, named: bool) -> Value:

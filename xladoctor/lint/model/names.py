@@ -8,31 +8,15 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import (
-    KNOWN_AS,
-    LEFT_OUT,
-    LEFT_OUT_CLASSES,
-    LEFT_OUT_TOO,
-    canonical,
-    dotted_text,
-    from_names,
-    imported,
-    imports_module,
-)
+from xladoctor.lint.model.bindings import add, bind
+from xladoctor.lint.model.dotted import KNOWN_AS, canonical, dotted_text, imported, imports_module
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
+from xladoctor.lint.model.unbound import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _BUILTINS = frozenset(dir(builtins))
-
-#: The nodes that give names a meaning.
-_BINDING = frozenset(
-    [
-        cst.Import, cst.ImportFrom, cst.FunctionDef, cst.ClassDef, cst.Param, cst.Assign,
-        cst.AnnAssign, cst.NamedExpr, cst.AugAssign, cst.For, cst.CompFor, cst.AsName,
-    ]
-)  # fmt: skip
 
 
 class Names:
@@ -50,13 +34,7 @@ class Names:
         self._meant: dict[tuple[Scope, str], str | None] = {}
         self._asking = 0
         self._links: Mapping[str, Names] = {}
-        for kind in (cst.Global, cst.Nonlocal):
-            for node in tree.by_type.get(kind, ()):
-                assert isinstance(node, cst.Global | cst.Nonlocal)
-                tree.scopes[node].globals.update(item.name.value for item in node.names)
-        for node, scope in tree.scopes.items():
-            if type(node) in _BINDING:
-                self._bind(node, scope)
+        bind(tree)
 
     def resolve(self, node: cst.BaseExpression) -> str | None:
         """The dotted original of a name or attribute chain, None if it is not an import or builtin.
@@ -136,7 +114,7 @@ class Names:
         scope = self._tree.scopes[node]
         for name in names.top.bindings:
             if not name.startswith("_") and name not in scope.bindings:
-                self._add(scope, name, Binding("import", node, f"{module}.{name}"))
+                add(self._tree, scope, name, Binding("import", node, f"{module}.{name}"))
 
     @property
     def module(self) -> cst.Module:
@@ -147,49 +125,6 @@ class Names:
     def top(self) -> Scope:
         """The scope of the module."""
         return self._tree.top
-
-    def spelled(self, dotted: str, node: cst.CSTNode) -> str | None:
-        """How a module or object can be written at a node ("xm"), None if it is not imported.
-
-        What runs in the order of its lines does not know what is imported below it.
-        """
-        best: str | None = None
-        scope = self._tree.scopes[node]
-        current: Scope | None = scope
-        order = self._tree.order
-        while current is not None:
-            for name, bindings in current.bindings.items():
-                for binding in bindings:
-                    if binding.kind != "import" or not binding.dotted:
-                        continue
-                    if self.lookup(name, scope) is not bindings:
-                        continue
-                    if current is scope and order[binding.node] > order[node]:
-                        continue
-                    if current is not self._tree.top and not self._is_imported_at(binding, node):
-                        continue
-                    if dotted == binding.dotted:
-                        return name
-                    if self._reaches(binding, name, dotted):
-                        best = best or name + dotted[len(binding.dotted) :]
-            current = current.parent
-        return best
-
-    def _is_imported_at(self, binding: Binding, node: cst.CSTNode) -> bool:
-        """Whether a function has run the import: not one in an ``if`` that does not hold the node.
-
-        At the top of a file such imports ask whether torch_xla is there at all.
-        """
-        around = set(self._tree.ancestors(node))
-        for parent in self._tree.ancestors(binding.node):
-            if isinstance(parent, cst.FunctionDef):
-                return True
-            branch = isinstance(parent, cst.IndentedBlock | cst.Else) and isinstance(
-                self._tree.parents[parent], cst.If
-            )
-            if branch and parent not in around:
-                return False
-        return True
 
     def lookup(self, name: str, scope: Scope) -> list[Binding] | None:
         """The bindings that a name has when read in a scope."""
@@ -254,44 +189,7 @@ class Names:
 
     @functools.cached_property
     def _unbound(self) -> Mapping[str, str]:
-        """The modules that a file uses and does not import.
-
-        ``xm.xla_device()`` behind ``from utilities import *``, in a part of a notebook.
-        """
-        found: dict[str, str] = {}
-        for node in self._tree.by_type.get(cst.Attribute, ()):
-            assert isinstance(node, cst.Attribute)
-            name = node.value.value if type(node.value) is cst.Name else ""
-            if name in LEFT_OUT and name not in found:
-                rows = (LEFT_OUT[name], LEFT_OUT_TOO.get(name))
-                said = (row for row in rows if row and (not row[1] or node.attr.value in row[1]))
-                module, _ = next(said, ("", None))
-                if module and self.lookup(name, self._tree.scopes[node]) is None:
-                    found[name] = module
-        if self._takes_all:
-            for call in self._tree.calls:
-                name = call.func.value if type(call.func) is cst.Name else ""
-                unbound = name in LEFT_OUT_CLASSES and name not in found
-                if unbound and self.lookup(name, self._tree.scopes[call]) is None:
-                    found[name] = LEFT_OUT_CLASSES[name]
-        return found
-
-    @property
-    def _takes_all(self) -> bool:
-        """Whether a file takes all that a module has: ``from utilities import *``."""
-        return any(
-            isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar)
-            for node in self._tree.imports
-        )
-
-    def _reaches(self, binding: Binding, name: str, dotted: str) -> bool:
-        """``import torch_xla`` alone does not make ``torch_xla.runtime.x`` usable."""
-        assert binding.dotted is not None
-        if not dotted.startswith(binding.dotted + "."):
-            return False
-        return name != binding.dotted or any(
-            item == dotted or item.startswith(dotted + ".") for item in self.imported()
-        )
+        return left_out(self._tree, self.lookup)
 
     def _raw(self, node: cst.BaseExpression) -> str | None:
         """The dotted name as this file's imports spell it."""
@@ -379,70 +277,6 @@ class Names:
             for item in others
         }
         return meanings.pop() if len(meanings) == 1 else None
-
-    def _bind(self, node: cst.CSTNode, scope: Scope) -> None:
-        if type(node) is cst.Assign:
-            for target in node.targets:
-                self._target(target.target, node.value, scope)
-        elif type(node) is cst.Param:
-            self._add(scope, node.name.value, Binding("param", node))
-        elif isinstance(node, cst.Import):
-            for alias in node.names:
-                dotted = dotted_text(alias.name)
-                if dotted is None:
-                    continue
-                if alias.asname is not None:
-                    assert isinstance(alias.asname.name, cst.Name)
-                    self._add(scope, alias.asname.name.value, Binding("import", node, dotted))
-                else:
-                    first = dotted.partition(".")[0]
-                    self._add(scope, first, Binding("import", node, first))
-        elif isinstance(node, cst.ImportFrom):
-            for name, dotted in from_names(node):
-                self._add(scope, name, Binding("import", node, dotted))
-        elif isinstance(node, cst.FunctionDef):
-            outer = scope.parent if scope.node is node else scope
-            assert outer is not None
-            self._add(outer, node.name.value, Binding("function", node))
-        elif isinstance(node, cst.ClassDef):
-            outer = scope.parent if scope.node is node else scope
-            assert outer is not None
-            self._add(outer, node.name.value, Binding("class", node))
-        else:
-            self._bind_targets(node, scope)
-
-    def _bind_targets(self, node: cst.CSTNode, scope: Scope) -> None:
-        if isinstance(node, cst.AnnAssign):
-            if node.value is not None:
-                self._target(node.target, node.value, scope)
-        elif isinstance(node, cst.NamedExpr):
-            self._target(node.target, node.value, scope)
-        elif isinstance(node, cst.AugAssign | cst.For | cst.CompFor):
-            self._target(node.target, None, scope)
-        elif isinstance(node, cst.AsName) and not isinstance(
-            self._tree.parents[node], cst.ImportAlias
-        ):
-            self._target(node.name, None, scope)
-
-    def _target(
-        self, target: cst.BaseExpression, value: cst.BaseExpression | None, scope: Scope
-    ) -> None:
-        if isinstance(target, cst.Name):
-            module = None if value is None else imports_module(value)
-            if module is not None:
-                assert value is not None
-                self._add(scope, target.value, Binding("import", value, module))
-                return
-            binding = Binding("other", target) if value is None else Binding("assign", value)
-            self._add(scope, target.value, binding)
-        elif isinstance(target, cst.Tuple | cst.List):
-            for element in target.elements:
-                self._target(element.value, None, scope)
-
-    def _add(self, scope: Scope, name: str, binding: Binding) -> None:
-        if name in scope.globals:
-            scope = self._tree.top
-        scope.bindings.setdefault(name, []).append(binding)
 
 
 class LinkedNames:

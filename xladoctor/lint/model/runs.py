@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import libcst as cst
 
-    from xladoctor.lint.model.statements import Env
+    from xladoctor.lint.model.frames import Env
 
 _Answer = TypeVar("_Answer")
 

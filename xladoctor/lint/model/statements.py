@@ -3,62 +3,25 @@
 from __future__ import annotations
 
 import functools
-import re
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.apart import as_tried, of_one_core, of_some_cores
+from xladoctor.lint.model.contained import container, element_of, unpack
 from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.frames import Env, Frame, join_env
 from xladoctor.lint.model.iterators import iterated
-from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.narrowing import Narrowing
 from xladoctor.lint.model.unreached import truth
-from xladoctor.lint.model.values import (
-    NOTHING,
-    NUMBER,
-    UNKNOWN,
-    Instance,
-    Kind,
-    Value,
-    container,
-    element_of,
-    join,
-    of_type,
-    unpack,
-)
+from xladoctor.lint.model.values import NUMBER, Instance, Kind, Value, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from xladoctor.lint.model.evaluate import Evaluator
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.syntax import Function
-
-Env: TypeAlias = "dict[str, Value]"
-
-
-class Frame:
-    """One run of a function (or of the module) with what its names hold just now.
-
-    Attributes:
-        env: Names (and dotted texts such as ``args.device``) to what they hold.
-        dead: The end of the block is not reached.
-        result: What was returned so far.
-        left: What the names held where the function was left early.
-        leaps: The same where the body of the innermost loop was (``break``, ``continue``).
-        apart: How many conditions around the statement differ from core to core: a number that is
-            set under one does too.
-    """
-
-    def __init__(self, function: Function | None, instance: Instance | None) -> None:
-        self.function = function
-        self.instance = instance
-        self.env: Env = {}
-        self.dead = False
-        self.result: Value | None = None
-        self.left: Env = {}
-        self.leaps: Env = {}
-        self.apart = 0
 
 
 class Statements:
@@ -72,6 +35,7 @@ class Statements:
     def __init__(self, flow: Flow, evaluator: Evaluator) -> None:
         self._flow = flow
         self._evaluator = evaluator
+        self.narrowing = Narrowing(flow.names)
         self._by_type: dict[type[cst.CSTNode], Callable[..., None]] = {
             cst.SimpleStatementLine: self._line,
             cst.SimpleStatementSuite: self._line,
@@ -140,7 +104,7 @@ class Statements:
         cls = self._flow.tree.classes[node]
         for name, value in inner.env.items():
             if value is not frame.env.get(name) and name not in cls.methods:
-                self._flow.store(Instance(cls, None), name, value, anew=True)
+                self._flow.memory.store(Instance(cls, None), name, value, anew=True)
         for decorator in reversed(node.decorators):
             self._evaluator.decorated(decorator.decorator, cls, frame)
 
@@ -152,7 +116,7 @@ class Statements:
         if node.value is not None:
             value = self._evaluator.evaluate(node.value, frame)
             if frame.apart and not is_name(node.value, "None"):
-                value = _of_some_cores(value)
+                value = of_some_cores(value)
         frame.result = value if frame.result is None else join(frame.result, value)
         frame.left = join_env(frame.left, frame.env)
         frame.dead = True
@@ -179,7 +143,7 @@ class Statements:
             self.assign(target.target, value, frame)
 
     def _augmented(self, node: cst.AugAssign, frame: Frame) -> None:
-        self.assign(node.target, self._evaluator.augmented(node, frame), frame)
+        self.assign(node.target, self._evaluator.operators.augmented(node, frame), frame)
 
     def _annotated(self, node: cst.AnnAssign, frame: Frame) -> None:
         if node.value is not None:
@@ -204,54 +168,18 @@ class Statements:
         ends: list[Env] = []
         dead = self._flow.tree.unreached
         if node.body not in dead and not self._evaluator.for_cuda(node.test, frame):
-            self._branch(node.body.body, frame, self.narrowed(node.test, start, when=True), ends)
-        other = self.narrowed(node.test, start, when=False)
+            self._branch(
+                node.body.body, frame, self.narrowing.narrowed(node.test, start, when=True), ends
+            )
+        other = self.narrowing.narrowed(node.test, start, when=False)
         if isinstance(node.orelse, cst.If):
             self._branch([node.orelse], frame, other, ends)
         elif node.orelse is None and truth(node.test) is not True:
-            ends.append(_of_one_core(node.test, other, ends))
+            ends.append(of_one_core(node.test, other, ends))
         elif node.orelse is not None and node.orelse not in dead:
             self._branch(node.orelse.body.body, frame, other, ends)
         self._merge(frame, ends, start)
         frame.apart -= apart
-
-    def narrowed(self, test: cst.BaseExpression, env: Env, *, when: bool) -> Env:
-        """What names hold where ``isinstance(x, torch.Tensor)`` is (not) so: no tensor, if not."""
-        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            return self.narrowed(test.expression, env, when=not when)
-        if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And) and when:
-            return self.narrowed(test.right, self.narrowed(test.left, env, when=True), when=True)
-        if isinstance(test, cst.Comparison):
-            return _without_none(test, env, when=when)
-        if not isinstance(test, cst.Call) or not test.args:
-            return env
-        text = dotted_text(test.args[0].value)
-        value = env.get(text) if text is not None else None
-        if text is None or value is None:
-            return env
-        if value.kind is Kind.CONTAINER and when and self._says_tensor(test):
-            # ``if isinstance(parameters, torch.Tensor): parameters = [parameters]``: not now.
-            return {**env, text: NOTHING}
-        if value.roads and not value.is_device_tensor:
-            said = self._says_tensor(test)
-            return env if said is None else {**env, text: of_type(value, tensor=said is when)}
-        if not value.is_device_tensor:
-            return env
-        return env if self._says_tensor(test) is not (not when) else {**env, text: UNKNOWN}
-
-    def _says_tensor(self, test: cst.Call) -> bool | None:
-        """What a test of a type says of an object if it holds: a tensor, none, or neither."""
-        name = self._flow.names.resolve(test.func)
-        if name == "torch.is_tensor":
-            return True
-        if name != "builtins.isinstance" or len(test.args) != 2:
-            return None
-        asked = test.args[1].value
-        kinds = asked.elements if isinstance(asked, cst.Tuple) else [cst.Element(asked)]
-        names = [self._flow.names.resolve(kind.value) or "" for kind in kinds]
-        if set(names) <= {"torch.Tensor"}:
-            return True
-        return False if all(name.startswith("builtins.") for name in names) else None
 
     def _loop(self, node: cst.For | cst.While, frame: Frame, head: object) -> None:
         assert callable(head)
@@ -282,7 +210,7 @@ class Statements:
         for handler in node.handlers:
             self._branch(handler.body.body, frame, middle, ends)
             if tried and not frame.dead:
-                ends[-1] = _as_tried(ends[-1], tried)
+                ends[-1] = as_tried(ends[-1], tried)
         self._merge(frame, ends, middle)
         if node.finalbody is not None:
             self.run(node.finalbody.body.body, frame)
@@ -298,12 +226,12 @@ class Statements:
     def assign(self, target: cst.CSTNode, value: Value, frame: Frame) -> None:
         """Bind a target (name, attribute, subscript or tuple of them) to a value."""
         if frame.apart:
-            value = _of_some_cores(value)
+            value = of_some_cores(value)
         if isinstance(target, cst.Name):
-            value = self._flow.believed(target.value, value, frame)
+            value = self._flow.belief.believed(target.value, value, frame)
             self._bind(target.value, value, frame)
             if frame.function and target.value in self._flow.tree.scopes[target].globals:
-                self._flow.share(target.value, value)
+                self._flow.memory.share(target.value, value)
             self._flow.record(target, value)
             return
         if isinstance(target, cst.Tuple | cst.List):
@@ -322,7 +250,7 @@ class Statements:
             if text is not None:
                 frame.env[text] = value
             if holder.instance is not None:
-                self._flow.store(holder.instance, target.attr.value, value)
+                self._flow.memory.store(holder.instance, target.attr.value, value)
             self._flow.record(target, value)
 
     def _bind(self, name: str, value: Value, frame: Frame) -> None:
@@ -350,74 +278,13 @@ class Statements:
             after = container(value if inner is None else join(inner, value))
             self.assign(holder, after, frame)
             if isinstance(holder, cst.Name) and self._is_shared(holder, frame):
-                self._flow.share(holder.value, after)
+                self._flow.memory.share(holder.value, after)
 
     def _is_shared(self, name: cst.Name, frame: Frame) -> bool:
         """Whether a function puts something into what its file holds: ``KNOWN[x] = y``."""
         scope = self._flow.tree.scopes[name]
         bound = self._flow.names.lookup(name.value, scope)
         return frame.function is not None and bound is scope.top.bindings.get(name.value, ())
-
-
-#: Names in a condition that holds where there are several cores.
-_SEVERAL = re.compile(
-    r"world_?size|cores|nprocs|processes|process_count|replicas|distributed|initialized|\bddp\b",
-    re.IGNORECASE,
-)
-
-
-def _without_none(test: cst.Comparison, env: Env, *, when: bool) -> Env:
-    """``if mask is not None: mask = mask.to(device)``: where that is not so, there is no mask."""
-    operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
-    text = dotted_text(test.left)
-    if len(test.comparisons) > 1 or not is_name(other, "None") or text not in env or text is None:
-        return env
-    if not isinstance(operator, cst.Is if when else cst.IsNot):
-        return env
-    value = env[text]
-    return {**env, text: NUMBER} if value.kind in {Kind.CPU_TENSOR, Kind.DEVICE_TENSOR} else env
-
-
-def _of_one_core(test: cst.BaseExpression, skipped: Env, done: list[Env]) -> Env:
-    """What names hold where ``if world_size > 1: all_reduce(x)`` has not run: a core has no other.
-
-    What all cores agree on behind the branch then differs from no other core's.
-    """
-    agreed = {
-        name
-        for env in done
-        for name, value in env.items()
-        if not value.local and name in skipped and skipped[name].local
-    }
-    if not agreed or not any(
-        _SEVERAL.search(part.value) for part in walk(test) if isinstance(part, cst.Name)
-    ):
-        return skipped
-    return {
-        name: value.but(local=False) if name in agreed else value for name, value in skipped.items()
-    }
-
-
-def _of_some_cores(value: Value) -> Value:
-    """What is set or returned where not all cores come: numbers, and what holds only such."""
-    if value.kind is Kind.NUMBER:
-        return value.but(local=True)
-    if value.kind is not Kind.CONTAINER:
-        return value
-    inner = [*(value.items or ()), *([value.element] if value.element is not None else [])]
-    if not inner or any(part.kind is not Kind.NUMBER for part in inner):
-        return value
-    items = value.items and tuple(part.but(local=True) for part in value.items)
-    element = value.element and value.element.but(local=True)
-    return value.but(local=True, items=items, element=element)
-
-
-def join_env(one: Env, other: Env) -> Env:
-    """What names hold after one of two roads."""
-    joined = dict(one)
-    for name, value in other.items():
-        joined[name] = join(joined[name], value) if name in joined else value
-    return joined
 
 
 def _element(target: cst.BaseAssignTargetExpression, iterated: Value) -> Value:
@@ -435,17 +302,3 @@ def _element(target: cst.BaseAssignTargetExpression, iterated: Value) -> Value:
     counted = isinstance(first, cst.Name) and know.COUNTER_NAME.search(first.value)
     nested = isinstance(second, cst.Tuple) and iterated.type_name == know.DATA_PARALLEL
     return container(None, (NUMBER, each)) if counted or nested else each
-
-
-def _as_tried(handled: Env, tried: Env) -> Env:
-    """What names hold behind a handler, where it stands in for what was tried.
-
-    ``try: total = xm.all_reduce("sum", mine)``, ``except: total = mine``: where it cannot be
-    reduced there are no other cores.
-    """
-    return {
-        name: value.but(local=False)
-        if value.local and (before := tried.get(name)) and not before.local
-        else value
-        for name, value in handled.items()
-    }

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind
+from xladoctor.lint.model.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.contained import element_of, origin
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.knowledge import LOADER_NAME, MOVER
-from xladoctor.lint.model.values import element_of, origin
 from xladoctor.lint.rules._fetched import Batches, is_loaded_for
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import not_here

@@ -9,8 +9,8 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Class, Function, walk
-from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.knowledge import MODULE_HOLDERS
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._heads import is_weighted, new_head
 
 if TYPE_CHECKING:

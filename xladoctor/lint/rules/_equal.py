@@ -9,9 +9,9 @@ import libcst as cst
 
 from xladoctor.lint.library import Equal
 from xladoctor.lint.model import Function, Kind, OnXla, walk
-from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.knowledge import SPAWNERS
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cores import differs, is_main, starts_anew
 from xladoctor.lint.rules._exact import around, in_order
 from xladoctor.lint.rules._sources import of_parameter

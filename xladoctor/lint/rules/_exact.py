@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
-from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.syntax import Function, children
+from xladoctor.lint.model.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

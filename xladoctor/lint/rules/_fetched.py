@@ -9,10 +9,10 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Function, Kind
-from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.knowledge import LOADER_NAME, PICKS
-from xladoctor.lint.model.loopkinds import steps_environment
+from xladoctor.lint.model.training import steps_environment
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cuts import gives_cut, is_cut
 from xladoctor.lint.rules._exact import around, indices
 

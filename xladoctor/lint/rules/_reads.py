@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import LoopKind, OnXla, walk
-from xladoctor.lint.model.devices import words
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.evidence import STEPS
 from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel, Function, Guard, Loop, Problem, Value
-    from xladoctor.lint.model.file import Place
+    from xladoctor.lint.model.problems import Place
 
 #: Longest piece of the user's code that a message repeats.
 _LONGEST_SNIPPET = 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import Function, Kind, LoopKind
-from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
-from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cores import differs

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor import patterns
 from xladoctor.lint.model import walk
-from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import SHAPED, SHAPED_METHODS, collate_functions, sizes
 from xladoctor.lint.rules._exact import around, assigned, reads

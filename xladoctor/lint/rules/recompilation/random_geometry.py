@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
-from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import collate_functions, sizes
 from xladoctor.lint.rules._exact import bounds, drawn, drawn_in, made_by, may_be_drawn, throws_dice

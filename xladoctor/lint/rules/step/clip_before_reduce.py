@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.model import Function, Kind, walk
-from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rewrites.reduced import given_reduced
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE

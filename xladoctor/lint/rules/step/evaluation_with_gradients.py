@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
-from xladoctor.lint.model.devices import words
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP

@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
-from xladoctor.lint.model.loopkinds import steps_environment
+from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
@@ -20,11 +20,7 @@ from xladoctor.lint.rules._formatting import FORMATTING, formats
 from xladoctor.lint.rules._generators import hands_on_device_loader
 from xladoctor.lint.rules._pending import PASSIVE
 from xladoctor.lint.rules._piled import piled_up
-from xladoctor.lint.rules._protocol import (
-    OPTIMIZER_STEP,
-    compiles,
-    steps_optimizer,
-)
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, compiles, steps_optimizer
 from xladoctor.lint.rules._reads import loop_place, not_here
 
 if TYPE_CHECKING:

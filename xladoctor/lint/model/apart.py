@@ -1,0 +1,68 @@
+"""What names hold behind code that some cores run and others do not."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.values import Kind, Value
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model.frames import Env
+
+#: Names in a condition that holds where there are several cores.
+_SEVERAL = re.compile(
+    r"world_?size|cores|nprocs|processes|process_count|replicas|distributed|initialized|\bddp\b",
+    re.IGNORECASE,
+)
+
+
+def of_one_core(test: cst.BaseExpression, skipped: Env, done: list[Env]) -> Env:
+    """What names hold where ``if world_size > 1: all_reduce(x)`` has not run: a core has no other.
+
+    What all cores agree on behind the branch then differs from no other core's.
+    """
+    agreed = {
+        name
+        for env in done
+        for name, value in env.items()
+        if not value.local and name in skipped and skipped[name].local
+    }
+    if not agreed or not any(
+        _SEVERAL.search(part.value) for part in walk(test) if isinstance(part, cst.Name)
+    ):
+        return skipped
+    return {
+        name: value.but(local=False) if name in agreed else value for name, value in skipped.items()
+    }
+
+
+def of_some_cores(value: Value) -> Value:
+    """What is set or returned where not all cores come: numbers, and what holds only such."""
+    if value.kind is Kind.NUMBER:
+        return value.but(local=True)
+    if value.kind is not Kind.CONTAINER:
+        return value
+    inner = [*(value.items or ()), *([value.element] if value.element is not None else [])]
+    if not inner or any(part.kind is not Kind.NUMBER for part in inner):
+        return value
+    items = value.items and tuple(part.but(local=True) for part in value.items)
+    element = value.element and value.element.but(local=True)
+    return value.but(local=True, items=items, element=element)
+
+
+def as_tried(handled: Env, tried: Env) -> Env:
+    """What names hold behind a handler, where it stands in for what was tried.
+
+    ``try: total = xm.all_reduce("sum", mine)``, ``except: total = mine``: where it cannot be
+    reduced there are no other cores.
+    """
+    return {
+        name: value.but(local=False)
+        if value.local and (before := tried.get(name)) and not before.local
+        else value
+        for name, value in handled.items()
+    }

@@ -1,0 +1,97 @@
+"""Functions of the program that libraries call: ``xmp.spawn(main)``, step closures, threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.contained import container
+from xladoctor.lint.model.values import UNKNOWN, Arguments, Kind, Value
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model.callvalue import CallEvaluator
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.syntax import Function
+
+
+class CalledBack:
+    """Runs what libraries are given to call.
+
+    Args:
+        calls: Evaluates calls of functions of the program.
+        flow: The run that the calls belong to.
+    """
+
+    def __init__(self, calls: CallEvaluator, flow: Flow) -> None:
+        self._calls = calls
+        self._flow = flow
+
+    def spawned(self, name: str, arguments: Arguments) -> None:
+        """``xmp.spawn(main, args=(...))`` gives the number of the core first, then ``args``."""
+        keywords = {key: value for key, value in arguments if key is not None}
+        positional = [value for key, value in arguments if key is None]
+        function = keywords.get(know.SPAWNERS[name], positional[0] if positional else UNKNOWN)
+        extra = keywords.get("args", positional[1] if len(positional) > 1 else container(None))
+        if function.function is None:
+            return
+        core = Value(Kind.CORE_NUMBER, certain=True, local=True)
+        given: list[tuple[str | None, Value]] = [(None, core)]
+        if name.endswith("notebook_launcher") or _forgets_core(function.function, extra):
+            given = []
+        given.extend((None, item) for item in extra.items or ())
+        self._calls.enter(None, function.function, function, given)
+
+    def started(self, arguments: Arguments) -> None:
+        """``mp.Process(target=train, args=(model, device))``, or a thread: it gets ``args``."""
+        keywords = {key: value for key, value in arguments if key is not None}
+        function, given = keywords.get("target", UNKNOWN), keywords.get("args", UNKNOWN)
+        if function.function is not None and given.kind is Kind.CONTAINER:
+            bound = [(None, item) for item in given.items or ()]
+            self._calls.enter(None, function.function, function, bound)
+
+    def data_parallel(self, arguments: Arguments) -> Value:
+        """``model_parallel(train_loop_fn, loader)``: the function gets what belongs to its core.
+
+        Its model, a device loader, its device, and an object that keeps what the core had before.
+        """
+        positional = [value for key, value in arguments if key is None]
+        if len(positional) < 2 or positional[0].function is None:
+            return UNKNOWN
+        given = (
+            Value(Kind.MODEL, on_device=True),
+            Value(Kind.DEVICE_LOADER, element=positional[1], type_name=know.DATA_PARALLEL),
+            Value(Kind.DEVICE, certain=True),
+            UNKNOWN,
+        )
+        bound = [(None, value) for value in given]
+        return container(self._calls.enter(None, positional[0].function, positional[0], bound))
+
+    def closure(self, arguments: Arguments) -> None:
+        """``xm.add_step_closure(report, args=(...))``."""
+        positional = [value for key, value in arguments if key is None]
+        keywords = {key: value for key, value in arguments if key is not None}
+        function = positional[0] if positional else keywords.get("closure", UNKNOWN)
+        extra = keywords.get("args", positional[1] if len(positional) > 1 else UNKNOWN)
+        if function.function is not None and extra.items:
+            given = [(None, item) for item in extra.items]
+            self._calls.enter(None, function.function, function, given)
+
+    def ignite(self, arguments: Arguments) -> None:
+        """``create_supervised_trainer(..., output_transform=f)`` hands ``f`` the step's tensors."""
+        function = dict(arguments).get("output_transform", UNKNOWN)
+        if function.function is not None and self._flow.belief.believes():
+            given = [(None, Value(Kind.DEVICE_TENSOR, local=True))] * 4
+            self._calls.enter(None, function.function, function, given)
+
+
+def _forgets_core(function: Function, extra: Value) -> bool:
+    """``def main(args)`` that is spawned with ``args=(args,)``: XLA408 says enough of it."""
+    parameters = function.node.params
+    taken = len(function.parameters) - int(function.owner is not None and not function.is_static)
+    return (
+        extra.items is not None
+        and 0 < len(extra.items) == taken
+        and not isinstance(parameters.star_arg, cst.Param)
+    )

@@ -1,0 +1,166 @@
+"""What values hold: the elements of containers and loaders, the tensors in both."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from xladoctor.lint.model.values import UNKNOWN, Kind, Value, join, joined_elements
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import libcst as cst
+
+_DEEPEST = 3
+_MOST_PLACES = 16
+_LOADERS = frozenset({Kind.LOADER, Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER})
+
+
+def container(element: Value | None, items: tuple[Value, ...] | None = None) -> Value:
+    """A list, tuple or dict that holds such elements; deep nesting is cut off."""
+    if element is not None and _depth(element) >= _DEEPEST:
+        element = UNKNOWN
+    if items is not None and (
+        len(items) > _MOST_PLACES or any(_depth(v) >= _DEEPEST for v in items)
+    ):
+        items = None
+    return Value(Kind.CONTAINER, certain=True, element=element, items=items)
+
+
+def modules(parts: Sequence[Value], *, places: bool, node: cst.CSTNode, name: str) -> Value:
+    """A model that holds others (``nn.ModuleList``); deep nesting is cut off.
+
+    Args:
+        parts: What it is given.
+        places: Whether these are all that it holds, in their order.
+        node: What makes it.
+        name: The class.
+    """
+    made = Value(Kind.MODEL, certain=True, origin=node, type_name=name)
+    if not parts or any(_deep(part) >= _DEEPEST for part in parts):
+        return made
+    items = tuple(parts) if places and len(parts) <= _MOST_PLACES else None
+    return made.but(element=functools.reduce(join, parts), items=items)
+
+
+def loader(kind: Kind, over: Value, *, node: cst.CSTNode, alike: bool) -> Value:
+    """A loader over a dataset, or around another loader; deep nesting is cut off.
+
+    ``loader = ParallelLoader(loader, [device])`` in a loop over epochs wraps it again each time.
+    """
+    element = over if _wrapped(over) < _DEEPEST else UNKNOWN
+    return Value(kind, certain=True, origin=node, element=element, alike=alike)
+
+
+def _wrapped(value: Value) -> int:
+    """How many loaders stand in each other."""
+    roads = value.roads or (value,)
+    inner = (road.element for road in roads if road.kind in _LOADERS and road.element is not None)
+    return max((1 + _wrapped(item) for item in inner), default=0)
+
+
+def _deep(value: Value) -> int:
+    """How many models of modules stand in each other."""
+    inner = [*(value.items or ()), *value.roads]
+    if value.element is not None:
+        inner.append(value.element)
+    within = max((_deep(item) for item in inner), default=0)
+    return within + (value.kind is Kind.MODEL and value.element is not None)
+
+
+def _depth(value: Value) -> int:
+    if value.roads:
+        return max(_depth(road) for road in value.roads)
+    if value.kind is not Kind.CONTAINER:
+        return 0
+    inner = [*(value.items or ()), *([value.element] if value.element else [])]
+    return 1 + max((_depth(item) for item in inner), default=0)
+
+
+def without_places(value: Value) -> Value:
+    """A container of which only is known what it holds, not where."""
+    return value.but(items=None, element=joined_elements(value))
+
+
+def element_of(value: Value) -> Value:
+    """What iterating a value gives."""
+    if value.kind is Kind.CONTAINER:
+        return joined_elements(value) or UNKNOWN
+    if value.kind is Kind.MODEL and value.element is not None:
+        return _within(value, value.element)
+    if value.kind is Kind.DEVICE_LOADER:
+        return Value(Kind.DEVICE_TENSOR, value.certain, value.origin, local=not value.alike)
+    if value.kind is Kind.LOADER:
+        sample = value.element.element if value.element is not None else None
+        if sample is not None and sample.holds_device_tensor:
+            return sample  # a dataset on the device: so are the batches that are put together of it
+        return Value(Kind.CPU_TENSOR, value.certain, value.origin, local=not value.alike)
+    if value.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
+        return value
+    return Value(made_of_device=True) if value.made_of_device else UNKNOWN
+
+
+def _within(model: Value, part: Value) -> Value:
+    """One of the modules that a model holds: it is where the model is."""
+    return part.but(on_device=True) if model.on_device and part.kind is Kind.MODEL else part
+
+
+def unpack(value: Value, count: int) -> Sequence[Value]:
+    """What ``a, b = value`` gives to each of ``count`` names."""
+    if value.items is not None and len(value.items) == count:
+        return value.items
+    return [element_of(value)] * count
+
+
+def all_moved(value: Value, node: cst.CSTNode) -> Value:
+    """``to_device((x, y))``: whatever holds the tensors, a node has put them on the device."""
+    if value.kind is Kind.CONTAINER:
+        element = all_moved(value.element, node) if value.element is not None else None
+        items = tuple(all_moved(item, node) for item in value.items) if value.items else None
+        return container(element, items)
+    if value.kind in {Kind.UNKNOWN, Kind.CPU_TENSOR, Kind.DEVICE_TENSOR}:
+        return Value(Kind.DEVICE_TENSOR, origin=node, local=value.local, boolean=value.boolean)
+    return value
+
+
+def origin(value: Value) -> cst.CSTNode | None:
+    """The node that made a tensor, or what a container holds."""
+    if value.kind is not Kind.CONTAINER:
+        return value.origin
+    inner = [*(value.items or ()), *([value.element] if value.element is not None else [])]
+    best = next((item for item in inner if item.holds_device_tensor), None)
+    return origin(best) if best is not None else None
+
+
+def as_output(result: Value, node: cst.CSTNode) -> Value:
+    """What a model of the program gives back: what it makes of device tensors is one.
+
+    Its method was followed, and somewhere in it something was not: ``y, kept = self.layers(x)``.
+    """
+    if result.kind is Kind.UNKNOWN and result.made_of_device:
+        return Value(Kind.DEVICE_TENSOR, origin=node, local=result.local)
+    if result.kind is not Kind.CONTAINER:
+        return result
+    items = result.items and tuple(as_output(item, node) for item in result.items)
+    inner = result.element and as_output(result.element, node)
+    return result if (items, inner) == (result.items, result.element) else container(inner, items)
+
+
+def any_on_device(values: Sequence[Value]) -> bool:
+    """Whether one of some values is a tensor on the device, or holds one."""
+    return any(value.holds_device_tensor for value in values)
+
+
+def first_origin(values: Sequence[Value]) -> cst.CSTNode | None:
+    """Where the first tensor on the device of some values was put there."""
+    return next((flat(value).origin for value in values if value.holds_device_tensor), None)
+
+
+def flat(value: Value) -> Value:
+    """The tensor in a container that counts for all of it, a value that is none as it is."""
+    if value.kind is not Kind.CONTAINER:
+        return value
+    inner = [*(value.items or ()), *([value.element] if value.element else [])]
+    best = next((item for item in inner if item.holds_device_tensor), None)
+    return flat(best or (inner[0] if inner else UNKNOWN))

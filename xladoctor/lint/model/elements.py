@@ -1,0 +1,109 @@
+"""The value of containers as they are written, and of what is taken out of one."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.contained import container, element_of
+from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.iterators import iterated
+from xladoctor.lint.model.values import NUMBER, Kind, Value, join
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model.evaluate import Evaluator
+    from xladoctor.lint.model.frames import Frame
+
+
+class Elements:
+    """Evaluates expressions that put values into containers, or take them out.
+
+    Args:
+        evaluator: Evaluates what stands in them.
+    """
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+        self._flow = evaluator.flow
+
+    def subscript(self, node: cst.Subscript, frame: Frame) -> Value:
+        """``holder[...]``."""
+        holder = self._evaluator.evaluate(node.value, frame)
+        for element in node.slice:
+            self._evaluator.inside(element, frame)
+        text = dotted_text(node.value)
+        if text == "os.environ":
+            return NUMBER
+        found = self._element(node, holder)
+        if found.kind is Kind.UNKNOWN and holder.kind in {Kind.UNKNOWN, Kind.CONTAINER}:
+            return self._by_key(node) or found
+        return found
+
+    def _by_key(self, node: cst.Subscript) -> Value | None:
+        """``config["device"]``, ``cfg["DEVICE"]``."""
+        index = node.slice[0].slice if len(node.slice) == 1 else None
+        key = index.value if isinstance(index, cst.Index) else None
+        if not isinstance(key, cst.SimpleString):
+            return None
+        guessed = self._evaluator.guess(str(string(key)).lower())
+        return guessed if guessed.kind is Kind.DEVICE else None
+
+    def _element(self, node: cst.Subscript, holder: Value) -> Value:
+        """What ``holder[...]`` is by what is known of the holder."""
+        if holder.kind is Kind.CONTAINER:
+            index = node.slice[0].slice if len(node.slice) == 1 else None
+            if isinstance(index, cst.Slice):
+                return holder
+            number = index.value if isinstance(index, cst.Index) else None
+            if holder.items is not None and isinstance(number, cst.Integer):
+                place = int(number.value.replace("_", ""), 0)
+                if place < len(holder.items):
+                    return holder.items[place]
+            return element_of(holder)
+        if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
+            return holder
+        if holder.kind is Kind.MODEL and holder.element is not None:
+            return element_of(holder)
+        return Value(local=holder.local, made_of_device=holder.made_of_device)
+
+    def sequence(self, node: cst.Tuple | cst.List | cst.Set, frame: Frame) -> Value:
+        """``(a, b)``, ``[a, b]``, ``{a, b}``."""
+        items = [self._evaluator.evaluate(element.value, frame) for element in node.elements]
+        if any(isinstance(element, cst.StarredElement) for element in node.elements):
+            return container(None)
+        fixed = tuple(items) if isinstance(node, cst.Tuple | cst.List) and items else None
+        return container(functools.reduce(join, items) if items else None, fixed)
+
+    def dictionary(self, node: cst.Dict, frame: Frame) -> Value:
+        """``{"loss": loss}``."""
+        values: list[Value] = []
+        for element in node.elements:
+            value = self._evaluator.evaluate(element.value, frame)
+            if isinstance(element, cst.DictElement):
+                self._evaluator.evaluate(element.key, frame)
+            else:
+                value = element_of(value)  # ``{"loss": loss, **parts}``
+            values.append(value)
+        return container(functools.reduce(join, values) if values else None)
+
+    def comprehension(self, node: cst.BaseComp, frame: Frame) -> Value:
+        """``[f(x) for x in xs]``."""
+        outside = dict(frame.env)
+        self._comp_for(node.for_in, frame)
+        if isinstance(node, cst.DictComp):
+            self._evaluator.evaluate(node.key, frame)
+            value = self._evaluator.evaluate(node.value, frame)
+        else:
+            value = self._evaluator.evaluate(node.elt, frame)  # type: ignore[attr-defined]
+        frame.env = outside
+        return container(value)
+
+    def _comp_for(self, node: cst.CompFor, frame: Frame) -> None:
+        over = iterated(self._flow, node.iter, self._evaluator.evaluate(node.iter, frame))
+        self._flow.statements.assign(node.target, element_of(over), frame)
+        for item in node.ifs:
+            self._evaluator.evaluate(item.test, frame)
+        if node.inner_for_in is not None:
+            self._comp_for(node.inner_for_in, frame)

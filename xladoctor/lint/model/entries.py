@@ -1,0 +1,172 @@
+"""Where code begins that every core runs: ``xmp.spawn``, process groups, launchers."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint import family
+from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.calls import given
+from xladoctor.lint.model.dotted import imported, string
+from xladoctor.lint.model.loops import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from xladoctor.lint.model.callgraph import CallGraph
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.syntax import Class, Function, Tree
+
+#: Importing it is what makes the backend "xla" of torch.distributed known.
+_XLA_BACKEND = "torch_xla.distributed.xla_backend"
+
+
+class Entries:
+    """Where the cores of a program begin.
+
+    Args:
+        tree: The syntax of the file or files.
+        names: What its names are bound to.
+        flow: The values of its expressions.
+        graph: Which function calls which.
+    """
+
+    def __init__(
+        self, tree: Tree, names: Names | LinkedNames, flow: Flow, graph: CallGraph
+    ) -> None:
+        self._tree = tree
+        self._names = names
+        self._flow = flow
+        self._graph = graph
+
+    @functools.cached_property
+    def all(self) -> Sequence[Entry]:
+        """Where code begins that every core runs."""
+        found: list[Entry] = []
+        alone: set[cst.Module] = set()  # start one process, which is no other file's either
+        for call in self._tree.calls:
+            name = self._names.resolve(call.func) or ""
+            if name in know.SPAWNERS:
+                target = given(call, 0, know.SPAWNERS[name])
+                function = self._flow.value(target).function if target is not None else None
+                if self._single(call):
+                    alone.add(self._tree.module_of(call))
+                elif function is not None:
+                    found.append(Entry(function, call))
+            elif name == "torch.distributed.init_process_group" and self._joins_xla(call):
+                found.append(Entry(self._graph.home[call], call))
+        if not found:
+            # ``accelerate launch`` starts the whole program on each core.
+            found.extend(
+                Entry(self._graph.home[call], call)
+                for call in self._tree.calls
+                if self._names.resolve(call.func) == know.ACCELERATOR_CLASS
+                and self._graph.home[call] is not None
+                and self._flow.belief.believes(call)
+            )
+        if not found:
+            # What transformers' and the XRT examples' launchers call on each core.
+            found.extend(
+                Entry(function, None)
+                for function in self._tree.functions.values()
+                if function.name == "_mp_fn"
+                and function.outer is None
+                and self._tree.module_of(function.node) not in alone
+                and function.parameters
+                and self._flow.belief.believes(function.node)
+            )
+        mine = {
+            self._tree.module_of(node)
+            for entry in found
+            for node in (entry.call, entry.function.node if entry.function else None)
+            if node is not None
+        }
+        started = self._started_elsewhere(mine | alone)
+        return [
+            *found,
+            *self._of_each_core(found),
+            *(Entry(function, None) for function in started),
+        ]
+
+    def _of_each_core(self, found: Sequence[Entry]) -> Iterator[Entry]:
+        """What others call of a file that joins the cores as it is read: each core reads it."""
+        whole = {
+            self._tree.module_of(entry.call): entry.call
+            for entry in found
+            if entry.function is None and entry.call is not None
+        }
+        for function in self._tree.functions.values() if whole else ():
+            call = whole.get(self._tree.module_of(function.node))
+            if call is not None and function.outer is None and not self._flow.callers(function):
+                yield Entry(function, call)
+
+    def _started_elsewhere(self, known: set[cst.Module]) -> Iterator[Function]:
+        """Training that nobody here calls, in files that ask for the other cores.
+
+        A function that reduces gradients and ends no graph (``xm.optimizer_step(optimizer)``) is
+        written for several cores, and another file starts them. A class is made on each core too
+        where its ``__init__`` asks for the device: before the start that raises.
+        """
+        asking = {
+            self._tree.module_of(call)
+            for call in self._tree.calls
+            if (self._names.resolve(call.func) or "").endswith(know.ASKS_FOR_CORES)
+        } - known
+        owners: set[Class] = set()
+        for function in self._tree.functions.values():
+            if (
+                function.outer is None
+                and self._tree.module_of(function.node) in asking
+                and not self._flow.callers(function)
+                and any(self._reduces(call) for call in self._graph.reached(function.node))
+            ):
+                yield function
+                if function.owner is not None:
+                    owners.add(function.owner)
+        for made in (owner.methods.get("__init__") for owner in owners):
+            asked = (self._names.resolve(call.func) or "" for call in self._graph.calls_in(made))
+            if made is not None and any(name.endswith(know.ASKS_FOR_DEVICE) for name in asked):
+                yield made
+
+    def _reduces(self, call: cst.Call) -> bool:
+        """``xm.optimizer_step(optimizer)``, as programs for several cores write it."""
+        return (
+            self._names.resolve(call.func) == f"{know.XM}.optimizer_step"
+            and given(call, 1, "barrier") is None
+        )
+
+    def _joins_xla(self, call: cst.Call) -> bool:
+        """Whether a process group is one of XLA's: by its backend, or all that a file has.
+
+        ``backend=args.backend`` in a file that imports XLA's backend and nothing else of it.
+        """
+        backend = given(call, 0, "backend")
+        if isinstance(backend, cst.SimpleString):
+            return family.of_backend(str(string(backend))) is not None
+        method = given(call, 1, "init_method")
+        if isinstance(method, cst.SimpleString):
+            return str(string(method)).startswith("xla:")
+        module = self._tree.module_of(call)
+        return isinstance(backend, cst.Name | cst.Attribute) and any(
+            self._tree.module_of(node) is module and _XLA_BACKEND in imported(node)
+            for node in self._tree.imports
+        )
+
+    def modules(self) -> set[cst.CSTNode]:
+        """The modules in which cores are started, and those of the functions they start in."""
+        found: set[cst.CSTNode] = set()
+        for entry in self.all:
+            nodes = (entry.call, entry.function.node if entry.function else None)
+            found.update(self._tree.module_of(node) for node in nodes if node is not None)
+        return found
+
+    def _single(self, call: cst.Call) -> bool:
+        cores = given(call, 2, "nprocs") or given(call, None, "num_processes")
+        debug = given(call, None, "debug_single_process")
+        return (isinstance(cores, cst.Integer) and cores.value == "1") or (
+            isinstance(debug, cst.Name) and debug.value == "True"
+        )

@@ -1,0 +1,114 @@
+"""What every core runs: functions and modules, from where the cores begin."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.loops import Entry, OnXla
+from xladoctor.lint.model.syntax import Class, Function
+from xladoctor.lint.model.trials import asks_for_script
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from xladoctor.lint.model.callgraph import CallGraph
+    from xladoctor.lint.model.closures import StepClosures
+    from xladoctor.lint.model.devices import Devices
+    from xladoctor.lint.model.entries import Entries
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.syntax import Tree
+
+
+class EveryCore:
+    """What the cores run, from where they begin.
+
+    Args:
+        tree: The syntax of the file or files.
+        flow: The values of its expressions.
+        graph: Which function calls which.
+        entries: Where the cores begin.
+        closures: What is run after steps.
+        devices: Whether code runs on XLA devices.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        flow: Flow,
+        graph: CallGraph,
+        entries: Entries,
+        closures: StepClosures,
+        devices: Devices,
+    ) -> None:
+        self._tree = tree
+        self._flow = flow
+        self._graph = graph
+        self._entries = entries
+        self._closures = closures
+        self._devices = devices
+
+    def entry(self, node: cst.CSTNode) -> Entry | None:
+        """Where the cores start that all run a node; None where only other devices come."""
+        entry = self._reached.get(self._tree.function_of(node) or self._tree.module_of(node))
+        return None if entry is None or self._devices.runs(node) is OnXla.NO else entry
+
+    @functools.cached_property
+    def _reached(self) -> dict[Function | cst.Module, Entry]:
+        """What the cores run: functions, and modules whose own lines they run."""
+        found: dict[Function | cst.Module, Entry] = {}
+        for entry in self._entries.all:
+            queue = [*self._begun(entry)]
+            while queue:
+                place = queue.pop()
+                if place in found:
+                    continue
+                found[place] = entry
+                queue.extend(self._next(place))
+        return found
+
+    def _begun(self, entry: Entry) -> Iterator[Function | cst.Module]:
+        """Where each core begins: in a function, or with a script and the modules it imports.
+
+        Another script of the same program is started by itself.
+        """
+        if entry.function is not None or entry.call is None:
+            yield from (entry.function,) if entry.function is not None else ()
+            return
+        home = self._tree.module_of(entry.call)
+        scripts = {self._tree.module_of(node) for node in self._script_guards}
+        yield from (part for part in self._tree.modules if part is home or part not in scripts)
+
+    @functools.cached_property
+    def _script_guards(self) -> Sequence[cst.If]:
+        """``if __name__ == "__main__":``, wherever it stands."""
+        return [node for node in self._tree.nodes(cst.If) if asks_for_script(node)]
+
+    def _calls_in(self, place: Function | cst.Module) -> Iterator[cst.Call]:
+        """The calls of a function, or of the lines of a module outside of functions."""
+        if not isinstance(place, cst.Module):
+            yield from self._graph.calls_in(place)
+            return
+        for call in self._graph.calls_in(None):
+            if self._tree.module_of(call) is place:
+                yield call
+
+    def _next(self, function: Function | cst.Module) -> Iterator[Function]:
+        closures = {
+            call: given for given, calls in self._closures.given_by.items() for call in calls
+        }
+        for call in self._calls_in(function):
+            given = closures.get(call)
+            targets = self._flow.targets(call) or ((given,) if given is not None else ())
+            if targets and self._devices.runs(call) is OnXla.NO:
+                continue
+            for target in targets:
+                if isinstance(target, Class):
+                    yield from target.methods.values()
+                else:
+                    yield target
+        for inner in self._tree.functions.values():
+            if inner.outer is function and inner.owner is None:
+                yield inner

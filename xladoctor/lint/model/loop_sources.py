@@ -1,0 +1,102 @@
+"""What loops go over: batches, the modules of a model, through ``enumerate`` and the like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.library import Returns
+from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.values import UNKNOWN, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.syntax import LoopNode, Tree
+    from xladoctor.lint.model.values import Value
+
+_DEPTH = 3
+#: What gives the elements of what it is given, beside others.
+_PASS_ON = frozenset({"builtins.enumerate", "builtins.zip"})
+
+
+class LoopSources:
+    """Answers for loops.
+
+    Args:
+        tree: The syntax of the file or files.
+        names: What its names are bound to.
+        flow: The values of its expressions.
+    """
+
+    def __init__(self, tree: Tree, names: Names | LinkedNames, flow: Flow) -> None:
+        self._tree = tree
+        self._names = names
+        self._flow = flow
+
+    def over_batches(self, node: LoopNode) -> bool:
+        """Whether a loop goes over a loader, or over what is called like one."""
+        if isinstance(node, cst.While):
+            return False
+        return any(
+            self._flow.value(item).is_loader
+            or know.LOADER_NAME.search((dotted_text(item) or "").rpartition(".")[2])
+            for item in self._sources(node.iter)
+        )
+
+    def over_modules(self, node: LoopNode) -> bool:
+        """``for layer in self.layers``: the layers of one model."""
+        return not isinstance(node, cst.While) and any(
+            self._flow.value(item).kind is Kind.MODEL for item in self._sources(node.iter)
+        )
+
+    def _sources(
+        self, node: cst.BaseExpression, depth: int = _DEPTH
+    ) -> Iterator[cst.BaseExpression]:
+        """What a loop goes over, within ``enumerate(tqdm(...))`` and the like."""
+        yield node
+        if isinstance(node, cst.Name) and depth:
+            for made in self._passed_on(node):
+                yield from self._sources(made, depth - 1)
+        if isinstance(node, cst.IfExp):  # ``tqdm(batches) if verbose else batches``
+            yield from self._sources(node.body, depth)
+            yield from self._sources(node.orelse, depth)
+        elif isinstance(node, cst.Call):
+            for argument in node.args:
+                named = argument.keyword is not None and argument.keyword.value != "iterable"
+                if not named and not argument.star:
+                    yield from self._sources(argument.value, depth)
+
+    def _passed_on(self, name: cst.Name) -> Iterator[cst.BaseExpression]:
+        """``batches = enumerate(loader)``, ``with tqdm(loader) as batches``: what it is made of."""
+        bindings = self._names.lookup(name.value, self._tree.scopes[name]) or ()
+        order = self._tree.order
+        before = [item for item in bindings if order.get(item.node, 0) < order[name]]
+        for binding in before[-1:]:  # of a name that is used again, the last one
+            node: cst.CSTNode | None = binding.node
+            if binding.kind == "other":  # the target of ``with ... as name``
+                around = self._tree.parents.get(binding.node)
+                item = self._tree.parents.get(around) if around is not None else None
+                node = item.item if isinstance(item, cst.WithItem) else None
+            ways = [node.body, node.orelse] if isinstance(node, cst.IfExp) else [node]
+            for made in ways:
+                if isinstance(made, cst.Call) and self._passes_on(made):
+                    yield made
+
+    def _passes_on(self, call: cst.Call) -> bool:
+        """Whether a call gives what it is given, one by one."""
+        name = self._names.resolve(call.func) or ""
+        return name in _PASS_ON or self._flow.library.returns(name) is Returns.ITERATED
+
+    def value(self, node: LoopNode) -> Value:
+        """What a loop goes over: a loader, if one is within."""
+        if isinstance(node, cst.While):
+            return UNKNOWN
+        values = [self._flow.value(item) for item in self._sources(node.iter)]
+        loaders = [value for value in values if value.is_loader]
+        on_device = (value for value in loaders if value.kind is Kind.DEVICE_LOADER)
+        return next(on_device, loaders[0] if loaders else values[0])

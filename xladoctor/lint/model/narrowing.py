@@ -1,0 +1,75 @@
+"""What names hold where a condition is so: ``isinstance(x, torch.Tensor)``, ``x is None``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.values import NOTHING, NUMBER, UNKNOWN, Kind, of_type
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model.frames import Env
+    from xladoctor.lint.model.names import LinkedNames, Names
+
+
+class Narrowing:
+    """What is known of names where a condition holds, or does not.
+
+    Args:
+        names: What they are bound to.
+    """
+
+    def __init__(self, names: Names | LinkedNames) -> None:
+        self._names = names
+
+    def narrowed(self, test: cst.BaseExpression, env: Env, *, when: bool) -> Env:
+        """What names hold where ``isinstance(x, torch.Tensor)`` is (not) so: no tensor, if not."""
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            return self.narrowed(test.expression, env, when=not when)
+        if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And) and when:
+            return self.narrowed(test.right, self.narrowed(test.left, env, when=True), when=True)
+        if isinstance(test, cst.Comparison):
+            return _without_none(test, env, when=when)
+        if not isinstance(test, cst.Call) or not test.args:
+            return env
+        text = dotted_text(test.args[0].value)
+        value = env.get(text) if text is not None else None
+        if text is None or value is None:
+            return env
+        if value.kind is Kind.CONTAINER and when and self._says_tensor(test):
+            # ``if isinstance(parameters, torch.Tensor): parameters = [parameters]``: not now.
+            return {**env, text: NOTHING}
+        if value.roads and not value.is_device_tensor:
+            said = self._says_tensor(test)
+            return env if said is None else {**env, text: of_type(value, tensor=said is when)}
+        if not value.is_device_tensor:
+            return env
+        return env if self._says_tensor(test) is not (not when) else {**env, text: UNKNOWN}
+
+    def _says_tensor(self, test: cst.Call) -> bool | None:
+        """What a test of a type says of an object if it holds: a tensor, none, or neither."""
+        name = self._names.resolve(test.func)
+        if name == "torch.is_tensor":
+            return True
+        if name != "builtins.isinstance" or len(test.args) != 2:
+            return None
+        asked = test.args[1].value
+        kinds = asked.elements if isinstance(asked, cst.Tuple) else [cst.Element(asked)]
+        names = [self._names.resolve(kind.value) or "" for kind in kinds]
+        if set(names) <= {"torch.Tensor"}:
+            return True
+        return False if all(name.startswith("builtins.") for name in names) else None
+
+
+def _without_none(test: cst.Comparison, env: Env, *, when: bool) -> Env:
+    """``if mask is not None: mask = mask.to(device)``: where that is not so, there is no mask."""
+    operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
+    text = dotted_text(test.left)
+    if len(test.comparisons) > 1 or not is_name(other, "None") or text not in env or text is None:
+        return env
+    if not isinstance(operator, cst.Is if when else cst.IsNot):
+        return env
+    value = env[text]
+    return {**env, text: NUMBER} if value.kind in {Kind.CPU_TENSOR, Kind.DEVICE_TENSOR} else env

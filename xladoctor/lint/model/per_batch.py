@@ -1,0 +1,145 @@
+"""Functions that somebody else calls for every batch: frameworks, engines, another file's loop."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.loops import LoopKind
+from xladoctor.lint.model.syntax import Class, walk
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.syntax import Function, Tree
+    from xladoctor.lint.model.training import Training
+
+
+class CalledPerBatch:
+    """Answers for functions.
+
+    Args:
+        tree: The syntax of the file or files.
+        names: What its names are bound to.
+        flow: The values of its expressions.
+        training: What calls do for training.
+    """
+
+    def __init__(
+        self, tree: Tree, names: Names | LinkedNames, flow: Flow, training: Training
+    ) -> None:
+        self._tree = tree
+        self._names = names
+        self._flow = flow
+        self._graph = training.graph
+        self._around = training.around
+        self._training = training
+        self._given_back: dict[Function, set[str]] = {}
+
+    @functools.cached_property
+    def _handed(self) -> dict[Function, LoopKind]:
+        """Functions that Ignite's engines call for every batch."""
+        found: dict[Function, LoopKind] = {}
+        for call in self._tree.calls:
+            name = self._names.resolve(call.func)
+            given = {x.keyword.value if x.keyword else "": x.value for x in reversed(call.args)}
+            if name in know.IGNITE_ENGINES:
+                node = given.get("process_function", given.get(""))
+            elif name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
+                node = given.get("output_transform")
+            else:
+                continue
+            function = self._flow.value(node).function if node is not None else None
+            if function is not None and self._flow.belief.believes(function.node):
+                trains = any(
+                    self._training.trains(inner) for inner in self._graph.calls_in(function)
+                )
+                is_step = name == know.IGNITE_TRAINER or trains
+                found[function] = LoopKind.STEP if is_step else LoopKind.EVAL
+        return found
+
+    def kind(self, function: Function) -> LoopKind | None:
+        """What each call of a function is a turn of; None for others."""
+        if function in self._handed:
+            return self._handed[function]
+        if not self._flow.belief.believes(function.node):
+            return LoopKind.STEP if self._is_own_step(function) else None
+        if self._is_lone_step(function) or self._feeds_lone_step(function):
+            return LoopKind.STEP
+        hooks = self._flow.hooks
+        hook = hooks.hook(function)
+        if hook is not None or self._flow.callers(function):
+            return hook
+        agents = self._of_agent(function)
+        if agents is not None:
+            return agents
+        called = hooks.is_of_model(function) or hooks.is_step(function)
+        return LoopKind.STEP if called else None
+
+    def _is_own_step(self, function: Function) -> bool:
+        """The step of the program's own optimizer, in a file that names no device itself."""
+        return self._flow.hooks.is_step(function) and function.owner in self._made
+
+    @functools.cached_property
+    def _made(self) -> set[Class]:
+        """The classes of the program that it makes objects of."""
+        targets = (self._flow.target(call) for call in self._tree.calls)
+        return {target for target in targets if isinstance(target, Class)}
+
+    def _is_lone_step(self, function: Function) -> bool:
+        """``train_step(batch)``, which another file calls for every batch.
+
+        Or what a function gives back that puts a step together: ``step = make_step(model, opt)``.
+        """
+        named = know.STEP_NAME.search(function.name) or self._is_given_back(function)
+        if not named or self._flow.callers(function):
+            return False
+        calls = self._graph.calls_in(function)
+        return bool(function.parameters) and any(
+            self._around[call] is None and self._training.trains(call, 1) for call in calls
+        )
+
+    def _of_agent(self, function: Function) -> LoopKind | None:
+        """``act(state)`` and ``learn()`` of an agent that another file lets act and learn."""
+        if function.owner is None:
+            return None
+        methods = function.owner.methods.values()
+        calls = self._graph.calls_in(function)
+        if know.ACT_NAME.search(function.name):
+            learns = any(
+                self._training.trains(call, 1)
+                for one in methods
+                for call in self._graph.calls_in(one)
+            )
+            acts = learns and any(self._training.asks_model(call) for call in calls)
+            return LoopKind.ROLLOUT if acts else None
+        if not know.LEARN_NAME.search(function.name):
+            return None
+        acts = any(know.ACT_NAME.search(one.name) for one in methods)
+        learns = any(
+            self._around[call] is None and self._training.trains(call, 1) for call in calls
+        )
+        return LoopKind.STEP if acts and learns else None
+
+    def _feeds_lone_step(self, function: Function) -> bool:
+        """``feed_data(batch)`` of an object whose ``optimize_parameters()`` takes the step."""
+        if function.owner is None or not know.FEED_NAME.search(function.name):
+            return False
+        return not self._flow.callers(function) and any(
+            self._is_lone_step(method) for method in function.owner.methods.values()
+        )
+
+    def _is_given_back(self, function: Function) -> bool:
+        outer = function.outer
+        if outer is None or not isinstance(function.node, cst.FunctionDef):
+            return False
+        if outer not in self._given_back:
+            self._given_back[outer] = {
+                part.value.value
+                for part in walk(outer.node, into_functions=False)
+                if type(part) is cst.Return and type(part.value) is cst.Name
+            }
+        return function.name in self._given_back[outer]

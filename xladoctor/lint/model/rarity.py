@@ -1,0 +1,183 @@
+"""What runs only in a few turns of the loop around it: by schedule, once, or on failure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.schedules import Schedules
+from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.turns import Turns, bound_in, is_larger, names_in
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.guards import Guards
+    from xladoctor.lint.model.loops import Guard
+    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.syntax import Tree
+
+_FUNCTIONS = cst.FunctionDef | cst.Lambda | cst.ClassDef
+
+
+class Rarity:
+    """Answers for nodes.
+
+    Args:
+        tree: The file's syntax.
+        names: What its names are bound to.
+        flow: The values of its expressions.
+        guards: The conditions around nodes.
+    """
+
+    def __init__(self, tree: Tree, names: Names | LinkedNames, flow: Flow, guards: Guards) -> None:
+        self._tree = tree
+        self._names = names
+        self._guards = guards
+        self._schedules = Schedules(tree, names, flow)
+        self._turns = Turns(tree, flow)
+
+    def rare(self, node: cst.CSTNode, *, of_batches: bool = False) -> bool:
+        """Whether a node runs only in a few iterations of the loop around it, or on failure.
+
+        Where gradients are added up, a step takes several batches (``of_batches``: ask for these).
+        """
+        child = node
+        leaving: list[bool] = []
+        for parent in self._tree.ancestors(node):
+            if isinstance(parent, cst.Raise | cst.ExceptHandler):
+                return True
+            if isinstance(parent, _FUNCTIONS | cst.For | cst.While):
+                # ``return`` ends a loop of the function, but not the one that calls the function.
+                in_loop = isinstance(parent, cst.For | cst.While)
+                if any(in_loop or not returns for returns in leaving):
+                    return True
+                break
+            if isinstance(parent, cst.If) and child is not parent.test:
+                last = _leaves_loop(child)
+                if last is not None:
+                    leaving.append(isinstance(last, cst.Return))
+            child = parent
+        return any(
+            self._schedules.every_so_often(guard.test, guard.when, steps=not of_batches)
+            or self._on_fault(guard)
+            or self._since_last(guard)
+            or self._once(guard)
+            for guard in self._guards.around(node)
+            if self._same_loop(guard, node)
+            and not self._only_of_epoch(guard)
+            and (of_batches or not self._turns.hold_step(guard))
+        )
+
+    def _since_last(self, guard: Guard) -> bool:
+        """``if step - last_saved >= 100:``, where the branch then sets ``last_saved = step``."""
+        test = guard.test
+        if not guard.when or not isinstance(guard.node, cst.If) or not is_larger(test):
+            return False
+        assert isinstance(test, cst.Comparison)
+        left = test.left
+        if not isinstance(left, cst.BinaryOperation) or not isinstance(left.operator, cst.Subtract):
+            return False
+        since = self._tree.text(left.right).strip()
+        return isinstance(left.right, cst.Name | cst.Attribute) and any(
+            isinstance(part, cst.AssignTarget) and self._tree.text(part.target).strip() == since
+            for part in walk(guard.node.body, into_functions=False)
+        )
+
+    def _once(self, guard: Guard) -> bool:
+        """``if self.queue is None:`` and ``if not hasattr(self, "queue"):``, which then make it.
+
+        Also ``if not saved:``, which then says ``saved = True``.
+        """
+        if not isinstance(guard.node, cst.If):
+            return False
+        if self._sets_flag(guard.node, guard.test, when=guard.when):
+            return True
+        made = self._missing(guard.test, when=guard.when)
+        body = guard.node.body if guard.when else guard.node.orelse
+        return (
+            made is not None
+            and body is not None
+            and any(
+                isinstance(part, cst.AssignTarget) and self._tree.text(part.target).strip() == made
+                for part in walk(body, into_functions=False)
+            )
+        )
+
+    def _sets_flag(self, node: cst.If, test: cst.BaseExpression, *, when: bool) -> bool:
+        """Whether a condition on a flag turns it, so that it holds once."""
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            return self._sets_flag(node, test.expression, when=not when)
+        if not isinstance(test, cst.Name | cst.Attribute):
+            return False
+        flag, turned = self._tree.text(test).strip(), str(not when)
+        body = node.body.body
+        return any(
+            isinstance(part, cst.Assign)
+            and is_name(part.value, turned)
+            and self._tree.text(part.targets[0].target).strip() == flag
+            for line in body
+            if isinstance(line, cst.SimpleStatementLine)
+            for part in line.body
+        )
+
+    def _missing(self, test: cst.BaseExpression, *, when: bool) -> str | None:
+        """The attribute that is not there yet where a condition is (not) so."""
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            return self._missing(test.expression, when=not when)
+        if isinstance(test, cst.Call) and self._names.resolve(test.func) == "builtins.hasattr":
+            given = [argument.value for argument in test.args]
+            if when or len(given) != 2 or not isinstance(given[1], cst.SimpleString):
+                return None
+            return f"{self._tree.text(given[0]).strip()}.{given[1].raw_value}"
+        if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+            operator, right = test.comparisons[0].operator, test.comparisons[0].comparator
+            none = is_name(right, "None")
+            if none and isinstance(operator, cst.Is if when else cst.IsNot):
+                kept = isinstance(test.left, cst.Attribute)
+                return self._tree.text(test.left).strip() if kept else None
+        return None
+
+    def _on_fault(self, guard: Guard) -> bool:
+        """``if not torch.isfinite(loss):`` and ``if loss.isnan().any():``."""
+        test, when = guard.test, guard.when
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            test, when = test.expression, not when
+        asked = {
+            part.func.attr.value if isinstance(part.func, cst.Attribute) else part.func.value
+            for part in walk(test)
+            if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute | cst.Name)
+        }
+        if any(isinstance(part, cst.Not | cst.And) for part in walk(test)):
+            return False
+        return bool(asked & {"isnan", "isinf"}) if when else "isfinite" in asked
+
+    def _only_of_epoch(self, guard: Guard) -> bool:
+        """``if epoch % 10 == 0:`` within the step loop: true on each step of such an epoch."""
+        asked = {part.value for part in walk(guard.test) if isinstance(part, cst.Name)}
+        loops = [x for x in self._tree.ancestors(guard.node) if isinstance(x, cst.For | cst.While)]
+        if len(loops) < 2 or asked & bound_in(loops[0]):
+            return False
+        return any(isinstance(x, cst.For) and asked & names_in(x.target) for x in loops[1:])
+
+    def _same_loop(self, guard: Guard, node: cst.CSTNode) -> bool:
+        """``if epoch % 10 == 0:`` around the whole step loop does not make its steps rare."""
+        for parent in self._tree.ancestors(node):
+            if parent is guard.node:
+                return True
+            if isinstance(parent, cst.For | cst.While):
+                return parent in self._tree.ancestors(guard.node)
+        return True
+
+
+def _leaves_loop(node: cst.CSTNode) -> cst.CSTNode | None:
+    """What ends the loop that a branch stands in, so that it runs at most once."""
+    if isinstance(node, cst.Else):
+        node = node.body
+    if not isinstance(node, cst.BaseSuite) or not node.body:
+        return None
+    last = node.body[-1]
+    if isinstance(last, cst.SimpleStatementLine):
+        last = last.body[-1]
+    return last if isinstance(last, cst.Raise | cst.Break | cst.Return) else None

@@ -1,0 +1,156 @@
+"""Which conditions hold every so many turns of a loop, or on its last turn only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.turns import at_end, both_sides, by_accumulation, is_last
+from xladoctor.lint.model.values import Kind
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.syntax import Tree
+
+#: How many names a length is followed through.
+_DEPTH = 2
+
+
+class Schedules:
+    """Answers for conditions.
+
+    Args:
+        tree: The file's syntax.
+        names: What its names are bound to.
+        flow: The values of its expressions.
+    """
+
+    def __init__(self, tree: Tree, names: Names | LinkedNames, flow: Flow) -> None:
+        self._tree = tree
+        self._names = names
+        self._flow = flow
+
+    def every_so_often(
+        self, test: cst.BaseExpression, when: bool, depth: int = 3, *, steps: bool = False
+    ) -> bool:
+        """``step % 50 == 0``, ``not step % 50``, ``step == 0`` and names bound to such a test."""
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            return self.every_so_often(test.expression, not when, depth, steps=steps)
+        if (asked := both_sides(test)) is not None:
+            sides = asked[:2]
+            parts = [self.every_so_often(part, when, depth, steps=steps) for part in sides]
+            if asked[2] is when:
+                return any(parts)
+            # ``step % 100 == 0 or step < 5``: at the beginning each step is looked at.
+            rare = zip(sides, parts, strict=True)
+            return any(parts) and all(
+                part or (when and (_first_few(side) or at_end(self._tree, side)))
+                for side, part in rare
+            )
+        if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+            operator = test.comparisons[0].operator
+            equal = isinstance(operator, cst.Equal)
+            if equal or isinstance(operator, cst.NotEqual):
+                if steps and by_accumulation(test.left):
+                    return False
+                return equal is when and self._counts(test) and not self._stands_still(test.left)
+            return when and self._wraps(test)
+        if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
+            return not when and not (steps and by_accumulation(test))
+        if isinstance(test, cst.Name) and depth:
+            bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []
+            return bool(bindings) and any(
+                isinstance(item.node, cst.BaseExpression)
+                and item.kind == "assign"
+                and self.every_so_often(item.node, when, depth - 1, steps=steps)
+                for item in bindings
+            )
+        return False
+
+    def _stands_still(self, node: cst.BaseExpression) -> bool:
+        """``step % 10`` of a step that nobody counts up, and ``step % 1``: always the same."""
+        if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Modulo):
+            return False
+        if self._is_one(node.right):
+            return True
+        if not isinstance(node.left, cst.Name):
+            return False
+        bindings = self._names.lookup(node.left.value, self._tree.scopes[node.left]) or []
+        return bool(bindings) and all(
+            item.kind == "assign" and isinstance(item.node, cst.Integer) for item in bindings
+        )
+
+    def _is_one(self, node: cst.BaseExpression) -> bool:
+        """``1``, or a name that is given nothing else: ``log_interval = 1``."""
+        if isinstance(node, cst.Name):
+            bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+            given = [item.node for item in bindings if item.kind == "assign"]
+            return bool(given) and len(given) == len(bindings) and all(map(_one, given))
+        return _one(node)
+
+    def _wraps(self, test: cst.Comparison) -> bool:
+        """Whether a count has come round: ``step * cores % 500 < cores``, ``a % n > b % n``."""
+        sides = (test.left, test.comparisons[0].comparator)
+        modulos = [
+            side
+            for side in sides
+            if isinstance(side, cst.BinaryOperation) and isinstance(side.operator, cst.Modulo)
+        ]
+        if len(modulos) == 2:
+            one, other = (self._tree.text(side.right) for side in modulos)
+            return one == other
+        less = isinstance(test.comparisons[0].operator, cst.LessThan)
+        if not modulos or modulos[0] is not (sides[0] if less else sides[1]):
+            return False
+        stride = sides[1] if less else sides[0]
+        text = self._tree.text(stride)
+        return any(
+            isinstance(part, cst.BaseExpression) and self._tree.text(part) == text
+            for part in walk(modulos[0].left)
+        )
+
+    def _counts(self, test: cst.Comparison) -> bool:
+        if any(isinstance(node, cst.Modulo) for node in walk(test)):
+            return True
+        sides = (test.left, test.comparisons[0].comparator)
+        if any(self._is_length(side) for side in sides):  # the last step: i + 1 == len(loader)
+            return any(isinstance(side, cst.Name | cst.BinaryOperation) for side in sides)
+        if is_last(self._tree, *sides) or is_last(self._tree, *reversed(sides)):
+            return True
+        cores = {Kind.CORE_NUMBER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.CONTAINER}
+        return (
+            any(isinstance(side, cst.Integer | cst.BinaryOperation) for side in sides)
+            and any(isinstance(side, cst.Name | cst.Attribute) for side in sides)
+            and not any(self._flow.value(side).kind in cores for side in sides)
+        )
+
+    def _is_length(self, node: cst.BaseExpression) -> bool:
+        for _ in range(_DEPTH):  # last = len(loader) - 1
+            while isinstance(node, cst.BinaryOperation):
+                node = node.left
+            if not isinstance(node, cst.Name):
+                break
+            bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+            made = bindings[0].node if len(bindings) == 1 else None
+            if not isinstance(made, cst.BinaryOperation | cst.Call):
+                return False
+            node = made
+        return isinstance(node, cst.Call) and self._names.resolve(node.func) == "builtins.len"
+
+
+def _one(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Integer) and node.value == "1"
+
+
+def _first_few(test: cst.BaseExpression) -> bool:
+    """Whether a condition is one like ``step < 5``."""
+    return (
+        isinstance(test, cst.Comparison)
+        and len(test.comparisons) == 1
+        and isinstance(test.left, cst.Name | cst.Attribute)
+        and isinstance(test.comparisons[0].operator, cst.LessThan | cst.LessThanEqual)
+        and isinstance(test.comparisons[0].comparator, cst.Integer)
+    )

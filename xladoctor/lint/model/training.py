@@ -1,0 +1,104 @@
+"""What a call does for training: a backward pass, an optimizer step, a model's forward pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.values import Kind
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model.callgraph import CallGraph
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.nesting import Nesting
+
+#: How many calls deep it may do so.
+_DEPTH = 3
+
+
+class Training:
+    """Answers for calls.
+
+    Args:
+        names: What names are bound to.
+        flow: The values of expressions.
+        graph: Which function calls which.
+        nesting: The loops around calls.
+    """
+
+    def __init__(
+        self, names: Names | LinkedNames, flow: Flow, graph: CallGraph, nesting: Nesting
+    ) -> None:
+        self._names = names
+        self._flow = flow
+        self.graph = graph
+        self.around = nesting.around
+
+    def trains(self, call: cst.Call, depth: int = _DEPTH) -> bool:
+        """Whether a call makes a backward pass or an optimizer step, in no loop of its own."""
+        if self._is_training(call):
+            return True
+        target = self.graph.called(call)
+        if target is None or depth == 0 or target is self.graph.home[call]:
+            return False
+        return any(
+            self.around[inner] is None and self.trains(inner, depth - 1)
+            for inner in self.graph.calls_in(target)
+        )
+
+    def _is_training(self, call: cst.Call) -> bool:
+        name = self._names.resolve(call.func)
+        if name is not None:
+            return name in {f"{know.XM}.optimizer_step", f"{know.XM}.reduce_gradients"}
+        if self._flow.target(call) is not None:
+            return False
+        if self._scales(call):
+            return True
+        if not isinstance(call.func, cst.Attribute):
+            return False
+        method = call.func.attr.value
+        if method in {"backward", "manual_backward"}:
+            return True
+        if method != "step":
+            return False
+        holders = [call.func.value, *(argument.value for argument in call.args[:1])]
+        return any(self._flow.value(holder).kind is Kind.OPTIMIZER for holder in holders)
+
+    def _scales(self, call: cst.Call) -> bool:
+        """``loss_scaler(loss, optimizer)``: an object that goes backward and steps (timm)."""
+        name = (dotted_text(call.func) or "").rpartition(".")[2]
+        return bool(know.SCALER_NAME.search(name)) and any(
+            self._flow.value(argument.value).kind is Kind.OPTIMIZER for argument in call.args
+        )
+
+    def asks_model(self, call: cst.Call, depth: int = _DEPTH) -> bool:
+        """Whether a call runs a model forward, by itself or in a function of the file."""
+        if self._flow.value(call.func).kind is Kind.MODEL:
+            return True
+        target = self.graph.called(call)
+        if target is None:
+            asked = method(call)
+            return (
+                bool(know.FORWARD_METHODS.search(asked))
+                and self._flow.value(call.func.value).kind is Kind.MODEL  # type: ignore[attr-defined]
+            )
+        if depth == 0 or target is self.graph.home[call]:
+            return False
+        return any(self.asks_model(inner, depth - 1) for inner in self.graph.calls_in(target))
+
+
+def steps_environment(call: cst.Call) -> bool:
+    """``env.step(action)``, ``self.envs.step(actions)``."""
+    if method(call) != "step" or not call.args:
+        return False
+    holder = dotted_text(call.func.value) or ""  # type: ignore[attr-defined]
+    return bool(know.ENVIRONMENT_NAME.search(holder.rpartition(".")[2]))
+
+
+def method(call: cst.Call) -> str:
+    """The method that a call is of, "" for a plain name."""
+    return call.func.attr.value if isinstance(call.func, cst.Attribute) else ""

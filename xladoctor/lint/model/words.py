@@ -1,0 +1,55 @@
+"""The words that names are made of, and which kind of device they speak of."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+XLA_WORDS = frozenset({"tpu", "tpus", "xla", "neuron", "neuronx"})
+OTHER_WORDS = frozenset(
+    [
+        "cuda", "gpu", "gpus", "npu", "hpu", "xpu", "mps", "mlu", "rocm", "hip", "nccl",
+        "sagemaker", "nvidia",
+    ]
+)  # fmt: skip
+#: Words that make a flag of such a word: ``use_tpu``, ``is_torch_xla_available``, ``tpu_found``.
+_FLAG = frozenset(
+    [
+        "use", "used", "using", "is", "has", "have", "on", "with", "torch", "available", "found",
+        "enabled", "enable", "installed", "imported", "supported", "running", "flag", "mode", "mp",
+        "dp", "want", "in", "env",
+    ]
+)  # fmt: skip
+_REFUSES = frozenset({"no", "not", "non", "without", "disable", "disabled"})
+_WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")
+
+
+def words(text: str) -> frozenset[str]:
+    """The words that a name is made of, in small letters ("isTPUAvailable": is, tpu, available)."""
+    return frozenset(word.lower() for word in _WORD.findall(text))
+
+
+def for_others(text: str) -> bool:
+    """Whether a name says that something is for other devices: ``CudaTimer``."""
+    named = words(text)
+    return bool(named & OTHER_WORDS) and not named & XLA_WORDS
+
+
+def flag(name: str) -> bool | None:
+    """What a flag of that name is on XLA devices."""
+    said = words(name)
+    rest = said - XLA_WORDS - OTHER_WORDS - _FLAG
+    if said & XLA_WORDS and not said & OTHER_WORDS and not rest - _REFUSES:
+        return not rest
+    return False if said & OTHER_WORDS and not said & XLA_WORDS and not rest else None
+
+
+def kinds_of_xla(texts: Sequence[str]) -> bool | None:
+    """Whether the kinds of device that are named are XLA's, all or none of them."""
+    kinds = {text.lower().partition(":")[0] for text in texts}
+    if kinds and kinds <= XLA_WORDS:
+        return True
+    return False if kinds & OTHER_WORDS and kinds <= OTHER_WORDS | {"cpu"} else None
