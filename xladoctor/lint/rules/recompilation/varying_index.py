@@ -51,11 +51,11 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
 def _read_places(model: FileModel) -> Iterator[Problem]:
     """``at = int(self.queue_at)``, and then ``self.queue[:, at : at + n] = keys``."""
     for node in model.nodes(cst.Subscript):
-        begins = [
-            element.slice.lower
+        places = [
+            element.slice.value if isinstance(element.slice, cst.Index) else element.slice.lower
             for element in node.slice
-            if isinstance(element.slice, cst.Slice) and element.slice.lower is not None
         ]
+        begins = [place for place in places if place is not None]
         at = next((part for part in begins if was_read(model, part)), None)
         if at is None or not model.value(node.value).is_device_tensor:
             continue
