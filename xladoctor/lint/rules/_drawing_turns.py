@@ -101,8 +101,23 @@ def _makes_few(model: FileModel, loop: Loop) -> bool:
     callers = model.callers(function) if function is not None else ()
     around = [model.loop(loop.node), *(model.loop(call.node) for call in callers)]
     outer = [one for one in around if one is not None and one is not loop]
-    ended = any(model.effects.ends(one.node) or one.iterates.kind not in PASSIVE for one in outer)
+    ended = any(one.iterates.kind not in PASSIVE or _ends(model, one) for one in outer)
     return ended and (turns or 0) <= _FEW
+
+
+def _ends(model: FileModel, loop: Loop) -> bool:
+    """Whether a loop ends the graph in each turn, be it by going over a device loader in it."""
+    if model.effects.ends(loop.node):
+        return True
+    ran = {call.target for call in model.reached(loop.node)}
+    return any(
+        inner.iterates.kind is Kind.DEVICE_LOADER
+        and (
+            loop.node in model.tree.ancestors(inner.node)
+            or (inner.function is not None and inner.function in ran)
+        )
+        for inner in model.loops
+    )
 
 
 def _turns(model: FileModel, loop: Loop) -> int | None:

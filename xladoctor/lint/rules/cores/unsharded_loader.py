@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, Function, Kind, LoopKind, walk
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import indent_of, line_of
-from xladoctor.lint.model.devices import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
 from xladoctor.lint.rules._loaders import DATA_LOADER, SAMPLER, bound_name, loops_over

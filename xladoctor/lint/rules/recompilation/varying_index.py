@@ -51,11 +51,7 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
 def _read_places(model: FileModel) -> Iterator[Problem]:
     """``at = int(self.queue_at)``, and then ``self.queue[:, at : at + n] = keys``."""
     for node in model.nodes(cst.Subscript):
-        places = [
-            element.slice.value if isinstance(element.slice, cst.Index) else element.slice.lower
-            for element in node.slice
-        ]
-        begins = [place for place in places if place is not None]
+        begins = [place for element in node.slice if (place := _begins(element.slice)) is not None]
         at = next((part for part in begins if was_read(model, part)), None)
         if at is None or not model.value(node.value).is_device_tensor:
             continue
@@ -70,6 +66,13 @@ def _read_places(model: FileModel) -> Iterator[Problem]:
                 "device=device), values)",
                 related=[loop_place(model, loop)],
             )
+
+
+def _begins(index: cst.BaseSlice) -> cst.BaseExpression | None:
+    """``at`` of ``x[at]`` and of ``x[at : at + n]``."""
+    if isinstance(index, cst.Index):
+        return index.value
+    return index.lower if isinstance(index, cst.Slice) else None
 
 
 def _kept_counters(model: FileModel) -> Iterator[Problem]:

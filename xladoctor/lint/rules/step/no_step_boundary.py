@@ -49,8 +49,11 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
     if compiles(model):
         return
     yield from drawing_turns(model)
-    if model.frameworks:
-        return
+    if not model.frameworks:
+        yield from _over_batches(model)
+
+
+def _over_batches(model: FileModel) -> Iterator[Problem]:
     acting = _acting(model)
     for loop in model.loops:
         by_hand = loop.kind is LoopKind.STEP and (
