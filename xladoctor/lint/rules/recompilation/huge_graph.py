@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 _BACKWARD = "backward"
+_NEXT = "builtins.next"
 
 
 @rule("XLA212")
@@ -28,6 +29,8 @@ def huge_graph(model: FileModel) -> Iterator[Problem]:
         if loop.kind is not LoopKind.STEP or loop.implicit or not _ends_nothing(model, loop):
             continue
         calls = model.reached(loop.node)
+        if any(call.name == _NEXT for call in calls):
+            continue  # of what may be a device loader
         ends = [call for call in calls if model.effects.ends_graph(call)]
         if not ends or not all(_now_and_then(model, call) for call in ends):
             continue
@@ -53,7 +56,7 @@ def huge_graph(model: FileModel) -> Iterator[Problem]:
 def _ends_nothing(model: FileModel, loop: Loop) -> bool:
     """Whether going over a loop's batches ends no graph by itself, for all that is known."""
     if loop.iterates.kind in PASSIVE and is_known(loop.iterates):
-        return loop.iterates.kind is Kind.LOADER or moved_by_hand(model, loop) is not None
+        return True
     unknown = loop.iterates.kind in PASSIVE or loop.iterates.kind is Kind.UNKNOWN
     return unknown and moved_by_hand(model, loop) is not None
 
