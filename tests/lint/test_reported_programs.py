@@ -193,6 +193,16 @@ def pictures(count):
         out.append(paint(noise).cpu())
     return out
 """,
+    "XLA301: sheets of pictures": f"""\
+{DRAWING}
+def sheets(count, rows):
+    for sheet in range(count):
+        found = []
+        for row in range(rows):  # !XLA301
+            with torch.no_grad():
+                found.append(paint(torch.randn(8, 128, device=device)).cpu())
+        save(sheet, torch.cat(found))
+""",
     "XLA301: products that are timed": f"""\
 {DRAWING}
 for _ in range(20):  # !XLA301
@@ -479,6 +489,14 @@ xs.mark_sharding(x, mesh, ("data", None))
 {SHARDED}
 from setup import start
 start()
+cores = xr.global_runtime_device_count()
+mesh = xs.Mesh(np.arange(cores), (cores,), ("data",))
+x = torch.randn(64, 4).to(torch_xla.device())
+xs.mark_sharding(x, mesh, ("data", None))
+""",
+    "XLA429: a comment says how the program is started": f"""\
+{SHARDED}
+# XLA_USE_SPMD=1 python train.py
 cores = xr.global_runtime_device_count()
 mesh = xs.Mesh(np.arange(cores), (cores,), ("data",))
 x = torch.randn(64, 4).to(torch_xla.device())

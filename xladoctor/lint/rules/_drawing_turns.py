@@ -42,8 +42,12 @@ def drawing_turns(model: FileModel) -> Iterator[Problem]:
     Yields:
         One problem for each loop; loops that train are told by what they lack already.
     """
-    for loop in model.loops:
+    told: set[cst.CSTNode] = set()  # the loops around those that are told
+    inner_first = sorted(model.loops, key=lambda one: -model.tree.order[one.node])
+    for loop in inner_first:
         if loop.implicit or loop.kind is LoopKind.STEP or not _goes_on(loop):
+            continue
+        if loop.node in told:
             continue
         calls = model.reached(loop.node)
         drawn = next((call for call in calls if draws(model, call)), None)
@@ -52,8 +56,9 @@ def drawing_turns(model: FileModel) -> Iterator[Problem]:
         read = next((call for call in calls if _reads(model, call)), None)
         if read is None or any(_may_end(model, call) for call in calls):
             continue
-        if _makes_few(model, loop):
+        if _makes_few(model, loop) or not _is_in_sight(model, loop, drawn, read):
             continue
+        told.update(model.tree.ancestors(loop.node))
         yield model.problem(
             loop.node,
             f"{snippet(model, drawn.node)} takes the device's generator one step further, which "
@@ -87,6 +92,11 @@ def _may_end(model: FileModel, call: CallSite) -> bool:
     if model.effects.ends_graph(call):
         return True
     return call.target is None and bool(_ENDS.search(call.last))
+
+
+def _is_in_sight(model: FileModel, loop: Loop, *calls: CallSite) -> bool:
+    """Whether one of the calls stands in the loop itself, not in what its calls lead to."""
+    return any(loop.node in model.tree.ancestors(call.node) for call in calls)
 
 
 def _makes_few(model: FileModel, loop: Loop) -> bool:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 #: The setting of transformers' ``fsdp_config`` that shards by SPMD.
 _SETTING = "xla_fsdp_v2"
 _ON = "use_spmd"
+_VARIABLE = "XLA_USE_SPMD"
 _TRAINERS = ("TrainingArguments", "SFTConfig")
 #: Libraries that turn nothing on by themselves.
 _LIBRARIES = frozenset(
@@ -42,6 +43,8 @@ def never_turned_on(model: FileModel) -> Iterator[Problem]:
         One problem, at the first line that shards.
     """
     parts = (model, *model.linked)
+    if any(_VARIABLE in line for part in parts for line in part.lines):
+        return  # be it in a comment that says how to start the program
     if any(call.last == _ON for part in parts for call in part.calls()) or not _is_read(model):
         return
     spot = next(_shardings(model), None)
