@@ -46,12 +46,13 @@ def of_some_cores(value: Value) -> Value:
         return value.but(local=True)
     if value.kind is not Kind.CONTAINER:
         return value
-    inner = [*(value.items or ()), *([value.element] if value.element is not None else [])]
+    inner = value.inner
     if not inner or any(part.kind is not Kind.NUMBER for part in inner):
         return value
     items = value.items and tuple(part.but(local=True) for part in value.items)
     element = value.element and value.element.but(local=True)
-    return value.but(local=True, items=items, element=element)
+    entries = value.entries and tuple((key, part.but(local=True)) for key, part in value.entries)
+    return value.but(local=True, items=items, element=element, entries=entries)
 
 
 def as_tried(handled: Env, tried: Env) -> Env:

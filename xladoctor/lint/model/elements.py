@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.contained import container, element_of
-from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.contained import container, dictionary, element_of, under
+from xladoctor.lint.model.dotted import dotted_text, string, text_of
 from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.values import NUMBER, Kind, Value, join
 
@@ -61,7 +61,7 @@ class Elements:
                 place = int(number.value.replace("_", ""), 0)
                 if place < len(holder.items):
                     return holder.items[place]
-            return element_of(holder)
+            return under(holder, text_of(number))
         if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
             return holder
         if holder.kind is Kind.MODEL and holder.element is not None:
@@ -78,15 +78,16 @@ class Elements:
 
     def dictionary(self, node: cst.Dict, frame: Frame) -> Value:
         """``{"loss": loss}``."""
-        values: list[Value] = []
+        parts: list[tuple[str | None, Value]] = []
         for element in node.elements:
             value = self._evaluator.evaluate(element.value, frame)
             if isinstance(element, cst.DictElement):
                 self._evaluator.evaluate(element.key, frame)
+                key = text_of(element.key)
+                parts.append((key, value if key is not None else container(value)))
             else:
-                value = element_of(value)  # ``{"loss": loss, **parts}``
-            values.append(value)
-        return container(functools.reduce(join, values) if values else None)
+                parts.append((None, value))  # ``{"loss": loss, **parts}``
+        return dictionary(parts)
 
     def comprehension(self, node: cst.BaseComp, frame: Frame) -> Value:
         """``[f(x) for x in xs]``."""

@@ -189,17 +189,18 @@ class FileCode:
         scope = self._program.tree.scopes[node]
         return self._program.names.lookup(name, scope) or []
 
+    def assigned_once(self, name: cst.Name) -> cst.BaseExpression | None:
+        """What a name is bound to where it stands, if that is one assignment alone."""
+        bindings = self.bindings(name.value, name)
+        node = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
+        return node if isinstance(node, cst.BaseExpression) else None
+
     def literal(self, node: cst.BaseExpression) -> object:
         """The Python value of a literal, of a name bound once to one, or ``NotImplemented``."""
         if isinstance(node, cst.Name):
-            bindings = self.bindings(node.value, node)
-            if (
-                len(bindings) == 1
-                and bindings[0].kind == "assign"
-                and isinstance(bindings[0].node, cst.BaseExpression)
-                and not isinstance(bindings[0].node, cst.Name)
-            ):
-                return self.literal(bindings[0].node)
+            made = self.assigned_once(node)
+            if made is not None and not isinstance(made, cst.Name):
+                return self.literal(made)
         if isinstance(node, cst.SimpleString):
             return string(node)
         if isinstance(node, cst.Name):

@@ -17,6 +17,7 @@ from xladoctor.lint.model.contained import (
     loader,
     modules,
 )
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.python_functions import PythonFunctions
 from xladoctor.lint.model.tensor_functions import TensorFunctions
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, likely
@@ -189,7 +190,7 @@ def _same_batches(node: cst.Call, dataset: Value) -> bool:
     """
     given = {x.keyword.value: x.value for x in node.args if x.keyword is not None}
     shuffle = given.pop("shuffle", None)
-    ordered = shuffle is None or (isinstance(shuffle, cst.Name) and shuffle.value == "False")
+    ordered = shuffle is None or is_name(shuffle, "False")
     few = sum(x.keyword is None for x in node.args) <= 2 and not any(x.star for x in node.args)
     return ordered and few and not dataset.local and not {"sampler", "batch_sampler"} & given.keys()
 

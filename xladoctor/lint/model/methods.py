@@ -69,7 +69,7 @@ class MethodEvaluator:
         if name in {"to", "cuda", "cpu"}:
             return self._moved(node, func, receiver, arguments, frame)
         if receiver.kind is Kind.CONTAINER:
-            return self._holders.of_container(func, name, receiver, arguments, frame)
+            return self._holders.of_container(node, func, receiver, arguments, frame)
         if receiver.kind is Kind.MODEL and receiver.type_name in know.MODULE_HOLDERS:
             within = self._holders.of_modules(node, func, receiver, arguments, frame)
             if within is not None:

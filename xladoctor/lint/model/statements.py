@@ -9,8 +9,8 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.apart import as_tried, of_one_core, of_some_cores
-from xladoctor.lint.model.contained import container, element_of, unpack
-from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.contained import container, element_of, unpack, with_entry
+from xladoctor.lint.model.dotted import dotted_text, is_name, text_of
 from xladoctor.lint.model.frames import Env, Frame, join_env
 from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.narrowing import Narrowing
@@ -243,7 +243,7 @@ class Statements:
             return
         if isinstance(target, cst.Subscript):
             self._evaluator.evaluate(target, frame)
-            self.put_into(target.value, value, frame)
+            self.put_into(target.value, value, frame, key=_key(target))
         elif isinstance(target, cst.Attribute):
             holder = self._evaluator.evaluate(target.value, frame)
             text = dotted_text(target)
@@ -260,7 +260,14 @@ class Statements:
         for key in [key for key in env if key.startswith(prefix)]:
             del env[key]
 
-    def put_into(self, holder: cst.BaseExpression, value: Value, frame: Frame) -> None:
+    def put_into(
+        self,
+        holder: cst.BaseExpression,
+        value: Value,
+        frame: Frame,
+        *,
+        key: str | None = None,
+    ) -> None:
         """``holder[...] = value`` or ``holder.append(value)``: the container's elements change."""
         if isinstance(holder, cst.Subscript):  # ``kept["loss"].append(loss)``
             self.put_into(holder.value, container(value), frame)
@@ -274,8 +281,7 @@ class Statements:
             return
         before = self._evaluator.evaluate(holder, frame)
         if before.kind is Kind.CONTAINER:
-            inner = element_of(before) if before.element or before.items else None
-            after = container(value if inner is None else join(inner, value))
+            after = with_entry(before, key, value)
             self.assign(holder, after, frame)
             if isinstance(holder, cst.Name) and self._is_shared(holder, frame):
                 self._flow.memory.share(holder.value, after)
@@ -285,6 +291,12 @@ class Statements:
         scope = self._flow.tree.scopes[name]
         bound = self._flow.names.lookup(name.value, scope)
         return frame.function is not None and bound is scope.top.bindings.get(name.value, ())
+
+
+def _key(target: cst.Subscript) -> str | None:
+    """The text in ``settings["device"]``."""
+    index = target.slice[0].slice if len(target.slice) == 1 else None
+    return text_of(index.value) if isinstance(index, cst.Index) else None
 
 
 def _element(target: cst.BaseAssignTargetExpression, iterated: Value) -> Value:

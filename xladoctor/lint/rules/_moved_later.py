@@ -56,9 +56,13 @@ class Thing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Made:
-    """An optimizer, and the models whose parameters it has taken."""
+    """An optimizer, and the models whose parameters it has taken.
+
+    ``call`` is what is seen of it from here: another file may make it, in ``function``.
+    """
 
     call: CallSite
+    function: Function | None
     models: tuple[Thing, ...]
 
 
@@ -99,6 +103,8 @@ def _after(before: Sequence[Event], made: Made, later: Sequence[Event]) -> CallS
         if not isinstance(event, Moved) or event.model in moved or event.model not in made.models:
             continue
         again = (item for item in later[index:] if isinstance(item, Made))
+        if event.call.function is made.function is not None:
+            return None  # all in one function, whose own file tells it
         if not event.always or any(event.model in item.models for item in again):
             return None
         return event.call
@@ -211,7 +217,7 @@ class _Run:
         if makes_optimizer(self._model, call) and not isinstance(call.target, Function):
             models = tuple(x for item in node.args for x in self._taken(item.value, names))
             if models:
-                self.events.append(Made(self._seen_from_here(call), models))
+                self.events.append(Made(self._seen_from_here(call), call.function, models))
                 return Thing()
         given = [self._value(argument.value, names) for argument in node.args]
         held = self._value(call.receiver, names) if call.receiver is not None else None

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind, walk
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model import Function, LoopKind, walk
+from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._gradients import in_no_grad
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
@@ -32,23 +32,51 @@ def attached_accumulation(model: FileModel) -> Iterator[Problem]:
         if loop.kind is not LoopKind.STEP or loop.implicit:
             continue
         losses = _losses(model, [loss for call, loss in backward if model.loop(call.node) is loop])
-        for node in walk(loop.node, into_functions=False):
-            found = _accumulates(model, node, losses)
-            if found is None or found[1] in sources or model.loop(node) is not loop:
-                continue
-            yield from _problem(model, loop, node, *found)
+        yield from _in_loop(model, loop, losses, sources)
     for function in model.functions:
         # The step is a function: what it is given and gives back goes on.
         own = [(call, loss) for call, loss in backward if call.function is function]
         losses = _losses(model, [loss for call, loss in own if model.loop(call.node) is None])
-        for node in walk(function.node, into_functions=False) if losses else ():
+        nodes = list(walk(function.node, into_functions=False)) if losses else []
+        for node in nodes:
             found = _accumulates(model, node, losses)
-            if found is None or found[1] in sources or model.loop(node) is not None:
-                continue
-            call = carried(model, function, found[1])
-            around = None if call is None else model.loop(call.node)
-            if around is not None and around.kind is LoopKind.STEP:
-                yield from _problem(model, around, node, *found)
+            if found is not None and found[1] not in sources and model.loop(node) is None:
+                call = carried(model, function, found[1])
+                yield from _in_calls(model, () if call is None else (call,), node, found)
+            own_sum = _own_sum(model, function, nodes, node, losses)
+            if own_sum is not None and model.loop(node) is None:
+                yield from _in_calls(model, model.callers(function), node, own_sum)
+
+
+def _in_calls(
+    model: FileModel, calls: Iterable[CallSite], node: cst.CSTNode, found: tuple[cst.Name, str]
+) -> Iterator[Problem]:
+    """A sum that a function keeps from one of its calls to the next, where a step loop calls it."""
+    around = (model.loop(call.node) for call in calls)
+    loop = next((one for one in around if one is not None and one.kind is LoopKind.STEP), None)
+    if loop is not None:
+        yield from _problem(model, loop, node, *found)
+
+
+def _in_loop(
+    model: FileModel, loop: Loop, losses: set[str], sources: set[str]
+) -> Iterator[Problem]:
+    """Sums and lists that a loop keeps, by itself or in an object of the program."""
+    nodes = list(walk(loop.node, into_functions=False)) if losses else []
+    for node in nodes:
+        if model.loop(node) is not loop:
+            continue
+        found = _accumulates(model, node, losses)
+        if found is not None and found[1] not in sources:
+            yield from _problem(model, loop, node, *found)
+        own_sum = _own_sum(model, loop.function, nodes, node, losses)
+        if own_sum is not None:
+            yield from _problem(model, loop, node, *own_sum)
+        if isinstance(node, cst.Call):
+            call = model.call(node)
+            for loss, total in _kept_by_object(model, call, losses):
+                if not _begins_anew(nodes, call):
+                    yield from _problem(model, loop, loss, loss, total)
 
 
 def _problem(
@@ -84,31 +112,129 @@ def _backward_calls(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpres
 
 
 def _accumulates(
-    model: FileModel, node: cst.CSTNode, losses: set[str]
+    model: FileModel, node: cst.CSTNode, losses: set[str], of: str | None = None
 ) -> tuple[cst.Name, str] | None:
-    """The loss that a statement adds, and the name of what it adds it to."""
+    """The loss that a statement adds, and the name of what it adds it to.
+
+    Args:
+        model: The file.
+        node: The statement.
+        losses: The names of losses.
+        of: What the total is an attribute of; None for a plain name.
+    """
     if isinstance(node, cst.AugAssign) and isinstance(node.operator, cst.AddAssign):
-        loss = _bare(node.value, losses)
-        if loss is not None and isinstance(node.target, cst.Name):
-            return loss, node.target.value
+        loss, total = _bare(node.value, losses), _plain(node.target, of)
+        if loss is not None and total is not None:
+            return loss, total
     if isinstance(node, cst.Assign) and len(node.targets) == 1:
-        target = node.targets[0].target
-        if isinstance(target, cst.Name) and target.value not in losses:
+        total = _plain(node.targets[0].target, of)
+        if total is not None and (of is not None or total not in losses):
             sums = (part for part in walk(node.value) if isinstance(part, cst.BinaryOperation))
             for part in sums:
-                if isinstance(part.operator, cst.Add) and is_name(part.left, target.value):
+                if isinstance(part.operator, cst.Add) and _plain(part.left, of) == total:
                     loss = _bare(part.right, losses)
                     if loss is not None:
-                        return loss, target.value
+                        return loss, total
     if isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
         call = model.call(node.value)
         if call.target is not None:
             return None  # a class of the program's own, which may keep numbers alone
-        if call.method == "append" and isinstance(call.receiver, cst.Name) and call.positional:
-            item = call.positional[0]
-            if isinstance(item, cst.Name) and item.value in losses:
-                return item, call.receiver.value
+        if call.method == "append" and call.receiver is not None and call.positional:
+            item, total = call.positional[0], _plain(call.receiver, of)
+            if isinstance(item, cst.Name) and item.value in losses and total is not None:
+                return item, total
     return None
+
+
+def _plain(node: cst.BaseExpression, of: str | None) -> str | None:
+    """The name that an expression is, or the attribute of such a holder."""
+    if of is None:
+        return node.value if isinstance(node, cst.Name) else None
+    if isinstance(node, cst.Attribute) and is_name(node.value, of):
+        return node.attr.value
+    return None
+
+
+def _own_sum(
+    model: FileModel,
+    function: Function | None,
+    nodes: list[cst.CSTNode],
+    node: cst.CSTNode,
+    losses: set[str],
+) -> tuple[cst.Name, str] | None:
+    """``self.total += loss``, where nothing sets that attribute anew in the nodes."""
+    if function is None or function.owner is None or function.is_static:
+        return None
+    of = next(iter(function.parameters), None)
+    found = _accumulates(model, node, losses, of) if of is not None else None
+    if of is None or found is None or any(_sets(other, of, found[1], node) for other in nodes):
+        return None
+    return found[0], f"{of}.{found[1]}"
+
+
+def _sets(node: cst.CSTNode, of: str, name: str, sums: cst.CSTNode) -> bool:
+    """Whether a node gives an attribute another value than the sum."""
+    targets = node.targets if isinstance(node, cst.Assign) and node is not sums else ()
+    return any(_plain(one.target, of) == name for one in targets)
+
+
+def _kept_by_object(
+    model: FileModel, call: CallSite, losses: set[str]
+) -> Iterator[tuple[cst.Name, str]]:
+    """``meter.update(loss)`` of an object of the program that adds it to what it has: the loss."""
+    method = call.target
+    if not isinstance(method, Function) or method.owner is None or method.is_static:
+        return
+    for index, given in enumerate(call.positional):
+        parameters = method.parameters[1:]
+        if isinstance(given, cst.Name) and given.value in losses and index < len(parameters):
+            total = _total(model, method, parameters[index])
+            if total is not None and call.receiver is not None:
+                yield given, f"{model.tree.text(call.receiver).strip()}.{total}"
+            return
+
+
+def _total(model: FileModel, method: Function, name: str) -> str | None:
+    """The attribute to which a method adds a parameter as it comes, each time."""
+    nodes = list(walk(method.node.body, into_functions=False))
+    if any(target == name for node in nodes for target in _bound(node)):
+        return None  # ``if torch.is_tensor(value): value = value.item()``
+    if any(isinstance(node, cst.Del) or _takes_out(node) for node in nodes):
+        return None  # a window: it keeps the last few
+    for node in nodes:
+        found = _accumulates(model, node, {name}, of=method.parameters[0])
+        if found is not None:
+            return None if model.throttled(node) or in_no_grad(model, node) else found[1]
+    return None
+
+
+def _takes_out(node: cst.CSTNode) -> bool:
+    """``self.kept.pop(0)``."""
+    func = node.func if isinstance(node, cst.Call) else None
+    return isinstance(func, cst.Attribute) and func.attr.value in {"pop", "popleft"}
+
+
+def _bound(node: cst.CSTNode) -> Iterator[str]:
+    targets = (
+        [one.target for one in node.targets]
+        if isinstance(node, cst.Assign)
+        else [node.target]
+        if isinstance(node, cst.AugAssign | cst.AnnAssign)
+        else []
+    )
+    yield from (target.value for target in targets if isinstance(target, cst.Name))
+
+
+def _begins_anew(nodes: list[cst.CSTNode], call: CallSite) -> bool:
+    """Whether the object is made, or emptied, in each turn of the loop."""
+    holder = call.receiver
+    text = dotted_text(holder) if holder is not None else None
+    root = (text or "").partition(".")[0]
+    emptied = {f"{text}.reset", f"{text}.clear"}
+    return text is None or any(
+        root in _bound(node) or (isinstance(node, cst.Call) and dotted_text(node.func) in emptied)
+        for node in nodes
+    )
 
 
 def _bare(node: cst.BaseExpression, losses: set[str]) -> cst.Name | None:
