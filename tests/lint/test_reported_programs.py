@@ -38,13 +38,6 @@ from nets import Generator
 device = torch_xla.device()
 paint = Generator().to(device)
 """
-MODULE = """\
-import lightning.pytorch as pl
-import torch
-class Pair(pl.LightningModule):
-    def configure_optimizers(self):
-        return torch.optim.Adam(self.parameters())
-"""
 TRAINER = """\
 import torch_xla
 from datasets import load_dataset
@@ -443,24 +436,6 @@ def encode(rows):
 texts = texts.map(encode, batched=True)
 collate = DataCollatorForLanguageModeling(tok, mlm_probability=0.15)
 """,
-    "XLA910: hooks that are told which optimizer it is": f"""\
-{MODULE}
-    def training_step(self, batch, batch_idx, optimizer_idx):  # !XLA910
-        return self(batch).mean()
-    def optimizer_step(self, epoch, at, optimizer, optimizer_idx, closure, **rest):  # !XLA910
-        optimizer.step(closure=closure)
-pl.Trainer(accelerator="tpu", devices=8)
-""",
-    "XLA910: hooks as they are": f"""\
-{MODULE}
-    def training_step(self, batch, batch_idx):
-        return self(batch).mean()
-    def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
-        optimizer.step(closure=optimizer_closure)
-    def which(self, optimizer_idx):
-        return optimizer_idx
-pl.Trainer(accelerator="tpu", devices=8)
-""",
     "XLA429: shardings, and nothing that turns SPMD on": f"""\
 {SHARDED}
 cores = xr.global_runtime_device_count()
@@ -506,6 +481,30 @@ xs.mark_sharding(x, mesh, ("data", None))
 {SHARDED}
 def shard(x, mesh):
     xs.mark_sharding(x, mesh, ("data", None))
+""",
+    "XLA427: a score of what a list has gathered": f"""\
+{XM}
+from work import Net, data
+def score(net, loader):
+    net.eval()
+    kept, right = [], []
+    with torch.no_grad():
+        for x, y in loader:
+            kept.append(net(x).argmax(1))
+            right.append(y)
+    guesses = torch.cat(kept).cpu().numpy()
+    return (guesses == torch.cat(right).cpu().numpy()).mean() * 100
+def each(index):
+    device = xm.xla_device()
+    net = Net().to(device)
+    part = torch.utils.data.DistributedSampler(
+        data, num_replicas=xr.world_size(), rank=xr.global_ordinal()
+    )
+    loader = pl.MpDeviceLoader(DataLoader(data, batch_size=4, sampler=part), device)
+    xm.master_print(score(net, loader))  # !XLA427
+    mean = xm.mesh_reduce("score", score(net, loader), lambda all_: sum(all_) / len(all_))
+    xm.master_print(mean)
+xmp.spawn(each)
 """,
     "XLA603: a device that is kept in another module": f"""\
 {XM}

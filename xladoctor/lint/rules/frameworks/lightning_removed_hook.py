@@ -12,6 +12,7 @@ from xladoctor.lint import sources
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._lightning_gone import changed_hooks, gone_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,20 +29,12 @@ _HOOKS = {
 #: Hooks whose result Lightning once took apart, and the keys that it logged.
 _GIVES_BACK = re.compile(r"^(training|validation|test)_(step|step_end|epoch_end|end)$")
 _MAGIC = ("log", "progress_bar")
-#: Hooks that Lightning once told which optimizer it was (2.6 was run with each).
-_OF_OPTIMIZERS = frozenset(
-    {
-        *("training_step", "optimizer_step", "optimizer_zero_grad", "lr_scheduler_step"),
-        *("configure_gradient_clipping", "on_before_optimizer_step"),
-    }
-)
-_NUMBER = "optimizer_idx"
 _CALLBACKS = frozenset({"lightning.pytorch.callbacks.XLAStatsMonitor"})
 
 
 @rule("XLA910")
 def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
-    """Find ``*_epoch_end(outputs)`` of modules, and ``XLAStatsMonitor``."""
+    """Find hooks that nothing calls, or calls otherwise, and attributes that are gone."""
     if "lightning" not in model.frameworks or not model.is_xla:
         return
     for owner in model.classes:
@@ -56,24 +49,11 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
                     suggestion=f"write {new}(self), and keep what {step} gives in a list",
                     fix=_hook_fix(model, owner, hook),
                 )
-        yield from _numbered(model, owner)
         yield from _returned_keys(model, owner)
         yield from _parameters(model, owner)
+    yield from changed_hooks(model)
+    yield from gone_attributes(model)
     yield from _callbacks(model)
-
-
-def _numbered(model: FileModel, owner: Class) -> Iterator[Problem]:
-    """``def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_idx, closure, ...)``."""
-    for name in sorted(_OF_OPTIMIZERS & owner.methods.keys()):
-        hook = owner.methods[name]
-        if _NUMBER in hook.parameters:
-            yield model.problem(
-                hook.node,
-                f"Lightning 2.0 gives {name} no {_NUMBER}: the call of it fails, or takes another "
-                "argument for it",
-                suggestion="drop the parameter; several optimizers are stepped by hand, with "
-                "self.automatic_optimization = False",
-            )
 
 
 def _parameters(model: FileModel, owner: Class) -> Iterator[Problem]:
