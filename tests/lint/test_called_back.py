@@ -167,6 +167,35 @@ def main(fabric, net, adam, batches):
         adam.step()
         adam.zero_grad()
 """,
+    "XLA101 XLA423: what Fabric logs and reduces on each step": f"""\
+{FABRIC}
+fabric = L.Fabric(accelerator="tpu", devices=8)
+def main(fabric, net, adam, batches):
+    net, adam = fabric.setup(net, adam)
+    for step, batch in enumerate(fabric.setup_dataloaders(batches)):
+        loss = net(batch).sum()
+        fabric.backward(loss)
+        adam.step()
+        fabric.log("loss", loss)  # !XLA101
+        fabric.log_dict({{"loss": loss, "step": step}})  # !XLA101
+        mean = fabric.all_reduce(loss)  # !XLA423
+        fabric.log("rate", adam.param_groups[0]["lr"])
+        if step % 50 == 0:
+            fabric.log("loss", loss)
+    fabric.log("last", fabric.all_reduce(loss))
+fabric.launch(main)
+""",
+    "XLA101: what Lightning's modules log is no read": f"""\
+{LIGHTNING}
+class Net(pl.LightningModule):
+    def training_step(self, batch, number):
+        loss = self.layer(batch[0]).sum()
+        self.log("loss", loss)
+        self.log_dict({{"same": loss}})
+        self.logger.experiment.add_scalar("loss", loss, number)  # !XLA101
+        return loss
+trainer = pl.Trainer(accelerator="tpu", devices=8)
+""",
     "XLA106: shards of weights have reduced gradients when Fabric clips": f"""\
 {FABRIC}
 fabric = L.Fabric(accelerator="tpu", devices=8, strategy=XLAFSDPStrategy())
