@@ -221,6 +221,7 @@ def train(net, adam, batches):
 {FABRIC}
 fabric = L.Fabric(accelerator="tpu", devices=8)
 def train(net, adam, batches, others):
+    others = fabric.setup_dataloaders(torch.utils.data.DataLoader(others))
     for step, batch in enumerate(fabric.setup_dataloaders(batches)):
         loss = net(batch).sum()
         fabric.backward(loss)
@@ -228,6 +229,8 @@ def train(net, adam, batches, others):
         if step % 100 == 0:
             error = validate(net, others)
             fabric.print(f"{{error.item():.3f}}")
+            picture = draw(net)
+            fabric.print(f"{{picture.mean().item():.3f}}")  # !XLA113
 @torch.no_grad()
 def validate(net, others):
     net.eval()
@@ -236,6 +239,12 @@ def validate(net, others):
         total += net(batch).mean()
     net.train()
     return total
+@torch.no_grad()
+def draw(net):
+    x = torch.randn(4, 4, device=fabric.device)
+    for _ in range(20):
+        x = net(x)
+    return x
 """,
     "XLA209: collators given to Trainers, and loaders of the program's own": f"""\
 {TRAINER}
