@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.devices import Devices
 from xladoctor.lint.model.dotted import dotted_text, is_name
-from xladoctor.lint.model.loops import Guard
+from xladoctor.lint.model.loops import Guard, OnXla
 from xladoctor.lint.model.turns import both_sides, leaves
 from xladoctor.lint.model.values import Kind
 
@@ -117,11 +117,11 @@ class Guards:
                 yield from self._asserted(statement)
 
     def _asserted(self, line: cst.SimpleStatementLine) -> Iterator[Guard]:
-        """``assert not use_tpu``: of what is asserted only what asks for the device."""
+        """``assert not use_tpu``: of what is asserted only that this is no XLA device."""
         for part in line.body:
             if type(part) is cst.Assert:
                 guard = self._guard(part, part.test, when=True)
-                if guard.runs is not None:
+                if guard.runs is OnXla.NO:
                     yield guard
 
     def _guard(self, node: cst.CSTNode, test: cst.BaseExpression, *, when: bool) -> Guard:
