@@ -287,7 +287,7 @@ def _another_device(model: FileModel, call: CallSite) -> Iterator[Problem]:
 
 
 def _chosen(model: FileModel, value: cst.BaseExpression) -> cst.BaseExpression:
-    """What ``16 if args.fp16 else 32`` gives unless somebody says otherwise, as ``if args.fp16:``."""
+    """What ``16 if args.fp16 else 32`` gives by default, or behind ``if args.fp16:``."""
     if not isinstance(value, cst.IfExp):
         return value
     asked = model.tree.text(value.test).strip()
