@@ -101,7 +101,7 @@ def _states(
         for value in returned(made.target):
             yield from _states(model, value, depth - 1)
     elif isinstance(data, cst.Name) and made is None:
-        for value in _put_into(model, data):
+        for value in (*_put_into(model, data), *_handed(model, data)):
             yield from _states(model, value, depth - 1)
 
 
@@ -121,6 +121,22 @@ def _put_into(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
                 and model.function_of(assign) is home
             ):
                 yield assign.value
+
+
+def _handed(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
+    """What the calls of a function give for one of its parameters: ``keep(state, path)``."""
+    function = model.function_of(name)
+    bound = model.bindings(name.value, name)
+    if function is None or not bound or any(item.kind != "param" for item in bound):
+        return
+    if name.value not in function.parameters:
+        return
+    index = function.parameters.index(name.value)
+    index -= int(function.owner is not None and not function.is_static)
+    for caller in model.callers(function):
+        given = caller.argument(index, name.value)
+        if given is not None:
+            yield given
 
 
 def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
