@@ -153,8 +153,13 @@ class Effects:
         library = self._model.library
         if call.name is not None or call.receiver is None:
             return library.get(call.name)
-        made = self._model.value(call.receiver).type_name
-        return library.get(f"{made}.{call.method}") if made is not None else None
+        held = self._model.value(call.receiver)
+        if held.type_name is not None or held.instance is None or call.target is not None:
+            return library.get(f"{held.type_name}.{call.method}") if held.type_name else None
+        # A class of the program that has the method of a library's class.
+        bases = self._model.library_bases(held.instance.cls)
+        found = (library.get(f"{base}.{call.method}") for base in bases)
+        return next((name for name in found if name is not None), None)
 
     def _holds(self, call: CallSite, name: Name | None) -> bool:
         """Whether the argument that an effect hangs on may be true."""

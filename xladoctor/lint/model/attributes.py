@@ -118,6 +118,8 @@ class Attributes:
             # ``self.head.weight``
             moved = self._is_moved(holder, frame)
             return Value(Kind.DEVICE_TENSOR, origin=node) if moved else UNKNOWN
+        if name in know.TRAINER_METRICS and self._flow.belief.believes():
+            return container(Value(Kind.DEVICE_TENSOR, origin=node, local=True))
         return self._other_attribute(node, holder)
 
     def _placed(self, holder: Value, stored: Value, frame: Frame) -> Value:

@@ -18,7 +18,16 @@ from xladoctor.lint.model.elements import Elements
 from xladoctor.lint.model.guesses import said_by_name
 from xladoctor.lint.model.operators import Operators
 from xladoctor.lint.model.syntax import Class, children
-from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, defined, join
+from xladoctor.lint.model.values import (
+    NUMBER,
+    UNKNOWN,
+    Arguments,
+    Kind,
+    Value,
+    defined,
+    join,
+    of_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,7 +177,11 @@ class Evaluator:
         frame.env = narrowed(node.test, env, when=True)
         value = self.evaluate(node.body, frame)
         frame.env = narrowed(node.test, env, when=False)
-        value = join(value, self.evaluate(node.orelse, frame))
+        other = self.evaluate(node.orelse, frame)
+        asked, text = self.flow.statements.narrowing.asked_of(node.test), self.flow.tree.text
+        if asked is not None and text(asked).strip() == text(node.orelse).strip():
+            other = of_type(other, tensor=False)  # ``x[0].item() if is_tensor(x[0]) else x[0]``
+        value = join(value, other)
         frame.env = env
         return value.but(local=True) if test.local and value.kind is Kind.NUMBER else value
 

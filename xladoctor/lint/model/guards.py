@@ -48,7 +48,7 @@ class Guards:
         self._names = names
         self._flow = flow
         self._known: dict[cst.CSTNode, tuple[Guard, ...]] = {}
-        self.devices = Devices(tree, names, self.around, callers)
+        self.devices = Devices(tree, names, self.around, callers, flow.belief.believes)
 
     def around(self, node: cst.CSTNode) -> Sequence[Guard]:
         """All conditions around a node within its function, innermost first."""

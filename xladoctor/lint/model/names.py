@@ -182,6 +182,10 @@ class Names:
         """The modules of linked files that this one imports."""
         return frozenset(names.module for names in self._links.values())
 
+    def importers(self) -> dict[cst.Module, set[cst.Module]]:
+        """The modules of linked files that this one imports, with this one."""
+        return {module: {self.module} for module in self.helpers()}
+
     def imported(self) -> frozenset[str]:
         """Dotted names of everything that the file imports, also inside functions."""
         return self._imported
@@ -312,6 +316,14 @@ class LinkedNames:
     def helpers(self) -> frozenset[cst.Module]:
         """The modules that another one of the files imports."""
         return frozenset().union(*(names.helpers() for names in self._by_top.values()))
+
+    def importers(self) -> dict[cst.Module, set[cst.Module]]:
+        """The modules that others of the files import, each with these others."""
+        found: dict[cst.Module, set[cst.Module]] = {}
+        for names in self._by_top.values():
+            for module in names.helpers():
+                found.setdefault(module, set()).add(names.module)
+        return found
 
     def linked(self, node: cst.BaseExpression) -> tuple[Names, str] | None:
         """See :meth:`Names.linked`."""

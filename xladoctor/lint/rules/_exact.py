@@ -108,7 +108,8 @@ def drawn_in(model: FileModel, node: cst.CSTNode, depth: int = _NAMES) -> CallSi
     tensors (``x.shape``) are not drawn, whatever the tensors are computed of.
     """
     if isinstance(node, cst.Attribute):
-        return None if node.attr.value in _SIZES else _kept_drawn(model, node)
+        kept = depth >= 0 and node.attr.value not in _SIZES
+        return _kept_drawn(model, node) if kept else None
     sources: list[cst.CSTNode] = list(children(node))
     if isinstance(node, cst.Call):
         call = model.call(node)
@@ -120,7 +121,7 @@ def drawn_in(model: FileModel, node: cst.CSTNode, depth: int = _NAMES) -> CallSi
         if read is not None:
             return read
         if isinstance(call.target, Function):
-            sources = list(_given_back(call.target, None)) if depth else []
+            sources = list(_given_back(call.target, None)) if depth > 0 else []
             depth -= 1
     elif isinstance(node, cst.Name):
         sources = [] if depth <= 0 else [*assigned(model, node), *_unpacked(model, node)]
@@ -178,7 +179,7 @@ def _kept_drawn(model: FileModel, node: cst.Attribute) -> CallSite | None:
     for made in model.kept(owner).get(node.attr.value, ()):
         function = model.function_of(made)
         if function is not None and function.name != "__init__":
-            found = drawn_in(model, made, 0)
+            found = drawn_in(model, made, -1)  # ``self.at = self.at + n`` ends here
             if found is not None:
                 return found
     return None

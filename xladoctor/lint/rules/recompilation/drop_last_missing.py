@@ -251,9 +251,20 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
         return None
     if call.has_star or (call.function is not None and len(model.callers(call.function)) > 1):
         return None  # may be given already; loaders for evaluation are made here too
+    when = _shuffled_when(model, call)
     edit = (
-        model.add_argument(call.node, "drop_last=True")
+        model.add_argument(call.node, f"drop_last={when}")
         if written is None
-        else model.replace(written, "True")
+        else model.replace(written, when)
     )
-    return model.fix("Add drop_last=True", edit, safe=False)
+    return model.fix(f"Add drop_last={when}", edit, safe=False)
+
+
+def _shuffled_when(model: FileModel, call: CallSite) -> str:
+    """``True``, or the condition of ``shuffle=(part == "train")``: one call for all loaders."""
+    shuffle = call.keywords.get("shuffle")
+    if shuffle is None or not _asks_for_training(shuffle):
+        return "True"
+    text = model.tree.text(shuffle).strip()
+    bare = isinstance(shuffle, cst.Comparison) and not text.startswith("(")
+    return f"({text})" if bare else text
