@@ -75,6 +75,45 @@ LEARNS = {
 }
 
 
+ROWS = """\
+import random
+import numpy as np
+import torch
+import torch_xla
+def train(net, adam, n, size):
+    states = torch.randn(n, 4, device=torch_xla.device())
+    for step in range(1000):
+        rows = {drawn}
+        adam.zero_grad()
+        net(states[rows]).sum().backward()
+        adam.step()
+        torch_xla.sync()
+"""
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        "np.random.randint(0, n, 32)",
+        "np.random.randint(0, n, size)",
+        "np.random.randint(n, size=(size,))",
+        "np.random.choice(n, size, replace=False)",
+        "np.random.permutation(n)",
+        "random.sample(range(n), size)",
+        "random.choices(range(n), k=size)",
+    ],
+)
+def test_drawn_rows_of_a_batch_are_data_of_the_graph(drawn):
+    assert not rows(ROWS.format(drawn=drawn), "XLA208")
+
+
+@pytest.mark.parametrize(
+    "drawn", ["np.random.randint(0, n)", "random.randrange(n)", "np.random.choice(n)"]
+)
+def test_a_drawn_row_is_a_constant_of_the_graph(drawn):
+    assert rows(ROWS.format(drawn=drawn), "XLA208")
+
+
 @pytest.mark.parametrize("name", LEARNS)
 def test_samples_of_a_memory(name):
     program = HEAD + LEARNS[name] + REST
