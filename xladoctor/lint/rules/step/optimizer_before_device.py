@@ -173,7 +173,9 @@ def _asked_in(
         elif isinstance(part, cst.Call):
             # ``create_optimizer_v2(net)``, ``AdamW(groups_of(net))``: who gets it asks for them.
             models = [x.value for x in part.args if model.value(x.value).kind is Kind.MODEL]
-            if models and not _moves(model, model.call(part)):
+            # A function of the program that makes the optimizer is told there.
+            makes = part is taken and isinstance(model.call(part).target, Function)
+            if models and not makes and not _moves(model, model.call(part)):
                 yield from ((owner, taken) for owner in models)
         elif isinstance(part, cst.Name) and depth:
             for value in assigned(model, part):
