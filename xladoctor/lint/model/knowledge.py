@@ -288,6 +288,11 @@ STEP_NAME = patterns.lazy(
     r"^_?((do_|run_|one_|single_)?(train(ing)?|optimi[sz]ation|update|fit)_?(one_?)?(step|batch|iter(ation)?))(_fn)?$"
     r"|^_?(forward_(and_)?backward|optimi[sz]e_parameters|train_one_(step|batch|iter)|step_fn)$"
 )
+#: Packages whose environments are simulated on the host.
+SIMULATIONS = patterns.lazy(
+    r"(gym|gymnasium|gym3|ale_py|procgen|pettingzoo|dm_control|dm_env|minigrid|gym_minigrid|nle"
+    r"|stable_baselines3|retro|supersuit|envpool|mujoco_py)(\.|$)"
+)
 #: What reinforcement learning acts in, by its name.
 ENVIRONMENT_NAME = patterns.lazy(r"(^|_)(vec_?)?env(ironment)?s?(_?\d+)?(_|$)")
 #: Methods by which an agent says what to do next, and by which it learns from what it has seen.

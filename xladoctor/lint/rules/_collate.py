@@ -15,7 +15,7 @@ from xladoctor.lint.rules._longest import lengths_in
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel
+    from xladoctor.lint.model import CallSite, FileModel, Value
 
 #: Calls that give a batch the length that they are told, as functions and as methods.
 SHAPED = frozenset(
@@ -36,11 +36,27 @@ def collate_functions(model: FileModel) -> Iterator[Function]:
     The loaders of linked files count too, those that are the program's own classes, and Trainers
     of transformers, which make theirs themselves.
     """
+    seen: set[Function] = set()
     for part in (model, *model.linked):
-        for collate in _collating(part):
-            function = _callable(part, collate)
-            if function is not None:
+        for function in _given_to_loaders(part):
+            if function not in seen:
+                seen.add(function)
                 yield from _with_helpers(model, function)
+
+
+def _given_to_loaders(model: FileModel) -> Iterator[Function]:
+    """What loaders and Trainers of a file are given, and collators that stand in tables.
+
+    ``COLLATORS = {"bert": CollatorForBert}``: who makes these cannot be seen.
+    """
+    for collate in _collating(model):
+        value = model.value(collate)
+        for one in value.roads or (value,):
+            yield from _callable(model, one)
+    for cls in model.classes:
+        function = cls.methods.get("__call__")
+        if function is not None and "Collat" in cls.name and _is_handed_on(model, cls):
+            yield function
 
 
 def _collating(model: FileModel) -> Iterator[cst.BaseExpression]:
@@ -68,13 +84,27 @@ def _makes_loader(model: FileModel, call: CallSite) -> bool:
     return isinstance(owner, Class) and DATA_LOADER in model.library_bases(owner)
 
 
-def _callable(model: FileModel, node: cst.BaseExpression) -> Function | None:
-    """The function, or the ``__call__`` of the object, that an expression is."""
-    value = model.value(node)
-    if value.function is None and value.instance is not None:
-        methods = value.instance.cls.methods
-        return methods.get("__call__") or methods.get("torch_call")
-    return value.function
+def _callable(model: FileModel, value: Value) -> Iterator[Function]:
+    """The functions, or the ``__call__`` of the objects, that a value may be."""
+    yield from ({value.function} if value.function is not None else value.functions)
+    classes = {value.instance.cls} if value.instance is not None else value.classes
+    for cls in classes:
+        function = model.method(cls, "__call__") or model.method(cls, "torch_call")
+        if function is not None:
+            yield function
+
+
+def _is_handed_on(model: FileModel, cls: Class) -> bool:
+    """Whether a table holds a class, or a call is given it, and none makes objects of it."""
+    parts = (model, *model.linked)
+    if any(call.target is cls for part in parts for call in part.calls()):
+        return False
+    return any(
+        name.value == cls.name
+        and isinstance(part.parent(name), cst.DictElement | cst.Element | cst.Arg)
+        for part in parts
+        for name in part.nodes(cst.Name)
+    )
 
 
 def _with_helpers(
