@@ -348,3 +348,79 @@ def test_what_is_no_tensor_is_not_added_up_on_the_device(added):
 def test_what_may_be_a_tensor_is_added_up_there():
     added = 'parts["a"] if torch.is_tensor(parts["a"]) else 0.0'
     assert rows(SUMMED.replace("{added}", added), "XLA712") == [18]
+
+
+STOPPED = """
+import time
+
+import torch_xla
+import torch_xla.core.xla_model as xm
+from elsewhere import compat
+
+
+def main(index, net, loader, optimizer, end):
+    device = torch_xla.device()
+    net.to(device)
+    for x in loader:
+        mine = int(time.time() > end) if xm.is_master_ordinal() else 0
+        flags = {asked}
+        if flags & 1:
+            break
+        net(x.to(device)).sum().backward()
+        xm.optimizer_step(optimizer)
+        torch_xla.sync()
+
+
+torch_xla.launch(main, args=())
+"""
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        'xm.mesh_reduce("stop", mine, max)',
+        'compat.mesh_reduce("stop", mine, max)',
+        "compat.all_reduce(mine)",
+        "compat.comm.allgather(mine)",
+    ],
+)
+def test_what_a_wrapper_reduces_is_equal_on_all_cores(asked):
+    assert rows(STOPPED.replace("{asked}", asked), "XLA420") == []
+
+
+def test_what_nobody_reduces_is_not():
+    assert rows(STOPPED.replace("{asked}", "compat.checked(mine)"), "XLA420") == [16]
+
+
+NORMED = """
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+from torch.nn.utils import weight_norm
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        first = torch.nn.Linear(8, 8)
+        self.first = weight_norm(first, name="weight")  # !XLA501
+        self.rest = torch.nn.Sequential(
+            weight_norm(torch.nn.Linear(8, 8)),  # !XLA501
+            torch.nn.ReLU(),
+        )
+
+    def forward(self, x):
+        return self.rest(self.first(x))
+
+
+def train(loader, optimizer):
+    device = torch_xla.device()
+    net = Net().to(device)
+    for x in pl.MpDeviceLoader(loader, device):
+        net(x).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_layer_is_changed_where_it_is_made():
+    assert {item for item in found(NORMED) if item[1] == "XLA501"} == marks(NORMED)

@@ -111,6 +111,8 @@ REDUCES = frozenset(
     ]
 )  # fmt: skip
 REDUCE_METHODS = frozenset({"gather", "reduce", "gather_for_metrics", "all_gather"})
+#: What everybody calls such functions, whoever wraps them: ``compat.mesh_reduce(...)``.
+NAMED_REDUCES = frozenset({"mesh_reduce", "all_reduce", "allreduce", "all_gather", "allgather"})
 
 #: Functions that make a tensor of texts.
 TOKENIZERS = frozenset({"clip.tokenize", "open_clip.tokenize", "clip.clip.tokenize"})

@@ -196,6 +196,7 @@ class MethodEvaluator:
         if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
             return self._calls.object_called(node, guessed, arguments)
         local = receiver.local or any_local(value for _, value in arguments)
+        local = local and name not in know.NAMED_REDUCES
         return Value(local=local, made_of_device=given or receiver.made_of_device)
 
     def _is_trainers(self, receiver: Value) -> bool:
