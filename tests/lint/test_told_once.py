@@ -424,3 +424,49 @@ def train(loader, optimizer):
 
 def test_a_layer_is_changed_where_it_is_made():
     assert {item for item in found(NORMED) if item[1] == "XLA501"} == marks(NORMED)
+
+
+NORM = """
+import math
+
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+
+def norm_of(parameters, kind{usual}):
+    kind = float(kind)
+    grads = [p.grad for p in parameters if p.grad is not None]
+    if kind == {asked}:
+        return max(g.abs().max() for g in grads)
+    return torch.norm(torch.stack([torch.norm(g, kind) for g in grads]), kind)
+
+
+def train(net, loader, optimizer, kinds):
+    device = torch_xla.device()
+    net.to(device)
+    for x in pl.MpDeviceLoader(loader, device):
+        net(x).sum().backward()
+        norm = norm_of(net.parameters(){given})
+        optimizer.step()
+    return norm
+"""
+
+
+@pytest.mark.parametrize(
+    ("usual", "asked", "given", "told"),
+    [
+        ("=2.0", "math.inf", "", []),
+        ("=2", "torch.inf", "", []),
+        ("=2.0", 'float("inf")', "", []),
+        (": float = 2.0", "1.0", "", []),
+        ("=2.0", "math.inf", ", kinds[0]", [13]),
+        ("=2.0", "math.inf", ", kind=math.inf", [13]),
+        ("=2.0", "2.0", "", [13]),
+        ("=math.inf", "math.inf", "", [13]),
+        ("=2.0", "math.inf", ", *kinds", [13]),
+    ],
+)
+def test_a_branch_that_no_call_asks_for_never_runs(usual, asked, given, told):
+    program = NORM.replace("{usual}", usual).replace("{asked}", asked).replace("{given}", given)
+    assert rows(program, "XLA104") == told
