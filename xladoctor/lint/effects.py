@@ -20,6 +20,7 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.parts import literal_parts, names_added
 from xladoctor.lint.model.syntax import Function
+from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.model.values import Kind
 from xladoctor.lint.model.wrappers import meant
 
@@ -153,8 +154,13 @@ class Effects:
         library = self._model.library
         if call.name is not None or call.receiver is None:
             return library.get(call.name)
-        made = self._model.value(call.receiver).type_name
-        return library.get(f"{made}.{call.method}") if made is not None else None
+        held = self._model.value(call.receiver)
+        if held.type_name is not None or held.instance is None or call.target is not None:
+            return library.get(f"{held.type_name}.{call.method}") if held.type_name else None
+        # A class of the program that has the method of a library's class.
+        bases = self._model.library_bases(held.instance.cls)
+        found = (library.get(f"{base}.{call.method}") for base in bases)
+        return next((name for name in found if name is not None), None)
 
     def _holds(self, call: CallSite, name: Name | None) -> bool:
         """Whether the argument that an effect hangs on may be true."""
@@ -216,10 +222,17 @@ class Effects:
         """Whether a call looks at the values of what it is given: it is known to, or says so."""
         if name is not None:
             return Effect.READ in name.effects
-        if call.name is None and self._is_writer(call):
+        if call.name is None and (self._is_writer(call) or self._acts(call)):
             return True
         torchs = call.name is not None and call.name.startswith(("torch.", "torch_xla."))
         return call.target is None and not torchs and bool(know.READER.search(call.last))
+
+    def _acts(self, call: CallSite) -> bool:
+        """``env.step(action)`` of a simulation that runs on the host, and looks at the action."""
+        if call.target is not None or not steps_environment(call.node):
+            return False
+        parts = (self._model, *self._model.linked)
+        return any(know.SIMULATIONS.match(name) for part in parts for name in part.named)
 
     def _is_writer(self, call: CallSite) -> bool:
         """A method of a logger, by its name: TensorBoard's writer goes by many names."""

@@ -37,6 +37,10 @@ class Elements:
         if text == "os.environ":
             return NUMBER
         found = self._element(node, holder)
+        if found.kind is Kind.UNKNOWN and type(node.value) in {cst.Attribute, cst.Call}:
+            functions, classes = self._evaluator.by_name.of_table(node)
+            if functions or classes:
+                return Value(Kind.FUNCTION, origin=node, functions=functions, makes=classes)
         if found.kind is Kind.UNKNOWN and holder.kind in {Kind.UNKNOWN, Kind.CONTAINER}:
             return self._by_key(node) or found
         return found

@@ -270,6 +270,10 @@ class FileCode:
         """Whether the objects of a class are models, by its bases here and in linked files."""
         return self._flow.hooks.is_module(owner)
 
+    def library_bases(self, owner: Class) -> Sequence[str]:
+        """The dotted names of the bases that libraries have, through classes of the program."""
+        return [base for base in self._flow.hooks.bases(owner) if base]
+
     def inherits(self, owner: Class, base: str) -> bool:
         """Whether a class has a base of this dotted name, through classes of the program too."""
         return self._flow.hooks.inherits(owner, frozenset({base}))

@@ -174,6 +174,8 @@ class Hooks:
         name = param.name.value
         if self.inherits(owner, know.TRAINERS):
             return _of_trainer(name)
+        if self.inherits(owner, know.CALLBACKS):
+            return _of_callback(name, function)
         steps = know.LIGHTNING_STEPS | know.LIGHTNING_EVALS
         if function.name in steps and self.inherits(owner, know.LIGHTNING_MODULES):
             passed = self._of_lightning(function, index)
@@ -234,7 +236,9 @@ class Hooks:
 
 _HOOKS = (
     (know.LIGHTNING_MODULES, know.LIGHTNING_STEPS, know.LIGHTNING_EVALS),
+    (know.LIGHTNING_CALLBACKS, know.LIGHTNING_STEPS, know.LIGHTNING_EVALS),
     (know.TRAINERS, know.TRAINER_STEPS, know.TRAINER_EVALS),
+    (know.TRAINER_CALLBACKS, know.TRAINER_CALLBACK_STEPS, know.TRAINER_CALLBACK_EVALS),
 )
 
 
@@ -251,6 +255,15 @@ def _of_trainer(name: str) -> Value | None:
         return Value(Kind.MODEL, on_device=True)
     if name in {"inputs", "batch"}:
         return container(Value(Kind.DEVICE_TENSOR, local=True))
+    return None
+
+
+def _of_callback(name: str, function: Function) -> Value | None:
+    """What a callback is passed: the model, the batch, and what the step has given back."""
+    if name in {"model", "pl_module"}:
+        return Value(Kind.MODEL, on_device=True)
+    if name in {"outputs", "batch"}:
+        return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
     return None
 
 

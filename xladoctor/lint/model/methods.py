@@ -93,7 +93,8 @@ class MethodEvaluator:
         result = None
         if receiver.instance is None and receiver.classes:
             result = self._of_one_of(node, name, receiver, arguments)
-        known = receiver.instance is not None or _holds_model(receiver, name, arguments)
+        known = receiver.instance is not None or bool(receiver.makes)
+        known = known or _holds_model(receiver, name, arguments)
         held = self._evaluator.evaluate(func, frame) if known else UNKNOWN
         if held.kind is Kind.FUNCTION and held.function is not None:
             result = self._calls.enter(node, held.function, held, arguments)

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.memory import PLACED
-from xladoctor.lint.model.values import UNKNOWN, Instance, Kind, Value, join, where_it_trains
+from xladoctor.lint.model.values import (
+    UNKNOWN,
+    Instance,
+    Kind,
+    Value,
+    defined,
+    join,
+    where_it_trains,
+)
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
@@ -45,6 +53,9 @@ class Parameters:
         if function.owner is not None and not function.is_static and function.parameters:
             kind = Kind.MODEL if self._flow.hooks.is_module(function.owner) else Kind.OBJECT
             instance = frame.instance or Instance(function.owner, None)
+            if function.of_class:
+                frame.env[function.parameters[0]] = defined(instance.cls)
+                return
             placed = (
                 kind is Kind.MODEL
                 and function.name != "__init__"

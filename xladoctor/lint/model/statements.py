@@ -13,9 +13,11 @@ from xladoctor.lint.model.contained import container, element_of, unpack, with_e
 from xladoctor.lint.model.dotted import dotted_text, is_name, text_of
 from xladoctor.lint.model.frames import Env, Frame, join_env
 from xladoctor.lint.model.iterators import iterated
+from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.narrowing import Narrowing
+from xladoctor.lint.model.records import HOLDERS
 from xladoctor.lint.model.unreached import truth
-from xladoctor.lint.model.values import NUMBER, Instance, Kind, Value, join
+from xladoctor.lint.model.values import NUMBER, Instance, Kind, Value, defined, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -96,7 +98,9 @@ class Statements:
             self._evaluator.evaluate(decorator.decorator, frame)
         if isinstance(node, cst.FunctionDef):
             function = self._flow.tree.functions[node]
-            frame.env[function.name] = Value(Kind.FUNCTION, certain=True, function=function)
+            frame.env[function.name] = defined(function)
+            for decorator in reversed(node.decorators):
+                self._evaluator.decorated(decorator.decorator, function, frame)
             return
         inner = Frame(frame.function, None)
         inner.env = dict(frame.env)
@@ -107,6 +111,7 @@ class Statements:
                 self._flow.memory.store(Instance(cls, None), name, value, anew=True)
         for decorator in reversed(node.decorators):
             self._evaluator.decorated(decorator.decorator, cls, frame)
+        self._evaluator.inherited_by(cls)
 
     def _expression(self, node: cst.Expr, frame: Frame) -> None:
         self._evaluator.evaluate(node.value, frame)
@@ -249,8 +254,12 @@ class Statements:
             text = dotted_text(target)
             if text is not None:
                 frame.env[text] = value
-            if holder.instance is not None:
-                self._flow.memory.store(holder.instance, target.attr.value, value)
+            if holder.kind is Kind.CONTAINER and holder.type_name in HOLDERS:
+                inner = value if holder.element is None else join(holder.element, value)
+                self.assign(target.value, holder.but(element=inner), frame)
+            named = self._flow.classes.named(holder)
+            for instance in (holder.instance,) if holder.instance is not None else named:
+                self._flow.memory.store(instance, target.attr.value, value)
             self._flow.record(target, value)
 
     def _bind(self, name: str, value: Value, frame: Frame) -> None:
@@ -279,12 +288,29 @@ class Statements:
         text = dotted_text(holder)
         if text is None:
             return
+        if isinstance(holder, cst.Attribute) and holder.attr.value == "__dict__":
+            owner = self._evaluator.evaluate(holder.value, frame)
+            for instance in self._flow.classes.objects(owner):
+                self._flow.memory.store(instance, ANY, value)
+            return
         before = self._evaluator.evaluate(holder, frame)
         if before.kind is Kind.CONTAINER:
+            self._put_above(holder, value, frame)
             after = with_entry(before, key, value)
             self.assign(holder, after, frame)
             if isinstance(holder, cst.Name) and self._is_shared(holder, frame):
                 self._flow.memory.share(holder.value, after)
+
+    def _put_above(self, holder: cst.BaseExpression, value: Value, frame: Frame) -> None:
+        """``cls.kinds[name] = cls`` of a table that a base class has: all classes share it."""
+        if not isinstance(holder, cst.Attribute):
+            return
+        name = holder.attr.value
+        for one in self._flow.classes.named(self._evaluator.evaluate(holder.value, frame)):
+            for base in self._flow.classes.above(one.cls):
+                table = Instance(base, None)
+                if self._flow.memory.stored(table, name) is not None:
+                    self._flow.memory.store(table, name, container(value))
 
     def _is_shared(self, name: cst.Name, frame: Frame) -> bool:
         """Whether a function puts something into what its file holds: ``KNOWN[x] = y``."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Entry, Kind, walk
-from xladoctor.lint.rules._given import given
-from xladoctor.lint.rules._lightning import for_xla
+from xladoctor.lint.rules._lightning import for_xla, several_cores
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Guard
@@ -95,12 +94,8 @@ def trainer_of_cores(model: FileModel) -> CallSite | None:
 
 def _trainer_of_cores(model: FileModel) -> CallSite | None:
     for call in model.calls("lightning.pytorch.Trainer"):
-        if for_xla(model, call) is None:
-            continue
-        named = given(model, call)
-        devices = named.get("devices", named.get("tpu_cores", named.get("num_tpu_cores")))
-        if devices is None or model.literal(devices) in ("auto", -1, 4, 8, 16, 32, "8", "4"):
-            return call  # all cores there are, by default
+        if for_xla(model, call) is not None and several_cores(model, call):
+            return call
     return None
 
 

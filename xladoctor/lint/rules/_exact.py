@@ -108,8 +108,7 @@ def drawn_in(model: FileModel, node: cst.CSTNode, depth: int = _NAMES) -> CallSi
     tensors (``x.shape``) are not drawn, whatever the tensors are computed of.
     """
     if isinstance(node, cst.Attribute):
-        kept = depth >= 0 and node.attr.value not in _SIZES
-        return _kept_drawn(model, node) if kept else None
+        return _kept_drawn(model, node) if depth >= 0 else None
     sources: list[cst.CSTNode] = list(children(node))
     if isinstance(node, cst.Call):
         call = model.call(node)
@@ -176,13 +175,15 @@ def _kept_drawn(model: FileModel, node: cst.Attribute) -> CallSite | None:
     owner = home.owner if home is not None else None
     if owner is None or not isinstance(node.value, cst.Name) or node.value.value != "self":
         return None
+    calls: list[CallSite] = []
     for made in model.kept(owner).get(node.attr.value, ()):
         function = model.function_of(made)
         if function is not None and function.name != "__init__":
-            found = drawn_in(model, made, -1)  # ``self.at = self.at + n`` ends here
-            if found is not None:
-                return found
-    return None
+            # An attribute can be made of itself: others are not followed from here.
+            call = drawn_in(model, made, -1)
+            calls += [] if call is None else [call]
+    in_steps = (call for call in calls if model.hot_loop(call.node) is not None)
+    return next(in_steps, calls[0] if calls else None)
 
 
 def has_one_name(model: FileModel, made: cst.CSTNode) -> bool:

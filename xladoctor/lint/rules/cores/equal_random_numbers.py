@@ -11,6 +11,7 @@ from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
 from xladoctor.lint.rules._equal import last_seed, seeded
+from xladoctor.lint.rules._reads import always_given, not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,8 @@ def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
         entry = every_core(model, call.node)
         if entry is None or model.step_loop(call.node) is None:
             continue
+        if not_here(model, call.node) or _instead_of_given(model, call):
+            continue
         short = call.last
         yield model.problem(
             call.node,
@@ -60,6 +63,17 @@ def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
             "equal",
             related=entry_places(model, entry),
         )
+
+
+def _instead_of_given(model: FileModel, call: CallSite) -> bool:
+    """``noise = default(noise, lambda: torch.randn_like(x))`` where all callers give the noise."""
+    function = call.function
+    if function is None or not isinstance(function.node, cst.Lambda):
+        return False
+    argument = model.parent(function.node)
+    around = model.parent(argument) if isinstance(argument, cst.Arg) else None
+    first = model.call(around).argument(0) if isinstance(around, cst.Call) else None
+    return isinstance(first, cst.Name) and always_given(model, first)
 
 
 def _equal_samples(model: FileModel) -> Iterator[Problem]:

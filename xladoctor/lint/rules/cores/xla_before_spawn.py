@@ -10,8 +10,8 @@ from xladoctor.lint.model import Function, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import is_main
 from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._lightning import TRAINERS, for_xla
-from xladoctor.lint.rules._sources import made_in
+from xladoctor.lint.rules._lightning import TRAINERS, for_xla, several_cores
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,8 @@ _STARTS = (
     *(f"{_XM}{name}" for name in ("xla_device", "is_master_ordinal", "master_print")),
     *(f"{_XM}{name}" for name in ("set_rng_state", "rendezvous", "wait_device_ops", "mark_step")),
     *(f"{_XM}{name}" for name in ("get_memory_info", "get_xla_supported_devices")),
+    # Until torch_xla 2.6; they were the runtime's since 2.1.
+    *(f"{_XM}{name}" for name in ("xrt_world_size", "get_ordinal", "get_local_ordinal")),
     *(f"{_XR}{name}" for name in ("world_size", "global_ordinal", "global_device_count")),
     *(f"{_XR}{name}" for name in ("initialize_cache", "global_runtime_device_count")),
     "torch_xla.debug.metrics.metrics_report",
@@ -120,11 +122,14 @@ def _fits(model: FileModel) -> list[CallSite]:
     """``trainer.fit(net)`` of a Lightning Trainer for several TPU cores, which starts them."""
     found = []
     for call in model.methods("fit"):
-        made = made_in(model, call.receiver, TRAINERS) if call.receiver is not None else None
-        if made is None or not for_xla(model, made) or model.on_every_core(call.node) is not None:
+        if call.receiver is None or model.on_every_core(call.node) is not None:
             continue
-        devices = made.keywords.get("devices", made.keywords.get("tpu_cores"))
-        if devices is not None and model.literal(devices) not in (1, NotImplemented):
+        calls = (x for x in sources(model, call.receiver) or () if isinstance(x, cst.Call))
+        made = [model.call(one) for one in calls]
+        if any(
+            one.name in TRAINERS and for_xla(model, one) and several_cores(model, one)
+            for one in made
+        ):
             found.append(call)
     return found
 

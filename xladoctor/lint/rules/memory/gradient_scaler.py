@@ -33,7 +33,7 @@ def gradient_scaler(model: FileModel) -> Iterator[Problem]:
     for call in model.calls(*_SCALERS):
         if "enabled" in call.keywords or call.has_star or not runs_with_xla(model, call.node):
             continue
-        if chosen_precision(model, call.node):
+        if chosen_precision(model, call.node) or _is_unused(model, call):
             continue
         yield model.problem(
             call.node,
@@ -42,6 +42,15 @@ def gradient_scaler(model: FileModel) -> Iterator[Problem]:
             suggestion="leave it out: loss.backward(), then xm.optimizer_step(optimizer)",
             fix=_fix(model, call),
         )
+
+
+def _is_unused(model: FileModel, call: CallSite) -> bool:
+    """``scaler = GradScaler()`` that nothing asks for: it costs nothing."""
+    line = model.parent(call.node)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    if not isinstance(target, cst.Name) or call.function is None:
+        return False
+    return all(use is target for use in reads(model, target))
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

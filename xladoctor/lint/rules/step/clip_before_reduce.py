@@ -11,6 +11,7 @@ from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rewrites.reduced import given_reduced
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._fabric import clips_of_fabric, fabric_of_cores
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
 
@@ -39,7 +40,11 @@ _PROCESSES = frozenset({"get_rank", "get_world_size", "get_local_rank", "is_main
 @rule("XLA303")
 def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
     """Find ``clip_grad_norm_`` between ``backward()`` and ``xm.optimizer_step``."""
-    if not model.is_xla or model.spmd or model.frameworks:
+    if not model.is_xla or model.spmd:
+        return
+    if "lightning" in model.frameworks:
+        yield from _by_fabric(model)
+    if model.frameworks:
         return
     reduces = list(model.calls(REDUCE))
     yield from _accumulated(model, reduces)
@@ -62,6 +67,27 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
             suggestion="xm.reduce_gradients(optimizer), then clip, then the plain optimizer.step()",
             related=[model.place(step.node, "the all-reduce")],
             fix=_fix(model, clip, step),
+        )
+
+
+def _by_fabric(model: FileModel) -> Iterator[Problem]:
+    """``fabric.clip_gradients(net, optimizer, max_norm=1.0)``: Fabric reduces in the step."""
+    made = fabric_of_cores(model)
+    if made is None:
+        return
+    for clip in clips_of_fabric(model):
+        before = (call for call in model.calls(REDUCE) if call.function is clip.function)
+        if not_here(model, clip.node) or any(
+            model.row(x.node) < model.row(clip.node) for x in before
+        ):
+            continue
+        yield model.problem(
+            clip.node,
+            "Fabric reduces the gradients in optimizer.step(), by xm.optimizer_step; after "
+            "clip_grad_norm_, which torch_xla replaces, that all-reduce is lost: each core applies "
+            "its own gradients, and the models drift apart",
+            suggestion="xm.reduce_gradients(optimizer) before it",
+            related=[model.place(made.node, "several cores")],
         )
 
 
