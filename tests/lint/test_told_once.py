@@ -470,3 +470,32 @@ def train(net, loader, optimizer, kinds):
 def test_a_branch_that_no_call_asks_for_never_runs(usual, asked, given, told):
     program = NORM.replace("{usual}", usual).replace("{asked}", asked).replace("{given}", given)
     assert rows(program, "XLA104") == told
+
+
+WHOLE = """
+import torch
+import torch_xla
+import torch_xla.runtime as xr
+
+xr.use_spmd()
+
+
+class Net(torch.nn.Module):
+    def forward(self, x, ids):
+        places = torch.nonzero(ids)
+        return x[places.to(x.device)]
+
+
+def train(net, data, optimizer):
+    device = torch_xla.device()
+    net = Net().to(device)
+    for x, ids in data:
+        x, ids = x.to(device), ids.to(device)  # here
+        net(x, ids).sum().backward()
+        optimizer.step()
+        torch_xla.sync()
+"""
+
+
+def test_a_batch_is_whole_where_it_is_uploaded():
+    assert rows(WHOLE, "XLA429") == [19]
