@@ -499,3 +499,46 @@ def train(net, data, optimizer):
 
 def test_a_batch_is_whole_where_it_is_uploaded():
     assert rows(WHOLE, "XLA429") == [19]
+
+
+EMBEDS = """
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.body(x)
+
+
+def embed(index, loader, kept):
+    device = torch_xla.device()
+    net = Net().to(device).eval()  # here
+    with torch.no_grad():
+        for x in pl.MpDeviceLoader(loader, device):
+            kept.append(net(x))
+    {more}
+
+
+def train(loader):
+    device = torch_xla.device()
+    net = torch.nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(loader, device):
+        net(x).sum().backward()
+        optimizer.step()
+
+
+torch_xla.launch(embed, args=([], []))
+"""
+
+
+def test_what_only_evaluates_does_not_train_different_models():
+    assert rows(EMBEDS.replace("{more}", "return kept"), "XLA426") == []
+    trained = EMBEDS.replace("{more}", "train(loader)")
+    assert 18 in rows(trained, "XLA426")
