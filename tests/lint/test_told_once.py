@@ -542,3 +542,30 @@ def test_what_only_evaluates_does_not_train_different_models():
     assert rows(EMBEDS.replace("{more}", "return kept"), "XLA426") == []
     trained = EMBEDS.replace("{more}", "train(loader)")
     assert 18 in rows(trained, "XLA426")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ('xr.initialize_cache("/tmp/kept")', []),
+        ("xr.world_size()", [6]),
+        ("xr.global_runtime_device_count()", [6]),
+    ],
+)
+def test_a_cache_folder_may_be_named_before_the_cores_are_started(call, told):
+    program = f"""
+import torch_xla
+import torch_xla.distributed.xla_multiprocessing as xmp
+import torch_xla.runtime as xr
+
+{call}
+
+
+def main(index):
+    print(torch_xla.device())
+
+
+if __name__ == "__main__":
+    xmp.spawn(main)
+"""
+    assert rows(program, "XLA407") == told
