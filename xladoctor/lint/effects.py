@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.copies import COPIES, copied_to_host
 from xladoctor.lint.library import Effect, Equal
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
@@ -193,6 +194,8 @@ class Effects:
         tensor, how = self._by_method(call), How.METHOD
         if tensor is None and call.name is not None and _is_cast(call.name):
             tensor, how = self._device_tensor(call.positional), How.CAST
+        elif tensor is None and call.method in COPIES:
+            tensor = copied_to_host(self._model, call)
         elif tensor is None and (tells_text(call) or self._looks(call, name)):
             tensor, how = self._by_library(call), How.LIBRARY
         if tensor is not None:

@@ -50,7 +50,8 @@ class Attributes:
     def evaluate(self, node: cst.Attribute, frame: Frame) -> Value:
         """What ``holder.name`` is."""
         if self._flow.names.resolve(node) is not None:
-            return UNKNOWN
+            # ``config.device = xm.xla_device()``, of what another module holds
+            return self._flow.memory.lookup(dotted_text(node) or "", frame) or UNKNOWN
         imported = self._flow.memory.imported(node)
         if imported is not None:
             definition = self._flow.names.definition(node)

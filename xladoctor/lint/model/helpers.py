@@ -40,6 +40,21 @@ def only_returned(function: Function) -> cst.BaseExpression | None:
     return None if found is None else found.value
 
 
+def calls_of_given(decorator: Function) -> Iterator[cst.Call]:
+    """The calls of what a decorator is given: ``f(*args)`` in the function that takes its place."""
+    parts = walk(decorator.node)
+    definitions = [part for part in parts if isinstance(part, cst.FunctionDef)]
+    given = {
+        one.params.params[0].name.value
+        for one in definitions
+        if one.params.params and any(isinstance(x, cst.FunctionDef) for x in one.body.body)
+    }
+    calls = (part for part in walk(decorator.node) if isinstance(part, cst.Call))
+    for call in calls:
+        if isinstance(call.func, cst.Name) and call.func.value in given:
+            yield call
+
+
 def gives_back_first(function: Function) -> bool:
     """Whether a function returns nothing but its first parameter, as decorators of registries."""
     bound = function.owner is not None and not function.is_static

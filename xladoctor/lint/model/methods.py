@@ -61,6 +61,11 @@ class MethodEvaluator:
         if receiver.made_of_device and name in {"cpu", "detach", "item"}:
             receiver = Value(Kind.DEVICE_TENSOR, local=receiver.local)
             self._flow.record(func.value, receiver)
+        if name in {"items", "values"} and receiver.kind is Kind.UNKNOWN:
+            of = _whose_state(func.value)  # ``net.state_dict().items()``
+            if of is not None:
+                held = self._evaluator.evaluate(of, frame)
+                return _tensors_of(held, node, named=name == "items")
         followed = self._followed(node, func, receiver, arguments, frame)
         if followed is not None:
             return followed
@@ -269,6 +274,13 @@ class MethodEvaluator:
         holder = self._evaluator.evaluate(node.value, frame)
         if holder.instance is not None:
             self._flow.memory.store(holder.instance, node.attr.value, moved, anew=True)
+
+
+def _whose_state(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """``net`` of ``net.state_dict()``."""
+    called = node.func if isinstance(node, cst.Call) and not node.args else None
+    stated = isinstance(called, cst.Attribute) and called.attr.value == "state_dict"
+    return called.value if stated and isinstance(called, cst.Attribute) else None
 
 
 def _tensors_of(model: Value, node: cst.CSTNode, *, named: bool) -> Value:

@@ -29,7 +29,12 @@ _PRECISION = frozenset({"amp", "fp16", "bf16", "float16", "bfloat16", "half", "m
 
 def chosen_precision(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether a setting turns on mixed precision here (``if args.fp16:``): it may be off on XLA."""
-    return any(words(model.tree.text(guard.test)) & _PRECISION for guard in model.guards(node))
+    return any(precision_is_asked(model, guard.test) for guard in model.guards(node))
+
+
+def precision_is_asked(model: FileModel, test: cst.BaseExpression) -> bool:
+    """Whether a condition is about mixed precision."""
+    return bool(words(model.tree.text(test)) & _PRECISION)
 
 
 def given_true(model: FileModel, call: CallSite, keyword: str) -> cst.BaseExpression | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._sources import default
 
@@ -104,6 +105,9 @@ def _of_attribute(
     name = node.attr.value
     owners = (one.owner for one in model.functions_around(node))
     owner = next((one for one in owners if one is not None), None)
+    classes = model.value(holder).makes
+    if len(classes) == 1:
+        return _of_class(model, next(iter(classes)), name, depth)
     if holder.value != "self" or owner is None:
         return _of_annotated(model, holder, name, depth)
     kept = model.kept(owner).get(name, ())
@@ -114,6 +118,19 @@ def _of_attribute(
         return _UNKNOWN
     calls = [(call, list(fields).index(name)) for call in _made(model, owner)]
     return list(_by_callers(model, calls, name, fields[name], depth))
+
+
+def _of_class(model: FileModel, cls: Class, name: str, depth: int) -> Sequence[object]:
+    """``CFG.amp`` that the class is given as it is written, and that nobody sets again."""
+    parts = (model, *model.linked)
+    if any(f"{cls.name}.{name}" in part.assigned for part in parts):
+        return _UNKNOWN
+    home = next((part for part in parts if part.is_here(cls.node)), model)
+    for line in cls.node.body.body:
+        for part in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+            if isinstance(part, cst.Assign) and is_name(part.targets[0].target, name):
+                return settled(home, part.value, depth - 1)
+    return _UNKNOWN
 
 
 def _of_annotated(model: FileModel, holder: cst.Name, name: str, depth: int) -> Sequence[object]:

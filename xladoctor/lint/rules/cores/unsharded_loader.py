@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, Function, Kind, LoopKind, walk
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, Entry, FileModel, Loop, Problem
 
 _SHARDING_WORDS = ("shard", "split_dataset_by_node", "split_by_node", "distributed", "subset")
+
+#: Words in a class that streams: of what shares samples out, or draws them.
+_SHARES = frozenset(
+    {
+        *("shard", "shards", "sharded", "rank", "ranks", "ordinal", "worker", "workers", "world"),
+        *("replica", "replicas", "core", "cores", "process", "islice", "part", "index", "idx"),
+        *("random", "rng", "randint", "rand", "randn", "randperm", "shuffle", "shuffled"),
+        *("choice", "choices", "sample", "samples", "sampler", "seed", "generator", "env"),
+    }
+)
 
 
 @rule("XLA402")
@@ -138,5 +149,8 @@ def _shards_itself(model: FileModel, node: cst.BaseExpression) -> bool:
     if cls is None:
         return value.kind is Kind.LOADER
     bases = {model.name(base) or "" for base in cls.bases}
-    streams = any(base.endswith("IterableDataset") for base in bases)
-    return streams or asks_for_core(model, cls.node)
+    if not any(base.endswith("IterableDataset") for base in bases):
+        return asks_for_core(model, cls.node)
+    named = (part.value for part in walk(cls.node) if isinstance(part, cst.Name))
+    # What streams may share out by any word for it, or draw what it gives.
+    return len(bases) > 1 or any(not words(name).isdisjoint(_SHARES) for name in named)

@@ -34,6 +34,9 @@ _COLLATORS = frozenset(
         ),
     )
 )
+#: Pads too, but mostly gets texts that are cut into blocks of one length.
+_LANGUAGE = "transformers.DataCollatorForLanguageModeling"
+_BLOCKS = frozenset({"group", "grouped", "block", "blocks", "chunk", "chunks", "pack", "packed"})
 _LONGEST = (True, "longest")
 #: TRL's Trainer for fine-tuning, which makes its own collator.
 _SFT = patterns.lazy(r"^trl\.(\w+\.)*SFTTrainer$")
@@ -64,6 +67,8 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         longest_one = padding is not None and _are_all(model, padding, _LONGEST)
         if call.name in _COLLATORS:
             found = (padding is None or longest_one) and not _pads_all(model)
+        elif call.name == _LANGUAGE:
+            found = _maps_unpadded(model) and not _pads_all(model)
         else:
             found = (
                 (longest_one or (padding is None and _fills_up(model, call)))
@@ -127,6 +132,29 @@ def _pads_all(model: FileModel) -> bool:
     return any(
         "padding" in call.keywords and model.literal(call.keywords["padding"]) == "max_length"
         for call in model.calls()
+    )
+
+
+def _maps_unpadded(model: FileModel) -> bool:
+    """``data.map(lambda rows: tokenizer(rows["text"]))``, and nothing that makes blocks of it."""
+    mapped = [
+        function
+        for call in model.methods("map")
+        if (given := call.argument(0, "function")) is not None
+        and (function := model.value(given).function) is not None
+    ]
+    named = {node.value for node in model.nodes(cst.Name) if isinstance(node, cst.Name)}
+    if any(not words(name).isdisjoint(_BLOCKS) for name in named):
+        return False
+    inside = (
+        model.call(part)
+        for function in mapped
+        for part in walk(function.node.body)
+        if isinstance(part, cst.Call)
+    )
+    return any(
+        _tokenizes(model, call) and "padding" not in call.keywords and not call.has_star
+        for call in inside
     )
 
 

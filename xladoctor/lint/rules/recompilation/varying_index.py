@@ -52,11 +52,7 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
 def _read_places(model: FileModel) -> Iterator[Problem]:
     """``at = int(self.queue_at)``, and then ``self.queue[:, at : at + n] = keys``."""
     for node in model.nodes(cst.Subscript):
-        begins = [
-            element.slice.lower
-            for element in node.slice
-            if isinstance(element.slice, cst.Slice) and element.slice.lower is not None
-        ]
+        begins = [place for element in node.slice if (place := _begins(element.slice)) is not None]
         at = next((part for part in begins if was_read(model, part)), None)
         if at is None or not model.value(node.value).is_device_tensor:
             continue
@@ -73,11 +69,18 @@ def _read_places(model: FileModel) -> Iterator[Problem]:
             )
 
 
+def _begins(index: cst.BaseSlice) -> cst.BaseExpression | None:
+    """``at`` of ``x[at]`` and of ``x[at : at + n]``."""
+    if isinstance(index, cst.Index):
+        return index.value
+    return index.lower if isinstance(index, cst.Slice) else None
+
+
 def _kept_counters(model: FileModel) -> Iterator[Problem]:
     """``self.queue[self.at : self.at + n] = x`` in the step, which then counts ``self.at`` up."""
     counted = _counted_up(model)
     for node in model.nodes(cst.Subscript) if counted else ():
-        numbers = graph_constants(model, node)
+        numbers = graph_constants(model, node, likely=True)
         name = next((x for part in numbers for x in counted if _holds(model, part, x)), None)
         loop = costly_loop(model, node) if name is not None else None
         if loop is None:

@@ -137,6 +137,8 @@ def _accumulates(
                         return loss, total
     if isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
         call = model.call(node.value)
+        if call.target is not None:
+            return None  # a class of the program's own, which may keep numbers alone
         if call.method == "append" and call.receiver is not None and call.positional:
             item, total = call.positional[0], _plain(call.receiver, of)
             if isinstance(item, cst.Name) and item.value in losses and total is not None:

@@ -15,6 +15,7 @@ from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import is_handed_in, is_known, moved_by_hand, moves_its_batch
 from xladoctor.lint.rules._denoising import counts_back, feeds_itself
+from xladoctor.lint.rules._drawing_turns import drawing_turns
 from xladoctor.lint.rules._formatting import FORMATTING, formats
 from xladoctor.lint.rules._generators import hands_on_device_loader, makes_its_own
 from xladoctor.lint.rules._pending import PASSIVE
@@ -39,13 +40,20 @@ _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 def no_step_boundary(model: FileModel) -> Iterator[Problem]:
     """Find step and evaluation loops over plain loaders in which nothing syncs.
 
-    And loops over the time steps of a diffusion, which call a model in each turn.
+    And loops over the time steps of a diffusion, which call a model in each turn, and loops that
+    draw on the device and read in each turn.
     """
     if not model.is_xla:
         return
     yield from _denoising(model)
-    if model.frameworks or compiles(model):
+    if compiles(model):
         return
+    yield from drawing_turns(model)
+    if not model.frameworks:
+        yield from _over_batches(model)
+
+
+def _over_batches(model: FileModel) -> Iterator[Problem]:
     acting = _acting(model)
     fed = _evaluating(model)
     for loop in model.loops:
