@@ -569,3 +569,52 @@ if __name__ == "__main__":
     xmp.spawn(main)
 """
     assert rows(program, "XLA407") == told
+
+
+IN_TURN = """
+import contextlib
+
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+
+
+class Cores:
+    def meet(self):
+        xm.rendezvous("turn")
+
+
+CORES = Cores()
+
+
+def meet():
+    CORES.meet()
+
+
+@contextlib.contextmanager
+def first(rank=0):
+    mine = xr.global_ordinal()
+    if mine != rank:
+        meet()
+    yield
+    if {last}:
+        meet()
+
+
+def main(index, make):
+    with first():
+        make()
+    return torch_xla.device()
+
+
+torch_xla.launch(main, args=(None,))
+"""
+
+
+@pytest.mark.parametrize("last", ["mine == rank", "rank == mine"])
+def test_the_first_core_and_then_the_rest_all_meet_once(last):
+    assert rows(IN_TURN.replace("{last}", last), "XLA405") == []
+
+
+def test_a_core_that_never_comes_is_told():
+    assert rows(IN_TURN.replace("{last}", "mine != rank"), "XLA405")
