@@ -1,4 +1,4 @@
-"""Branches for a value of a parameter that no call of the program gives."""
+"""Batches that leave samples out: ``torch.cat([s for s in following if s is not None])``."""
 
 from __future__ import annotations
 
@@ -6,72 +6,79 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.rules._sources import default
+from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.rules._exact import assigned
+from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import FileModel, Function, Guard
+    from collections.abc import Iterator
 
-#: ``norm_type = float(norm_type)``: the same value.
-_SAME = frozenset({"builtins.float", "builtins.int", "builtins.str"})
+    from xladoctor.lint.model import FileModel, Problem
 
-
-def asked_by_nobody(model: FileModel, guard: Guard) -> bool:
-    """``if norm_type == inf:`` of a parameter that is 2.0 unless a call says so, and none does."""
-    test = guard.test
-    if not isinstance(test, cst.Comparison) or not isinstance(test.left, cst.Name):
-        return False
-    [asked, *more] = test.comparisons
-    if more or not isinstance(asked.operator, cst.Equal if guard.when else cst.NotEqual):
-        return False
-    functions = model.functions_around(test)
-    function = next((one for one in functions if test.left.value in _parameters(one)), None)
-    if function is None or not _stays(model, test.left):
-        return False
-    usual = default(function, test.left.value)
-    value, other = _constant(model, usual), _constant(model, asked.comparator)
-    if value is None or other is None or value == other:
-        return False
-    return _is_left_out(model, function, test.left.value)
+_JOINS = ("torch.cat", "torch.concat", "torch.concatenate", "torch.stack", "torch.vstack")
 
 
-def _parameters(function: Function) -> tuple[str, ...]:
-    return (*function.parameters, *function.keyword_only)
-
-
-def _stays(model: FileModel, name: cst.Name) -> bool:
-    """Whether a parameter is given nothing else in its function, but for its type."""
-    for binding in model.bindings(name.value, name):
-        node = binding.node
-        if binding.kind == "param":
+def samples_left_out(model: FileModel) -> Iterator[Problem]:
+    """Find samples that are put together only as far as there is something in them."""
+    for call in model.calls(*_JOINS):
+        given = call.argument(0, "tensors")
+        values = [given]
+        if isinstance(given, cst.Name):
+            values = [*assigned(model, given)] or [given]
+        kept = values[0] if len(values) == 1 else None
+        if not isinstance(kept, cst.ListComp | cst.GeneratorExp) or not _leaves_out(kept):
             continue
-        same = isinstance(node, cst.Call) and model.name(node.func) in _SAME and len(node.args) == 1
-        given = node.args[0].value if isinstance(node, cst.Call) and same else None
-        if not isinstance(given, cst.Name) or given.value != name.value:
-            return False
-    return True
+        if not _is_transposed(model, kept.for_in.iter):
+            continue
+        loop = costly_loop(model, call.node)
+        if loop is None or model.value(call.node).kind is Kind.NUMBER:
+            continue
+        yield model.problem(
+            call.node,
+            f"how many samples {snippet(model, kept)} keeps depends on the batch: every new number "
+            "compiles everything after it again",
+            suggestion="put zeros where there is nothing, keep all samples, and multiply by the "
+            "mask (or use torch.where)",
+            related=[loop_place(model, loop)],
+        )
 
 
-def _constant(model: FileModel, node: cst.BaseExpression | None) -> float | str | None:
-    """A number or text as written, ``inf`` too; None of anything else, of truth values too."""
-    if node is None:
-        return None
-    if isinstance(node, cst.Name | cst.Attribute):
-        return float("inf") if (model.name(node) or "").rpartition(".")[2] == "inf" else None
-    if isinstance(node, cst.Call):
-        text = model.literal(node.args[0].value) if len(node.args) == 1 else None
-        infinite = model.name(node.func) == "builtins.float" and text in {"inf", "infinity"}
-        return float("inf") if infinite else None
-    value = model.literal(node)
-    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+def _leaves_out(kept: cst.BaseComp) -> bool:
+    """``... for s in states if s is not None``."""
+    target = kept.for_in.target
+    return isinstance(target, cst.Name) and any(
+        isinstance(one.test, cst.Comparison)
+        and isinstance(one.test.left, cst.Name)
+        and one.test.left.value == target.value
+        and isinstance(one.test.comparisons[0].operator, cst.IsNot | cst.NotEqual)
+        for one in kept.for_in.ifs
+    )
 
 
-def _is_left_out(model: FileModel, function: Function, name: str) -> bool:
-    """Whether there are calls of a function, and none gives a parameter."""
-    calls = model.callers(function)
-    index = function.parameters.index(name) if name in function.parameters else None
-    if index is not None and function.owner is not None and not function.is_static:
-        index -= 1
-    return bool(calls) and not any(
-        call.has_star or model.gives_name(call) or call.argument(index, name) is not None
-        for call in calls
+def _is_transposed(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether samples were turned into columns: ``Sample(*zip(*samples)).following``."""
+    while isinstance(node, cst.Attribute | cst.Subscript):
+        node = node.value
+    if isinstance(node, cst.Name):
+        bound = (_bound_to(model, item.node) for item in model.bindings(node.value, node))
+        return any(_zips(model, item) for item in bound)
+    return _zips(model, node)
+
+
+def _bound_to(model: FileModel, node: cst.CSTNode) -> cst.CSTNode:
+    """What is assigned, where a name is one of several: ``states, rewards = zip(*samples)``."""
+    for parent in model.tree.ancestors(node):
+        if isinstance(parent, cst.Assign):
+            return parent.value
+        if not isinstance(parent, cst.Element | cst.Tuple | cst.List | cst.AssignTarget):
+            break
+    return node
+
+
+def _zips(model: FileModel, node: cst.CSTNode) -> bool:
+    return any(
+        isinstance(part, cst.Call)
+        and model.name(part.func) == "builtins.zip"
+        and any(argument.star == "*" for argument in part.args)
+        for part in walk(node)
     )

@@ -12,7 +12,7 @@ from xladoctor.lint.model.evidence import STEPS
 from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._exact import same_name
-from xladoctor.lint.rules._left_out import asked_by_nobody
+from xladoctor.lint.rules._never_given import asked_by_nobody
 from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
