@@ -153,8 +153,15 @@ class Effects:
         library = self._model.library
         if call.name is not None or call.receiver is None:
             return library.get(call.name)
-        made = self._model.value(call.receiver).type_name
-        return library.get(f"{made}.{call.method}") if made is not None else None
+        value = self._model.value(call.receiver)
+        if value.type_name is not None:
+            return library.get(f"{value.type_name}.{call.method}")
+        if isinstance(call.target, Function):  # the program's own method
+            return None
+        made = (value.instance.cls,) if value.instance is not None else value.classes
+        bases = (base for owner in made for base in self._model.library_bases(owner))
+        found = (library.get(f"{base}.{call.method}") for base in bases if base)
+        return next((name for name in found if name is not None), None)
 
     def _holds(self, call: CallSite, name: Name | None) -> bool:
         """Whether the argument that an effect hangs on may be true."""

@@ -40,14 +40,14 @@ class Evaluator:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
-        self._calls = CallEvaluator(self)
+        self.calls = CallEvaluator(self)
         self.operators = Operators(self)
         self.attributes = Attributes(self)
         elements = Elements(self)
         self._by_type: dict[type[cst.CSTNode], Callable[..., Value]] = {
             cst.Name: self._name,
             cst.Attribute: self.attributes.evaluate,
-            cst.Call: self._calls.evaluate,
+            cst.Call: self.calls.evaluate,
             cst.BinaryOperation: self.operators.binary,
             cst.BooleanOperation: self.operators.boolean,
             cst.UnaryOperation: self.operators.unary,
@@ -87,7 +87,7 @@ class Evaluator:
         """A class is handed to a decorator of the program, which may keep it: a registry."""
         called = self.evaluate(decorator, frame)
         if called.kind is Kind.FUNCTION and called.function is not None:
-            self._calls.enter(None, called.function, called, [(None, defined(cls))])
+            self.calls.enter(None, called.function, called, [(None, defined(cls))])
 
     def guess(self, text: str) -> Value:
         """What a name says about its value, in a file for XLA devices; never certain."""
@@ -128,7 +128,7 @@ class Evaluator:
         if value.kind is Kind.OBJECT and self.flow.objects(value):
             call = self.around(node)
             if call is not None:
-                self._calls.as_text(call, value)
+                self.calls.as_text(call, value)
 
     def around(self, node: cst.CSTNode) -> cst.Call | None:
         """The call that an expression is given to, in the same statement."""
@@ -186,9 +186,8 @@ class Evaluator:
         return value
 
     def _lambda(self, node: cst.Lambda, frame: Frame) -> Value:
-        del frame
         function = self.flow.tree.functions[node]
-        return Value(Kind.FUNCTION, certain=True, function=function)
+        return Value(Kind.FUNCTION, certain=True, function=function, instance=frame.instance)
 
     def arguments(self, node: cst.Call, frame: Frame) -> Arguments:
         """The arguments of a call: (keyword or None, value); starred ones as "*"."""

@@ -381,6 +381,10 @@ class FileModel:
         """The last parts of the names of a class's bases ("LightningModule")."""
         return {(self.name(base) or "").rpartition(".")[2] for base in owner.bases}
 
+    def library_bases(self, owner: Class) -> Sequence[str]:
+        """The dotted names of what a class inherits from, through classes of the program."""
+        return self._flow.hooks.bases(owner)
+
     def parents(self, owner: Class) -> Sequence[Class]:
         """The classes of the program, also of linked files, that a class inherits from at once."""
         found = (self._program.names.definition(base) for base in owner.bases)

@@ -562,17 +562,24 @@ class Flow:
         for star in (params.star_arg, params.star_kwarg):
             if isinstance(star, cst.Param):
                 frame.env[star.name.value] = given.get(star.name.value, UNKNOWN)
-        if function.owner is not None and not function.is_static and function.parameters:
-            kind = Kind.MODEL if self.hooks.is_module(function.owner) else Kind.OBJECT
-            instance = frame.instance or Instance(function.owner, None)
-            placed = (
-                kind is Kind.MODEL
-                and function.name != "__init__"
-                and self.stored(instance, _PLACED) is not None
-            )
-            frame.env[function.parameters[0]] = Value(
-                kind, certain=True, instance=instance, on_device=placed
-            )
+        method = function
+        while method.owner is None and method.outer is not None and frame.instance is not None:
+            method = method.outer  # a function in a method: its ``self`` is that of the method
+        if method.owner is not None and not method.is_static and method.parameters:
+            name = method.parameters[0]
+            if method is function or name not in frame.env:
+                frame.env[name] = self._object(method, method.owner, frame)
+
+    def _object(self, method: Function, owner: Class, frame: Frame) -> Value:
+        """The object that a method is run on."""
+        kind = Kind.MODEL if self.hooks.is_module(owner) else Kind.OBJECT
+        instance = frame.instance or Instance(owner, None)
+        placed = (
+            kind is Kind.MODEL
+            and method.name != "__init__"
+            and self.stored(instance, _PLACED) is not None
+        )
+        return Value(kind, certain=True, instance=instance, on_device=placed)
 
     def _passed(
         self, function: Function, index: int, param: cst.Param, default: Value | None

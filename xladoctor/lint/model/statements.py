@@ -12,6 +12,7 @@ from xladoctor.lint.model.apart import as_tried, of_one_core, of_some_cores
 from xladoctor.lint.model.contained import container, element_of, unpack
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.frames import Env, Frame, join_env
+from xladoctor.lint.model.indexed import put
 from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.narrowing import Narrowing
 from xladoctor.lint.model.unreached import truth
@@ -96,7 +97,9 @@ class Statements:
             self._evaluator.evaluate(decorator.decorator, frame)
         if isinstance(node, cst.FunctionDef):
             function = self._flow.tree.functions[node]
-            frame.env[function.name] = Value(Kind.FUNCTION, certain=True, function=function)
+            frame.env[function.name] = Value(
+                Kind.FUNCTION, certain=True, function=function, instance=frame.instance
+            )
             return
         inner = Frame(frame.function, None)
         inner.env = dict(frame.env)
@@ -279,6 +282,8 @@ class Statements:
             self.assign(holder, after, frame)
             if isinstance(holder, cst.Name) and self._is_shared(holder, frame):
                 self._flow.share(holder.value, after)
+        else:
+            put(self._evaluator, before, value)
 
     def _is_shared(self, name: cst.Name, frame: Frame) -> bool:
         """Whether a function puts something into what its file holds: ``KNOWN[x] = y``."""
