@@ -32,11 +32,12 @@ _HELPERS = 3
 def collate_functions(model: FileModel) -> Iterator[Function]:
     """What makes batches for the loaders: the functions given to them, and what those call.
 
-    The loaders of linked files count too.
+    The loaders of linked files count too, and those that a Trainer makes (``data_collator=``).
     """
     for part in (model, *model.linked):
-        for call in part.calls(DATA_LOADER):
-            collate = call.argument(6, "collate_fn")
+        given = [call.argument(6, "collate_fn") for call in part.calls(DATA_LOADER)]
+        given += [call.keywords["data_collator"] for call in part.giving("data_collator")]
+        for collate in given:
             function = _callable(part, collate) if collate is not None else None
             if function is not None:
                 yield from _with_helpers(model, function)
@@ -46,7 +47,9 @@ def _callable(model: FileModel, node: cst.BaseExpression) -> Function | None:
     """The function, or the ``__call__`` of the object, that an expression is."""
     value = model.value(node)
     if value.function is None and value.instance is not None:
-        return value.instance.cls.methods.get("__call__")
+        # transformers' own collators come to the second by the first.
+        of = (model.method(value.instance.cls, name) for name in ("__call__", "torch_call"))
+        return next((method for method in of if method is not None), None)
     return value.function
 
 

@@ -40,9 +40,9 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
     """
     if not model.is_xla or model.spmd or model.frameworks:
         return
-    events = list(model.effects.of(Effect.COLLECTIVE))
-    if _reduced_by_wrapper(model):
-        events += model.effects.of(Effect.BACKWARD)
+    # The step, and what all cores meet in, may stand in another file than the loop over epochs.
+    asked = [Effect.COLLECTIVE, *([Effect.BACKWARD] if _reduced_by_wrapper(model) else [])]
+    events = [event for part in (model, *model.linked) for event in part.effects.of(*asked)]
     collectives = {event.call.node: event.call for event in events if event.call is not None}
     met_in: dict[Loop, list[CallSite]] = {}
     for call in collectives.values():
