@@ -171,8 +171,10 @@ class Hooks:
         if self.hook(function) is None and not self.is_of_model(function):
             return None
         name = param.name.value
-        if self.inherits(owner, know.TRAINERS):
+        if self.inherits(owner, know.TRAINERS | know.TRAINER_CALLBACKS):
             return _of_trainer(name)
+        if self.inherits(owner, know.LIGHTNING_CALLBACKS):
+            return _of_callback(function, index)
         steps = know.LIGHTNING_STEPS | know.LIGHTNING_EVALS
         if function.name in steps and self.inherits(owner, know.LIGHTNING_MODULES):
             passed = self._of_lightning(function, index)
@@ -234,6 +236,8 @@ class Hooks:
 _HOOKS = (
     (know.LIGHTNING_MODULES, know.LIGHTNING_STEPS, know.LIGHTNING_EVALS),
     (know.TRAINERS, know.TRAINER_STEPS, know.TRAINER_EVALS),
+    (know.LIGHTNING_CALLBACKS, know.LIGHTNING_CALLBACK_STEPS, know.LIGHTNING_CALLBACK_EVALS),
+    (know.TRAINER_CALLBACKS, know.TRAINER_CALLBACK_STEPS, know.TRAINER_CALLBACK_EVALS),
 )
 
 
@@ -251,6 +255,17 @@ def _of_trainer(name: str) -> Value | None:
     if name in {"inputs", "batch"}:
         return container(Value(Kind.DEVICE_TENSOR, local=True))
     return None
+
+
+def _of_callback(function: Function, index: int) -> Value | None:
+    """What Lightning passes to a callback: its trainer, the module, what the step gave, a batch."""
+    if index == 2:
+        return Value(Kind.MODEL, origin=function.node, on_device=True)
+    if index == 3 and function.name == "on_before_optimizer_step":
+        return Value(Kind.OPTIMIZER, origin=function.node)
+    if index in {3, 4} and function.name != "on_train_batch_start":
+        return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
+    return NUMBER if index > 4 else None
 
 
 def _slices(node: cst.Subscript) -> bool:

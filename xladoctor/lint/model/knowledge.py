@@ -233,6 +233,23 @@ LIGHTNING_EVALS = frozenset(
         "on_validation_batch_end", "on_test_batch_end",
     }
 )  # fmt: skip
+#: Callbacks of Lightning's Trainer: what it calls for each batch, with itself and the module first.
+LIGHTNING_CALLBACKS = frozenset(
+    {"lightning.pytorch.Callback", "lightning.pytorch.callbacks.Callback"}
+)
+LIGHTNING_CALLBACK_STEPS = frozenset(
+    {
+        "on_train_batch_start", "on_train_batch_end", "on_after_backward", "on_before_backward",
+        "on_before_optimizer_step",
+    }
+)  # fmt: skip
+LIGHTNING_CALLBACK_EVALS = frozenset({"on_validation_batch_end", "on_test_batch_end"})
+#: Callbacks of the Trainer of transformers.
+TRAINER_CALLBACKS = frozenset(
+    {"transformers.TrainerCallback", "transformers.trainer_callback.TrainerCallback"}
+)
+TRAINER_CALLBACK_STEPS = frozenset({"on_step_begin", "on_substep_end", "on_step_end"})
+TRAINER_CALLBACK_EVALS = frozenset({"on_prediction_step"})
 #: The Trainer of transformers and of what is built on it, and the methods that it calls for each
 #: batch.
 TRAINERS = frozenset(

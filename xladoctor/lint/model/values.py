@@ -329,7 +329,7 @@ def any_local(values: Iterable[Value]) -> bool:
     """Whether something that differs from core to core goes into a call whose code nobody has read.
 
     Whether this is the master core is asked to print or not: ``build(cfg, verbose=is_master)``.
-    A list of such values differs too: ``roc_auc_score(labels, scores)`` of what a loop has gathered.
+    A list of such values differs too: ``roc_auc_score(labels, scores)`` of what a loop gathered.
     """
     flags = {Kind.IS_MASTER, Kind.NOT_MASTER}
     return any(

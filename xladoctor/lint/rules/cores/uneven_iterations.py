@@ -60,12 +60,13 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
         if not meetings or model.on_every_core(loop.node) is None:
             continue
         yield from _begins_apart(model, loop, meetings)
+        told: set[cst.CSTNode] = set()  # what stands behind such a condition has it as its own
         for node in walk(loop.node, into_functions=False):
             if not isinstance(node, cst.Break | cst.Continue | cst.Return):
                 continue
             if model.loop(node) is not loop:
                 continue
-            yield from _leaves(model, loop, node, meetings)
+            yield from _leaves(model, loop, node, meetings, told)
 
 
 def _begins_apart(model: FileModel, loop: Loop, meetings: list[CallSite]) -> Iterator[Problem]:
@@ -132,7 +133,11 @@ def _reduced_by_wrapper(model: FileModel) -> bool:
 
 
 def _leaves(
-    model: FileModel, loop: Loop, node: cst.CSTNode, meetings: list[CallSite]
+    model: FileModel,
+    loop: Loop,
+    node: cst.CSTNode,
+    meetings: list[CallSite],
+    told: set[cst.CSTNode],
 ) -> Iterator[Problem]:
     order = model.tree.order
     if isinstance(node, cst.Continue) and all(order[m.node] < order[node] for m in meetings):
@@ -142,8 +147,9 @@ def _leaves(
         value = model.value(guard.test)
         clock = _asks_clock(model, guard.test)
         apart = value.local or guard.master is not None or clock or own_norm(model, guard)
-        if guard.node in inside or not apart:
+        if guard.node in inside | told or not apart:
             continue
+        told.add(guard.node)
         what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"
         meeting = snippet(model, meetings[-1].node.func)
         yield model.problem(

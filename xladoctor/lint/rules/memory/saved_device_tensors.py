@@ -83,7 +83,8 @@ def _states(
     """The models that are saved, or their ``state_dict()``: also in a dictionary, by a helper."""
     if depth == 0:
         return
-    if model.value(data).kind is Kind.MODEL:
+    known = model.value(data)
+    if known.kind is Kind.MODEL or (known.kind is Kind.DEVICE_TENSOR and known.certain):
         yield data
         return
     if isinstance(data, cst.Dict):
@@ -91,7 +92,8 @@ def _states(
             yield from _states(model, element.value, depth - 1)
         return
     made = made_by(model, data)
-    if made is not None and made.method == "state_dict" and made.receiver is not None:
+    own = made is not None and isinstance(made.target, Function)
+    if made is not None and made.method == "state_dict" and made.receiver is not None and not own:
         yield made.receiver
     elif made is not None and made.name == "builtins.dict":
         for value in made.keywords.values():
@@ -130,6 +132,8 @@ def _put_into(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
 
 def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
     value = model.value(holder)
+    if value.is_device_tensor:
+        return True
     if value.kind is not Kind.MODEL or not value.on_device:
         return False
     taken = model.call(holder) if isinstance(holder, cst.Call) else None

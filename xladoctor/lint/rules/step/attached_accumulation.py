@@ -30,7 +30,12 @@ def attached_accumulation(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     backward = list(_backward_calls(model))
-    sources = {text for _, loss in backward for part in walk(loss) if (text := dotted_text(part))}
+    sources = {
+        text
+        for _, loss in backward
+        for part in walk(loss)
+        if isinstance(part, cst.BaseExpression) and (text := dotted_text(part))
+    }
     for loop in model.loops:
         if loop.kind is not LoopKind.STEP:
             continue
