@@ -29,7 +29,7 @@ from xladoctor.lint.unused import unused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from xladoctor.lint.model.file import Problem
+    from xladoctor.lint.model.problems import Problem
     from xladoctor.lint.rules import Rule
     from xladoctor.lint.sources import Cell, Source
     from xladoctor.lint.suppressions import Suppressions

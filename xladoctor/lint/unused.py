@@ -16,7 +16,7 @@ from xladoctor import catalogue
 from xladoctor.findings import Applicability, Edit, Fix, Position
 from xladoctor.lint import rules as registry
 from xladoctor.lint.asked import UNUSED
-from xladoctor.lint.model.file import Place, Problem
+from xladoctor.lint.model.problems import Place, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -46,7 +46,7 @@ def of_some_cores(value: Value) -> Value:
         return value.but(local=True)
     if value.kind is not Kind.CONTAINER:
         return value
-    inner = [*(value.items or ()), *([value.element] if value.element is not None else [])]
+    inner = value.inner
     if not inner or any(part.kind is not Kind.NUMBER for part in inner):
         return value
     items = value.items and tuple(part.but(local=True) for part in value.items)

@@ -48,7 +48,7 @@ class Attributes:
         """What ``holder.name`` is."""
         if self._flow.names.resolve(node) is not None:
             return UNKNOWN
-        imported = self._flow.imported(node)
+        imported = self._flow.memory.imported(node)
         if imported is not None:
             definition = self._flow.names.definition(node)
             return imported if definition is None else defined(definition)
@@ -60,7 +60,7 @@ class Attributes:
         if held is None or held.kind is Kind.UNKNOWN:
             said = self._where_it_runs(holder, self._said_by(node, holder, frame), frame)
             if held is None:
-                return self._flow.as_device(dotted_text(node) or "", said, frame)
+                return self._flow.belief.as_device(dotted_text(node) or "", said, frame)
             if said.kind is not Kind.UNKNOWN:  # as for a plain name
                 return said.but(local=True) if held.local else said
         return held
@@ -68,7 +68,7 @@ class Attributes:
     def _static(self, node: cst.Attribute) -> Function | None:
         """``Texts.collate``: a static method by its class."""
         cls = self._flow.names.definition(node.value)
-        method = self._flow.method(cls, node.attr.value) if isinstance(cls, Class) else None
+        method = self._flow.classes.method(cls, node.attr.value) if isinstance(cls, Class) else None
         return method if method is not None and method.is_static else None
 
     def _where_it_runs(self, holder: Value, part: Value, frame: Frame) -> Value:
@@ -76,7 +76,7 @@ class Attributes:
         if part.kind is not Kind.MODEL or part.on_device or holder.instance is None:
             return part
         step = frame.function
-        if step is None or step.owner is None or not self._flow.believes():
+        if step is None or step.owner is None or not self._flow.belief.believes():
             return part
         lightning = self._flow.hooks.inherits(step.owner, know.LIGHTNING_MODULES)
         return part.but(on_device=True) if lightning and self._flow.hooks.hook(step) else part
@@ -88,7 +88,7 @@ class Attributes:
             return self.all_of(holder)
         if holder.kind is Kind.CONTAINER and holder.type_name in HOLDERS:
             return element_of(holder)
-        held = [self._stored(one, node) for one in self._flow.objects(holder)]
+        held = [self._stored(one, node) for one in self._flow.classes.objects(holder)]
         known = [value for value in held if value is not None]
         if known:
             stored = self._placed(holder, functools.reduce(join, known), frame)
@@ -100,7 +100,7 @@ class Attributes:
 
     def all_of(self, holder: Value) -> Value:
         """``self.__dict__``, ``vars(self)``: all that is kept of an object."""
-        kept = [self._flow.all_stored(one) for one in self._flow.objects(holder)]
+        kept = [self._flow.memory.all_stored(one) for one in self._flow.classes.objects(holder)]
         return container(functools.reduce(join, kept)) if kept else UNKNOWN
 
     def _named_so(self, node: cst.Attribute, holder: Value, frame: Frame) -> Value:
@@ -132,7 +132,7 @@ class Attributes:
     def _is_moved(self, holder: Value, frame: Frame) -> bool:
         """Whether a module is on the device: it was moved, or runs one of its methods there."""
         runs = self._runs_in_module(frame)
-        if holder.on_device or self._flow.believes():
+        if holder.on_device or self._flow.belief.believes():
             return holder.on_device or runs
         # In a file that does not name XLA: where what it is given is.
         given = frame.function.parameters if runs and frame.function is not None else ()
@@ -150,7 +150,7 @@ class Attributes:
 
     def _is_parameter(self, holder: Value, frame: Frame) -> bool:
         """``p`` in the step of the program's own optimizer: what else has a gradient there?"""
-        unknown = holder.kind is Kind.UNKNOWN and self._flow.believes()
+        unknown = holder.kind is Kind.UNKNOWN and self._flow.belief.believes()
         return unknown and self._flow.hooks.is_of_optimizer(frame.function)
 
     def _other_attribute(self, node: cst.Attribute, holder: Value) -> Value:
@@ -184,10 +184,10 @@ class Attributes:
         return likely(holder)
 
     def _stored(self, instance: Instance, node: cst.Attribute) -> Value | None:
-        value = self._flow.stored(instance, node.attr.value)
+        value = self._flow.memory.stored(instance, node.attr.value)
         if value is not None:
             return value
-        method = self._flow.method(instance.cls, node.attr.value)
+        method = self._flow.classes.method(instance.cls, node.attr.value)
         if method is None:
             return None
         if any(_last_of(one) in know.PROPERTIES for one in method.decorators):

@@ -30,10 +30,8 @@ class CalledBack:
 
     def spawned(self, name: str, arguments: Arguments) -> None:
         """``xmp.spawn(main, args=(...))`` gives the number of the core first, then ``args``."""
-        keywords = {key: value for key, value in arguments if key is not None}
-        positional = [value for key, value in arguments if key is None]
-        function = keywords.get(know.SPAWNERS[name], positional[0] if positional else UNKNOWN)
-        extra = keywords.get("args", positional[1] if len(positional) > 1 else container(None))
+        function = _given(arguments, 0, know.SPAWNERS[name])
+        extra = _given(arguments, 1, "args", container(None))
         if function.function is None:
             return
         core = Value(Kind.CORE_NUMBER, certain=True, local=True)
@@ -45,8 +43,7 @@ class CalledBack:
 
     def started(self, arguments: Arguments) -> None:
         """``mp.Process(target=train, args=(model, device))``, or a thread: it gets ``args``."""
-        keywords = {key: value for key, value in arguments if key is not None}
-        function, given = keywords.get("target", UNKNOWN), keywords.get("args", UNKNOWN)
+        function, given = _given(arguments, None, "target"), _given(arguments, None, "args")
         if function.function is not None and given.kind is Kind.CONTAINER:
             bound = [(None, item) for item in given.items or ()]
             self._calls.enter(None, function.function, function, bound)
@@ -70,10 +67,8 @@ class CalledBack:
 
     def closure(self, arguments: Arguments) -> None:
         """``xm.add_step_closure(report, args=(...))``."""
-        positional = [value for key, value in arguments if key is None]
-        keywords = {key: value for key, value in arguments if key is not None}
-        function = positional[0] if positional else keywords.get("closure", UNKNOWN)
-        extra = keywords.get("args", positional[1] if len(positional) > 1 else UNKNOWN)
+        function = _given(arguments, 0, "closure")
+        extra = _given(arguments, 1, "args")
         if function.function is not None and extra.items:
             given = [(None, item) for item in extra.items]
             self._calls.enter(None, function.function, function, given)
@@ -81,9 +76,25 @@ class CalledBack:
     def ignite(self, arguments: Arguments) -> None:
         """``create_supervised_trainer(..., output_transform=f)`` hands ``f`` the step's tensors."""
         function = dict(arguments).get("output_transform", UNKNOWN)
-        if function.function is not None and self._flow.believes():
+        if function.function is not None and self._flow.belief.believes():
             given = [(None, Value(Kind.DEVICE_TENSOR, local=True))] * 4
             self._calls.enter(None, function.function, function, given)
+
+
+def _given(
+    arguments: Arguments, place: int | None, keyword: str, otherwise: Value = UNKNOWN
+) -> Value:
+    """What is given by a name or, if there is one, at a place."""
+    positional = 0
+    found = otherwise
+    for key, value in arguments:
+        if key == keyword:
+            return value
+        if key is None:
+            if positional == place:
+                found = value
+            positional += 1
+    return found
 
 
 def _forgets_core(function: Function, extra: Value) -> bool:

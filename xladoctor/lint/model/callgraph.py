@@ -74,7 +74,9 @@ class CallGraph:
         """The functions of the file that a call may run, of a class its ``__init__``."""
         for target in self._flow.targets(call):
             function = (
-                self._flow.method(target, "__init__") if isinstance(target, Class) else target
+                self._flow.classes.method(target, "__init__")
+                if isinstance(target, Class)
+                else target
             )
             if function is not None:
                 yield function
@@ -83,7 +85,7 @@ class CallGraph:
         """The function of the file that a call runs; of a class, its ``__init__``."""
         target = self._flow.target(call)
         if isinstance(target, Class):
-            return self._flow.method(target, "__init__")
+            return self._flow.classes.method(target, "__init__")
         return target
 
     def reached(self, node: cst.CSTNode) -> Sequence[cst.Call]:

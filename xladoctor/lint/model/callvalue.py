@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.by_name import GETATTR, ByName, takes
+from xladoctor.lint.model.by_name import GETATTR, takes
 from xladoctor.lint.model.called_back import CalledBack
 from xladoctor.lint.model.contained import (
     any_on_device,
@@ -25,10 +25,10 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.inherited import of_base
 from xladoctor.lint.model.librarycall import LibraryCalls
 from xladoctor.lint.model.methods import MethodEvaluator
-from xladoctor.lint.model.python_functions import dictionary
-from xladoctor.lint.model.records import HOLDERS, fill
+from xladoctor.lint.model.records import fill
+from xladoctor.lint.model.reflected import Reflected
 from xladoctor.lint.model.syntax import Class, Function
-from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, join
+from xladoctor.lint.model.values import UNKNOWN, Arguments, Kind, Value, any_local, join
 from xladoctor.lint.model.words import for_others
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class CallEvaluator:
         self._methods = MethodEvaluator(self, evaluator)
         self._back = CalledBack(self, evaluator.flow)
         self._libraries = LibraryCalls(self, self._back, evaluator.flow)
-        self._by_name = ByName(evaluator.flow.tree, evaluator.flow.names)
+        self._reflected = Reflected(self, evaluator)
 
     def evaluate(self, node: cst.Call, frame: Frame) -> Value:
         """What a call gives back."""
@@ -75,35 +75,9 @@ class CallEvaluator:
             for _, value in arguments:
                 self.as_text(node, value)
         if name is not None:
-            found = self._reflected(node, name, arguments, frame)
+            found = self._reflected.evaluate(node, name, arguments, frame)
             return found or self._libraries.named(node, name, arguments, frame)
         return self._of_program(node, func, receiver, arguments, frame)
-
-    def _reflected(
-        self, node: cst.Call, name: str, arguments: Arguments, frame: Frame
-    ) -> Value | None:
-        """What a call asks of an object, or makes of a class, that it is given."""
-        if name == GETATTR and len(node.args) > 1:
-            return self._asked(node, frame)
-        if name == "builtins.setattr" and len(arguments) > 2:
-            for text, _ in self._by_name.spellings(node):
-                for instance in self._flow.objects(arguments[0][1]):
-                    self._flow.store(instance, text, arguments[2][1])
-            return NUMBER
-        if name == "collections.OrderedDict":
-            return dictionary(arguments)
-        if name in HOLDERS:
-            given = [element_of(value) if key == "**" else value for key, value in arguments]
-            inner = functools.reduce(join, given) if given else None
-            return container(inner).but(type_name=name)
-        if name == "builtins.vars" and arguments:
-            return self._evaluator.attributes.all_of(arguments[0][1])
-        if name == "collections.defaultdict" and arguments:
-            made = self._flow.names.resolve(node.args[0].value)
-            holds = made in {"builtins.list", "builtins.dict", "builtins.set", "collections.deque"}
-            inner = container(None) if holds else self._called_back(node, arguments[0][1])
-            return container(inner)
-        return None
 
     def _of_program(
         self,
@@ -124,13 +98,13 @@ class CallEvaluator:
         # By a name, or a lambda of a linked file by the file's name: ``constants.IS_MAIN()``.
         called = self._evaluator.evaluate(node.func, frame) if func is None else UNKNOWN
         if func is not None:
-            called = self._flow.imported(func) or UNKNOWN
+            called = self._flow.memory.imported(func) or UNKNOWN
         if called.kind is Kind.FUNCTION and called.function is not None:
             return self.enter(node, called.function, called, arguments)
         if called.kind is Kind.FUNCTION and (called.functions or called.makes):
             return self.one_of(node, called, arguments)
         if called.type_name == GETATTR and type(called.origin) is cst.Call:
-            return self._by_names(node, called.origin, arguments, frame)
+            return self._reflected.by_names(node, called.origin, arguments, frame)
         if func is not None:
             inherited = of_base(self._flow, func, arguments, frame)
             if inherited is not None:
@@ -166,8 +140,8 @@ class CallEvaluator:
 
     def as_text(self, node: cst.Call, value: Value) -> None:
         """``print(meter)``: runs the method that makes a text of the object."""
-        for instance in self._flow.objects(value) if value.kind is Kind.OBJECT else ():
-            found = (self._flow.method(instance.cls, name) for name in _TEXT_METHODS)
+        for instance in self._flow.classes.objects(value) if value.kind is Kind.OBJECT else ():
+            found = (self._flow.classes.method(instance.cls, name) for name in _TEXT_METHODS)
             method = next((one for one in found if one is not None), None)
             if method is not None:
                 bound = Value(Kind.FUNCTION, function=method, instance=instance)
@@ -238,54 +212,14 @@ class CallEvaluator:
         given = (*called.bound, *arguments)
         results = [
             self.enter(node, function, called, arguments)
-            for function in self._flow.in_order(called.functions)
+            for function in self._flow.classes.in_order(called.functions)
             if takes(function, given)
         ]
         results += [
             self._construct(node, cls, given)
-            for cls in self._flow.in_order(called.makes)
+            for cls in self._flow.classes.in_order(called.makes)
             if len(called.makes) == 1 or not for_others(cls.name)
         ]
-        return functools.reduce(join, results) if results else UNKNOWN
-
-    def _called_back(self, node: cst.Call, called: Value) -> Value | None:
-        """What a library makes with what it is given: ``defaultdict(Meter)``."""
-        if called.kind is not Kind.FUNCTION:
-            return None
-        if called.function is not None:
-            return self.enter(None, called.function, called, ())
-        return self.one_of(node, called, ())
-
-    def _asked(self, node: cst.Call, frame: Frame) -> Value | None:
-        """``getattr(callback, event)``: a method or function that is called here or further on.
-
-        None where nothing of the program is known to be meant.
-        """
-        functions, classes = self._by_name.of_module(node)
-        if functions or classes:
-            return Value(Kind.FUNCTION, origin=node, functions=functions, makes=classes)
-        objects = self._flow.objects(self._evaluator.evaluate(node.args[0].value, frame))
-        meant = any(
-            self._flow.method(instance.cls, name) is not None
-            for name, _ in self._by_name.spellings(node)
-            for instance in objects
-        )
-        return Value(Kind.FUNCTION, origin=node, type_name=GETATTR) if meant else None
-
-    def _by_names(self, node: cst.Call, asked: cst.Call, given: Arguments, frame: Frame) -> Value:
-        """``getattr(callback, event)(self)``: the methods of those names that its objects have.
-
-        The call that writes the name runs them, wherever it stands.
-        """
-        objects = self._flow.objects(self._evaluator.evaluate(asked.args[0].value, frame))
-        results = []
-        for name, site in self._by_name.spellings(asked):
-            for instance in objects:
-                method = self._flow.method(instance.cls, name)
-                if method is not None:
-                    bound = Value(Kind.FUNCTION, function=method, instance=instance)
-                    run = self.enter(site or node, method, bound, given, by_name=site is not None)
-                    results.append(run)
         return functools.reduce(join, results) if results else UNKNOWN
 
     def _construct(self, node: cst.Call, cls: Class, arguments: Arguments) -> Value:
@@ -296,7 +230,7 @@ class CallEvaluator:
         if self._flow.hooks.is_optimizer(cls):
             kind = Kind.OPTIMIZER
         value = Value(kind, certain=True, origin=node, instance=instance)
-        method = self._flow.method(cls, "__init__")
+        method = self._flow.classes.method(cls, "__init__")
         if method is not None:
             self.enter(None, method, value, arguments)
         else:
@@ -312,11 +246,11 @@ class CallEvaluator:
         if called.type_name == know.DATA_PARALLEL:
             return self._back.data_parallel(arguments)
         name = "forward" if called.kind is Kind.MODEL else "__call__"
-        self._flow.place(called)
+        self._flow.memory.place(called)
         given_back = [
             self.enter(node, method, called.but(instance=instance), arguments)
-            for instance in self._flow.objects(called)
-            if (method := self._flow.method(instance.cls, name)) is not None
+            for instance in self._flow.classes.objects(called)
+            if (method := self._flow.classes.method(instance.cls, name)) is not None
         ]
         if given_back:
             result = functools.reduce(join, given_back)
@@ -356,7 +290,7 @@ class CallEvaluator:
             return Value(Kind.DEVICE_TENSOR, certain=certain, origin=origin, local=local)
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
-        return Value(local=local, made_of_device=self._flow.steps())
+        return Value(local=local, made_of_device=self._flow.belief.steps())
 
 
 def _spread(arguments: Arguments) -> Arguments:

@@ -62,10 +62,7 @@ def _wrapped(value: Value) -> int:
 
 def _deep(value: Value) -> int:
     """How many models of modules stand in each other."""
-    inner = [*(value.items or ()), *value.roads]
-    if value.element is not None:
-        inner.append(value.element)
-    within = max((_deep(item) for item in inner), default=0)
+    within = max((_deep(item) for item in (*value.inner, *value.roads)), default=0)
     return within + (value.kind is Kind.MODEL and value.element is not None)
 
 
@@ -74,8 +71,7 @@ def _depth(value: Value) -> int:
         return max(_depth(road) for road in value.roads)
     if value.kind is not Kind.CONTAINER:
         return 0
-    inner = [*(value.items or ()), *([value.element] if value.element else [])]
-    return 1 + max((_depth(item) for item in inner), default=0)
+    return 1 + max((_depth(item) for item in value.inner), default=0)
 
 
 def without_places(value: Value) -> Value:
@@ -128,8 +124,7 @@ def origin(value: Value) -> cst.CSTNode | None:
     """The node that made a tensor, or what a container holds."""
     if value.kind is not Kind.CONTAINER:
         return value.origin
-    inner = [*(value.items or ()), *([value.element] if value.element is not None else [])]
-    best = next((item for item in inner if item.holds_device_tensor), None)
+    best = _on_device_in(value)
     return origin(best) if best is not None else None
 
 
@@ -161,6 +156,9 @@ def flat(value: Value) -> Value:
     """The tensor in a container that counts for all of it, a value that is none as it is."""
     if value.kind is not Kind.CONTAINER:
         return value
-    inner = [*(value.items or ()), *([value.element] if value.element else [])]
-    best = next((item for item in inner if item.holds_device_tensor), None)
-    return flat(best or (inner[0] if inner else UNKNOWN))
+    return flat(_on_device_in(value) or next(iter(value.inner), UNKNOWN))
+
+
+def _on_device_in(value: Value) -> Value | None:
+    """The first in a container that is, or holds, a tensor on the device."""
+    return next((item for item in value.inner if item.holds_device_tensor), None)

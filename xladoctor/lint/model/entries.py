@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.calls import given
-from xladoctor.lint.model.dotted import imported, string
+from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.loops import Entry
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Entries:
                 for call in self._tree.calls
                 if self._names.resolve(call.func) == know.ACCELERATOR_CLASS
                 and self._graph.home[call] is not None
-                and self._flow.believes(call)
+                and self._flow.belief.believes(call)
             )
         if not found:
             # What transformers' and the XRT examples' launchers call on each core.
@@ -77,7 +77,7 @@ class Entries:
                 and function.outer is None
                 and self._tree.module_of(function.node) not in alone
                 and function.parameters
-                and self._flow.believes(function.node)
+                and self._flow.belief.believes(function.node)
             )
         mine = {
             self._tree.module_of(node)
@@ -167,6 +167,4 @@ class Entries:
     def _single(self, call: cst.Call) -> bool:
         cores = given(call, 2, "nprocs") or given(call, None, "num_processes")
         debug = given(call, None, "debug_single_process")
-        return (isinstance(cores, cst.Integer) and cores.value == "1") or (
-            isinstance(debug, cst.Name) and debug.value == "True"
-        )
+        return (isinstance(cores, cst.Integer) and cores.value == "1") or (is_name(debug, "True"))

@@ -91,7 +91,7 @@ class Evaluator:
 
     def guess(self, text: str) -> Value:
         """What a name says about its value, in a file for XLA devices; never certain."""
-        if not self.flow.believes():
+        if not self.flow.belief.believes():
             return UNKNOWN
         return said_by_name(text.rpartition(".")[2])
 
@@ -125,7 +125,7 @@ class Evaluator:
 
     def shown(self, node: cst.BaseExpression, value: Value) -> None:
         """``print(f"{meter}")``: the call around a text makes a text of each object in it."""
-        if value.kind is Kind.OBJECT and self.flow.objects(value):
+        if value.kind is Kind.OBJECT and self.flow.classes.objects(value):
             call = self.around(node)
             if call is not None:
                 self.calls.as_text(call, value)
@@ -142,7 +142,7 @@ class Evaluator:
     def _name(self, node: cst.Name, frame: Frame) -> Value:
         if node.value in {"True", "False", "None"}:
             return NUMBER
-        value = self.flow.lookup(node.value, frame)
+        value = self.flow.memory.lookup(node.value, frame)
         if value is not None and value.kind is not Kind.UNKNOWN:
             return value
         definition = self.flow.names.definition(node)
@@ -150,7 +150,7 @@ class Evaluator:
             return defined(definition)
         if self.flow.names.resolve(node) is not None:
             return UNKNOWN
-        imported = self.flow.imported(node)
+        imported = self.flow.memory.imported(node)
         if imported is not None:
             return imported
         guessed = self.guess(node.value)

@@ -1,4 +1,4 @@
-"""Functions that do one thing alone: what they return says all of them."""
+"""What functions give back; of those that do one thing alone it says all of them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,19 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.syntax import walk
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from xladoctor.lint.model.syntax import Function
+
+
+def returned(function: Function) -> Iterator[cst.BaseExpression]:
+    """What a function gives back, wherever it does so; a bare ``return`` gives nothing."""
+    for part in walk(function.node.body, into_functions=False):
+        if isinstance(part, cst.Return) and part.value is not None:
+            yield part.value
 
 
 def only_returned(function: Function) -> cst.BaseExpression | None:

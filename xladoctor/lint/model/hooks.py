@@ -14,6 +14,7 @@ import libcst as cst
 from xladoctor import patterns
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import container
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.syntax import Class, walk
 from xladoctor.lint.model.values import NUMBER, Kind, Value
@@ -277,4 +278,4 @@ def _slices(node: cst.Subscript) -> bool:
 
 
 def _is_none(default: cst.BaseExpression | None) -> bool:
-    return default is None or (isinstance(default, cst.Name) and default.value == "None")
+    return default is None or is_name(default, "None")

@@ -35,10 +35,10 @@ def put(evaluator: Evaluator, holder: Value, value: Value) -> None:
         value: What is put into it.
     """
     flow = evaluator.flow
-    for instance in flow.objects(holder) if holder.kind is Kind.OBJECT else ():
-        method = flow.method(instance.cls, "__setitem__")
+    for instance in flow.classes.objects(holder) if holder.kind is Kind.OBJECT else ():
+        method = flow.classes.method(instance.cls, "__setitem__")
         if method is None:
-            flow.store(instance, _PLACES, value)
+            flow.memory.store(instance, _PLACES, value)
         elif not _is_dataset(flow, instance.cls):
             bound = Value(Kind.FUNCTION, certain=True, function=method, instance=instance)
             evaluator.calls.enter(None, method, bound, ((None, UNKNOWN), (None, value)))
@@ -54,10 +54,10 @@ def taken(evaluator: Evaluator, holder: Value, around: cst.Call | None) -> Value
     """
     found = []
     flow = evaluator.flow
-    for instance in flow.objects(holder) if holder.kind is Kind.OBJECT else ():
-        method = flow.method(instance.cls, "__getitem__")
+    for instance in flow.classes.objects(holder) if holder.kind is Kind.OBJECT else ():
+        method = flow.classes.method(instance.cls, "__getitem__")
         if method is None:
-            found.append(flow.stored(instance, _PLACES) or UNKNOWN)
+            found.append(flow.memory.stored(instance, _PLACES) or UNKNOWN)
         elif not _is_dataset(flow, instance.cls):
             bound = Value(Kind.FUNCTION, certain=True, function=method, instance=instance)
             given = ((None, UNKNOWN),)
@@ -69,7 +69,7 @@ def as_container(flow: Flow, holder: Value, method: str) -> Value | None:
     """What an object holds, where a method that it has from ``dict`` or ``list`` is called."""
     if holder.instance is None or holder.kind is not Kind.OBJECT:
         return None
-    held = flow.stored(holder.instance, _PLACES)
+    held = flow.memory.stored(holder.instance, _PLACES)
     if method in _GIVEN_BACK and held is not None:
         return container(held)
     built = {"builtins.dict", "builtins.list", "collections.OrderedDict", "collections.UserDict"}

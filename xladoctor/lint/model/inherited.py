@@ -33,7 +33,7 @@ def of_base(
     name, holder = func.attr.value, func.value
     if type(holder) is cst.Call:
         owner = _around(frame) if flow.names.resolve(holder.func) == "builtins.super" else None
-        method = flow.inherited(owner, name) if owner is not None else None
+        method = flow.classes.inherited(owner, name) if owner is not None else None
         if owner is None or method is None:
             return None
         kind = Kind.MODEL if flow.hooks.is_module(owner) else Kind.OBJECT
@@ -42,7 +42,7 @@ def of_base(
     base = flow.names.definition(holder) if type(holder) is cst.Name else None
     if not isinstance(base, Class) or not arguments or arguments[0][1].instance is None:
         return None
-    method = flow.method(base, name)
+    method = flow.classes.method(base, name)
     if method is None or method.is_static:
         return None
     return method, arguments[0][1], arguments[1:]

@@ -30,14 +30,14 @@ def iterated(flow: Flow, node: cst.BaseExpression, value: Value, depth: int = _D
     instance = value.instance
     if value.kind is not Kind.OBJECT or instance is None or not depth:
         return value
-    method = flow.method(instance.cls, "__iter__")
+    method = flow.classes.method(instance.cls, "__iter__")
     if method is None:
         return value
     given = flow.iterate(node, method, instance)
     if is_generator(flow.tree, method):
         return given if given.kind is Kind.CONTAINER else value
     of = given.instance  # ``return self``, and its ``__next__``
-    follow = flow.method(of.cls, "__next__") if of is not None else None
+    follow = flow.classes.method(of.cls, "__next__") if of is not None else None
     if of is not None and follow is not None:
         element = flow.iterate(node, follow, of)
         return value if element == UNKNOWN else container(element)

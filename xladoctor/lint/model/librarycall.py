@@ -17,6 +17,7 @@ from xladoctor.lint.model.contained import (
     loader,
     modules,
 )
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.python_functions import PythonFunctions
 from xladoctor.lint.model.tensor_functions import TensorFunctions
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, likely
@@ -80,7 +81,7 @@ class LibraryCalls:
             return picked if name.endswith(".choice") else container(picked)
         if name in know.REDUCES:
             return self._tensors.reduced(node, name, values, frame)
-        if name in know.GRADIENT_NORMS and (self._flow.steps() or any_on_device(values)):
+        if name in know.GRADIENT_NORMS and (self._flow.belief.steps() or any_on_device(values)):
             return Value(Kind.DEVICE_TENSOR, origin=node)
         if name in know.DATASETS:
             return _dataset(node, name, values)
@@ -153,7 +154,7 @@ class LibraryCalls:
             return Value(Kind.MODEL, origin=node, type_name=name)
         if know.MOVER.search(last) and any(value.kind is Kind.DEVICE for value in values):
             return all_moved(values[0], node)
-        if self._flow.believes() and (asked := _asks_for_core(last)) is not None:
+        if self._flow.belief.believes() and (asked := _asks_for_core(last)) is not None:
             return Value(asked, origin=node, local=True)
         if last[:1].isupper() and _trains_parameters(node):
             return Value(Kind.OPTIMIZER, origin=node)
@@ -189,7 +190,7 @@ def _same_batches(node: cst.Call, dataset: Value) -> bool:
     """
     given = {x.keyword.value: x.value for x in node.args if x.keyword is not None}
     shuffle = given.pop("shuffle", None)
-    ordered = shuffle is None or (isinstance(shuffle, cst.Name) and shuffle.value == "False")
+    ordered = shuffle is None or is_name(shuffle, "False")
     few = sum(x.keyword is None for x in node.args) <= 2 and not any(x.star for x in node.args)
     return ordered and few and not dataset.local and not {"sampler", "batch_sampler"} & given.keys()
 

@@ -13,6 +13,7 @@ from xladoctor.lint.model.nesting import Nesting
 from xladoctor.lint.model.per_batch import CalledPerBatch
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.training import Training, method, steps_environment
+from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.model.values import UNKNOWN, Kind
 from xladoctor.lint.model.without_gradients import WithoutGradients
 
@@ -175,11 +176,8 @@ class Loops:
 
 def _runs_once(node: LoopNode) -> bool:
     """``for batch in loader: ...; break``: a look at the first batch alone."""
-    if not isinstance(node, cst.For) or not node.body.body:
+    if not isinstance(node, cst.For):
         return False
-    last = node.body.body[-1]
-    if isinstance(last, cst.SimpleStatementLine):
-        last = last.body[-1]
-    return isinstance(last, cst.Break | cst.Return) and not any(
+    return isinstance(last_of(node.body), cst.Break | cst.Return) and not any(
         isinstance(part, cst.Continue) for part in walk(node.body, into_functions=False)
     )

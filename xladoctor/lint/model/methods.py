@@ -114,8 +114,8 @@ class MethodEvaluator:
     ) -> Value | None:
         """``callback.on_step(self)`` of one of several objects: the method of each of them."""
         results = []
-        for instance in self._flow.objects(receiver):
-            method = self._flow.method(instance.cls, name)
+        for instance in self._flow.classes.objects(receiver):
+            method = self._flow.classes.method(instance.cls, name)
             if method is not None:
                 bound = Value(Kind.FUNCTION, certain=True, function=method, instance=instance)
                 results.append(self._calls.enter(node, method, bound, arguments))
@@ -124,12 +124,14 @@ class MethodEvaluator:
     def _by_name(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:
         """What the name of a method says when its object is not known."""
         if name == "prepare" and arguments:
-            return _prepared(self._named(node, arguments) if self._flow.believes() else arguments)
+            return _prepared(
+                self._named(node, arguments) if self._flow.belief.believes() else arguments
+            )
         if arguments and name in know.FABRIC_METHODS and _is_fabric(node, receiver):
             return self._fabric(node, name, arguments)
         if know.MOVER.search(name) and any(value.kind is Kind.DEVICE for _, value in arguments):
             return all_moved(arguments[0][1], node)
-        if name in know.GRADIENT_NORM_METHODS and self._flow.believes():
+        if name in know.GRADIENT_NORM_METHODS and self._flow.belief.believes():
             return Value(Kind.DEVICE_TENSOR, origin=node)
         if name in {"__next__", "next"} and receiver.is_loader:
             return element_of(receiver)
@@ -167,7 +169,7 @@ class MethodEvaluator:
         if given.kind is Kind.UNKNOWN and not given.roads:  # nothing else may be given, or None
             given = Value(Kind.CPU_TENSOR, origin=node)
         if isinstance(name, str) and module is not None and given.kind is Kind.CPU_TENSOR:
-            self._flow.store(module, name, given.but(type_name=know.PARAMETER))
+            self._flow.memory.store(module, name, given.but(type_name=know.PARAMETER))
         return NUMBER
 
     def _called_by_name(
@@ -227,7 +229,7 @@ class MethodEvaluator:
             arguments = [(None, Value(Kind.MODEL, origin=node)), *arguments[1:]]
         if name != "to_device":
             return _prepared(arguments)
-        return all_moved(arguments[0][1], node) if self._flow.believes() else UNKNOWN
+        return all_moved(arguments[0][1], node) if self._flow.belief.believes() else UNKNOWN
 
     def _moved(
         self,
@@ -247,7 +249,7 @@ class MethodEvaluator:
             if device is None or device.kind is not Kind.DEVICE:
                 return receiver
             moved = receiver.but(on_device=True)
-            self._flow.place(moved)
+            self._flow.memory.place(moved)
             text = dotted_text(func.value)
             if text is not None and text in frame.env:
                 frame.env[text] = moved
@@ -267,7 +269,7 @@ class MethodEvaluator:
         """``self.net.to(device)`` in one method: it is there in all others too."""
         holder = self._evaluator.evaluate(node.value, frame)
         if holder.instance is not None:
-            self._flow.store(holder.instance, node.attr.value, moved, anew=True)
+            self._flow.memory.store(holder.instance, node.attr.value, moved, anew=True)
 
 
 def _tensors_of(model: Value, node: cst.CSTNode, *, named: bool) -> Value:

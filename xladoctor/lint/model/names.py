@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.bindings import add, bind
-from xladoctor.lint.model.dotted import KNOWN_AS, canonical, dotted_text, imported, imports_module
+from xladoctor.lint.model.dotted import (
+    KNOWN_AS,
+    canonical,
+    dotted_text,
+    imported,
+    imports_module,
+    is_name,
+)
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
 from xladoctor.lint.model.unbound import left_out
 
@@ -241,7 +248,7 @@ class Names:
         meanings = {
             self._raw(value)
             for value in self._modules_kept.get(f"{node.value.value}.{node.attr.value}", ())
-            if not (isinstance(value, cst.Name) and value.value == "None")
+            if not is_name(value, "None")
         }
         found = meanings.pop() if len(meanings) == 1 else None
         return found if found is not None and found.startswith("torch_xla") else None

@@ -53,7 +53,7 @@ class CalledPerBatch:
             else:
                 continue
             function = self._flow.value(node).function if node is not None else None
-            if function is not None and self._flow.believes(function.node):
+            if function is not None and self._flow.belief.believes(function.node):
                 trains = any(
                     self._training.trains(inner) for inner in self._graph.calls_in(function)
                 )
@@ -65,7 +65,7 @@ class CalledPerBatch:
         """What each call of a function is a turn of; None for others."""
         if function in self._handed:
             return self._handed[function]
-        if not self._flow.believes(function.node):
+        if not self._flow.belief.believes(function.node):
             return LoopKind.STEP if self._is_own_step(function) else None
         if self._is_lone_step(function) or self._feeds_lone_step(function):
             return LoopKind.STEP

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.schedules import Schedules
 from xladoctor.lint.model.syntax import walk
-from xladoctor.lint.model.turns import Turns, bound_in, is_larger, names_in
+from xladoctor.lint.model.turns import Turns, bound_in, is_larger, last_of, names_in
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
@@ -175,9 +175,5 @@ def _leaves_loop(node: cst.CSTNode) -> cst.CSTNode | None:
     """What ends the loop that a branch stands in, so that it runs at most once."""
     if isinstance(node, cst.Else):
         node = node.body
-    if not isinstance(node, cst.BaseSuite) or not node.body:
-        return None
-    last = node.body[-1]
-    if isinstance(last, cst.SimpleStatementLine):
-        last = last.body[-1]
+    last = last_of(node) if isinstance(node, cst.BaseSuite) else None
     return last if isinstance(last, cst.Raise | cst.Break | cst.Return) else None

@@ -35,12 +35,12 @@ def fill(flow: Flow, instance: Instance, arguments: Sequence[tuple[str | None, V
             left = []
         elif keyword == "**":
             for name in left if value.kind is Kind.CONTAINER else ():
-                flow.store(instance, name, element_of(value))
+                flow.memory.store(instance, name, element_of(value))
         elif keyword in names:
-            flow.store(instance, str(keyword), value)
+            flow.memory.store(instance, str(keyword), value)
             left.remove(str(keyword))
         elif keyword is None and left:
-            flow.store(instance, left.pop(0), value)
+            flow.memory.store(instance, left.pop(0), value)
 
 
 def fields(flow: Flow, cls: Class, depth: int = _DEPTH) -> list[str]:

@@ -107,7 +107,7 @@ class Statements:
         cls = self._flow.tree.classes[node]
         for name, value in inner.env.items():
             if value is not frame.env.get(name) and name not in cls.methods:
-                self._flow.store(Instance(cls, None), name, value, anew=True)
+                self._flow.memory.store(Instance(cls, None), name, value, anew=True)
         for decorator in reversed(node.decorators):
             self._evaluator.decorated(decorator.decorator, cls, frame)
 
@@ -231,10 +231,10 @@ class Statements:
         if frame.apart:
             value = of_some_cores(value)
         if isinstance(target, cst.Name):
-            value = self._flow.believed(target.value, value, frame)
+            value = self._flow.belief.believed(target.value, value, frame)
             self._bind(target.value, value, frame)
             if frame.function and target.value in self._flow.tree.scopes[target].globals:
-                self._flow.share(target.value, value)
+                self._flow.memory.share(target.value, value)
             self._flow.record(target, value)
             return
         if isinstance(target, cst.Tuple | cst.List):
@@ -253,7 +253,7 @@ class Statements:
             if text is not None:
                 frame.env[text] = value
             if holder.instance is not None:
-                self._flow.store(holder.instance, target.attr.value, value)
+                self._flow.memory.store(holder.instance, target.attr.value, value)
             self._flow.record(target, value)
 
     def _bind(self, name: str, value: Value, frame: Frame) -> None:
@@ -281,7 +281,7 @@ class Statements:
             after = container(value if inner is None else join(inner, value))
             self.assign(holder, after, frame)
             if isinstance(holder, cst.Name) and self._is_shared(holder, frame):
-                self._flow.share(holder.value, after)
+                self._flow.memory.share(holder.value, after)
         else:
             put(self._evaluator, before, value)
 

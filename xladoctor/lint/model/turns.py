@@ -161,9 +161,12 @@ def names_in(node: cst.CSTNode) -> set[str]:
     return {part.value for part in walk(node) if isinstance(part, cst.Name)}
 
 
+def last_of(block: cst.BaseSuite) -> cst.CSTNode | None:
+    """The last statement of a block, also of several on its last line."""
+    last = block.body[-1] if block.body else None
+    return last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
+
+
 def leaves(block: cst.BaseSuite) -> bool:
     """Whether the end of a block is never reached."""
-    last = block.body[-1] if block.body else None
-    if isinstance(last, cst.SimpleStatementLine):
-        return isinstance(last.body[-1], _LEAVE)
-    return isinstance(last, _LEAVE)
+    return isinstance(last_of(block), _LEAVE)

@@ -124,11 +124,15 @@ class Value:
         return self.kind is Kind.DEVICE_TENSOR
 
     @property
+    def inner(self) -> list[Value]:
+        """What it is known to hold, at places and elsewhere."""
+        return [*(self.items or ()), *([self.element] if self.element is not None else [])]
+
+    @property
     def holds_device_tensor(self) -> bool:
         """A device tensor, or a container of them."""
         if self.kind is Kind.CONTAINER:
-            inner = [*(self.items or ()), *([self.element] if self.element else [])]
-            return any(value.holds_device_tensor for value in inner)
+            return any(value.holds_device_tensor for value in self.inner)
         return self.is_device_tensor
 
     @property
@@ -289,7 +293,7 @@ def _classes(value: Value) -> frozenset[Class]:
 
 def joined_elements(value: Value) -> Value | None:
     """All that a container holds as one value; None if nothing is known to be in it."""
-    inner = [*(value.items or ()), *([value.element] if value.element is not None else [])]
+    inner = value.inner
     return functools.reduce(join, inner) if inner else None
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rewrites.closures import shown_as_number
 from xladoctor.lint.rewrites.moves import insert_behind, statement_in
 from xladoctor.lint.rules._exact import in_order
@@ -98,7 +99,7 @@ def _zero_before(model: FileModel, loop: cst.For, name: str) -> cst.BaseExpressi
             both = zip(target.elements, value.elements, strict=False)
             pairs = [(one.value, other.value) for one, other in both]
         for place, given in pairs:
-            if isinstance(place, cst.Name) and place.value == name:
+            if is_name(place, name):
                 found = given
     plain = isinstance(found, cst.Integer | cst.Float) and model.literal(found) == 0
     return found if plain else None

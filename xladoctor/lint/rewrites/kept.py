@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rewrites.accumulate import detached, number_of
 from xladoctor.lint.rewrites.moves import insert_behind, statement_in
 from xladoctor.lint.rules._exact import has_one_name, in_order
@@ -49,7 +50,7 @@ def kept_fix(
     kept = site.receiver
     if not isinstance(kept, cst.Name) or not _empty_before(model, kept, outer):
         return None
-    uses = [x for x in walk(outer) if isinstance(x, cst.Name) and x.value == kept.value]
+    uses = [x for x in walk(outer) if is_name(x, kept.value)]
     torch = model.spelled("torch", outer)
     if uses != [kept] or torch is None:
         return None
@@ -65,8 +66,7 @@ def kept_fix(
 
 def _empty_before(model: FileModel, kept: cst.Name, loop: cst.For) -> bool:
     """Whether a name is bound once, to ``[]``, before a loop and as often as the loop is run."""
-    bindings = model.bindings(kept.value, kept)
-    made = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
+    made = model.assigned_once(kept)
     if not isinstance(made, cst.List) or made.elements or not has_one_name(model, made):
         return False
     outside, there = model.loop(loop), model.loop(made)

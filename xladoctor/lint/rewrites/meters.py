@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rewrites.accumulate import detached, device_at, number_of
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules._exact import has_one_name
@@ -172,8 +173,7 @@ def _returned(method: Function) -> cst.BaseExpression | None:
 def _holds(value: cst.BaseExpression | None, parameter: str | None, sums: set[str]) -> bool:
     """Whether an expression has the parameter or one of the sums in it."""
     return value is not None and any(
-        (isinstance(part, cst.Name) and part.value == parameter) or _own(part) in sums
-        for part in walk(value)
+        is_name(part, parameter) or _own(part) in sums for part in walk(value)
     )
 
 
@@ -185,7 +185,7 @@ def _is_plain(model: FileModel, method: Function, parameter: str | None, sums: s
             _is_sum(model, returned, sums) and len(method.parameters) == 1
         )
     for node in walk(method.node.body):
-        held = (isinstance(node, cst.Name) and node.value == parameter) or _own(node) in sums
+        held = is_name(node, parameter) or _own(node) in sums
         if not held or isinstance(model.parent(node), cst.Attribute):
             continue  # ``self.sum``: its ``sum`` is judged with it
         statement = _outside(model, node)

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules._exact import same_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from xladoctor.lint.model import CallSite, FileModel, Function
 
 
@@ -29,7 +27,7 @@ def carried(model: FileModel, function: Function | None, name: str) -> CallSite 
     """
     if function is None or name not in function.parameters:
         return None
-    if not any(is_name(part, name) for value in _returned(function) for part in _parts(value)):
+    if not any(is_name(part, name) for value in returned(function) for part in _parts(value)):
         return None
     index = function.parameters.index(name)
     for call in model.callers(function):
@@ -41,12 +39,6 @@ def carried(model: FileModel, function: Function | None, name: str) -> CallSite 
         if any(same_name(target, given) for target in targets):
             return call
     return None
-
-
-def _returned(function: Function) -> Iterator[cst.BaseExpression]:
-    for node in walk(function.node.body, into_functions=False):
-        if isinstance(node, cst.Return) and node.value is not None:
-            yield node.value
 
 
 def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._environment import key_of
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _entry(model: FileModel, name: str, key: str) -> object:
     for node in model.nodes(cst.Assign):
         for item in node.targets:
             target = item.target
-            if isinstance(target, cst.Name) and target.value == name:
+            if is_name(target, name):
                 if isinstance(node.value, cst.Dict):
                     found.extend(
                         element.value

@@ -12,7 +12,7 @@ from xladoctor.lint.rules._lightning import for_xla
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Guard
-    from xladoctor.lint.model.file import Place
+    from xladoctor.lint.model.problems import Place
 
 _NUMBER_CALLS = frozenset(
     {

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules._exact import DICE, indices
 from xladoctor.lint.rules._sources import of_parameter
 
@@ -36,14 +38,9 @@ def is_cut(model: FileModel, loop: Loop, node: cst.Subscript) -> bool:
 
 def gives_cut(model: FileModel, loop: Loop, function: Function) -> bool:
     """Whether a function gives back what it cuts out of data: ``return x[picked], y[picked]``."""
-    given = (
-        part.value
-        for part in walk(function.node.body, into_functions=False)
-        if isinstance(part, cst.Return) and part.value is not None
-    )
     return any(
         isinstance(part, cst.Subscript) and is_cut(model, loop, part)
-        for value in given
+        for value in returned(function)
         for source in (value, *_named_in(model, value))
         for part in walk(source)
     )
@@ -107,7 +104,7 @@ def _is_counted(model: FileModel, loop: Loop, name: cst.Name) -> bool:
     if model.function_of(name) is not loop.function:
         return False
     return any(
-        isinstance(part.target, cst.Name) and part.target.value == name.value
+        is_name(part.target, name.value)
         for part in walk(loop.node.body, into_functions=False)
         if isinstance(part, cst.AugAssign)
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.syntax import Function, children
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._sources import made_in, the_call
@@ -191,13 +192,11 @@ def _unpacked(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
 
 def _given_back(function: Function, place: int | None) -> Iterator[cst.BaseExpression]:
     """What a function returns; of a tuple what stands at a place."""
-    for part in walk(function.node.body, into_functions=False):
-        value = part.value if isinstance(part, cst.Return) else None
-        if isinstance(value, cst.Tuple) and place is not None:
-            if place < len(value.elements):
-                yield value.elements[place].value
-        elif value is not None:
+    for value in returned(function):
+        if not isinstance(value, cst.Tuple) or place is None:
             yield value
+        elif place < len(value.elements):
+            yield value.elements[place].value
 
 
 def _kept_drawn(model: FileModel, node: cst.Attribute) -> CallSite | None:

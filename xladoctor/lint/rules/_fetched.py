@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Function, Kind
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.knowledge import LOADER_NAME, PICKS
 from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.model.words import words
@@ -173,7 +173,7 @@ class Batches:
         function = self._model.function_of(name)
         for call in self._model.methods("append"):
             to = call.receiver
-            if isinstance(to, cst.Name) and to.value == name.value and call.function is function:
+            if is_name(to, name.value) and call.function is function:
                 yield from call.positional
 
     def _unpacked(self, target: cst.CSTNode) -> Iterator[cst.BaseExpression]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import only_returned
+from xladoctor.lint.rules._fixed import assigned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,7 +129,7 @@ def _is_length(length: cst.BaseExpression) -> bool:
         return False
     if isinstance(length.func, cst.Attribute):
         return length.func.attr.value == "size" and len(length.args) == 1
-    return isinstance(length.func, cst.Name) and length.func.value == "len"
+    return is_name(length.func, "len")
 
 
 def _is_of_batch(model: FileModel, node: cst.BaseExpression, batch: str, depth: int) -> bool:
@@ -145,14 +147,7 @@ def _is_of_batch(model: FileModel, node: cst.BaseExpression, batch: str, depth: 
 
 def _source(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
     """What is assigned: to a name, or to a tuple of names of which this is one."""
-    if not isinstance(node, cst.Name):
-        return node if isinstance(node, cst.ListComp | cst.Call) else None
-    for parent in model.tree.ancestors(node):
-        if isinstance(parent, cst.Assign):
-            return parent.value
-        if not isinstance(parent, cst.Tuple | cst.Element | cst.AssignTarget):
-            return None
-    return None
+    return assigned(model, node) if isinstance(node, cst.Name | cst.ListComp | cst.Call) else None
 
 
 def varying_length(
@@ -238,7 +233,7 @@ def _is_sorted_by_length(model: FileModel, node: cst.BaseExpression, batch: str)
     return any(
         key is not None
         and any(
-            _is_length(part) or (isinstance(part, cst.Name) and part.value == "len")
+            _is_length(part) or is_name(part, "len")
             for part in (key, *walk(key))
             if isinstance(part, cst.BaseExpression)
         )

@@ -33,7 +33,7 @@ def own_norm(model: FileModel, guard: Guard) -> CallSite | None:
     """
     for clip in _clips(model, guard.test, _DEPTH):
         loop = model.step_loop(clip.node)
-        if loop is None or model.on_every_core(clip.node) is None or _is_wrapped(model):
+        if loop is None or model.on_every_core(clip.node) is None or is_wrapped(model):
             continue
         reached = {call.name for call in model.reached(loop.node)}
         if not reached & {REDUCE, *ALL_REDUCE}:
@@ -64,6 +64,7 @@ def _clips(model: FileModel, node: cst.CSTNode, depth: int) -> list[CallSite]:
     return found
 
 
-def _is_wrapped(model: FileModel) -> bool:
+def is_wrapped(model: FileModel, wrappers: tuple[str, ...] = _WRAPPERS) -> bool:
+    """Whether a model is wrapped in what reduces its gradients in the backward pass."""
     names = (call.name or "" for part in (model, *model.linked) for call in part.calls())
-    return any(name.endswith(_WRAPPERS) for name in names)
+    return any(name.endswith(wrappers) for name in names)

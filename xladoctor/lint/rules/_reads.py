@@ -16,7 +16,7 @@ from xladoctor.lint.rules._sources import of_parameter
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel, Function, Guard, Loop, Problem, Value
-    from xladoctor.lint.model.file import Place
+    from xladoctor.lint.model.problems import Place
 
 #: Longest piece of the user's code that a message repeats.
 _LONGEST_SNIPPET = 40

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.dotted import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,7 +67,7 @@ def _named(model: FileModel, name: cst.Name, given: cst.CSTNode) -> Iterator[cst
             if attribute:
                 fits = isinstance(to, cst.Attribute) and to.attr.value == name.value
             else:
-                fits = isinstance(to, cst.Name) and to.value == name.value
+                fits = is_name(to, name.value)
                 fits = fits and model.function_of(assign) in (where, None)
             if fits:
                 yield assign.value

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import is_name
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -114,4 +116,4 @@ def _of_attribute(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExp
 
 
 def _is_self(node: cst.BaseExpression) -> bool:
-    return isinstance(node, cst.Name) and node.value == "self"
+    return is_name(node, "self")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._sources import made_in, the_call
 from xladoctor.lint.rules._spmd import FSDP, MARK, MESH, SPEC, axes_of, shape_of
@@ -91,7 +92,7 @@ def _several_outputs(model: FileModel, call: CallSite, owner: Class) -> Iterator
             )
             return
         given = line.value.elements if isinstance(line.value, cst.Tuple) else ()
-        tensors = sum(not _is_none(one.value) for one in given)
+        tensors = sum(not is_name(one.value, "None") for one in given)
         if tensors > 1:
             yield model.problem(
                 call.node,
@@ -101,10 +102,6 @@ def _several_outputs(model: FileModel, call: CallSite, owner: Class) -> Iterator
                 related=related,
             )
             return
-
-
-def _is_none(node: cst.BaseExpression) -> bool:
-    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def _flattened(model: FileModel) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Function, Guard, Problem
-    from xladoctor.lint.model.file import Place
+    from xladoctor.lint.model.problems import Place
 
 _PLATEAU = "ReduceLROnPlateau"
 _WORDS = ("loss", "acc", "metric", "score", "auc", "perplexity", "error")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
-    from xladoctor.lint.model.file import Place
+    from xladoctor.lint.model.problems import Place
     from xladoctor.lint.rules._spmd import Count
 
 _FSDP_AXIS = "fsdp"

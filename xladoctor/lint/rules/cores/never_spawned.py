@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.model import Function, walk
-from xladoctor.lint.model.dotted import imported
+from xladoctor.lint.model.dotted import imported, is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._given import given
@@ -124,9 +124,7 @@ def _is_for_a_core(function: Function) -> bool:
     if not function.parameters:
         return False
     first = function.parameters[0]
-    return first in _INDEX or not any(
-        isinstance(node, cst.Name) and node.value == first for node in walk(function.node.body)
-    )
+    return first in _INDEX or not any(is_name(node, first) for node in walk(function.node.body))
 
 
 def _signs(model: FileModel, function: Function) -> list[tuple[cst.CSTNode, str]]:

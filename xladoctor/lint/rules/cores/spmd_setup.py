@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import is_off, settings
 from xladoctor.lint.rules._exact import in_order
@@ -216,7 +217,7 @@ def _is_of_model(model: FileModel, call: CallSite) -> bool:
         return True
     handed = [one.keywords.get("shard_output") for one in model.calls(*FSDP)]
     name = None if call.function is None else call.function.name
-    return any(isinstance(one, cst.Name) and one.value == name for one in handed)
+    return any(is_name(one, name) for one in handed)
 
 
 def _fix(model: FileModel, node: cst.CSTNode) -> Fix | None:

@@ -10,7 +10,7 @@ from xladoctor.lint.library import Effect
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._norms import own_norm
+from xladoctor.lint.rules._norms import is_wrapped, own_norm
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or model.spmd or model.frameworks:
         return
     # The step, and what all cores meet in, may stand in another file than the loop over epochs.
-    asked = [Effect.COLLECTIVE, *([Effect.BACKWARD] if _reduced_by_wrapper(model) else [])]
+    asked = [Effect.COLLECTIVE, *([Effect.BACKWARD] if is_wrapped(model, _WRAPPERS) else [])]
     events = [event for part in (model, *model.linked) for event in part.effects.of(*asked)]
     collectives = {event.call.node: event.call for event in events if event.call is not None}
     met_in: dict[Loop, list[CallSite]] = {}
@@ -124,12 +124,6 @@ def _targets(line: cst.Assign | cst.AugAssign) -> list[cst.BaseExpression]:
     if isinstance(line, cst.AugAssign):
         return [line.target]
     return [target.target for target in line.targets]
-
-
-def _reduced_by_wrapper(model: FileModel) -> bool:
-    """Whether the model is wrapped in what reduces its gradients in the backward pass."""
-    names = (call.name or "" for part in (model, *model.linked) for call in part.calls())
-    return any(name.endswith(_WRAPPERS) for name in names)
 
 
 def _leaves(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rewrites.moves import remove_definition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import reads
@@ -94,7 +95,7 @@ def _without_move(model: FileModel, move: cst.Call) -> Edit | None:
     parent = model.parent(move)
     if isinstance(parent, cst.Assign) and len(parent.targets) == 1:
         target = parent.targets[0].target
-        if isinstance(target, cst.Name) and target.value == text:
+        if is_name(target, text):
             return model.remove_statement(move)
     return model.replace(move, text)
 

@@ -101,9 +101,7 @@ def _returned_keys(model: FileModel, owner: Class) -> Iterator[Problem]:
 def _keys(model: FileModel, node: cst.BaseExpression | None) -> Iterator[str]:
     """The keys of the dictionary that an expression is, or that a name is bound to once."""
     if isinstance(node, cst.Name):
-        bindings = model.bindings(node.value, node)
-        made = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
-        node = made if isinstance(made, cst.BaseExpression) else None
+        node = model.assigned_once(node)
     if isinstance(node, cst.Call):
         name = model.name(node.func)
         if name == "builtins.dict":

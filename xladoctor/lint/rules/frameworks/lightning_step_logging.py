@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rewrites.lightning import is_module
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_true
@@ -98,7 +99,7 @@ def _nothing_returned(model: FileModel, function: Function) -> Iterator[Problem]
     for node in walk(function.node, into_functions=False):
         if not isinstance(node, cst.Return):
             continue
-        if node.value is None or (isinstance(node.value, cst.Name) and node.value.value == "None"):
+        if node.value is None or is_name(node.value, "None"):
             yield model.problem(
                 node,
                 "a training_step that returns None is not possible on XLA devices: Lightning's "
@@ -109,7 +110,7 @@ def _nothing_returned(model: FileModel, function: Function) -> Iterator[Problem]
 
 
 def _is_self(call: CallSite) -> bool:
-    return isinstance(call.receiver, cst.Name) and call.receiver.value == "self"
+    return is_name(call.receiver, "self")
 
 
 def _is_manual(model: FileModel, function: Function) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import FileModel, Problem
-    from xladoctor.lint.model.file import Place
+    from xladoctor.lint.model.problems import Place
 
 _VARIABLE = "XLA_USE_BF16"
 _COMPARISONS = frozenset({"eq", "ne", "gt", "ge", "lt", "le"})

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel, Problem
-    from xladoctor.lint.model.file import Place
+    from xladoctor.lint.model.problems import Place
 
 
 #: A line of a notebook that sets one variable and does nothing else.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import FileModel, Problem
-    from xladoctor.lint.model.file import Place
+    from xladoctor.lint.model.problems import Place
 
 _EAGER = "torch_xla.experimental.eager_mode"
 

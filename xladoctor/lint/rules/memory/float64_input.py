@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._reads import costly_loop, snippet
@@ -111,7 +112,7 @@ def _converted(model: FileModel, node: cst.CSTNode) -> bool:
         return True
     # x = torch.from_numpy(...); x = x.float(), or return x.float()
     return any(
-        isinstance(call.receiver, cst.Name) and call.receiver.value == target.value
+        is_name(call.receiver, target.value)
         for call in model.methods("float", "to", "type", "half", "bfloat16", "long")
     )
 
@@ -126,13 +127,8 @@ def _is_float64(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> b
         sides = (node.left, node.right)
         return any(_is_float64(model, side, depth + 1) for side in sides)
     if isinstance(node, cst.Name):
-        bindings = model.bindings(node.value, node)
-        return (
-            len(bindings) == 1
-            and bindings[0].kind == "assign"
-            and isinstance(bindings[0].node, cst.BaseExpression)
-            and _is_float64(model, bindings[0].node, depth + 1)
-        )
+        made = model.assigned_once(node)
+        return made is not None and _is_float64(model, made, depth + 1)
     if not isinstance(node, cst.Call):
         return False
     call = model.call(node)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Edit, Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
-    from xladoctor.lint.model.file import Place
+    from xladoctor.lint.model.problems import Place
 
 _RUNS = (
     "os.system",

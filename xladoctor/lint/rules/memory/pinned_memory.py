@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import FileModel, Problem
 
+_MESSAGE = (
+    "pinned memory is for copies to a GPU: without one torch warns and does not pin, and an XLA "
+    "device has no use for it"
+)
+
 
 @rule("XLA718")
 def pinned_memory(model: FileModel) -> Iterator[Problem]:
@@ -34,8 +39,7 @@ def pinned_memory(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             pinned,
-            "pinned memory is for copies to a GPU: without one torch warns and does not pin, and "
-            "an XLA device has no use for it",
+            _MESSAGE,
             suggestion="leave pin_memory out",
             related=[] if loop is None else [loop_place(model, loop)],
             fix=model.fix(
@@ -54,8 +58,7 @@ def _by_trainer(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             pinned,
-            "pinned memory is for copies to a GPU: without one torch warns and does not pin, and "
-            "an XLA device has no use for it",
+            _MESSAGE,
             suggestion="dataloader_pin_memory=False",
             fix=model.fix("Do not pin", model.replace(pinned, "False"), safe=True),
         )

@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order, made_by, same_name
@@ -99,17 +100,11 @@ def _states(
         for value in made.keywords.values():
             yield from _states(model, value, depth - 1)
     elif made is not None and isinstance(made.target, Function):
-        for value in _given_back(made.target):
+        for value in returned(made.target):
             yield from _states(model, value, depth - 1)
     elif isinstance(data, cst.Name) and made is None:
         for value in _put_into(model, data):
             yield from _states(model, value, depth - 1)
-
-
-def _given_back(function: Function) -> Iterator[cst.BaseExpression]:
-    for node in walk(function.node.body, into_functions=False):
-        if isinstance(node, cst.Return) and node.value is not None:
-            yield node.value
 
 
 def _put_into(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
@@ -190,18 +191,13 @@ def _draws(model: FileModel, call: CallSite) -> bool:
 
 def _is_given_back(model: FileModel, call: CallSite, function: Function) -> bool:
     """Whether a function gives back the loader that it makes, by itself or by a name."""
-    given_back = (
-        part.value
-        for part in walk(function.node.body, into_functions=False)
-        if isinstance(part, cst.Return)
-    )
     return any(
         value is call.node
         or (
             isinstance(value, cst.Name)
             and any(one.node is call.node for one in model.bindings(value.value, value))
         )
-        for value in given_back
+        for value in returned(function)
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
@@ -154,9 +155,7 @@ def _writing_loop(model: FileModel, node: cst.CSTNode, target: cst.BaseExpressio
         return None
     for call in model.reached(loop.node):
         given = (part for one in call.node.args for part in walk(one.value))
-        if _runs_model(model, call) and any(
-            isinstance(part, cst.Name) and part.value == target.value for part in given
-        ):
+        if _runs_model(model, call) and any(is_name(part, target.value) for part in given):
             return loop
     return None
 
@@ -296,4 +295,4 @@ def _is_none(node: cst.BaseExpression) -> bool:
     """``None``, or a tuple of that: what is kept is emptied."""
     if isinstance(node, cst.Tuple | cst.List):
         return all(_is_none(element.value) for element in node.elements)
-    return isinstance(node, cst.Name) and node.value == "None"
+    return is_name(node, "None")

@@ -62,22 +62,34 @@ def random_geometry(model: FileModel) -> Iterator[Problem]:
             )
 
 
+def _told(
+    model: FileModel, node: cst.CSTNode, made: CallSite | None, message: str, suggestion: str
+) -> Iterator[Problem]:
+    """The problem that something is drawn for a node in each turn of a loop over batches."""
+    loop = costly_loop(model, node) if made is not None else None
+    if made is not None and loop is not None and model.hot_loop(made.node) is not None:
+        yield model.problem(
+            node,
+            message,
+            suggestion=suggestion,
+            related=[loop_place(model, loop), model.place(made.node, "drawn here")],
+        )
+
+
 def _cut_out(model: FileModel) -> Iterator[Problem]:
     """``images[:, :, top : top + 224]`` with ``top = random.randrange(32)``."""
     for node in model.nodes(cst.Subscript) if model.once(may_be_drawn) else ():
         if not model.value(node.value).is_device_tensor or _is_array(model, node):
             continue
         made = next(filter(None, (drawn_in(model, bound) for bound in bounds(node))), None)
-        loop = costly_loop(model, node) if made is not None else None
-        if made is None or loop is None or model.hot_loop(made.node) is None:
-            continue
-        yield model.problem(
+        yield from _told(
+            model,
             node,
+            made,
             "the place of this cut is drawn as a Python number, which becomes a constant of the "
             "graph: a new graph, and a compilation, in almost every step",
             suggestion="cut on the host, in the Dataset; or draw the place on the device: "
             "x.index_select(dim, start + torch.arange(length, device=device))",
-            related=[loop_place(model, loop), model.place(made.node, "drawn here")],
         )
 
 
@@ -91,16 +103,14 @@ def _drawn_constants(model: FileModel) -> Iterator[Problem]:
             cuts = list(bounds(node))  # those of cuts are told above
             numbers = [number for number in numbers if number not in cuts]
         made = next(filter(None, (drawn(model, number) for number in numbers)), None)
-        loop = costly_loop(model, node) if made is not None else None
-        if made is None or loop is None or model.hot_loop(made.node) is None:
-            continue
-        yield model.problem(
+        yield from _told(
+            model,
             node,
+            made,
             "this number is drawn on the host and becomes a constant of the graph: each value is a "
             "graph of its own, compiled when it first comes up",
             suggestion="draw it on the device as a tensor (index_select takes one), or do this on "
             "the host, in the Dataset",
-            related=[loop_place(model, loop), model.place(made.node, "drawn here")],
         )
 
 
@@ -112,15 +122,13 @@ def _resized(model: FileModel) -> Iterator[Problem]:
         made = next(filter(None, (drawn_in(model, size) for size in asked if size)), None)
         if images is None or made is None or not _is_on_device(model, images):
             continue
-        loop = costly_loop(model, call.node)
-        if loop is None or model.hot_loop(made.node) is None:
-            continue
-        yield model.problem(
+        yield from _told(
+            model,
             call.node,
+            made,
             "the size is drawn as a Python number: each size is a graph of its own, of this and of "
             "all that follows, compiled when it first comes up",
             suggestion="resize on the host, in the Dataset, to one size for all batches",
-            related=[loop_place(model, loop), model.place(made.node, "drawn here")],
         )
 
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, LoopKind, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, assigned
 from xladoctor.lint.rules._graph_constants import graph_constants
@@ -153,7 +154,7 @@ def _handed(call: CallSite, counter: str) -> Iterator[str]:
     assert isinstance(call.target, Function)
     for index, name in enumerate(call.target.parameters):
         given = call.argument(index, name)
-        if isinstance(given, cst.Name) and given.value == counter:
+        if is_name(given, counter):
             yield name
 
 

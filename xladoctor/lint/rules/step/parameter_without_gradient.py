@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _layer(model: FileModel, call: CallSite, given: cst.BaseExpression) -> str |
     if not isinstance(given, cst.Call) or not isinstance(given.func, cst.Attribute):
         return None
     owner = given.func.value
-    return given.func.attr.value if isinstance(owner, cst.Name) and owner.value == "self" else None
+    return given.func.attr.value if is_name(owner, "self") else None
 
 
 def _targets(node: cst.CSTNode) -> set[str]:
@@ -73,9 +74,7 @@ def _targets(node: cst.CSTNode) -> set[str]:
 def _required(model: FileModel, call: CallSite, name: str) -> bool:
     """Whether ``h.requires_grad_()`` or ``h.requires_grad = True`` stands in the same function."""
     for node in model.nodes(cst.Attribute):
-        if node.attr.value in ("requires_grad_", "requires_grad") and (
-            isinstance(node.value, cst.Name) and node.value.value == name
-        ):
+        if node.attr.value in ("requires_grad_", "requires_grad") and is_name(node.value, name):
             return model.function_of(node) is call.function or call.function is None
     return False
 
@@ -130,7 +129,7 @@ def _freezes(model: FileModel, loop: cst.For, name: str) -> bool:
         if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute):
             to = node.targets[0].target
             owner = to.value
-            if isinstance(owner, cst.Name) and owner.value == name:
+            if is_name(owner, name):
                 return to.attr.value == "requires_grad" and model.literal(node.value) is False
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
             given = model.call(node).argument(0, "requires_grad")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import snippet
 
@@ -59,7 +60,7 @@ def _lost_to_a_loop(model: FileModel) -> Iterator[Problem]:
         if call is None or loop is None or not isinstance(loop.node, cst.For):
             continue
         given = any(_is_of(argument.value, target.value) for argument in call.args)
-        own = any(_is_name(part, target.value) for part in walk(loop.node.target))
+        own = any(is_name(part, target.value) for part in walk(loop.node.target))
         if not given or not own or not _reduces(model, call) or _read_after(loop.node, node):
             continue
         yield model.problem(
@@ -72,14 +73,10 @@ def _lost_to_a_loop(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _is_name(node: cst.CSTNode, name: str) -> bool:
-    return isinstance(node, cst.Name) and node.value == name
-
-
 def _is_of(node: cst.CSTNode, name: str) -> bool:
     """``buffer``, ``buffer.data`` and the like."""
     tensor = node.value if isinstance(node, cst.Attribute) and node.attr.value in _TENSORS else node
-    return _is_name(tensor, name)
+    return is_name(tensor, name)
 
 
 def _reduces(model: FileModel, node: cst.Call) -> bool:
@@ -101,7 +98,7 @@ def _read_after(loop: cst.For, line: cst.Assign) -> bool:
     assert isinstance(target, cst.Name)
     parts = list(walk(loop.body))
     behind = parts[parts.index(line) + sum(1 for _ in walk(line)) :]
-    return any(_is_name(part, target.value) for part in behind)
+    return any(is_name(part, target.value) for part in behind)
 
 
 def _is_tensor(model: FileModel, node: cst.BaseExpression) -> bool:

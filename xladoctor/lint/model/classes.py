@@ -1,0 +1,59 @@
+"""Which objects values may be, and which methods these have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from xladoctor.lint.model.syntax import Class, Function, Tree
+from xladoctor.lint.model.values import Instance, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from xladoctor.lint.model.names import LinkedNames, Names
+
+_Defined = TypeVar("_Defined", Function, Class)
+#: A value of more classes than these is any object.
+_MOST_CLASSES = 6
+
+
+class Classes:
+    """Answers for the classes of a program.
+
+    Args:
+        tree: The syntax of the file or files.
+        names: What their names are bound to.
+    """
+
+    def __init__(self, tree: Tree, names: Names | LinkedNames) -> None:
+        self._tree = tree
+        self._names = names
+
+    def objects(self, value: Value) -> Sequence[Instance]:
+        """What a value may be an object of: of one made by a known call, or of several classes."""
+        if value.instance is not None:
+            return (value.instance,)
+        order = self._tree.order
+        classes = sorted(value.classes, key=lambda cls: order[cls.node])
+        return [Instance(cls, None) for cls in classes[:_MOST_CLASSES]]
+
+    def in_order(self, known: frozenset[_Defined]) -> Sequence[_Defined]:
+        """Functions or classes in the order of the program; of very many none."""
+        found = sorted(known, key=lambda one: self._tree.order[one.node])
+        return found if len(found) <= _MOST_CLASSES else ()
+
+    def method(self, cls: Class, name: str, depth: int = 4) -> Function | None:
+        """A method of a class or of its base classes in this file."""
+        if name in cls.methods:
+            return cls.methods[name]
+        return self.inherited(cls, name, depth)
+
+    def inherited(self, cls: Class, name: str, depth: int = 4) -> Function | None:
+        """A method of the base classes of a class in this file."""
+        for base in cls.bases if depth else ():
+            outer = self._names.definition(base)
+            if isinstance(outer, Class) and outer is not cls:
+                found = self.method(outer, name, depth - 1)
+                if found is not None:
+                    return found
+        return None

@@ -1,0 +1,73 @@
+"""What the parameters of a function hold when it begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.memory import PLACED
+from xladoctor.lint.model.values import UNKNOWN, Instance, Kind, Value, join, where_it_trains
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.frames import Frame
+    from xladoctor.lint.model.syntax import Class, Function
+
+
+class Parameters:
+    """Binds the parameters of functions.
+
+    Args:
+        flow: The run that the functions belong to.
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+
+    def bind(self, function: Function, frame: Frame, given: dict[str, Value]) -> None:
+        """Give parameters what calls give, their defaults, or what is believed of them."""
+        params = function.node.params
+        named = [*params.posonly_params, *params.params, *params.kwonly_params]
+        of_module = function.owner is not None and self._flow.hooks.is_module(function.owner)
+        for index, param in enumerate(named):
+            name = param.name.value
+            default = self._flow.evaluator.evaluate(param.default, frame) if param.default else None
+            value = given.get(name)
+            if value is None:
+                value = self._passed(function, index, param, default)
+            elif of_module:
+                value = where_it_trains(value)
+            frame.env[name] = self._flow.belief.believed(name, value, frame)
+        for star in (params.star_arg, params.star_kwarg):
+            if isinstance(star, cst.Param):
+                frame.env[star.name.value] = given.get(star.name.value, UNKNOWN)
+        method = function
+        while method.owner is None and method.outer is not None and frame.instance is not None:
+            method = method.outer  # a function in a method: its ``self`` is that of the method
+        if method.owner is not None and not method.is_static and method.parameters:
+            name = method.parameters[0]
+            if method is function or name not in frame.env:
+                frame.env[name] = self._object(method, method.owner, frame)
+
+    def _object(self, method: Function, owner: Class, frame: Frame) -> Value:
+        """The object that a method is run on."""
+        kind = Kind.MODEL if self._flow.hooks.is_module(owner) else Kind.OBJECT
+        instance = frame.instance or Instance(owner, None)
+        placed = (
+            kind is Kind.MODEL
+            and method.name != "__init__"
+            and self._flow.memory.stored(instance, PLACED) is not None
+        )
+        return Value(kind, certain=True, instance=instance, on_device=placed)
+
+    def _passed(
+        self, function: Function, index: int, param: cst.Param, default: Value | None
+    ) -> Value:
+        """What a parameter holds that no call in the program gives."""
+        given = (
+            self._flow.hooks.given(function, index, param) if self._flow.belief.believes() else None
+        )
+        if given is None:
+            return default or UNKNOWN
+        return given if default is None else join(given, default)
