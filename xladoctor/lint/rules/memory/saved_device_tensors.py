@@ -42,7 +42,7 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
         holder = next(
             (item for item in _states(model, data) if _on_device(model, call, item)), None
         )
-        if holder is None:
+        if holder is None or (holder is data and _into_memory(model, call)):
             continue
         yield model.problem(
             call.node,
@@ -53,6 +53,13 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
             fix=_fix(model, call) if holder is not data else None,
         )
     yield from _by_saver(model)
+
+
+def _into_memory(model: FileModel, call: CallSite) -> bool:
+    """``torch.save(x, io.BytesIO())``: no file that is loaded elsewhere."""
+    path = call.argument(1, "f")
+    made = made_by(model, path) if path is not None else None
+    return made is not None and made.name == "io.BytesIO"
 
 
 def _by_saver(model: FileModel) -> Iterator[Problem]:
