@@ -94,6 +94,6 @@ def test_policy_of_a_rule_stands_in_its_header():
     for page in pages.values():
         if page.needed_to_run or page.changes_numbers:
             assert page.fix != "none", page.code
-        for code in page.same_problem_as:
+        for code in (*page.same_problem_as, *page.stands_for):
             assert code != page.code
             assert code in pages

@@ -86,6 +86,7 @@ class Page:
         needed_to_run: Without its fix the program may not run at all: it is made before others.
         changes_numbers: Its fix is meant to change what is trained on, or how.
         same_problem_as: Codes by which a run sees the same, on the same line, less precisely.
+        stands_for: Codes that are not told on a line where this one is: they have the same cause.
     """
 
     code: str
@@ -104,6 +105,7 @@ class Page:
     needed_to_run: bool = False
     changes_numbers: bool = False
     same_problem_as: tuple[str, ...] = ()
+    stands_for: tuple[str, ...] = ()
     default_for: tuple[str, ...] = ()
 
     def usual(self, device: str) -> bool:
@@ -369,6 +371,7 @@ def parse_page(filename: str, text: str) -> Page:
             needed_to_run=facts.get("needed_to_run", False),
             changes_numbers=facts.get("changes_numbers", False),
             same_problem_as=tuple(facts.get("same_problem_as", ())),
+            stands_for=tuple(facts.get("stands_for", ())),
             default_for=tuple(facts.get("default_for", ())),
         )
     except (KeyError, ValueError) as error:

@@ -95,7 +95,7 @@ def test_an_argument_with_a_comment_behind_it_stays():
 def test_arguments_are_added():
     done = fixed("import torch_xla\ngrow()\ngrow(1)\ngrow(\n    1,\n)\n")
     assert done.data.decode().splitlines()[1:] == [
-        "grow(extra=1)", "grow(1, extra=1)", "grow(", "    1, extra=1,", ")",
+        "grow(extra=1)", "grow(1, extra=1)", "grow(", "    1,", "    extra=1,", ")",
     ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rule_helpers import found
 
-from xladoctor.lint.model.contained import container, element_of
+from xladoctor.lint.model.contained import container, dictionary, element_of
 from xladoctor.lint.model.values import NOTHING, NUMBER, UNKNOWN, Kind, Value, join
 
 _SINGLE = [kind for kind in Kind if kind not in {Kind.NOTHING, Kind.CONTAINER}]
@@ -33,8 +33,10 @@ def _leaves(draw):
 
 def _larger(inner):
     items = st.lists(inner, min_size=1, max_size=3).map(tuple)
+    entries = st.lists(st.tuples(st.sampled_from(["a", "b", None]), inner), max_size=3)
     return st.one_of(
         st.builds(container, st.one_of(st.none(), inner), st.one_of(st.none(), items)),
+        st.builds(dictionary, entries),
         st.builds(join, inner, inner),
     )
 

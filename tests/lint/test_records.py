@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import codes, found, marks
 
 HEAD = """\
 import types
@@ -136,6 +136,28 @@ def test_the_same_on_a_gpu_is_left_alone(name):
 
 
 #: What libraries make of tensors is where these are.
+GIVEN_TWICE = """
+from dataclasses import dataclass
+
+import torch_xla.core.xla_model as xm
+
+
+@dataclass
+class Shape:
+    rows: int
+    columns: int = 8
+
+
+def shapes(numbers, options):
+    device = xm.xla_device()
+    return [Shape(*numbers, columns=4), Shape(1, columns=2), Shape(rows=1, **options)], device
+"""
+
+
+def test_a_field_after_unpacked_arguments_stops_nothing():
+    assert codes(GIVEN_TWICE) == ["XLA802"]
+
+
 OF_LIBRARIES = [
     ("from torchvision.utils import make_grid", "make_grid(out)"),
     ("import torchvision.transforms.functional as TF", "TF.normalize(out, 0.5, 0.5)"),

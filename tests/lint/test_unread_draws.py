@@ -268,3 +268,43 @@ def train(model, loader, optimizer):
 
 def test_a_length_that_grows_by_a_name():
     assert {mark for mark in found(LENGTHENED) if mark[1] == "XLA205"} == marks(LENGTHENED)
+
+
+OF_ITSELF = """
+import random
+import torch.nn.functional as F
+import torch_xla
+
+
+class Degrading:
+    def __init__(self, model, optimizer, size):
+        self.device = torch_xla.device()
+        self.model = model.to(self.device)
+        self.optimizer = optimizer
+        self.left, self.right, self.size = 0, size, size
+
+    def shift(self):
+        self.left = self.right - self.size
+        self.right = self.left + self.size
+
+    def grow(self):
+        self.size = self.size + random.choice((-8, 0, 8))
+
+    def fit(self, loader):
+        for x, y in loader:
+            x, y = x.to(self.device), y.to(self.device)
+            self.shift()
+            self.grow()
+            x = x[:, self.left : self.right]
+            x = F.interpolate(x, size=self.size)  # !XLA208
+            F.l1_loss(self.model(x), y).backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            torch_xla.sync()
+"""
+
+
+def test_attributes_that_are_computed_of_themselves():
+    """Two that are made of each other had no end for the one who looked for the dice."""
+    told = {mark for mark in found(OF_ITSELF) if mark[1] == "XLA208"}
+    assert told >= marks(OF_ITSELF)

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.copies import COPIES, copied_to_host
 from xladoctor.lint.library import Effect, Equal
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.parts import literal_parts, names_added
 from xladoctor.lint.model.syntax import Function
+from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.model.values import Kind
 from xladoctor.lint.model.wrappers import meant
 
@@ -194,6 +196,8 @@ class Effects:
         tensor, how = self._by_method(call), How.METHOD
         if tensor is None and call.name is not None and _is_cast(call.name):
             tensor, how = self._device_tensor(call.positional), How.CAST
+        elif tensor is None and call.method in COPIES:
+            tensor = copied_to_host(self._model, call)
         elif tensor is None and (tells_text(call) or self._looks(call, name)):
             tensor, how = self._by_library(call), How.LIBRARY
         if tensor is not None:
@@ -223,10 +227,17 @@ class Effects:
         """Whether a call looks at the values of what it is given: it is known to, or says so."""
         if name is not None:
             return Effect.READ in name.effects
-        if call.name is None and self._is_writer(call):
+        if call.name is None and (self._is_writer(call) or self._acts(call)):
             return True
         torchs = call.name is not None and call.name.startswith(("torch.", "torch_xla."))
         return call.target is None and not torchs and bool(know.READER.search(call.last))
+
+    def _acts(self, call: CallSite) -> bool:
+        """``env.step(action)`` of a simulation that runs on the host, and looks at the action."""
+        if call.target is not None or not steps_environment(call.node):
+            return False
+        parts = (self._model, *self._model.linked)
+        return any(know.SIMULATIONS.match(name) for part in parts for name in part.named)
 
     def _is_writer(self, call: CallSite) -> bool:
         """A method of a logger, by its name: TensorBoard's writer goes by many names."""

@@ -189,7 +189,18 @@ def _ask(
             findings.extend(_found_by(rule, code, model, member, by_name))
         except Exception as error:  # noqa: BLE001, PERF203  (nor one rule)
             failures.append(_failure(member.source, code, error))
-    return findings, failures
+    return _one_for_each_cause(findings), failures
+
+
+def _one_for_each_cause(findings: Sequence[Finding]) -> list[Finding]:
+    """Without what another finding of the same line tells too, with more of the cause."""
+    told = {
+        (less, finding.place[:3])
+        for finding in findings
+        if finding.code in catalogue.pages()
+        for less in catalogue.pages()[finding.code].stands_for
+    }
+    return [finding for finding in findings if (finding.code, finding.place[:3]) not in told]
 
 
 def _found_by(

@@ -312,6 +312,7 @@ FAULTS: Sequence[Fault] = (*_TRAINING, *SHARDING, *LIBRARY)
 #: Rules that no fault is planted for, and why.
 NOT_PLANTED = {
     "XLA313": "off unless it is selected",
+    "XLA448": "newer than the count; no healthy program splits its samples on the cores",
     "XLA316": "newer than the count; no healthy program checkpoints behind frozen layers",
     **{f"XLA86{number}": "newer than the count; TorchTPU's own" for number in (4, 5, 6)},
     **{f"XLA85{number}": "off unless a program is moved to another device" for number in range(10)},

@@ -115,6 +115,28 @@ def _no_end(program: Program) -> Iterator[Mutation]:
     yield from places(program, cst.For, edit)
 
 
+def _seldom_ended(program: Program) -> Iterator[Mutation]:
+    """``for turn, batch in enumerate(loader)`` whose graph ends in each hundredth turn."""
+
+    def edit(loop: cst.CSTNode) -> object:
+        assert isinstance(loop, cst.For)
+        body = body_of(loop.body)
+        if not any(".backward()" in code(line) for line in body):
+            return None
+        ends = {line: code(line) == "torch_xla.sync()" for line in body}
+        if not any(ends.values()):
+            return None
+        seldom = statements("if turn % 100 == 0:\n    torch_xla.sync()")
+        new = [part for line in body for part in (seldom if ends[line] else [line])]
+        head = cst.parse_statement(
+            f"for turn, ({code(loop.target)}) in enumerate({code(loop.iter)}): pass"
+        )
+        assert isinstance(head, cst.For)
+        return head.with_changes(body=loop.body.with_changes(body=new))
+
+    yield from places(program, cst.For, edit)
+
+
 def _nothing_restored(function: cst.FunctionDef) -> object:
     def edit(node: cst.CSTNode) -> object:
         call = only_call(node)
@@ -263,6 +285,7 @@ FAULTS: Sequence[Fault] = (
     Fault("padded to the longest", ("XLA209",), calls(_dynamic_padding), ("def collate(",)),
     Fault("recurrent layer", ("XLA216",), functions(_recurrent, TORCH), ("torch_xla",)),
     Fault("end of the step removed", ("XLA301",), _no_end),
+    Fault("end of the step seldom", ("XLA212",), _seldom_ended),
     Fault("weights tied before the move", ("XLA306",), lines(removed("model.tie"))),
     Fault("fused optimizer", ("XLA311",),
           calls(_optimizer(lambda call: having(call, fused="True"))), unless=_TPU),

@@ -51,7 +51,8 @@ def of_some_cores(value: Value) -> Value:
         return value
     items = value.items and tuple(part.but(local=True) for part in value.items)
     element = value.element and value.element.but(local=True)
-    return value.but(local=True, items=items, element=element)
+    entries = value.entries and tuple((key, part.but(local=True)) for key, part in value.entries)
+    return value.but(local=True, items=items, element=element, entries=entries)
 
 
 def as_tried(handled: Env, tried: Env) -> Env:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import container, element_of
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.records import HOLDERS
 from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.values import (
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.evaluate import Evaluator
     from xladoctor.lint.model.frames import Frame
 
+#: What attributes hold that are believed whatever their names are.
+_KEPT_BY_ANY_NAME = frozenset({Kind.OBJECT, Kind.MODEL})
 #: What an optimizer asks of a parameter.
 _OF_PARAMETERS = frozenset({"grad", "data"})
 #: What settings name, and do not hold.
@@ -47,7 +50,8 @@ class Attributes:
     def evaluate(self, node: cst.Attribute, frame: Frame) -> Value:
         """What ``holder.name`` is."""
         if self._flow.names.resolve(node) is not None:
-            return UNKNOWN
+            # ``config.device = xm.xla_device()``, of what another module holds
+            return self._flow.memory.lookup(dotted_text(node) or "", frame) or UNKNOWN
         imported = self._flow.memory.imported(node)
         if imported is not None:
             definition = self._flow.names.definition(node)
@@ -88,7 +92,8 @@ class Attributes:
             return self.all_of(holder)
         if holder.kind is Kind.CONTAINER and holder.type_name in HOLDERS:
             return element_of(holder)
-        held = [self._stored(one, node) for one in self._flow.classes.objects(holder)]
+        objects = self._flow.classes.objects(holder) or self._flow.classes.named(holder)
+        held = [self._stored(one, node) for one in objects]
         known = [value for value in held if value is not None]
         if known:
             stored = self._placed(holder, functools.reduce(join, known), frame)
@@ -118,6 +123,8 @@ class Attributes:
             # ``self.head.weight``
             moved = self._is_moved(holder, frame)
             return Value(Kind.DEVICE_TENSOR, origin=node) if moved else UNKNOWN
+        if name in know.TRAINER_METRICS and self._flow.belief.believes():
+            return container(Value(Kind.DEVICE_TENSOR, origin=node, local=True))
         return self._other_attribute(node, holder)
 
     def _placed(self, holder: Value, stored: Value, frame: Frame) -> Value:
@@ -189,11 +196,24 @@ class Attributes:
             return value
         method = self._flow.classes.method(instance.cls, node.attr.value)
         if method is None:
-            return None
+            return self._by_any_name(instance, node)
         if any(_last_of(one) in know.PROPERTIES for one in method.decorators):
             # ``print(meter.mean)``: the call around it runs the method.
             return self._flow.enter(self._evaluator.around(node), method, instance, {}, named=True)
         return Value(Kind.FUNCTION, certain=True, function=method, instance=instance)
+
+    def _by_any_name(self, instance: Instance, node: cst.Attribute) -> Value | None:
+        """``meters.loss`` that ``setattr(self, name, Meter())`` made, or ``__getattr__`` gives.
+
+        Believed of objects and models alone: settings are read so too, and hold anything.
+        """
+        value = self._flow.memory.stored(instance, ANY)
+        method = self._flow.classes.method(instance.cls, "__getattr__")
+        if value is None and method is not None and len(method.parameters) == 2:
+            given = {method.parameters[1]: NUMBER}
+            call = self._evaluator.around(node)
+            value = self._flow.enter(call, method, instance, given, named=True)
+        return value if value is not None and value.kind in _KEPT_BY_ANY_NAME else None
 
 
 def _last_of(node: cst.BaseExpression) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Spelling: TypeAlias = "tuple[str, cst.Call | None]"
 
 GETATTR = "builtins.getattr"
+VARS = "builtins.vars"
 #: How many functions may hand a name on.
 _DEPTH = 3
 #: Of a module that has more functions and classes, none is taken for the one that is asked for.
@@ -56,10 +57,29 @@ class ByName:
 
     def of_module(self, asked: cst.Call) -> tuple[frozenset[Function], frozenset[Class]]:
         """The functions and classes that ``getattr(metrics, name)`` may mean of a linked file."""
-        linked = self._names.linked(asked.args[0].value) if asked.args else None
+        if not asked.args:
+            return frozenset(), frozenset()
+        return self._offered(asked.args[0].value, {name for name, _ in self.spellings(asked)})
+
+    def of_table(self, asked: cst.Subscript) -> tuple[frozenset[Function], frozenset[Class]]:
+        """The same for ``metrics.__dict__[name]``, ``vars(metrics)[name]``."""
+        holder, index = asked.value, asked.slice[0].slice if len(asked.slice) == 1 else None
+        module: cst.BaseExpression | None = None
+        if isinstance(holder, cst.Attribute) and holder.attr.value == "__dict__":
+            module = holder.value
+        elif isinstance(holder, cst.Call) and self._names.resolve(holder.func) == VARS:
+            module = holder.args[0].value if holder.args else None
+        if module is None or not isinstance(index, cst.Index):
+            return frozenset(), frozenset()
+        return self._offered(module, {name for name, _ in self._spelled(index.value, _DEPTH)})
+
+    def _offered(
+        self, module: cst.BaseExpression, written: set[str]
+    ) -> tuple[frozenset[Function], frozenset[Class]]:
+        """What a linked file has of these names; where none is known, what may be meant."""
+        linked = self._names.linked(module)
         if linked is None or linked[1]:
             return frozenset(), frozenset()
-        written = {name for name, _ in self.spellings(asked)}
         defined: list[Function | Class] = [
             *self._tree.functions.values(),
             *self._tree.classes.values(),

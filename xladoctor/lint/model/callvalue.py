@@ -17,8 +17,10 @@ from xladoctor.lint.model.contained import (
     any_on_device,
     as_output,
     container,
+    dictionary,
     element_of,
     first_origin,
+    spread,
     without_places,
 )
 from xladoctor.lint.model.dotted import dotted_text
@@ -169,7 +171,7 @@ class CallEvaluator:
         rest: list[Value] = []
         unnamed: list[Value] = []
         counted = True
-        for keyword, value in _spread((*bound.bound, *arguments)):
+        for keyword, value in spread((*bound.bound, *arguments)):
             if keyword == "*":
                 given.update((name, element_of(value)) for name in names)
                 rest.append(element_of(value))
@@ -188,10 +190,11 @@ class CallEvaluator:
             given.update((name, value) for name in _without_default(function, names, given))
         if isinstance(params.star_kwarg, cst.Param):
             named = {*function.parameters, *function.keyword_only}
-            more = [given.pop(name) for name in list(given) if name not in named]
-            more += unnamed
-            if more:
-                given[params.star_kwarg.name.value] = container(functools.reduce(join, more))
+            more = [(name, given.pop(name)) for name in list(given) if name not in named]
+            if more or unnamed:
+                # ``**settings`` whose keys are not known may bring more of them.
+                hidden = [(None, container(value)) for value in unnamed]
+                given[params.star_kwarg.name.value] = dictionary([*more, *hidden])
         if isinstance(params.star_arg, cst.Param) and rest:
             places = container(None, tuple(rest))
             given[params.star_arg.name.value] = places if counted else without_places(places)
@@ -234,7 +237,7 @@ class CallEvaluator:
         if method is not None:
             self.enter(None, method, value, arguments)
         else:
-            fill(self._flow, instance, arguments)
+            fill(self._flow, instance, spread(arguments))
         return value
 
     def object_called(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
@@ -291,17 +294,6 @@ class CallEvaluator:
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
         return Value(local=local, made_of_device=self._flow.belief.steps())
-
-
-def _spread(arguments: Arguments) -> Arguments:
-    """``method(*args)`` where the places of ``args`` are known: as if each were written."""
-    found: list[tuple[str | None, Value]] = []
-    for keyword, value in arguments:
-        if keyword == "*" and value.kind is Kind.CONTAINER and value.items is not None:
-            found += [(None, item) for item in value.items]
-        else:
-            found.append((keyword, value))
-    return found
 
 
 def _without_default(

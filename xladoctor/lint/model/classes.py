@@ -28,6 +28,7 @@ class Classes:
     def __init__(self, tree: Tree, names: Names | LinkedNames) -> None:
         self._tree = tree
         self._names = names
+        self._above: dict[Class, Sequence[Class]] = {}
 
     def objects(self, value: Value) -> Sequence[Instance]:
         """What a value may be an object of: of one made by a known call, or of several classes."""
@@ -36,6 +37,22 @@ class Classes:
         order = self._tree.order
         classes = sorted(value.classes, key=lambda cls: order[cls.node])
         return [Instance(cls, None) for cls in classes[:_MOST_CLASSES]]
+
+    def named(self, value: Value) -> Sequence[Instance]:
+        """What stands for the classes themselves that a value may be: ``cls.kinds``."""
+        return [Instance(cls, None) for cls in self.in_order(value.makes)]
+
+    def above(self, cls: Class) -> Sequence[Class]:
+        """The base classes of a class in the program, and theirs, nearest first."""
+        if cls not in self._above:
+            self._above[cls] = ()  # a class that inherits from itself has no other
+            found: list[Class] = []
+            for base in cls.bases:
+                outer = self._names.definition(base)
+                if isinstance(outer, Class) and outer is not cls:
+                    found += [outer, *self.above(outer)]
+            self._above[cls] = tuple(dict.fromkeys(found))
+        return self._above[cls]
 
     def in_order(self, known: frozenset[_Defined]) -> Sequence[_Defined]:
         """Functions or classes in the order of the program; of very many none."""

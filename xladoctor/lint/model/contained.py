@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import functools
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.model.values import UNKNOWN, Kind, Value, join, joined_elements
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import libcst as cst
 
+    from xladoctor.lint.model.values import Arguments
+
 _DEEPEST = 3
 _MOST_PLACES = 16
+_MOST_KEYS = 64
 _LOADERS = frozenset({Kind.LOADER, Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER})
 
 
@@ -26,6 +30,68 @@ def container(element: Value | None, items: tuple[Value, ...] | None = None) -> 
     ):
         items = None
     return Value(Kind.CONTAINER, certain=True, element=element, items=items)
+
+
+def dictionary(parts: Iterable[tuple[str | None, Value]]) -> Value:
+    """A dictionary that holds values under keys: None for what is put in under unknown ones."""
+    entries: dict[str, Value] = {}
+    values: list[Value] = []
+    known = True
+    for key, value in parts:
+        if key is not None:
+            entries[key] = value
+            values.append(value)
+        elif value.entries is not None:
+            entries.update(value.entries)
+            values += [part for _, part in value.entries]
+        else:
+            values.append(element_of(value))
+            known = False
+    return _with_entries(functools.reduce(join, values) if values else None, entries, known)
+
+
+def updated(before: Value, arguments: Arguments) -> Value:
+    """``settings.update(device=device)``, ``settings.update({"device": device})``."""
+    given = [(None if key == "**" else key, value) for key, value in arguments]
+    return dictionary([(None, before), *given])
+
+
+def with_entry(before: Value, key: str | None, value: Value) -> Value:
+    """A container that has been given one more value: ``settings["device"] = device``."""
+    inner = joined_elements(before)
+    known = key is not None and before.entries is not None
+    entries = {**dict(before.entries or ()), **({key: value} if key is not None else {})}
+    return _with_entries(value if inner is None else join(inner, value), entries, known)
+
+
+def _with_entries(element: Value | None, entries: dict[str, Value], known: bool) -> Value:
+    made = container(element)
+    deep = any(_depth(value) >= _DEEPEST for value in entries.values())
+    if not known or deep or len(entries) > _MOST_KEYS:
+        return made
+    return made.but(entries=tuple(sorted(entries.items(), key=itemgetter(0))))
+
+
+def under(holder: Value, key: str | None) -> Value:
+    """What a container holds under a key, as far as that is known; any of it otherwise."""
+    found = dict(holder.entries or ()).get(key) if key is not None else None
+    return element_of(holder) if found is None or found.kind is Kind.UNKNOWN else found
+
+
+def spread(arguments: Arguments) -> Arguments:
+    """``method(*args, **settings)`` as if what is known of them were written one by one."""
+    found: list[tuple[str | None, Value]] = []
+    for keyword, value in arguments:
+        if keyword == "*" and value.kind is Kind.CONTAINER and value.items is not None:
+            found += [(None, item) for item in value.items]
+        elif keyword == "**" and value.entries is not None:
+            known = [(key, part) for key, part in value.entries if part.kind is not Kind.UNKNOWN]
+            found += known
+            if len(known) < len(value.entries):
+                found.append((keyword, value))
+        else:
+            found.append((keyword, value))
+    return found
 
 
 def modules(parts: Sequence[Value], *, places: bool, node: cst.CSTNode, name: str) -> Value:
@@ -76,7 +142,7 @@ def _depth(value: Value) -> int:
 
 def without_places(value: Value) -> Value:
     """A container of which only is known what it holds, not where."""
-    return value.but(items=None, element=joined_elements(value))
+    return value.but(items=None, entries=None, element=joined_elements(value))
 
 
 def element_of(value: Value) -> Value:

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import gpu_programs
 from xladoctor.lint.model.device_tests import DeviceTests
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.syntax import Function, walk
-from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, words
+from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, for_others, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from xladoctor.lint.model.loops import Guard
     from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Tree
+    from xladoctor.lint.model.syntax import Class, Tree
 
 #: What a call that XLA code does not survive on another device (or the other way round) raises.
 _CAUGHT = frozenset(
@@ -38,6 +39,7 @@ class Devices:
         names: What their names are bound to.
         guards: The conditions around a node within its function.
         callers: The calls of a function.
+        believes: Whether the file that a node stands in is for XLA devices.
     """
 
     def __init__(
@@ -46,11 +48,15 @@ class Devices:
         names: Names | LinkedNames,
         guards: Callable[[cst.CSTNode], Sequence[Guard]],
         callers: Callable[[Function], Sequence[cst.Call]],
+        believes: Callable[[cst.CSTNode], bool],
     ) -> None:
         self._tree = tree
         self._names = names
         self._guards = guards
         self._callers = callers
+        self._believes = believes
+        #: The files with a word of XLA, once asked for.
+        self._worded: set[cst.Module] | None = None
         self._of_function: dict[Function, OnXla | None] = {}
         #: What conditions say of the device.
         self.tests = DeviceTests(tree, names, self.asked)
@@ -77,6 +83,9 @@ class Devices:
     def _function(self, function: Function) -> OnXla | None:
         """What a function's name and its callers say, and the function around it."""
         if function not in self._of_function:
+            if function.owner in self._for_gpus:
+                self._of_function[function] = OnXla.NO
+                return OnXla.NO
             self._of_function[function] = None  # a function that calls itself
             named = words(function.name)
             own = OnXla.MAYBE if named & OTHER_WORDS and not named & XLA_WORDS else None
@@ -87,6 +96,35 @@ class Devices:
             called = same.pop() if len(same) == 1 else OnXla.MAYBE if same else None
             self._of_function[function] = _strongest([own, called, around])
         return self._of_function[function]
+
+    @functools.cached_property
+    def _for_gpus(self) -> frozenset[Class | None]:
+        """The classes that are for GPUs, by what they are called and what they need."""
+        found = [
+            *gpu_programs.moves_to_gpu(self._tree, self._names),
+            *gpu_programs.needs_gpu(self._tree, self._names),
+        ]
+        named: dict[Class, bool] = {}  # whether it needs a GPU whatever is asked before
+        for call in found:
+            function = self._tree.function_of(call)
+            if function is not None and function.owner is not None:
+                always = named.get(function.owner, False)
+                named[function.owner] = always or gpu_programs.is_always(self._tree, call)
+        return frozenset(
+            owner
+            for owner, always in named.items()
+            if for_others(owner.name) or (always and not self._is_for_xla(owner))
+        )
+
+    def _is_for_xla(self, owner: Class) -> bool:
+        """Whether a file that is for XLA devices, or has a word of them, speaks of a class."""
+        homes = {
+            self._tree.module_of(node)
+            for node in self._tree.nodes(cst.Name, cst.Attribute)
+            if (node.value if isinstance(node, cst.Name) else node.attr.value) == owner.name
+        }
+        homes.add(self._tree.module_of(owner.node))
+        return any(self._believes(home) or self._serves_xla(home) for home in homes)
 
     @functools.cached_property
     def _handed(self) -> dict[Function, list[cst.Call]]:
@@ -150,19 +188,39 @@ class Devices:
         What they run of the helpers that both import, they run on another device. What is imported
         itself may run on any.
         """
-        found = {
-            self._tree.module_of(call)
-            for call in self._tree.calls
-            if isinstance(call.func, cst.Attribute)
-            and call.func.attr.value == "cuda"
-            and not isinstance(self._names.definition(call.func), Function)
-            and not any(argument.star for argument in call.args)
-            and _strongest([self._said(call), *self._tried(call)]) is None
+        tree, names = self._tree, self._names
+        moves = {
+            tree.module_of(x) for x in gpu_programs.moves_to_gpu(tree, names) if self._is_sure(x)
         }
-        for node in self._tree.nodes(cst.Name, cst.SimpleString) if found else ():
-            if isinstance(node, cst.Name | cst.SimpleString) and words(node.value) & XLA_WORDS:
-                found.discard(self._tree.module_of(node))
-        return frozenset(found - self._optional.keys() - self._names.helpers())
+        needs = {tree.module_of(x) for x in gpu_programs.needs_gpu(tree, names) if self._is_sure(x)}
+        takes = {
+            tree.module_of(x) for x in gpu_programs.chooses_gpu(tree, names) if self._is_sure(x)
+        }
+        bound = {x for x in moves | needs if not self._believes(x) and not self._serves_xla(x)}
+        found = {x for x in moves | takes if x in moves or not self._believes(x)}
+        return gpu_programs.with_helpers(
+            {x for x in found if not self._serves_xla(x)} | bound,
+            bound,
+            names.importers(),
+            lambda module: self._believes(module) or self._serves_xla(module),
+        )
+
+    def _is_sure(self, node: cst.CSTNode) -> bool:
+        """Whether no condition around it asks for the kind of device."""
+        return _strongest([self._said(node), *self._tried(node)]) is None
+
+    def _serves_xla(self, module: cst.Module) -> bool:
+        """Whether a file imports torch_xla or has a word of XLA in its names and texts."""
+        if module in self._optional:
+            return True
+        if self._worded is None:
+            nodes = self._tree.nodes(cst.Name, cst.SimpleString)
+            self._worded = {
+                self._tree.module_of(node)
+                for node in nodes
+                if isinstance(node, cst.Name | cst.SimpleString) and words(node.value) & XLA_WORDS
+            }
+        return module in self._worded
 
     def imports_torch_xla(self, module: cst.Module) -> bool:
         """Whether a module imports torch_xla itself, whatever the condition."""

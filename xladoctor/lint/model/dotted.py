@@ -130,6 +130,12 @@ def string(node: cst.SimpleString) -> str | bytes:
     return node.evaluated_value
 
 
+def text_of(node: cst.CSTNode | None) -> str | None:
+    """The text that an expression is, if it is written as one."""
+    value = string(node) if isinstance(node, cst.SimpleString) else None
+    return value if isinstance(value, str) else None
+
+
 def imports_module(node: cst.BaseExpression) -> str | None:
     """The module that ``importlib.import_module("torch_xla.runtime")`` gives, if it is written."""
     if type(node) is not cst.Call or len(node.args) != 1:

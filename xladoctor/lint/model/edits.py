@@ -89,9 +89,13 @@ def add_argument(tree: Tree, text: str, call: cst.Call, content: str) -> Edit | 
     last = call.args[-1]
     if last.star == "**" or isinstance(last.value, cst.GeneratorExp):
         return None
-    end = tree.range(last).end
-    place = Position(end.line, end.column + 1)
-    return Edit(f", {content}", place, place)
+    found = tree.range(last)
+    place = Position(found.end.line, found.end.column + 1)
+    lines = lines_of(text)
+    before = lines[found.start.line - 1][: found.start.column]
+    if before.strip() or "#" in lines[found.end.line - 1][found.end.column :]:
+        return Edit(f", {content}", place, place)
+    return Edit(f",\n{before}{content}", place, place)  # each on a line of its own
 
 
 def remove_statement(tree: Tree, text: str, node: cst.CSTNode) -> Edit | None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.contained import container, element_of
-from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.contained import container, dictionary, element_of, under
+from xladoctor.lint.model.dotted import dotted_text, string, text_of
 from xladoctor.lint.model.indexed import taken
 from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Kind, Value, join
@@ -38,6 +38,10 @@ class Elements:
         if text == "os.environ":
             return NUMBER
         found = self._element(node, holder)
+        if found.kind is Kind.UNKNOWN and type(node.value) in {cst.Attribute, cst.Call}:
+            functions, classes = self._evaluator.by_name.of_table(node)
+            if functions or classes:
+                return Value(Kind.FUNCTION, origin=node, functions=functions, makes=classes)
         if found.kind is Kind.UNKNOWN and holder.kind in {Kind.UNKNOWN, Kind.CONTAINER}:
             return self._by_key(node) or found
         return found
@@ -62,7 +66,7 @@ class Elements:
                 place = int(number.value.replace("_", ""), 0)
                 if place < len(holder.items):
                     return holder.items[place]
-            return element_of(holder)
+            return under(holder, text_of(number))
         if holder.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER}:
             return holder
         if holder.kind is Kind.MODEL and holder.element is not None:
@@ -82,15 +86,16 @@ class Elements:
 
     def dictionary(self, node: cst.Dict, frame: Frame) -> Value:
         """``{"loss": loss}``."""
-        values: list[Value] = []
+        parts: list[tuple[str | None, Value]] = []
         for element in node.elements:
             value = self._evaluator.evaluate(element.value, frame)
             if isinstance(element, cst.DictElement):
                 self._evaluator.evaluate(element.key, frame)
+                key = text_of(element.key)
+                parts.append((key, value if key is not None else container(value)))
             else:
-                value = element_of(value)  # ``{"loss": loss, **parts}``
-            values.append(value)
-        return container(functools.reduce(join, values) if values else None)
+                parts.append((None, value))  # ``{"loss": loss, **parts}``
+        return dictionary(parts)
 
     def comprehension(self, node: cst.BaseComp, frame: Frame) -> Value:
         """``[f(x) for x in xs]``."""

@@ -12,13 +12,25 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.attributes import Attributes
+from xladoctor.lint.model.by_name import ByName
 from xladoctor.lint.model.callvalue import CallEvaluator
 from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.elements import Elements
 from xladoctor.lint.model.guesses import said_by_name
+from xladoctor.lint.model.helpers import gives_back_first
 from xladoctor.lint.model.operators import Operators
-from xladoctor.lint.model.syntax import Class, children
-from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, defined, join
+from xladoctor.lint.model.syntax import Class, Function, children
+from xladoctor.lint.model.values import (
+    NUMBER,
+    UNKNOWN,
+    Arguments,
+    Instance,
+    Kind,
+    Value,
+    defined,
+    join,
+    of_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +52,7 @@ class Evaluator:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
+        self.by_name = ByName(flow.tree, flow.names)
         self.calls = CallEvaluator(self)
         self.operators = Operators(self)
         self.attributes = Attributes(self)
@@ -83,11 +96,27 @@ class Evaluator:
         self.flow.record(node, value)
         return value
 
-    def decorated(self, decorator: cst.BaseExpression, cls: Class, frame: Frame) -> None:
-        """A class is handed to a decorator of the program, which may keep it: a registry."""
+    def decorated(
+        self, decorator: cst.BaseExpression, definition: Class | Function, frame: Frame
+    ) -> None:
+        """A class or function is handed to a decorator of the program: a registry may keep it.
+
+        One that wraps a function gives back another one, and keeps nothing.
+        """
+        if type(decorator) is cst.Name and self.flow.names.resolve(decorator) is not None:
+            return  # ``property`` and the like
         called = self.evaluate(decorator, frame)
-        if called.kind is Kind.FUNCTION and called.function is not None:
-            self.calls.enter(None, called.function, called, [(None, defined(cls))])
+        if called.kind is not Kind.FUNCTION or called.function is None:
+            return
+        if isinstance(definition, Class) or gives_back_first(called.function):
+            self.calls.enter(None, called.function, called, [(None, defined(definition))])
+
+    def inherited_by(self, cls: Class) -> None:
+        """``def __init_subclass__(cls)`` of a base class, which may keep the class."""
+        method = self.flow.classes.inherited(cls, "__init_subclass__")
+        if method is not None:
+            bound = Value(Kind.FUNCTION, function=method, instance=Instance(cls, None))
+            self.calls.enter(None, method, bound, ())
 
     def guess(self, text: str) -> Value:
         """What a name says about its value, in a file for XLA devices; never certain."""
@@ -168,7 +197,11 @@ class Evaluator:
         frame.env = narrowed(node.test, env, when=True)
         value = self.evaluate(node.body, frame)
         frame.env = narrowed(node.test, env, when=False)
-        value = join(value, self.evaluate(node.orelse, frame))
+        other = self.evaluate(node.orelse, frame)
+        asked, text = self.flow.statements.narrowing.asked_of(node.test), self.flow.tree.text
+        if asked is not None and text(asked).strip() == text(node.orelse).strip():
+            other = of_type(other, tensor=False)  # ``x[0].item() if is_tensor(x[0]) else x[0]``
+        value = join(value, other)
         frame.env = env
         return value.but(local=True) if test.local and value.kind is Kind.NUMBER else value
 

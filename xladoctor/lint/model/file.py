@@ -97,6 +97,12 @@ class FileModel(FileCode):
             FileModel.view(self._program, part, self.target, self.library) for part in self._linked
         ]
 
+    def imported_literal(self, node: cst.BaseExpression) -> object:
+        """The Python value of a literal that a linked file binds a name to; ``NotImplemented``."""
+        made = self._program.names.assigned_elsewhere(node)
+        home = next((part for part in self.linked if part.is_here(made)), None) if made else None
+        return NotImplemented if home is None or made is None else home.literal(made)
+
     @functools.cached_property
     def _answers(self) -> dict[object, Any]:
         return {}

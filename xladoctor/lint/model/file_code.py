@@ -256,10 +256,6 @@ class FileCode:
         """The last parts of the names of a class's bases ("LightningModule")."""
         return {(self.name(base) or "").rpartition(".")[2] for base in owner.bases}
 
-    def library_bases(self, owner: Class) -> Sequence[str]:
-        """The dotted names of what a class inherits from, through classes of the program."""
-        return self._flow.hooks.bases(owner)
-
     def parents(self, owner: Class) -> Sequence[Class]:
         """The classes of the program, also of linked files, that a class inherits from at once."""
         found = (self._program.names.definition(base) for base in owner.bases)
@@ -273,6 +269,10 @@ class FileCode:
     def is_module(self, owner: Class) -> bool:
         """Whether the objects of a class are models, by its bases here and in linked files."""
         return self._flow.hooks.is_module(owner)
+
+    def library_bases(self, owner: Class) -> Sequence[str]:
+        """The dotted names of the bases that libraries have, through classes of the program."""
+        return [base for base in self._flow.hooks.bases(owner) if base]
 
     def inherits(self, owner: Class, base: str) -> bool:
         """Whether a class has a base of this dotted name, through classes of the program too."""

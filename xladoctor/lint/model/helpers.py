@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.syntax import walk
 
 if TYPE_CHECKING:
@@ -37,6 +38,32 @@ def only_returned(function: Function) -> cst.BaseExpression | None:
             elif not _is_text(statement):
                 return None
     return None if found is None else found.value
+
+
+def calls_of_given(decorator: Function) -> Iterator[cst.Call]:
+    """The calls of what a decorator is given: ``f(*args)`` in the function that takes its place."""
+    parts = walk(decorator.node)
+    definitions = [part for part in parts if isinstance(part, cst.FunctionDef)]
+    given = {
+        one.params.params[0].name.value
+        for one in definitions
+        if one.params.params and any(isinstance(x, cst.FunctionDef) for x in one.body.body)
+    }
+    calls = (part for part in walk(decorator.node) if isinstance(part, cst.Call))
+    for call in calls:
+        if isinstance(call.func, cst.Name) and call.func.value in given:
+            yield call
+
+
+def gives_back_first(function: Function) -> bool:
+    """Whether a function returns nothing but its first parameter, as decorators of registries."""
+    bound = function.owner is not None and not function.is_static
+    names = function.parameters[int(bound) :]
+    if not isinstance(function.node, cst.FunctionDef) or not names:
+        return False
+    parts = walk(function.node.body, into_functions=False)
+    given = [part.value for part in parts if type(part) is cst.Return]
+    return bool(given) and all(is_name(value, names[0]) for value in given)
 
 
 def moved_parameter(function: Function) -> str | None:

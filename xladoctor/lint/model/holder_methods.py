@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model.contained import container, element_of, modules
+from xladoctor.lint.model.contained import container, element_of, modules, under, updated
+from xladoctor.lint.model.dotted import text_of
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Value, join
 
 if TYPE_CHECKING:
@@ -48,13 +49,17 @@ class HolderMethods:
 
     def of_container(
         self,
+        node: cst.Call,
         func: cst.Attribute,
-        name: str,
         receiver: Value,
         arguments: Arguments,
         frame: Frame,
     ) -> Value:
         """``kept.append(x)``, ``d.items()`` of a list, dictionary or set: what it then holds."""
+        name = func.attr.value
+        if name == "update" and receiver.entries is not None:
+            self._flow.statements.assign(func.value, updated(receiver, arguments), frame)
+            return NUMBER
         if name in {"append", "add", "appendleft", "extend", "insert", "update"} and arguments:
             value = arguments[-1][1]
             added = element_of(value) if name in {"extend", "update"} else value
@@ -70,7 +75,7 @@ class HolderMethods:
             self._flow.statements.put_into(func.value, arguments[1][1], frame)
             return join(element_of(receiver), arguments[1][1])
         if name in {"get", "pop", "popleft", "popitem", "setdefault"}:
-            return element_of(receiver)
+            return under(receiver, text_of(node.args[0].value) if node.args else None)
         if name in {"index", "count", "keys"}:
             return NUMBER if name != "keys" else container(NUMBER)
         return UNKNOWN

@@ -7,6 +7,7 @@ A class is a model by what it inherits from, also where the base is a library's 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Function, Tree
 
 _DEEPEST = 5
+#: Of so many classes a callback's module may be one.
+_SEVERAL = 12
 #: Packages of models, and how their model classes are called.
 _MODEL_PACKAGES = {
     "torch": patterns.lazy(
@@ -172,10 +175,10 @@ class Hooks:
         if self.hook(function) is None and not self.is_of_model(function):
             return None
         name = param.name.value
-        if self.inherits(owner, know.TRAINERS | know.TRAINER_CALLBACKS):
+        if self.inherits(owner, know.TRAINERS):
             return _of_trainer(name)
-        if self.inherits(owner, know.LIGHTNING_CALLBACKS):
-            return _of_callback(function, index)
+        if self.inherits(owner, know.CALLBACKS):
+            return self._of_callback(name, function)
         steps = know.LIGHTNING_STEPS | know.LIGHTNING_EVALS
         if function.name in steps and self.inherits(owner, know.LIGHTNING_MODULES):
             passed = self._of_lightning(function, index)
@@ -208,6 +211,27 @@ class Hooks:
             return None
         return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
 
+    def _of_callback(self, name: str, function: Function) -> Value | None:
+        """What a callback is passed: the model, the batch, and what the step has given back."""
+        if name == "pl_module":
+            classes = frozenset(self._lightning)
+            return Value(
+                Kind.MODEL,
+                on_device=True,
+                classes=classes if len(classes) <= _SEVERAL else frozenset(),
+            )
+        if name == "model":
+            return Value(Kind.MODEL, on_device=True)
+        if name in {"outputs", "batch"}:
+            return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
+        return None
+
+    @functools.cached_property
+    def _lightning(self) -> list[Class]:
+        """The modules of Lightning that the program has."""
+        every = self._tree.classes.values()
+        return [cls for cls in every if self.inherits(cls, know.LIGHTNING_MODULES)]
+
     def _as_tensors(self, function: Function) -> frozenset[str]:
         """The parameters that a function works on as on tensors."""
         if function not in self._used:
@@ -236,8 +260,8 @@ class Hooks:
 
 _HOOKS = (
     (know.LIGHTNING_MODULES, know.LIGHTNING_STEPS, know.LIGHTNING_EVALS),
+    (know.LIGHTNING_CALLBACKS, know.LIGHTNING_STEPS, know.LIGHTNING_EVALS),
     (know.TRAINERS, know.TRAINER_STEPS, know.TRAINER_EVALS),
-    (know.LIGHTNING_CALLBACKS, know.LIGHTNING_CALLBACK_STEPS, know.LIGHTNING_CALLBACK_EVALS),
     (know.TRAINER_CALLBACKS, know.TRAINER_CALLBACK_STEPS, know.TRAINER_CALLBACK_EVALS),
 )
 
@@ -256,17 +280,6 @@ def _of_trainer(name: str) -> Value | None:
     if name in {"inputs", "batch"}:
         return container(Value(Kind.DEVICE_TENSOR, local=True))
     return None
-
-
-def _of_callback(function: Function, index: int) -> Value | None:
-    """What Lightning passes to a callback: its trainer, the module, what the step gave, a batch."""
-    if index == 2:
-        return Value(Kind.MODEL, origin=function.node, on_device=True)
-    if index == 3 and function.name == "on_before_optimizer_step":
-        return Value(Kind.OPTIMIZER, origin=function.node)
-    if index in {3, 4} and function.name != "on_train_batch_start":
-        return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
-    return NUMBER if index > 4 else None
 
 
 def _slices(node: cst.Subscript) -> bool:

@@ -75,11 +75,20 @@ ANSWERS = patterns.lazy(
 )
 #: Attributes of framework objects that tell the master core.
 MASTER_ATTRIBUTES = frozenset(
-    {"is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero"}
-)
+    {
+        "is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero",
+        "is_local_process_zero", "is_world_master", "is_local_master",
+    }
+)  # fmt: skip
 #: The same by what programs call them (``distenv.master``, ``self.is_rank_zero``).
 MASTER_NAME = patterns.lazy(
     r"^(is_)?(master|(global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
+)
+#: Decorators of functions that only it runs (``@rank_zero_only`` of Lightning,
+#: ``@accelerator.on_main_process`` of Accelerate), also a program's own.
+ON_MASTER = patterns.lazy(
+    r"^(only_)?on_(local_)?(main|master)_(process|rank|core)$"
+    r"|^(is_)?(master|main(_process)?|rank_?(zero|0))_only$"
 )
 #: Functions of other files that tell it, and the number of this core, by their names.
 ASKS_MASTER = re.compile(
@@ -233,22 +242,30 @@ LIGHTNING_EVALS = frozenset(
         "on_validation_batch_end", "on_test_batch_end",
     }
 )  # fmt: skip
-#: Callbacks of Lightning's Trainer: what it calls for each batch, with itself and the module first.
+#: Callbacks of Lightning and of transformers, and what is called of them for each batch.
 LIGHTNING_CALLBACKS = frozenset(
-    {"lightning.pytorch.Callback", "lightning.pytorch.callbacks.Callback"}
-)
-LIGHTNING_CALLBACK_STEPS = frozenset(
-    {
-        "on_train_batch_start", "on_train_batch_end", "on_after_backward", "on_before_backward",
-        "on_before_optimizer_step",
-    }
+    f"lightning.pytorch.{name}"
+    for name in (
+        "Callback", "callbacks.Callback", "callbacks.callback.Callback", "callbacks.base.Callback",
+        "callbacks.ProgressBar", "callbacks.progress.ProgressBar", "callbacks.ProgressBarBase",
+        "callbacks.progress.ProgressBarBase", "callbacks.TQDMProgressBar",
+        "callbacks.progress.TQDMProgressBar", "callbacks.RichProgressBar",
+    )
 )  # fmt: skip
-LIGHTNING_CALLBACK_EVALS = frozenset({"on_validation_batch_end", "on_test_batch_end"})
-#: Callbacks of the Trainer of transformers.
+#: Attributes of Lightning's Trainer that hold what was logged, as tensors; and the one that reads
+#: all that the progress bar shows when it is asked for, as a bar's method does.
+TRAINER_METRICS = frozenset({"callback_metrics", "logged_metrics"})
+BAR_METRICS = "progress_bar_metrics"
 TRAINER_CALLBACKS = frozenset(
     {"transformers.TrainerCallback", "transformers.trainer_callback.TrainerCallback"}
 )
-TRAINER_CALLBACK_STEPS = frozenset({"on_step_begin", "on_substep_end", "on_step_end"})
+CALLBACKS = LIGHTNING_CALLBACKS | TRAINER_CALLBACKS
+TRAINER_CALLBACK_STEPS = frozenset(
+    {
+        "on_step_begin", "on_step_end", "on_substep_end", "on_optimizer_step",
+        "on_pre_optimizer_step",
+    }
+)  # fmt: skip
 TRAINER_CALLBACK_EVALS = frozenset({"on_prediction_step"})
 #: The Trainer of transformers and of what is built on it, and the methods that it calls for each
 #: batch.
@@ -260,7 +277,7 @@ TRAINERS = frozenset(
         "sentence_transformers.SentenceTransformer",
     ]
 )  # fmt: skip
-TRAINER_STEPS = frozenset({"compute_loss", "training_step"})
+TRAINER_STEPS = frozenset({"compute_loss", "training_step", "_training_step"})
 TRAINER_EVALS = frozenset({"prediction_step"})
 #: Ends of names by which programs ask for the other cores, or give each its part of the data.
 ASKS_FOR_CORES = (
@@ -276,6 +293,11 @@ SCALER_NAME = patterns.lazy(r"scaler$", re.IGNORECASE)
 STEP_NAME = patterns.lazy(
     r"^_?((do_|run_|one_|single_)?(train(ing)?|optimi[sz]ation|update|fit)_?(one_?)?(step|batch|iter(ation)?))(_fn)?$"
     r"|^_?(forward_(and_)?backward|optimi[sz]e_parameters|train_one_(step|batch|iter)|step_fn)$"
+)
+#: Packages whose environments are simulated on the host.
+SIMULATIONS = patterns.lazy(
+    r"(gym|gymnasium|gym3|ale_py|procgen|pettingzoo|dm_control|dm_env|minigrid|gym_minigrid|nle"
+    r"|stable_baselines3|retro|supersuit|envpool|mujoco_py)(\.|$)"
 )
 #: What reinforcement learning acts in, by its name.
 ENVIRONMENT_NAME = patterns.lazy(r"(^|_)(vec_?)?env(ironment)?s?(_?\d+)?(_|$)")

@@ -75,7 +75,9 @@ class Loops:
         steps = {
             loop
             for call in self._tree.calls
-            if (loop := self._around[call]) is not None and self._training.trains(call)
+            if (loop := self._around[call]) is not None
+            and self._training.trains(call)
+            and not _has_one_turn(loop)
         }
         kinds: dict[LoopNode, LoopKind] = {}
         for node in self._tree.loops:
@@ -181,3 +183,11 @@ def _runs_once(node: LoopNode) -> bool:
     return isinstance(last_of(node.body), cst.Break | cst.Return) and not any(
         isinstance(part, cst.Continue) for part in walk(node.body, into_functions=False)
     )
+
+
+def _has_one_turn(node: LoopNode) -> bool:
+    """``for length in [2048]:``, of which the other values are commented out."""
+    over = node.iter if isinstance(node, cst.For) else None
+    if not isinstance(over, cst.List | cst.Tuple) or len(over.elements) != 1:
+        return False
+    return isinstance(over.elements[0].value, cst.Integer | cst.Float | cst.SimpleString)

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.running import Running
     from xladoctor.lint.model.runs import Runs
-    from xladoctor.lint.model.syntax import Function
+    from xladoctor.lint.model.syntax import Class, Function
 
 #: The mark of an object whose module was moved to the device; no attribute is called so.
 PLACED = " placed"
+#: What holds for every attribute that has a name nobody has written.
+ANY = " any"
 
 
 class Memory:
@@ -87,6 +89,15 @@ class Memory:
                 continue
             for key in (instance, Instance(instance.cls, None)):
                 value = facts.attributes.get((key, name))
+                if value is not None:
+                    return value
+        return self._of_class_above(instance.cls, name)
+
+    def _of_class_above(self, cls: Class, name: str) -> Value | None:
+        """What a base class gives its attribute: ``model_class = Net``, ``kinds = {}``."""
+        for base in self._classes.above(cls):
+            for facts in (self._now.known, self._now.found):
+                value = facts.attributes.get((Instance(base, None), name))
                 if value is not None:
                     return value
         return None

@@ -62,6 +62,11 @@ class MethodEvaluator:
         if receiver.made_of_device and name in {"cpu", "detach", "item"}:
             receiver = Value(Kind.DEVICE_TENSOR, local=receiver.local)
             self._flow.record(func.value, receiver)
+        if name in {"items", "values"} and receiver.kind is Kind.UNKNOWN:
+            of = _whose_state(func.value)  # ``net.state_dict().items()``
+            if of is not None:
+                held = self._evaluator.evaluate(of, frame)
+                return _tensors_of(held, node, named=name == "items")
         followed = self._followed(node, func, receiver, arguments, frame)
         if followed is not None:
             return followed
@@ -69,10 +74,9 @@ class MethodEvaluator:
             return self._tensors.evaluate(node, name, receiver, arguments)
         if name in {"to", "cuda", "cpu"}:
             return self._moved(node, func, receiver, arguments, frame)
-        held = as_container(self._flow, receiver, name)
-        if receiver.kind is Kind.CONTAINER or held is not None:
-            held = receiver if held is None else held
-            return self._holders.of_container(func, name, held, arguments, frame)
+        as_one = as_container(self._flow, receiver, name)
+        if receiver.kind is Kind.CONTAINER or as_one is not None:
+            return self._holders.of_container(node, func, as_one or receiver, arguments, frame)
         if receiver.kind is Kind.MODEL and receiver.type_name in know.MODULE_HOLDERS:
             within = self._holders.of_modules(node, func, receiver, arguments, frame)
             if within is not None:
@@ -96,7 +100,8 @@ class MethodEvaluator:
         result = None
         if receiver.instance is None and receiver.classes:
             result = self._of_one_of(node, name, receiver, arguments)
-        known = receiver.instance is not None or _holds_model(receiver, name, arguments)
+        known = receiver.instance is not None or bool(receiver.makes)
+        known = known or _holds_model(receiver, name, arguments)
         held = self._evaluator.evaluate(func, frame) if known else UNKNOWN
         if held.kind is Kind.FUNCTION and held.function is not None:
             result = self._calls.enter(node, held.function, held, arguments)
@@ -270,6 +275,13 @@ class MethodEvaluator:
         holder = self._evaluator.evaluate(node.value, frame)
         if holder.instance is not None:
             self._flow.memory.store(holder.instance, node.attr.value, moved, anew=True)
+
+
+def _whose_state(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """``net`` of ``net.state_dict()``."""
+    called = node.func if isinstance(node, cst.Call) and not node.args else None
+    stated = isinstance(called, cst.Attribute) and called.attr.value == "state_dict"
+    return called.value if stated and isinstance(called, cst.Attribute) else None
 
 
 def _tensors_of(model: Value, node: cst.CSTNode, *, named: bool) -> Value:

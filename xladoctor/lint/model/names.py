@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _BUILTINS = frozenset(dir(builtins))
+#: Files that may hand on what they import.
+_RE_EXPORTS = 4
 
 
 class Names:
@@ -152,6 +154,20 @@ class Names:
             return None
         return self._defined(self.lookup(node.value, self._tree.scopes[node]))
 
+    def assigned_elsewhere(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
+        """What a linked file binds, once, to the name that an expression means there."""
+        dotted, names = self._raw(node) if self._links else None, self
+        for _ in range(_RE_EXPORTS):
+            split = names._split(dotted) if dotted is not None else None
+            bindings = (split[0].top.bindings.get(split[1]) or []) if split is not None else []
+            if split is None or len(bindings) != 1:
+                return None
+            if bindings[0].kind == "assign":
+                made = bindings[0].node
+                return made if isinstance(made, cst.BaseExpression) else None
+            names, dotted = split[0], bindings[0].dotted
+        return None
+
     def _left(self, name: str) -> list[Binding]:
         """What a name of the module is bound to once its code has run.
 
@@ -181,6 +197,10 @@ class Names:
     def helpers(self) -> frozenset[cst.Module]:
         """The modules of linked files that this one imports."""
         return frozenset(names.module for names in self._links.values())
+
+    def importers(self) -> dict[cst.Module, set[cst.Module]]:
+        """The modules of linked files that this one imports, with this one."""
+        return {module: {self.module} for module in self.helpers()}
 
     def imported(self) -> frozenset[str]:
         """Dotted names of everything that the file imports, also inside functions."""
@@ -313,9 +333,21 @@ class LinkedNames:
         """The modules that another one of the files imports."""
         return frozenset().union(*(names.helpers() for names in self._by_top.values()))
 
+    def importers(self) -> dict[cst.Module, set[cst.Module]]:
+        """The modules that others of the files import, each with these others."""
+        found: dict[cst.Module, set[cst.Module]] = {}
+        for names in self._by_top.values():
+            for module in names.helpers():
+                found.setdefault(module, set()).add(names.module)
+        return found
+
     def linked(self, node: cst.BaseExpression) -> tuple[Names, str] | None:
         """See :meth:`Names.linked`."""
         return self._of(node).linked(node)
+
+    def assigned_elsewhere(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
+        """See :meth:`Names.assigned_elsewhere`."""
+        return self._of(node).assigned_elsewhere(node)
 
     def lookup(self, name: str, scope: Scope) -> list[Binding] | None:
         """See :meth:`Names.lookup`."""

@@ -48,6 +48,11 @@ class Narrowing:
             return env
         return env if self._says_tensor(test) is not (not when) else {**env, text: UNKNOWN}
 
+    def asked_of(self, test: cst.BaseExpression) -> cst.BaseExpression | None:
+        """``x["a"]`` of ``torch.is_tensor(x["a"])``: what is no tensor where that is not so."""
+        asks = isinstance(test, cst.Call) and bool(test.args) and self._says_tensor(test)
+        return test.args[0].value if asks and isinstance(test, cst.Call) else None
+
     def _says_tensor(self, test: cst.Call) -> bool | None:
         """What a test of a type says of an object if it holds: a tensor, none, or neither."""
         name = self._names.resolve(test.func)

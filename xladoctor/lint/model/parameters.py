@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.memory import PLACED
-from xladoctor.lint.model.values import UNKNOWN, Instance, Kind, Value, join, where_it_trains
+from xladoctor.lint.model.values import (
+    UNKNOWN,
+    Instance,
+    Kind,
+    Value,
+    defined,
+    join,
+    where_it_trains,
+)
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
@@ -47,6 +55,9 @@ class Parameters:
             method = method.outer  # a function in a method: its ``self`` is that of the method
         if method.owner is not None and not method.is_static and method.parameters:
             name = method.parameters[0]
+            if method.of_class:
+                frame.env[name] = defined((frame.instance or Instance(method.owner, None)).cls)
+                return
             if method is function or name not in frame.env:
                 frame.env[name] = self._object(method, method.owner, frame)
 

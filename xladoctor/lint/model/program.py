@@ -191,12 +191,17 @@ class Program:
         )
 
     def _for_xla(self) -> set[cst.Module]:
-        """The modules whose names are believed: those for XLA, and what Lightning runs on it."""
+        """The modules whose names are believed: those for XLA, and what a framework runs on it.
+
+        A file for XLA that trains with a framework runs what it imports of that framework there.
+        """
         found = {part.tree.module for part in self.parts if part.is_xla}
         for part in self.parts:
-            if part.is_xla and "lightning" in part.frameworks:
+            if part.is_xla:
                 found.update(
-                    other.tree.module for other in part.below if "lightning" in other.frameworks
+                    other.tree.module
+                    for other in part.below
+                    if not part.frameworks.isdisjoint(other.frameworks)
                 )
         return found
 

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.library import Returns
+from xladoctor.lint.model import contained
 from xladoctor.lint.model.contained import container, element_of, without_places
 from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, join
@@ -77,15 +78,15 @@ class PythonFunctions:
 
 def dictionary(arguments: Arguments) -> Value:
     """``dict(loss=loss)``, and ``dict(facts, step=3)`` and ``**facts`` hold what these hold."""
-    parts = [
-        _second_of(element_of(value))
-        if key is None
-        else element_of(value)
-        if key == "**"
-        else value
-        for key, value in arguments
-    ]
-    return container(functools.reduce(join, parts) if parts else None)
+    return contained.dictionary((_as_part(key, value) for key, value in arguments))
+
+
+def _as_part(key: str | None, value: Value) -> tuple[str | None, Value]:
+    if key is not None and key != "**":
+        return key, value
+    if value.entries is not None or key == "**":
+        return None, value
+    return None, container(_second_of(element_of(value)))
 
 
 def _second_of(pair: Value) -> Value:

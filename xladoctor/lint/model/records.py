@@ -38,7 +38,7 @@ def fill(flow: Flow, instance: Instance, arguments: Sequence[tuple[str | None, V
                 flow.memory.store(instance, name, element_of(value))
         elif keyword in names:
             flow.memory.store(instance, str(keyword), value)
-            left.remove(str(keyword))
+            left = [name for name in left if name != keyword]
         elif keyword is None and left:
             flow.memory.store(instance, left.pop(0), value)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model.by_name import GETATTR, ByName
+from xladoctor.lint.model.by_name import GETATTR, VARS
 from xladoctor.lint.model.contained import container, element_of
+from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.python_functions import dictionary
 from xladoctor.lint.model.records import HOLDERS
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, join
@@ -31,7 +32,7 @@ class Reflected:
         self._calls = calls
         self._evaluator = evaluator
         self._flow = evaluator.flow
-        self._by_name = ByName(evaluator.flow.tree, evaluator.flow.names)
+        self._by_name = evaluator.by_name
 
     def evaluate(
         self, node: cst.Call, name: str, arguments: Arguments, frame: Frame
@@ -40,7 +41,7 @@ class Reflected:
         if name == GETATTR and len(node.args) > 1:
             return self._asked(node, frame)
         if name == "builtins.setattr" and len(arguments) > 2:
-            for text, _ in self._by_name.spellings(node):
+            for text, _ in self._by_name.spellings(node) or [(ANY, None)]:
                 for instance in self._flow.classes.objects(arguments[0][1]):
                     self._flow.memory.store(instance, text, arguments[2][1])
             return NUMBER
@@ -50,7 +51,7 @@ class Reflected:
             given = [element_of(value) if key == "**" else value for key, value in arguments]
             inner = functools.reduce(join, given) if given else None
             return container(inner).but(type_name=name)
-        if name == "builtins.vars" and arguments:
+        if name == VARS and arguments:
             return self._evaluator.attributes.all_of(arguments[0][1])
         if name == "collections.defaultdict" and arguments:
             made = self._flow.names.resolve(node.args[0].value)

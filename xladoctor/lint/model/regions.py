@@ -13,9 +13,11 @@ from xladoctor.lint.model.dotted import imported
 from xladoctor.lint.model.entries import Entries
 from xladoctor.lint.model.every_core import EveryCore
 from xladoctor.lint.model.guards import Guards
+from xladoctor.lint.model.helpers import calls_of_given
 from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import HOT, Loop, LoopKind
 from xladoctor.lint.model.rarity import Rarity
+from xladoctor.lint.model.syntax import Function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.loops import Guard
     from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Function, LoopNode, Tree
+    from xladoctor.lint.model.syntax import LoopNode, Tree
 
 _DEPTH = 3
 #: How many calls deep a node may stand in what a loop runs.
@@ -218,6 +220,8 @@ class Regions:
         assert callable(ask)
         guard: Guard | None = ask(node)
         function = self._tree.function_of(node)
+        if guard is None and function is not None:
+            guard = next(filter(None, map(ask, self._wrapping(function))), None)
         if guard is not None or function is None or depth == 0:
             return guard
         found = [
@@ -227,6 +231,14 @@ class Regions:
         if every and not all(found):
             return None
         return next((item for item in found if item is not None), None)
+
+    def _wrapping(self, function: Function) -> Iterator[cst.Call]:
+        """The calls by which decorators of the program run a function: ``@on_master``."""
+        for decorator in function.decorators:
+            made = decorator.func if isinstance(decorator, cst.Call) else decorator
+            wraps = self._names.definition(made)
+            if isinstance(wraps, Function):
+                yield from calls_of_given(wraps)
 
 
 def _owner(tree: Tree, loop: LoopNode) -> cst.CSTNode:

@@ -28,7 +28,7 @@ class Spelling:
 
         What runs in the order of its lines does not know what is imported below it.
         """
-        best: str | None = None
+        best, length = None, 0
         scope = self._tree.scopes[node]
         current: Scope | None = scope
         order = self._tree.order
@@ -45,8 +45,9 @@ class Spelling:
                         continue
                     if dotted == binding.dotted:
                         return name
-                    if self._reaches(binding, name, dotted):
-                        best = best or name + dotted[len(binding.dotted) :]
+                    # ``xm`` and not ``torch_xla.core.xla_model``, whichever is imported first.
+                    if self._reaches(binding, name, dotted) and len(binding.dotted) > length:
+                        best, length = name + dotted[len(binding.dotted) :], len(binding.dotted)
             current = current.parent
         return best
 

@@ -9,14 +9,16 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.apart import as_tried, of_one_core, of_some_cores
-from xladoctor.lint.model.contained import container, element_of, unpack
-from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.contained import container, element_of, unpack, with_entry
+from xladoctor.lint.model.dotted import dotted_text, is_name, text_of
 from xladoctor.lint.model.frames import Env, Frame, join_env
 from xladoctor.lint.model.indexed import put
 from xladoctor.lint.model.iterators import iterated
+from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.narrowing import Narrowing
+from xladoctor.lint.model.records import HOLDERS
 from xladoctor.lint.model.unreached import truth
-from xladoctor.lint.model.values import NUMBER, Instance, Kind, Value, join
+from xladoctor.lint.model.values import NUMBER, Instance, Kind, Value, defined, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,9 +99,9 @@ class Statements:
             self._evaluator.evaluate(decorator.decorator, frame)
         if isinstance(node, cst.FunctionDef):
             function = self._flow.tree.functions[node]
-            frame.env[function.name] = Value(
-                Kind.FUNCTION, certain=True, function=function, instance=frame.instance
-            )
+            frame.env[function.name] = defined(function).but(instance=frame.instance)
+            for decorator in reversed(node.decorators):
+                self._evaluator.decorated(decorator.decorator, function, frame)
             return
         inner = Frame(frame.function, None)
         inner.env = dict(frame.env)
@@ -110,6 +112,7 @@ class Statements:
                 self._flow.memory.store(Instance(cls, None), name, value, anew=True)
         for decorator in reversed(node.decorators):
             self._evaluator.decorated(decorator.decorator, cls, frame)
+        self._evaluator.inherited_by(cls)
 
     def _expression(self, node: cst.Expr, frame: Frame) -> None:
         self._evaluator.evaluate(node.value, frame)
@@ -246,14 +249,18 @@ class Statements:
             return
         if isinstance(target, cst.Subscript):
             self._evaluator.evaluate(target, frame)
-            self.put_into(target.value, value, frame)
+            self.put_into(target.value, value, frame, key=_key(target))
         elif isinstance(target, cst.Attribute):
             holder = self._evaluator.evaluate(target.value, frame)
             text = dotted_text(target)
             if text is not None:
                 frame.env[text] = value
-            if holder.instance is not None:
-                self._flow.memory.store(holder.instance, target.attr.value, value)
+            if holder.kind is Kind.CONTAINER and holder.type_name in HOLDERS:
+                inner = value if holder.element is None else join(holder.element, value)
+                self.assign(target.value, holder.but(element=inner), frame)
+            named = self._flow.classes.named(holder)
+            for instance in (holder.instance,) if holder.instance is not None else named:
+                self._flow.memory.store(instance, target.attr.value, value)
             self._flow.record(target, value)
 
     def _bind(self, name: str, value: Value, frame: Frame) -> None:
@@ -263,7 +270,14 @@ class Statements:
         for key in [key for key in env if key.startswith(prefix)]:
             del env[key]
 
-    def put_into(self, holder: cst.BaseExpression, value: Value, frame: Frame) -> None:
+    def put_into(
+        self,
+        holder: cst.BaseExpression,
+        value: Value,
+        frame: Frame,
+        *,
+        key: str | None = None,
+    ) -> None:
         """``holder[...] = value`` or ``holder.append(value)``: the container's elements change."""
         if isinstance(holder, cst.Subscript):  # ``kept["loss"].append(loss)``
             self.put_into(holder.value, container(value), frame)
@@ -275,21 +289,43 @@ class Statements:
         text = dotted_text(holder)
         if text is None:
             return
+        if isinstance(holder, cst.Attribute) and holder.attr.value == "__dict__":
+            owner = self._evaluator.evaluate(holder.value, frame)
+            for instance in self._flow.classes.objects(owner):
+                self._flow.memory.store(instance, ANY, value)
+            return
         before = self._evaluator.evaluate(holder, frame)
         if before.kind is Kind.CONTAINER:
-            inner = element_of(before) if before.element or before.items else None
-            after = container(value if inner is None else join(inner, value))
+            self._put_above(holder, value, frame)
+            after = with_entry(before, key, value)
             self.assign(holder, after, frame)
             if isinstance(holder, cst.Name) and self._is_shared(holder, frame):
                 self._flow.memory.share(holder.value, after)
         else:
             put(self._evaluator, before, value)
 
+    def _put_above(self, holder: cst.BaseExpression, value: Value, frame: Frame) -> None:
+        """``cls.kinds[name] = cls`` of a table that a base class has: all classes share it."""
+        if not isinstance(holder, cst.Attribute):
+            return
+        name = holder.attr.value
+        for one in self._flow.classes.named(self._evaluator.evaluate(holder.value, frame)):
+            for base in self._flow.classes.above(one.cls):
+                table = Instance(base, None)
+                if self._flow.memory.stored(table, name) is not None:
+                    self._flow.memory.store(table, name, container(value))
+
     def _is_shared(self, name: cst.Name, frame: Frame) -> bool:
         """Whether a function puts something into what its file holds: ``KNOWN[x] = y``."""
         scope = self._flow.tree.scopes[name]
         bound = self._flow.names.lookup(name.value, scope)
         return frame.function is not None and bound is scope.top.bindings.get(name.value, ())
+
+
+def _key(target: cst.Subscript) -> str | None:
+    """The text in ``settings["device"]``."""
+    index = target.slice[0].slice if len(target.slice) == 1 else None
+    return text_of(index.value) if isinstance(index, cst.Index) else None
 
 
 def _element(target: cst.BaseAssignTargetExpression, iterated: Value) -> Value:

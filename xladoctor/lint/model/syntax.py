@@ -102,6 +102,7 @@ class Function:
         outer: The function around it, if there is one.
         parameters: Names of the parameters in order, ``self`` included, without * and **.
         is_static: Whether it is a static method, which has no ``self``.
+        of_class: Whether it is a class method, whose first parameter is the class.
     """
 
     node: FunctionNode
@@ -112,11 +113,12 @@ class Function:
     keyword_only: tuple[str, ...] = ()
     decorators: tuple[cst.BaseExpression, ...] = ()
     is_static: bool = dataclasses.field(init=False)
+    of_class: bool = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        self.is_static = any(
-            type(item) is cst.Name and item.value == "staticmethod" for item in self.decorators
-        )
+        said = {item.value for item in self.decorators if type(item) is cst.Name}
+        self.is_static = "staticmethod" in said
+        self.of_class = "classmethod" in said or self.name == "__init_subclass__"
 
     @property
     def around(self) -> Iterator[Function]:

@@ -53,7 +53,8 @@ class TensorFunctions:
     def evaluate(self, node: cst.Call, arguments: Arguments, *, made_here: bool) -> Value:
         """The tensor that a function gives; ``made_here``: anew, of what is no tensor."""
         values = [value for _, value in arguments]
-        local = any(value.local for value in values)
+        # ``torch.cat(kept)``: what is in the list tells.
+        local = any(value.local or element_of(value).local for value in values)
         device = next((value for key, value in arguments if key == "device"), None)
         written = _written_device(node)
         if written is not None:

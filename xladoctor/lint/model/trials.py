@@ -75,7 +75,8 @@ def _without_host(value: Value) -> Value:
         return value
     element = None if value.element is None else _without_host(value.element)
     items = None if value.items is None else tuple(map(_without_host, value.items))
-    return value.but(element=element, items=items)
+    entries = value.entries and tuple((key, _without_host(part)) for key, part in value.entries)
+    return value.but(element=element, items=items, entries=entries)
 
 
 def asks_for_script(node: cst.If) -> bool:

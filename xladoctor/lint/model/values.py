@@ -77,6 +77,7 @@ class Value:
         on_device: For a model: it has been moved to the XLA device.
         element: For a container, a loader or a model of modules: what iterating or indexing gives.
         items: For a tuple or a model of modules of known length: what each place holds.
+        entries: For a dictionary whose keys are all written as texts: what stands under each.
         instance: For an object (or model) of a class of this file.
         classes: For an object (or model) that is one of several: the classes of this file that it
             may be of. Empty where ``instance`` says it.
@@ -103,6 +104,7 @@ class Value:
     on_device: bool = False
     element: Value | None = None
     items: tuple[Value, ...] | None = None
+    entries: tuple[tuple[str, Value], ...] | None = None
     instance: Instance | None = None
     classes: frozenset[Class] = frozenset()
     function: Function | None = None
@@ -257,6 +259,7 @@ def _join_same(one: Value, other: Value) -> Value:
         on_device=one.on_device or other.on_device,
         element=functools.reduce(join, known) if known else None,
         items=items,
+        entries=_joined_entries(one.entries, other.entries),
         instance=one.instance if one.instance == other.instance else None,
         classes=_either(one, other),
         function=one.function if one.function is other.function else None,
@@ -269,6 +272,18 @@ def _join_same(one: Value, other: Value) -> Value:
     )
     # Mostly the other one adds nothing; what is asked of the same object again is answered at once.
     return one if joined.origin is one.origin and joined == one else joined
+
+
+def _joined_entries(
+    one: tuple[tuple[str, Value], ...] | None, other: tuple[tuple[str, Value], ...] | None
+) -> tuple[tuple[str, Value], ...] | None:
+    """What stands under each key of one dictionary or another; who asks for a key finds it."""
+    if one is None or other is None:
+        return None
+    found = dict(one)
+    for key, value in other:
+        found[key] = join(found[key], value) if key in found else value
+    return tuple(sorted(found.items(), key=operator.itemgetter(0)))
 
 
 def _either(one: Value, other: Value) -> frozenset[Class]:

@@ -60,7 +60,7 @@ def accumulate_fix(
         return None  # int() cuts off what follows the point, in every iteration
     kind = number or number_of(model, tensor)
     behind = insert_behind(model, outer, f"{target.value} = {kind}({target.value})")
-    written = model.replace(read, detached(model, tensor))
+    written = _left_there(model, read, tensor)
     start = _start(model, outer, target, kind)
     return model.fix(
         "Add up on the device, read once after the loop", written, behind, start, safe=False
@@ -142,6 +142,18 @@ def number_of(model: FileModel, tensor: cst.BaseExpression) -> str:
     if isinstance(counted, cst.Call) and model.call(counted).method in _COMPARISONS:
         return "int"
     return "int" if isinstance(counted, cst.Comparison) else "float"
+
+
+def _left_there(
+    model: FileModel, read: cst.BaseExpression, tensor: cst.BaseExpression
+) -> Edit | None:
+    """``x.detach()`` for ``x.item()``, whatever lines ``x`` is written on."""
+    func = read.func if isinstance(read, cst.Call) and not read.args else None
+    if isinstance(func, cst.Attribute) and func.value is tensor and func.attr.value == "item":
+        text = detached(model, tensor)
+        if text.endswith(".detach()") and text != model.tree.text(tensor).strip():
+            return model.replace(func.attr, "detach")
+    return model.replace(read, detached(model, tensor))
 
 
 def detached(model: FileModel, tensor: cst.BaseExpression) -> str:

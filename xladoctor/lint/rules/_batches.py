@@ -67,6 +67,25 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
             yield _in_loop(model, loop, call)
 
 
+def moves_its_batch(model: FileModel, loop: Loop) -> bool:
+    """``for x in stream(rows): net(x.to(device))``, or ``x = next(rows)`` in an endless loop.
+
+    What a loop itself moves comes from the host, whoever gives it: no device loader is anywhere.
+    """
+    if is_loaded_for(model):
+        return False
+    if not isinstance(loop.node, cst.For):
+        return moved_by_hand(model, loop) is not None
+    names = {part.value for part in walk(loop.node.target) if isinstance(part, cst.Name)}
+    return any(
+        isinstance(move.source, cst.Name)
+        and move.source.value in names
+        and model.value(move.call.node).is_device_tensor
+        and model.loop(move.call.node) is loop
+        for move in moves(model)
+    )
+
+
 def loops_that_call(model: FileModel) -> Iterator[Loop]:
     """The loops of other files that run what moves something here: ``sampler.next_batch()``."""
     found = (model.hot_loop(call.node) for call, *_ in model.once(_moves_anything))

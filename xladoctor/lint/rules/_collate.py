@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, walk
+from xladoctor.lint.model import Class, Function, walk
 from xladoctor.lint.rules._exact import bounds
+from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._longest import lengths_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel
+    from xladoctor.lint.model import CallSite, FileModel, Value
 
 #: Calls that give a batch the length that they are told, as functions and as methods.
 SHAPED = frozenset(
@@ -32,25 +33,78 @@ _HELPERS = 3
 def collate_functions(model: FileModel) -> Iterator[Function]:
     """What makes batches for the loaders: the functions given to them, and what those call.
 
-    The loaders of linked files count too, and those that a Trainer makes (``data_collator=``).
+    The loaders of linked files count too, those that are the program's own classes, and Trainers
+    of transformers, which make theirs themselves.
     """
+    seen: set[Function] = set()
     for part in (model, *model.linked):
-        given = [call.argument(6, "collate_fn") for call in part.calls(DATA_LOADER)]
-        given += [call.keywords["data_collator"] for call in part.giving("data_collator")]
-        for collate in given:
-            function = _callable(part, collate) if collate is not None else None
-            if function is not None:
+        for function in _given_to_loaders(part):
+            if function not in seen:
+                seen.add(function)
                 yield from _with_helpers(model, function)
 
 
-def _callable(model: FileModel, node: cst.BaseExpression) -> Function | None:
-    """The function, or the ``__call__`` of the object, that an expression is."""
-    value = model.value(node)
-    if value.function is None and value.instance is not None:
-        # transformers' own collators come to the second by the first.
-        of = (model.method(value.instance.cls, name) for name in ("__call__", "torch_call"))
-        return next((method for method in of if method is not None), None)
-    return value.function
+def _given_to_loaders(model: FileModel) -> Iterator[Function]:
+    """What loaders and Trainers of a file are given, and collators that stand in tables.
+
+    ``COLLATORS = {"bert": CollatorForBert}``: who makes these cannot be seen.
+    """
+    for collate in _collating(model):
+        value = model.value(collate)
+        for one in value.roads or (value,):
+            yield from _callable(model, one)
+    for cls in model.classes:
+        function = cls.methods.get("__call__")
+        if function is not None and "Collat" in cls.name and _is_handed_on(model, cls):
+            yield function
+
+
+def _collating(model: FileModel) -> Iterator[cst.BaseExpression]:
+    """The expressions of a file that say what makes batches."""
+    for call in model.calls():
+        given = None
+        if call.name == DATA_LOADER:
+            given = call.argument(6, "collate_fn")
+        elif "data_collator" in call.keywords and is_trainer(model, call):
+            given = call.keywords["data_collator"]
+        elif "collate_fn" in call.keywords and _makes_loader(model, call):
+            given = call.keywords["collate_fn"]
+        if given is not None:
+            yield given
+    for owner in model.classes:
+        if DATA_LOADER in model.library_bases(owner):
+            yield from model.kept(owner).get("collate_fn", ())
+
+
+def _makes_loader(model: FileModel, call: CallSite) -> bool:
+    """``AudioLoader(...)`` of a class on ``DataLoader``, and ``super().__init__(...)`` in it."""
+    owner = call.target
+    if call.method == "__init__" and call.function is not None:
+        owner = call.function.owner
+    return isinstance(owner, Class) and DATA_LOADER in model.library_bases(owner)
+
+
+def _callable(model: FileModel, value: Value) -> Iterator[Function]:
+    """The functions, or the ``__call__`` of the objects, that a value may be."""
+    yield from ({value.function} if value.function is not None else value.functions)
+    classes = {value.instance.cls} if value.instance is not None else value.classes
+    for cls in classes:
+        function = model.method(cls, "__call__") or model.method(cls, "torch_call")
+        if function is not None:
+            yield function
+
+
+def _is_handed_on(model: FileModel, cls: Class) -> bool:
+    """Whether a table holds a class, or a call is given it, and none makes objects of it."""
+    parts = (model, *model.linked)
+    if any(call.target is cls for part in parts for call in part.calls()):
+        return False
+    return any(
+        name.value == cls.name
+        and isinstance(part.parent(name), cst.DictElement | cst.Element | cst.Arg)
+        for part in parts
+        for name in part.nodes(cst.Name)
+    )
 
 
 def _with_helpers(

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 
 def constant(model: FileModel, node: cst.BaseExpression) -> object:
-    """The value of an expression if the file settles it, else ``NotImplemented``.
+    """The value of an expression if the program settles it, else ``NotImplemented``.
 
-    Knows, beyond literals and names bound once to one, ``FLAGS["cores"]`` when the file sets that
-    key once, and ``args.cores`` when an ``add_argument("--cores", default=8)`` says what it is
-    unless the caller chooses otherwise.
+    Knows, beyond literals and names bound once to one (also in the file that they are imported
+    from), ``FLAGS["cores"]`` when the file sets that key once, and ``args.cores`` when an
+    ``add_argument("--cores", default=8)`` says what it is unless the caller chooses otherwise.
     """
     value = model.literal(node)
+    if value is NotImplemented and isinstance(node, cst.Name | cst.Attribute):
+        value = model.imported_literal(node)
     if value is not NotImplemented:
         return value
     if isinstance(node, cst.Subscript) and isinstance(node.value, cst.Name):

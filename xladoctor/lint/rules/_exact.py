@@ -39,7 +39,12 @@ _PRECISION = frozenset({"amp", "fp16", "bf16", "float16", "bfloat16", "half", "m
 
 def chosen_precision(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether a setting turns on mixed precision here (``if args.fp16:``): it may be off on XLA."""
-    return any(words(model.tree.text(guard.test)) & _PRECISION for guard in model.guards(node))
+    return any(precision_is_asked(model, guard.test) for guard in model.guards(node))
+
+
+def precision_is_asked(model: FileModel, test: cst.BaseExpression) -> bool:
+    """Whether a condition is about mixed precision."""
+    return bool(words(model.tree.text(test)) & _PRECISION)
 
 
 def given_true(model: FileModel, call: CallSite, keyword: str) -> cst.BaseExpression | None:
@@ -138,7 +143,7 @@ def drawn_in(model: FileModel, node: cst.CSTNode, depth: int = _NAMES) -> CallSi
     tensors (``x.shape``) are not drawn, whatever the tensors are computed of.
     """
     if isinstance(node, cst.Attribute):
-        return None if node.attr.value in _SIZES else _kept_drawn(model, node)
+        return _kept_drawn(model, node) if depth >= 0 else None
     sources: list[cst.CSTNode] = list(children(node))
     if isinstance(node, cst.Call):
         call = model.call(node)
@@ -150,7 +155,7 @@ def drawn_in(model: FileModel, node: cst.CSTNode, depth: int = _NAMES) -> CallSi
         if read is not None:
             return read
         if isinstance(call.target, Function):
-            sources = list(_given_back(call.target, None)) if depth else []
+            sources = list(_given_back(call.target, None)) if depth > 0 else []
             depth -= 1
     elif isinstance(node, cst.Name):
         sources = [] if depth <= 0 else [*assigned(model, node), *_unpacked(model, node)]
@@ -205,13 +210,15 @@ def _kept_drawn(model: FileModel, node: cst.Attribute) -> CallSite | None:
     owner = home.owner if home is not None else None
     if owner is None or not isinstance(node.value, cst.Name) or node.value.value != "self":
         return None
+    calls: list[CallSite] = []
     for made in model.kept(owner).get(node.attr.value, ()):
         function = model.function_of(made)
         if function is not None and function.name != "__init__":
-            found = drawn_in(model, made, 0)
-            if found is not None:
-                return found
-    return None
+            # An attribute can be made of itself: others are not followed from here.
+            call = drawn_in(model, made, -1)
+            calls += [] if call is None else [call]
+    in_steps = (call for call in calls if model.hot_loop(call.node) is not None)
+    return next(in_steps, calls[0] if calls else None)
 
 
 def has_one_name(model: FileModel, made: cst.CSTNode) -> bool:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.loops import HOT
+from xladoctor.lint.rules._fetched import is_loaded_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,26 @@ def hands_on_device_loader(model: FileModel, loop: Loop) -> bool:
     return bool(functions) and any(
         inner.function in functions and inner.iterates.kind is Kind.DEVICE_LOADER
         for inner in model.loops_of_program
+    )
+
+
+def makes_its_own(model: FileModel, loop: Loop) -> bool:
+    """Whether a loop goes over batches that code of the program puts together, on the host.
+
+    ``for x in chunks(rows, 8)``, ``for x in (row.to(device) for row in rows)``: no device loader
+    is behind these, where the program has none.
+    """
+    if not isinstance(loop.node, cst.For) or is_loaded_for(model):
+        return False
+    sources: list[cst.CSTNode] = [loop.node.iter]
+    for part in walk(loop.node.iter):
+        if isinstance(part, cst.Name):
+            bindings = model.bindings(part.value, part)
+            sources += [one.node for one in bindings if one.kind == "assign"]
+    return any(
+        isinstance(source, cst.GeneratorExp)
+        or (isinstance(source, cst.Call) and any(True for _ in _called(model, source)))
+        for source in sources
     )
 
 

@@ -21,10 +21,13 @@ def in_no_grad(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether a node stands within ``with torch.no_grad():``, in its own function."""
     for around in model.tree.ancestors(node):
         if isinstance(around, cst.FunctionDef):
-            return False
+            return any(_is_no_grad(model, item.decorator) for item in around.decorators)
         if isinstance(around, cst.With) and any(
-            model.name(item.item.func if isinstance(item.item, cst.Call) else item.item) in _NO_GRAD
-            for item in around.items
+            _is_no_grad(model, item.item) for item in around.items
         ):
             return True
     return False
+
+
+def _is_no_grad(model: FileModel, node: cst.BaseExpression) -> bool:
+    return model.name(node.func if isinstance(node, cst.Call) else node) in _NO_GRAD

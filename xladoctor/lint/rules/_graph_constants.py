@@ -28,13 +28,23 @@ _SIZE_METHODS = frozenset(
 )
 
 
-def graph_constants(model: FileModel, node: cst.CSTNode) -> list[cst.BaseExpression]:
+def graph_constants(
+    model: FileModel, node: cst.CSTNode, *, likely: bool = False
+) -> list[cst.BaseExpression]:
     """The numbers of an operation on a device tensor that its graph holds as constants.
 
     Measured: indices, sizes and exponents. Factors and terms are inputs of the graph.
+
+    Args:
+        model: The file.
+        node: The operation.
+        likely: Whether what is indexed need only be a device tensor in all likelihood.
     """
     if isinstance(node, cst.Subscript) and not isinstance(model.parent(node), cst.Del):
-        return list(indices(node)) if _on_device(model, node.value) else []
+        on_device = _on_device(model, node.value) or (
+            likely and model.value(node.value).is_device_tensor
+        )
+        return list(indices(node)) if on_device else []
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Power):
         # TorchTPU takes exponents as inputs (ops_torch_tpu.toml).
         constant = not model.members or family.TORCH_XLA in model.members

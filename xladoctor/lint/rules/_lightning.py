@@ -13,10 +13,13 @@ from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import UnionType
 
     from xladoctor.lint.model import CallSite, Class, FileModel
 
 TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
+#: What asks for several cores as the number of them.
+_ALL_CORES = ("auto", "-1", "4", "8", -1, 2, 4, 8, 16, 32)
 #: Names of strategies that 2.0 renamed.
 RENAMED = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
 #: Classes that 2.0 renamed (#16781), without leaving the old name (as ``SingleTPUStrategy``).
@@ -42,11 +45,25 @@ def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     ):
         value = settings.get(name)
         if value is not None and (
-            class_of(model, value) in LIGHTNING_FOR_XLA
+            any(class_of(model, one) in LIGHTNING_FOR_XLA for one in _each(model, value))
             or any(one in words for one in _choices(model, value))
         ):
             return value
     return None
+
+
+def several_cores(model: FileModel, call: CallSite) -> bool:
+    """Whether a Trainer is made for several TPU cores, as far as the program says how many.
+
+    Without a number it takes all that there are; of ``tpus if use_tpu else None`` and of the
+    default of an option any number is one.
+    """
+    named = given(model, call)
+    devices = named.get("devices", named.get("tpu_cores", named.get("num_tpu_cores")))
+    if devices is None:
+        return True
+    said = _choices(model, devices, str | int)
+    return any(one in _ALL_CORES for one in said) and 1 not in said
 
 
 def logged_by_each_core(model: FileModel, owner: Class) -> Iterator[CallSite]:
@@ -74,13 +91,23 @@ def beside_torch_tpu(model: FileModel) -> bool:
     return any("torch_tpu" in model.tree.text(line) for line in model.tree.imports)
 
 
-def _choices(model: FileModel, value: cst.BaseExpression) -> list[object]:
+def _choices(
+    model: FileModel, value: cst.BaseExpression, kinds: type | UnionType = str
+) -> list[object]:
     """The literals that a value may be: ``"tpu"``, ``"tpu" if use_tpu else "cpu"``."""
-    found: list[object] = []
-    for one in sources(model, value) or [value]:
-        if isinstance(one, cst.IfExp):
-            found += [*_choices(model, one.body), *_choices(model, one.orelse)]
-        else:
-            literal = constant(model, one)
-            found += [literal] if isinstance(literal, str) else []
-    return found
+    literals = [constant(model, one) for one in _each(model, value)]
+    return [one for one in literals if isinstance(one, kinds)]
+
+
+def _each(model: FileModel, value: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """What a value may be: what all ways give, or else what is bound here and the default."""
+    found = sources(model, value)
+    if found is None and isinstance(value, cst.Name):
+        bound = [binding.node for binding in model.bindings(value.value, value)]
+        given = [node.default if isinstance(node, cst.Param) else node for node in bound]
+        found = [node for node in given if isinstance(node, cst.BaseExpression)]
+    each: list[cst.BaseExpression] = []
+    for one in found or [value]:
+        parts = [one.body, one.orelse] if isinstance(one, cst.IfExp) else []
+        each += [part for inner in parts for part in _each(model, inner)] or [one]
+    return each

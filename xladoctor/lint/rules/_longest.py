@@ -196,8 +196,37 @@ def _is_of_picked(model: FileModel, length: cst.BaseExpression, batch: str) -> b
             while isinstance(made, cst.Subscript):
                 made = made.value
             if isinstance(made, cst.Call) and _picks(model, made, batch):
-                return True
+                by = _dimension(_key(model, model.call(made)))
+                return by is None or _dimension(length) in {by, None}
     return False
+
+
+def _key(model: FileModel, call: CallSite) -> cst.CSTNode | None:
+    """What ``max(batch, key=...)`` compares: what a lambda, or a function of the file, gives."""
+    key = call.keywords.get("key")
+    if isinstance(key, cst.Lambda):
+        return key.body
+    function = model.value(key).function if key is not None else None
+    return only_returned(function) if function is not None else key
+
+
+def _dimension(length: cst.CSTNode | None) -> int | None:
+    """Of which dimension a length is: 0 of ``len(x)``, 1 of ``x.size(1)`` and ``x.shape[1]``."""
+    name = length.func if isinstance(length, cst.Call) else length
+    if isinstance(name, cst.Name):
+        return 0 if name.value == "len" else None
+    if length is None or not _is_dimension(length):
+        return None
+    numbers = [part for part in walk(length) if isinstance(part, cst.Integer)]
+    return int(numbers[-1].value) if numbers else None
+
+
+def _is_dimension(node: cst.CSTNode) -> bool:
+    """``x.size(1)``, ``x.shape[1]``."""
+    if isinstance(node, cst.Call):
+        return isinstance(node.func, cst.Attribute) and node.func.attr.value == "size"
+    held = node.value if isinstance(node, cst.Subscript) else None
+    return isinstance(held, cst.Attribute) and held.attr.value == "shape"
 
 
 def _picks(model: FileModel, node: cst.Call, batch: str) -> bool:

@@ -86,12 +86,15 @@ def _meet_in_both(model: FileModel, same: list[CallSite], guard: Guard) -> bool:
 
 def _held_back_and_released(model: FileModel, same: list[CallSite]) -> bool:
     """``if rank not in (-1, 0): barrier()`` and later ``if rank == 0: barrier()``."""
-    tests, conditions = [], set[cst.CSTNode]()
+    tests, conditions, sides = [], set[cst.CSTNode](), set[bool | None]()
     for other in same:
         guard = model.core_guard(other.node) or model.master_only(other.node)
         guard = guard or next(iter(model.guards(other.node)), None)
         if guard is not None:
             tests.append({part.value for part in walk(guard.test) if isinstance(part, cst.Name)})
             conditions.add(guard.node)
+            sides.add(guard.master)
+    if sides in ({True}, {False}):
+        return False  # held back twice, and never released
     paired = len(tests) % 2 == 0 and len(conditions) >= 2
     return paired and bool(set.intersection(*tests))

@@ -15,6 +15,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Class, Function, Kind, OnXla, walk
+from xladoctor.lint.model.knowledge import SPAWNERS
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, steps_optimizer
 
@@ -37,6 +38,8 @@ _HOLDERS = frozenset(
     }
 )
 _DEFINITIONS = cst.FunctionDef | cst.ClassDef | cst.Lambda
+#: Starts a function without the number of its core.
+_NO_NUMBER = "notebook_launcher"
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -53,9 +56,13 @@ class Thing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Made:
-    """An optimizer, and the models whose parameters it has taken."""
+    """An optimizer, and the models whose parameters it has taken.
+
+    ``call`` is what is seen of it from here: another file may make it, in ``function``.
+    """
 
     call: CallSite
+    function: Function | None
     models: tuple[Thing, ...]
 
 
@@ -96,6 +103,8 @@ def _after(before: Sequence[Event], made: Made, later: Sequence[Event]) -> CallS
         if not isinstance(event, Moved) or event.model in moved or event.model not in made.models:
             continue
         again = (item for item in later[index:] if isinstance(item, Made))
+        if event.call.function is made.function is not None:
+            return None  # all in one function, whose own file tells it
         if not event.always or any(event.model in item.models for item in again):
             return None
         return event.call
@@ -105,7 +114,7 @@ def _after(before: Sequence[Event], made: Made, later: Sequence[Event]) -> CallS
 def _beginnings(model: FileModel) -> Iterator[Sequence[Event]]:
     """What happens from each beginning on."""
     top = _Run(model)
-    top.body(model.tree.module, {})
+    top.module()
     yield top.events
     for function in model.functions:
         if function.outer is None and function.owner is None and not model.callers(function):
@@ -138,10 +147,15 @@ class _Run:
     def __init__(self, model: FileModel) -> None:
         self._model = model
         self.events: list[Event] = []
+        self._module: dict[str, Thing] = {}
         self._depth = 0
         self._calls: list[CallSite] = []
         self._count = 0
         self._sure = True
+
+    def module(self) -> None:
+        """Run the file's own lines: their names are known in the functions that they call."""
+        self.body(self._model.tree.module, self._module)
 
     def enter(self, function: Function, given: dict[str, Thing], bound: Thing | None) -> Thing:
         """Run a function; what it gives back, or a new object if that is not one thing."""
@@ -183,7 +197,7 @@ class _Run:
 
     def _value(self, node: cst.BaseExpression, names: dict[str, Thing]) -> Thing:
         if isinstance(node, cst.Name):
-            return names.setdefault(node.value, Thing())
+            return self._named(node.value, names) or names.setdefault(node.value, Thing())
         if isinstance(node, cst.Attribute):
             return self._value(node.value, names).owned.setdefault(node.attr.value, Thing())
         if isinstance(node, cst.Tuple):
@@ -194,12 +208,16 @@ class _Run:
             self._call(call, names)
         return Thing(taken=self._taken(node, names))
 
+    def _named(self, name: str, names: dict[str, Thing]) -> Thing | None:
+        """What a name is: the function's own, or one of the file."""
+        return names.get(name) or self._module.get(name)
+
     def _call(self, node: cst.Call, names: dict[str, Thing]) -> Thing:
         call = self._model.call(node)
         if makes_optimizer(self._model, call) and not isinstance(call.target, Function):
             models = tuple(x for item in node.args for x in self._taken(item.value, names))
             if models:
-                self.events.append(Made(self._seen_from_here(call), models))
+                self.events.append(Made(self._seen_from_here(call), call.function, models))
                 return Thing()
         given = [self._value(argument.value, names) for argument in node.args]
         held = self._value(call.receiver, names) if call.receiver is not None else None
@@ -214,6 +232,8 @@ class _Run:
             return wrapped
         if call.method in _PARAMETERS:
             return Thing(taken=self._taken(node, names))
+        if call.name in SPAWNERS:
+            return self._start(call, given)
         if call.target is None:
             first = self._model.library.returns(call.name or "") is Returns.FIRST
             if first and given:
@@ -221,6 +241,29 @@ class _Run:
             holds = call.name in _HOLDERS
             return Thing(taken=self._taken(node, names) if holds else ())
         return self._run(call, given, held)
+
+    def _start(self, call: CallSite, given: Sequence[Thing]) -> Thing:
+        """``xmp.spawn(train, args=(net,))``: each core runs the function, after its number."""
+        started = call.argument(0, SPAWNERS[str(call.name)])
+        function = self._model.value(started).function if started is not None else None
+        passed = call.argument(1, "args")
+        if function is None or self._depth == _DEPTH or function.owner is not None:
+            return Thing()
+        items = next(
+            (
+                value.items
+                for argument, value in zip(call.node.args, given, strict=True)
+                if argument.value is passed
+            ),
+            (),
+        )
+        first = 0 if str(call.name).endswith(_NO_NUMBER) else 1
+        self._depth += 1
+        self._calls.append(call)
+        self.enter(function, dict(zip(function.parameters[first:], items, strict=False)), None)
+        self._calls.pop()
+        self._depth -= 1
+        return Thing()
 
     def _run(self, call: CallSite, given: Sequence[Thing], held: Thing | None) -> Thing:
         target, made = call.target, held
@@ -253,9 +296,10 @@ class _Run:
         found: list[Thing] = []
         for part in walk(node):
             if isinstance(part, cst.Name):
-                found += names[part.value].taken if part.value in names else ()
+                one = self._named(part.value, names)
+                found += one.taken if one is not None else ()
             elif isinstance(part, cst.Attribute) and isinstance(part.value, cst.Name):
-                holder = names.get(part.value.value)
+                holder = self._named(part.value.value, names)
                 owned = holder.owned.get(part.attr.value) if holder is not None else None
                 found += owned.taken if owned is not None else ()
             elif (

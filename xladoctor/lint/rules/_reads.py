@@ -11,6 +11,7 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.evidence import STEPS
 from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
 from xladoctor.lint.model.words import words
+from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
@@ -74,16 +75,24 @@ def _never(model: FileModel, guard: Guard) -> bool:
         return False
     if not isinstance(asked.operator, cst.Is if guard.when else cst.IsNot):
         return False
-    bound = model.bindings(test.left.value, test.left)
-    if not any(binding.kind == "param" for binding in bound):
+    return always_given(model, test.left)
+
+
+def always_given(model: FileModel, name: cst.Name) -> bool:
+    """Whether a parameter is given by every call of the program, and by none as None."""
+    if not any(binding.kind == "param" for binding in model.bindings(name.value, name)):
         return False
-    given = of_parameter(model, test.left)
+    given = of_parameter(model, name)
     return bool(given) and not any(_may_be_none(model, value, _DEPTH) for value in given or ())
 
 
 def _may_be_none(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:
     """Whether a caller may give None: says so, asks a dictionary, or hands on what it got."""
-    if isinstance(node, cst.IfExp | cst.BooleanOperation):
+    if isinstance(node, cst.IfExp):
+        asked = _asked_for_none(node.test)
+        sides = (node.orelse,) if asked is not None and same_name(asked, node.body) else None
+        return any(_may_be_none(model, one, depth) for one in sides or (node.body, node.orelse))
+    if isinstance(node, cst.BooleanOperation):
         return True
     if isinstance(node, cst.Call):
         return model.call(node).method == "get"
@@ -91,6 +100,8 @@ def _may_be_none(model: FileModel, node: cst.BaseExpression, depth: int) -> bool
         return False
     if node.value == "None":
         return True
+    if _is_filled_in(model, node):
+        return False
     for binding in model.bindings(node.value, node):
         if binding.kind == "param":
             given = of_parameter(model, node) if depth else None
@@ -99,6 +110,50 @@ def _may_be_none(model: FileModel, node: cst.BaseExpression, depth: int) -> bool
         elif is_name(binding.node, "None"):
             return True
     return False
+
+
+def _is_filled_in(model: FileModel, name: cst.Name) -> bool:
+    """Whether a line above gives a name a value, always or where it is None.
+
+    ``noise = noise if noise is not None else draw()``, ``if noise is None: noise = draw()``.
+    """
+    order, function = model.tree.order, model.function_of(name)
+    if name not in order:
+        return False  # of another file
+    for binding in model.bindings(name.value, name):
+        made = binding.node
+        if binding.kind != "assign" or not isinstance(made, cst.BaseExpression):
+            continue
+        if model.function_of(made) is not function or order[made] > order[name]:
+            continue
+        mine = {guard.node for guard in model.guards(name)}
+        outer = [guard for guard in model.guards(made) if guard.node not in mine]
+        filled = all(_is_none(guard, name.value) for guard in outer)
+        if filled and made is not name and not _may_be_none(model, made, 0):
+            return True
+    return False
+
+
+def _is_none(guard: Guard, name: str) -> bool:
+    """``if name is None:``."""
+    test = guard.test
+    return (
+        guard.when
+        and isinstance(test, cst.Comparison)
+        and is_name(test.left, name)
+        and isinstance(test.comparisons[0].operator, cst.Is)
+        and is_name(test.comparisons[0].comparator, "None")
+    )
+
+
+def _asked_for_none(test: cst.BaseExpression) -> cst.BaseExpression | None:
+    """``x`` of ``x is not None``."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return None
+    asked = test.comparisons[0]
+    if not isinstance(asked.operator, cst.IsNot) or not is_name(asked.comparator, "None"):
+        return None
+    return test.left
 
 
 def _for_faults(test: cst.BaseExpression, *, when: bool) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: Names, parameters and attributes on the way to where a value is made.
 _DEPTH = 5
+_CONSTANTS = frozenset({"None", "True", "False"})
 
 
 def sources(
@@ -30,7 +31,7 @@ def sources(
     Returns:
         None where not all of them are known.
     """
-    if isinstance(node, cst.Name):
+    if isinstance(node, cst.Name) and node.value not in _CONSTANTS:
         given = _of_name(model, node)
     elif isinstance(node, cst.Attribute) and _is_self(node.value):
         given = _of_attribute(model, node)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import libcst as cst
+import libcst as cst
 
+from xladoctor import patterns
+
+if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
 
 #: Function to (position, keyword) of the path.
@@ -22,8 +24,21 @@ _WRITERS = {
     "urllib.request.urlretrieve": (1, "filename"),
     "torch.hub.download_url_to_file": (1, "dst"),
     "gdown.download": (1, "output"),
+    "wget.download": (1, "out"),
+    "shutil.unpack_archive": (1, "extract_dir"),
+    **{f"shutil.{name}": (1, "dst") for name in ("copy", "copy2", "copyfile", "copytree", "move")},
 }
 _METHODS = frozenset({"to_csv", "to_parquet", "to_pickle", "to_json", "write_text", "write_bytes"})
+#: Methods of archives, and of Google's storage, to (position, keyword) of the path.
+_UNPACKED = {"extractall": (0, "path"), "download_to_filename": (0, "filename")}
+#: What runs a command, and programs that fetch or unpack a file there.
+RUNS = frozenset(
+    {"os.system", *(f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output"))}
+)
+_FETCHING = patterns.lazy(
+    r"^\s*(wget|curl\s.*(-[a-zA-Z]*[oO]\b|--output)|(gsutil|gcloud\s+storage|aws\s+s3)\s.*\b(cp|rsync|sync)\b"
+    r"|unzip|tar\s+-?[a-z]*x|7z\s+x|git\s+clone|kaggle\s.*\bdownload\b)"
+)
 #: What models and tokenizers of transformers and diffusers write a folder with.
 PRETRAINED = "save_pretrained"
 SAVE = "torch_xla.core.xla_model.save"
@@ -53,8 +68,34 @@ def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     if call.name is None and call.method == PRETRAINED:
         once = {"is_main_process", "save_function"} & call.keywords.keys()
         return None if once or call.has_star else call.argument(0, "save_directory")
+    if call.method in _UNPACKED:
+        return call.argument(*_UNPACKED[call.method])
     if call.name is None and call.method in _METHODS:
         if call.method.startswith("write_"):
             return call.receiver
         return call.argument(0, "path_or_buf")
     return None
+
+
+def fetching_command(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
+    """The command of a call that has a program fetch or unpack a file.
+
+    ``os.system("wget https://...")``, ``subprocess.run(["gsutil", "cp", source, target])``.
+    """
+    command = call.argument(0, "args") if call.name in RUNS else None
+    if command is None:
+        return None
+    parts = command.elements if isinstance(command, cst.List | cst.Tuple) else ()
+    written = " ".join(_begins(model, part.value) for part in parts) or _begins(model, command)
+    return command if _FETCHING.search(written) else None
+
+
+def _begins(model: FileModel, node: cst.BaseExpression) -> str:
+    """The text that an expression begins with, as far as it is written."""
+    if isinstance(node, cst.FormattedString):
+        first = node.parts[0] if node.parts else None
+        return first.value if isinstance(first, cst.FormattedStringText) else ""
+    if isinstance(node, cst.BinaryOperation):
+        return _begins(model, node.left)
+    text = model.literal(node)
+    return text if isinstance(text, str) else ""

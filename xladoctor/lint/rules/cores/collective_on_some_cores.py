@@ -52,7 +52,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
             or _is_guessed(model, guard)
         ):
             continue
-        if all_cores_meet(model, event, call, guard):
+        if all_cores_meet(model, event, call, guard) or _is_left(model, call, guard):
             continue
         here = _under(model, call, guard)
         yield model.problem(
@@ -66,6 +66,17 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
             fix=_fix(model, call, guard),
         )
     yield from _behind_a_lock(model)
+
+
+def _is_left(model: FileModel, call: CallSite, guard: Guard) -> bool:
+    """``if torch.isnan(loss): continue`` before the collective: XLA420 tells that at its line."""
+    if model.frameworks or guard.node in model.tree.ancestors(call.node):
+        return False
+    loop = model.step_loop(call.node)
+    return loop is not None and any(
+        isinstance(part, cst.Continue | cst.Break) and model.loop(part) is loop
+        for part in walk(guard.node, into_functions=False)
+    )
 
 
 def _under(model: FileModel, call: CallSite, guard: Guard, depth: int = 4) -> cst.CSTNode:

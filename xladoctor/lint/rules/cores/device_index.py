@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, OnXla
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Problem
 
 _XLA = "xla:"
+_FILLED = frozenset({"xla:%d", "xla:%s", "xla:%i", "xla:{}", "xla:{0}"})
 
 
 @rule("XLA416")
@@ -25,11 +27,13 @@ def device_index(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls("torch_xla.core.xla_model.xla_device", "torch_xla.device"):
         index = call.argument(0, "index" if call.name == "torch_xla.device" else "n")
-        number = model.literal(index) if index is not None else None
-        if isinstance(number, int) and not isinstance(number, bool) and number >= 1:
-            yield _problem(model, call.node, f"device {number} does")
-        elif index is not None and (said := _from_one(model, index) or _own(model, index)):
+        said = _other(model, index) if index is not None else None
+        if said is not None:
             yield _problem(model, call.node, said)
+    for node in model.nodes(cst.FormattedString, cst.BinaryOperation, cst.Call):
+        index = _numbered(model, node)
+        if index is not None and (said := _other(model, index)) is not None:
+            yield _problem(model, node, said)
     for node in model.tree.strings:
         text = string(node)
         if not isinstance(text, str) or not text.startswith(_XLA):
@@ -38,6 +42,46 @@ def device_index(model: FileModel) -> Iterator[Problem]:
         used = isinstance(model.parent(node), cst.Arg | cst.AssignTarget | cst.Assign)
         if number >= 1 and used and model.on_xla(node) is OnXla.YES:
             yield _problem(model, node, f"device {number} does")
+
+
+def _numbered(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
+    """The number in ``f"xla:{rank}"``, ``"xla:" + str(rank)`` or ``torch.device("xla", rank)``."""
+    if isinstance(node, cst.FormattedString):
+        parts = node.parts
+        if len(parts) == 2 and isinstance(parts[1], cst.FormattedStringExpression):
+            first = parts[0]
+            said = isinstance(first, cst.FormattedStringText) and first.value == _XLA
+            return parts[1].expression if said else None
+    elif isinstance(node, cst.BinaryOperation):
+        text = _text(node.left)
+        if text == _XLA and isinstance(node.operator, cst.Add) and isinstance(node.right, cst.Call):
+            return model.call(node.right).argument(0)
+        return node.right if text in _FILLED and isinstance(node.operator, cst.Modulo) else None
+    elif isinstance(node, cst.Call):
+        call = model.call(node)
+        if call.name == "torch.device" and len(call.positional) == 2:
+            return call.positional[1] if _text(call.positional[0]) == "xla" else None
+        if call.method == "format" and call.receiver is not None and len(call.positional) == 1:
+            return call.positional[0] if _text(call.receiver) in _FILLED else None
+    return None
+
+
+def _text(node: cst.BaseExpression) -> str | None:
+    text = string(node) if isinstance(node, cst.SimpleString) else None
+    return text if isinstance(text, str) else None
+
+
+def _other(model: FileModel, index: cst.BaseExpression) -> str | None:
+    """What makes a number that of another device than the first: a literal, or the core's own.
+
+    Through names that are bound once.
+    """
+    number = model.literal(index)
+    if isinstance(number, int) and not isinstance(number, bool):
+        return f"device {number} does" if number >= 1 else None
+    found = (sources(model, index) if isinstance(index, cst.Name) else None) or [index]
+    made = found[0] if len(found) == 1 else index
+    return _from_one(model, made) or _own(model, index)
 
 
 def _from_one(model: FileModel, index: cst.BaseExpression) -> str | None:

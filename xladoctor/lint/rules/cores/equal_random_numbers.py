@@ -10,7 +10,9 @@ import libcst as cst
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
+from xladoctor.lint.rules._device_draws import draws_anew
 from xladoctor.lint.rules._equal import last_seed, seeded
+from xladoctor.lint.rules._reads import always_given, not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,14 +20,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
     from xladoctor.lint.rules._equal import Seed
 
-#: Functions of torch that draw on ``device=``, or on the device of their first tensor.
-_ON_DEVICE = frozenset({"torch.rand", "torch.randn", "torch.randint"})
-_LIKE = frozenset({"torch.rand_like", "torch.randn_like", "torch.randint_like", "torch.bernoulli"})
-#: What draws into a tensor, and what makes one to draw into.
-_IN_PLACE = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
-_EMPTY = frozenset(
-    f"torch.{name}" for name in ("empty", "zeros", "ones", "empty_like", "zeros_like", "ones_like")
-)
 #: Functions that choose samples on the host, and kinds of value that they are chosen from.
 _PICKS = ("torch.randint", "torch.randperm")
 _HELD = frozenset({Kind.UNKNOWN, Kind.ARRAY, Kind.CPU_TENSOR, Kind.CONTAINER})
@@ -46,10 +40,12 @@ def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
     if _own_seeds(model):
         return
     for call in model.calls():
-        if not _draws(model, call) or "generator" in call.keywords:
+        if not draws_anew(model, call) or "generator" in call.keywords:
             continue
         entry = every_core(model, call.node)
         if entry is None or model.step_loop(call.node) is None:
+            continue
+        if not_here(model, call.node) or _instead_of_given(model, call):
             continue
         short = call.last
         yield model.problem(
@@ -60,6 +56,17 @@ def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
             "equal",
             related=entry_places(model, entry),
         )
+
+
+def _instead_of_given(model: FileModel, call: CallSite) -> bool:
+    """``noise = default(noise, lambda: torch.randn_like(x))`` where all callers give the noise."""
+    function = call.function
+    if function is None or not isinstance(function.node, cst.Lambda):
+        return False
+    argument = model.parent(function.node)
+    around = model.parent(argument) if isinstance(argument, cst.Arg) else None
+    first = model.call(around).argument(0) if isinstance(around, cst.Call) else None
+    return isinstance(first, cst.Name) and always_given(model, first)
 
 
 def _equal_samples(model: FileModel) -> Iterator[Problem]:
@@ -130,24 +137,3 @@ def _own_seeds(model: FileModel) -> bool:
         if local and (call.name in _SEEDS or _SEEDS_ALL.search(call.name or call.method or "")):
             return True
     return False
-
-
-def _draws(model: FileModel, call: CallSite) -> bool:
-    """Whether a call draws on the device: also into a new tensor (``torch.empty(...).normal_()``).
-
-    What is drawn into a parameter makes weights: see XLA426.
-    """
-    if call.name in _ON_DEVICE or call.name in _LIKE:
-        return _on_device(model, call)
-    made = model.call(call.receiver) if isinstance(call.receiver, cst.Call) else None
-    if call.method not in _IN_PLACE or made is None:
-        return False
-    return made.name in _EMPTY and model.value(made.node).is_device_tensor
-
-
-def _on_device(model: FileModel, call: CallSite) -> bool:
-    if call.name in _LIKE and "device" not in call.keywords:
-        tensor = call.argument(0, "input")
-        return tensor is not None and model.value(tensor).is_device_tensor
-    device = call.keywords.get("device")
-    return device is not None and model.value(device).kind is Kind.DEVICE

@@ -12,7 +12,7 @@ from xladoctor.lint.rewrites.moves import under_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import differs, entry_places, every_core, same_everywhere
 from xladoctor.lint.rules._reads import snippet
-from xladoctor.lint.rules._writes import PRETRAINED, SAVE, written_path
+from xladoctor.lint.rules._writes import PRETRAINED, RUNS, SAVE, fetching_command, written_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _SERIAL = re.compile(r"\.MpSerialExecutor$")
+_BY_MASTER = (
+    "download on the master core and let the others wait: `if not xm.is_master_ordinal(): "
+    "xm.rendezvous(tag)` before, and the same for the master behind it"
+)
 _WAITS = (
     "torch_xla.core.xla_model.rendezvous",
     "torch_xla.core.xla_model.xla_rendezvous",
@@ -47,6 +51,7 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
             fix=_fix(model, call),
         )
     yield from _downloads(model)
+    yield from _commands(model)
 
 
 def _advice(call: CallSite) -> str:
@@ -64,12 +69,12 @@ def _advice(call: CallSite) -> str:
 
 
 def _downloads(model: FileModel) -> Iterator[Problem]:
-    """``torchvision.datasets.CIFAR10(root, download=True)`` on all cores at once.
+    """``torchvision.datasets.CIFAR10(root, download=True)`` on all cores at once, and torchaudio's.
 
     The test part comes with the training part: the first of both is told.
     """
     told = set()
-    for call in model.calls("torchvision.datasets.*"):
+    for call in model.calls("torchvision.datasets.*", "torchaudio.datasets.*"):
         download, root = call.keywords.get("download"), call.argument(0, "root")
         if download is None or model.literal(download) is not True:
             continue
@@ -83,11 +88,27 @@ def _downloads(model: FileModel) -> Iterator[Problem]:
             call.node,
             "every core downloads and unpacks into one folder: where the data is not there yet, "
             "one core may read what another has half written",
-            suggestion="download on the master core and let the others wait: "
-            "`if not xm.is_master_ordinal(): xm.rendezvous(tag)` before, and the same for the "
-            "master behind it",
+            suggestion=_BY_MASTER,
             related=entry_places(model, entry),
         )
+
+
+def _commands(model: FileModel) -> Iterator[Problem]:
+    """``os.system("wget https://...")`` on all cores at once."""
+    for call in model.calls(*RUNS):
+        command = fetching_command(model, call)
+        if command is None or differs(model, command) or _one_by_one(model, call):
+            continue
+        parts = (part for part in walk(command) if isinstance(part, cst.BaseExpression))
+        entry = every_core(model, call.node)
+        if entry is not None and not any(model.value(part).local for part in parts):
+            yield model.problem(
+                call.node,
+                "every core has this command write its files: they overwrite each other, and one "
+                "that reads them may find half a file",
+                suggestion=_BY_MASTER,
+                related=entry_places(model, entry),
+            )
 
 
 def _one_by_one(model: FileModel, call: CallSite) -> bool:

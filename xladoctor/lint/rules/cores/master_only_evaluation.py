@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import Function, Kind, LoopKind
+import libcst as cst
+
+from xladoctor.lint.model import Function, Kind, LoopKind, walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import libcst as cst
-
     from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
 
 #: Words in the names of functions that evaluate a model.
 _EVALUATES = frozenset({"eval", "evaluate", "evaluation", "validate", "validation"})
+#: What draws the next token of a text.
+_DRAWS = frozenset({"torch.multinomial", "torch.distributions.Categorical"})
 
 
 @rule("XLA418")
@@ -45,8 +47,8 @@ def _evaluations(model: FileModel) -> Iterator[tuple[Guard, cst.CSTNode, str]]:
     Those get the model, and evaluate by their name.
     """
     for loop in model.loops:
-        guard = model.master_only(loop.node) if loop.kind is LoopKind.EVAL else None
-        if guard is not None and not loop.implicit:
+        guard = model.master_only(loop.node) if _goes_over_data(model, loop) else None
+        if guard is not None:
             yield guard, loop.node, "the evaluation loop"
     for call in model.calls():
         inside = _evaluates(model, call)
@@ -72,6 +74,16 @@ def _evaluates(model: FileModel, call: CallSite) -> Loop | None:
         loop
         for part in (model, *model.linked)
         for loop in part.loops
-        if loop.kind is LoopKind.EVAL and not loop.implicit and loop.function is call.target
+        if _goes_over_data(model, loop) and loop.function is call.target
     )
     return next(inside, None)
+
+
+def _goes_over_data(model: FileModel, loop: Loop) -> bool:
+    """Whether a loop evaluates batches; one that writes a sample, token by token, has none."""
+    if loop.kind is not LoopKind.EVAL or loop.implicit:
+        return False
+    return not any(
+        isinstance(part, cst.Call) and model.name(part.func) in _DRAWS
+        for part in walk(loop.node, into_functions=False)
+    )

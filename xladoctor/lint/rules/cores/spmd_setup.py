@@ -25,6 +25,7 @@ from xladoctor.lint.rules._spmd import (
     shape_of,
     turned_on,
 )
+from xladoctor.lint.rules._spmd_missing import never_turned_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,9 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
     """Find ``XLA_USE_SPMD``, ``use_spmd()`` after the first tensor, and batches left whole."""
     if not model.is_xla or model.target < _SINCE:
         return
+    variable = False
     for name, spot, node in settings(model):
+        variable |= name == _VARIABLE
         if name == _VARIABLE and not is_off(model, node):
             yield model.problem(
                 spot,
@@ -55,6 +58,8 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
                 suggestion="xr.use_spmd(), before the first use of a device",
                 fix=_fix(model, node),
             )
+    if not variable:
+        yield from never_turned_on(model)
     for call in model.calls(*USE_SPMD):
         tensor = _tensor_before(model, call)
         if tensor is not None:

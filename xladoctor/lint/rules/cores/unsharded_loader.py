@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, Function, Kind, LoopKind, walk
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, Entry, FileModel, Loop, Problem
 
 _SHARDING_WORDS = ("shard", "split_dataset_by_node", "split_by_node", "distributed", "subset")
+#: Makers of loaders in other packages, which share the samples out if ``distributed=True``.
+_OTHERS = ("timm.data.create_loader", "timm.data.loader.create_loader")
+
+#: Words in a class that streams: of what shares samples out, or draws them.
+_SHARES = frozenset(
+    {
+        *("shard", "shards", "sharded", "rank", "ranks", "ordinal", "worker", "workers", "world"),
+        *("replica", "replicas", "core", "cores", "process", "islice", "part", "index", "idx"),
+        *("random", "rng", "randint", "rand", "randn", "randperm", "shuffle", "shuffled"),
+        *("choice", "choices", "sample", "samples", "sampler", "seed", "generator", "env"),
+    }
+)
 
 
 @rule("XLA402")
@@ -27,10 +40,13 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
     """Find loaders that run on every core and give each of them all the samples."""
     if not model.is_xla or model.spmd or model.frameworks:
         return
-    for call in model.calls(DATA_LOADER):
+    for call in model.calls(DATA_LOADER, *_OTHERS):
         if call.has_star or {"sampler", "batch_sampler"} & set(call.keywords):
             continue
-        if len(call.positional) > 3 or _sharded_dataset(model, call):
+        others = call.name in _OTHERS
+        if others and "distributed" in call.keywords:
+            continue  # it has a sampler of its own then, if it is true
+        if (not others and len(call.positional) > 3) or _sharded_dataset(model, call):
             continue
         loops = [loop for loop in loops_over(model, call) if loop.kind is not LoopKind.OTHER]
         entry = _entry(model, call, loops)
@@ -42,13 +58,15 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
             "every core goes over the whole dataset"
             + (": an epoch does the same work once per core" if training else "")
             + " (device loaders move batches, they do not share them out)",
-            suggestion="give sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
+            suggestion="give it distributed=True, with a process group of the backend 'xla'"
+            if others
+            else "give sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
             "rank=xr.global_ordinal())",
             related=[
                 *entry_places(model, entry),
                 *(model.place(loop.node, f"the {loop.kind.value} over it") for loop in loops),
             ],
-            fix=_fix(model, call),
+            fix=None if others else _fix(model, call),
         )
 
 
@@ -138,5 +156,8 @@ def _shards_itself(model: FileModel, node: cst.BaseExpression) -> bool:
     if cls is None:
         return value.kind is Kind.LOADER
     bases = {model.name(base) or "" for base in cls.bases}
-    streams = any(base.endswith("IterableDataset") for base in bases)
-    return streams or asks_for_core(model, cls.node)
+    if not any(base.endswith("IterableDataset") for base in bases):
+        return asks_for_core(model, cls.node)
+    named = (part.value for part in walk(cls.node) if isinstance(part, cst.Name))
+    # What streams may share out by any word for it, or draw what it gives.
+    return len(bases) > 1 or any(not words(name).isdisjoint(_SHARES) for name in named)

@@ -10,8 +10,8 @@ from xladoctor.lint.model import Function, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import is_main
 from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._lightning import TRAINERS, for_xla
-from xladoctor.lint.rules._sources import made_in
+from xladoctor.lint.rules._lightning import TRAINERS, for_xla, several_cores
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,11 +27,21 @@ _STARTS = (
     *(f"{_XM}{name}" for name in ("xla_device", "is_master_ordinal", "master_print")),
     *(f"{_XM}{name}" for name in ("set_rng_state", "rendezvous", "wait_device_ops", "mark_step")),
     *(f"{_XM}{name}" for name in ("get_memory_info", "get_xla_supported_devices")),
+    # Until torch_xla 2.6; they were the runtime's since 2.1.
+    *(f"{_XM}{name}" for name in ("xrt_world_size", "get_ordinal", "get_local_ordinal")),
     *(f"{_XR}{name}" for name in ("world_size", "global_ordinal", "global_device_count")),
     *(f"{_XR}{name}" for name in ("initialize_cache", "global_runtime_device_count")),
     "torch_xla.debug.metrics.metrics_report",
     "torch_xla.debug.profiler.start_server",
 )
+#: Classes whose objects ask for the device when they are made (run before ``xmp.spawn``, too).
+_ASK_FOR_DEVICE = (
+    *("accelerate.Accelerator", "accelerate.accelerator.Accelerator", "accelerate.PartialState"),
+    *(f"accelerate.state.{name}" for name in ("PartialState", "AcceleratorState")),
+    *("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments"),
+)
+#: Arguments with which they leave the device alone.
+_ON_HOST = frozenset({"cpu", "use_cpu", "no_cuda"})
 #: What the parent got before the cores were there, when each was a process of its own (XRT).
 _IN_PARENT = {
     f"{_XR}world_size": "1",
@@ -39,6 +49,7 @@ _IN_PARENT = {
     f"{_XM}is_master_ordinal": "True",
 }
 _SPAWN = ("torch_xla.distributed.xla_multiprocessing.spawn", "torch_xla.launch")
+_LAUNCHERS = ("accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher")
 #: How many functions of the program lie between a call and what starts the runtime.
 _DEPTH = 2
 #: The first release whose spawn refuses.
@@ -52,16 +63,21 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
         return
     yield from _started_twice(model)
     fits = _fits(model)
-    for spawn in (*model.calls(*_SPAWN), *fits):
+    launches = model.calls(*_LAUNCHERS) if model.is_xla else ()
+    for spawn in (*model.calls(*_SPAWN), *launches, *fits):
         if spawn not in fits and _one_process(model, spawn):
             continue
-        for call in model.calls(*_STARTS):
-            if not _runs_before(model, call, spawn):
+        for call in model.calls(*_STARTS, *_ASK_FOR_DEVICE):
+            if not _runs_before(model, call, spawn) or not _starts(call):
                 continue
             yield model.problem(
                 call.node,
                 "this starts the XLA runtime in the parent process: the spawn after it raises "
-                '"Runtime is already initialized"',
+                + (
+                    '"Runtime is already initialized"'
+                    if spawn.name not in _LAUNCHERS
+                    else "an error, for the cores cannot start it again"
+                ),
                 suggestion="move it into the function that is spawned"
                 + ("; use print here" if call.name == f"{_XM}master_print" else ""),
                 related=[model.place(spawn.node, "the cores are started here")],
@@ -98,13 +114,20 @@ def _start_in(model: FileModel, function: Function, depth: int) -> CallSite | No
     for call in home.calls():
         if call.function is not function or not _surely_runs(home, call):
             continue
-        if call.name in _STARTS:
+        if _starts(call):
             return call
         inner = call.target if depth and isinstance(call.target, Function) else None
         start = _start_in(home, inner, depth - 1) if inner is not None else None
         if start is not None:
             return start
     return None
+
+
+def _starts(call: CallSite) -> bool:
+    """Whether a call starts the runtime, also by making what asks for the device."""
+    return call.name in _STARTS or (
+        call.name in _ASK_FOR_DEVICE and _ON_HOST.isdisjoint(call.keywords) and not call.has_star
+    )
 
 
 def _surely_runs(model: FileModel, call: CallSite) -> bool:
@@ -120,11 +143,14 @@ def _fits(model: FileModel) -> list[CallSite]:
     """``trainer.fit(net)`` of a Lightning Trainer for several TPU cores, which starts them."""
     found = []
     for call in model.methods("fit"):
-        made = made_in(model, call.receiver, TRAINERS) if call.receiver is not None else None
-        if made is None or not for_xla(model, made) or model.on_every_core(call.node) is not None:
+        if call.receiver is None or model.on_every_core(call.node) is not None:
             continue
-        devices = made.keywords.get("devices", made.keywords.get("tpu_cores"))
-        if devices is not None and model.literal(devices) not in (1, NotImplemented):
+        calls = (x for x in sources(model, call.receiver) or () if isinstance(x, cst.Call))
+        made = [model.call(one) for one in calls]
+        if any(
+            one.name in TRAINERS and for_xla(model, one) and several_cores(model, one)
+            for one in made
+        ):
             found.append(call)
     return found
 
@@ -163,6 +189,8 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
 
 def _one_process(model: FileModel, spawn: CallSite) -> bool:
     nprocs = spawn.argument(2, "nprocs") if spawn.name == _SPAWN[0] else None
+    if spawn.name in _LAUNCHERS:
+        nprocs = spawn.argument(2, "num_processes")
     debug = spawn.keywords.get("debug_single_process")
     if spawn.has_star or (debug is not None and model.literal(debug) is not False):
         return True

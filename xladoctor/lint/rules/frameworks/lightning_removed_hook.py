@@ -12,6 +12,7 @@ from xladoctor.lint import sources
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._lightning_gone import changed_hooks, gone_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ _CALLBACKS = frozenset({"lightning.pytorch.callbacks.XLAStatsMonitor"})
 
 @rule("XLA910")
 def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
-    """Find ``*_epoch_end(outputs)`` of modules, and ``XLAStatsMonitor``."""
+    """Find hooks that nothing calls, or calls otherwise, and attributes that are gone."""
     if "lightning" not in model.frameworks or not model.is_xla:
         return
     for owner in model.classes:
@@ -50,6 +51,8 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
                 )
         yield from _returned_keys(model, owner)
         yield from _parameters(model, owner)
+    yield from changed_hooks(model)
+    yield from gone_attributes(model)
     yield from _callbacks(model)
 
 

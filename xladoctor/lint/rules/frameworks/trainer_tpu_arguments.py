@@ -13,6 +13,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._sources import sources, the_call
+from xladoctor.lint.rules._trainer_gone import gone_arguments, gone_attributes, old_methods
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -122,6 +123,9 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     yield from _old_names(model)
+    yield from gone_arguments(model)
+    yield from gone_attributes(model)
+    yield from old_methods(model)
     yield from _defaults(model)
     handed = _handed(model)
     for call in model.calls():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_true
+from xladoctor.lint.rules._fabric import clips_of_fabric
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
 if TYPE_CHECKING:
@@ -44,6 +45,29 @@ def debug_check_in_step(model: FileModel) -> Iterator[Problem]:
                 "for the device and the graph is cut there",
                 suggestion="leave it out, and look at the returned norm every 100 steps",
                 related=[loop_place(model, loop)],
+            )
+    yield from _by_fabric(model)
+
+
+def _by_fabric(model: FileModel) -> Iterator[Problem]:
+    """``fabric.clip_gradients(net, optimizer, max_norm=1.0)``: it checks unless told not to."""
+    for call in clips_of_fabric(model) if "lightning" in model.frameworks else ():
+        checks, loop = call.keywords.get("error_if_nonfinite"), costly_loop(model, call.node)
+        off = call.has_star or (checks is not None and model.literal(checks) is not True)
+        if loop is not None and not off:
+            yield model.problem(
+                call.node,
+                "Fabric checks the norm (error_if_nonfinite is True unless it is said), which "
+                "reads it on the host in every step: the host waits and the graph is cut there",
+                suggestion="error_if_nonfinite=False",
+                related=[loop_place(model, loop)],
+                fix=None
+                if checks is not None
+                else model.fix(
+                    "Do not check",
+                    model.add_argument(call.node, "error_if_nonfinite=False"),
+                    safe=False,
+                ),
             )
 
 

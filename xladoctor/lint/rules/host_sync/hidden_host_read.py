@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, Kind
+from xladoctor.lint.model.knowledge import BAR_METRICS, LIGHTNING_CALLBACKS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._generation import generations
@@ -86,6 +87,34 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
             )
     yield from _membership(model)
     yield from _each_token(model)
+    yield from _of_the_bar(model)
+
+
+def _of_the_bar(model: FileModel) -> Iterator[Problem]:
+    """``trainer.progress_bar_metrics`` of Lightning, and ``self.get_metrics`` of a progress bar."""
+    if "lightning" not in model.frameworks:
+        return
+    asked: list[cst.CSTNode] = [
+        node
+        for node in model.nodes(cst.Attribute)
+        if isinstance(node, cst.Attribute) and node.attr.value == BAR_METRICS
+    ]
+    for call in model.methods("get_metrics"):
+        owner = call.function.owner if call.function is not None else None
+        if owner is None or not isinstance(call.receiver, cst.Name):
+            continue
+        if not LIGHTNING_CALLBACKS.isdisjoint(model.library_bases(owner)):
+            asked.append(call.node)
+    for node in asked:
+        loop = costly_loop(model, node)
+        if loop is not None:
+            yield model.problem(
+                node,
+                f"Lightning reads here all that the progress bar shows {often(loop)}: the host "
+                "waits and the graph is cut there",
+                suggestion="ask for it where the bar is drawn, every 50 steps",
+                related=[loop_place(model, loop)],
+            )
 
 
 def _each_token(model: FileModel) -> Iterator[Problem]:

@@ -27,6 +27,7 @@ _DECODED = "decode once after the loop, or a few examples every 100 steps"
 _ADVICE = {
     ".decode": _DECODED,
     ".batch_decode": _DECODED,
+    ".step": "act for many environments at once, or keep a copy of the policy on the host to act",
     "torch.tensor": "use torch.stack([a.detach(), b.detach()]), which stays on the device",
     "torch.allclose": "use torch.isclose(a, b).all(), kept as a tensor",
 }

@@ -37,12 +37,23 @@ def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
             node,
             f"the index {snippet(model, index)} becomes a Python number: it is read on the host "
             f"{often(loop)}{compiles}",
-            suggestion="count on the device (torch.zeros(classes, device=x.device).index_add_(0, "
-            "labels, hits)), or read all indices at once after the loop"
-            if listed
-            else "x.index_select(0, index.view(1)).squeeze(0) keeps the index on the device",
+            suggestion=_advice(node, index, listed=listed),
             related=[loop_place(model, loop), *why_on_device(model, model.value(node.value), loop)],
         )
+
+
+def _advice(node: cst.Subscript, index: cst.BaseExpression, *, listed: bool) -> str:
+    if listed:
+        return (
+            "count on the device (torch.zeros(classes, device=x.device).index_add_(0, labels, "
+            "hits)), or read all indices at once after the loop"
+        )
+    if any(index is part for part in bounds(node)):
+        return (
+            "keep the full length and mask what is beyond: torch.where(torch.arange(x.shape[0], "
+            "device=x.device) < n, x, 0)"
+        )
+    return "x.index_select(0, index.view(1)).squeeze(0) keeps the index on the device"
 
 
 def _is_bound(model: FileModel, node: cst.BaseExpression) -> bool:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
+from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rewrites.closures import closure_fix
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._asked import asked_tensors
 from xladoctor.lint.rules._formatting import FORMATTING, formats, only_on_failure
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import libcst as cst
 
     from xladoctor.lint.model import FileModel, Guard, Problem
 
@@ -23,9 +25,11 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     rows: set[int] = set()
-    for node in model.nodes(*FORMATTING):
-        tensor = _read(model, node)
+    reads = [(node, _read(model, node)) for node in model.nodes(*FORMATTING)]
+    for node, tensor in (*reads, *((asked, asked) for _, asked in asked_tensors(model))):
         if tensor is None or not model.throttled(node) or only_on_failure(model, node):
+            continue
+        if _of_evaluation(model, tensor):
             continue
         loop, guard = model.step_loop(node), _every_so_often(model, node)
         if loop is None or guard is None or loop.implicit or model.in_step_closure(node):
@@ -56,6 +60,19 @@ def _read(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
         return event.value
     found = formats(model, node)
     return found[1] if found is not None else None
+
+
+def _of_evaluation(model: FileModel, tensor: cst.BaseExpression) -> bool:
+    """``loss = validate(model)``: what a loop over other batches gave is no part of the step.
+
+    A device loader ends the graph of each batch, and with the first one that of the step.
+    """
+    loops = [x for x in model.loops_of_program if x.kind is LoopKind.EVAL and not x.implicit]
+    over = (x for x in loops if x.iterates.kind is Kind.DEVICE_LOADER)
+    evaluating = {loop.function for loop in over} - {None}
+    named = (part for part in walk(tensor) if isinstance(part, cst.Name))
+    made = (binding.node for name in named for binding in model.bindings(name.value, name))
+    return any(isinstance(x, cst.Call) and model.call(x).target in evaluating for x in made)
 
 
 def _every_so_often(model: FileModel, node: cst.CSTNode) -> Guard | None:

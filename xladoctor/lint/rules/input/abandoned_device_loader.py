@@ -15,6 +15,21 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Loop, Problem
 
 
+_OPPOSED = {
+    (cst.GreaterThanEqual, cst.LessThan),
+    (cst.GreaterThan, cst.LessThanEqual),
+    (cst.Equal, cst.LessThan),
+    (cst.Equal, cst.NotEqual),
+    (cst.LessThan, cst.GreaterThanEqual),
+    (cst.LessThanEqual, cst.GreaterThan),
+}
+#: ``a < b`` as ``b > a``.
+_TURNED: dict[type[cst.BaseCompOp], type[cst.BaseCompOp]] = {
+    cst.LessThan: cst.GreaterThan,
+    cst.LessThanEqual: cst.GreaterThanEqual,
+    cst.GreaterThan: cst.LessThan,
+    cst.GreaterThanEqual: cst.LessThanEqual,
+}
 #: Functions between the epoch loop and the loop over batches.
 _DEPTH = 2
 _LOADER = "torch_xla.distributed.parallel_loader.ParallelLoader"
@@ -107,6 +122,8 @@ def _ends_all(model: FileModel, leave: cst.Break) -> bool:
     if guard is None or not isinstance(block, cst.IndentedBlock):
         return False
     test = model.tree.text(guard.test).strip()
+    if guard.when and loop is not None and _ends_while(model, guard.test, loop.node):
+        return True
     return any(
         isinstance(other, cst.If)
         and model.tree.text(other.test).strip() == test
@@ -116,3 +133,32 @@ def _ends_all(model: FileModel, leave: cst.Break) -> bool:
         )
         for other in block.body
     )
+
+
+def _ends_while(model: FileModel, test: cst.BaseExpression, inner: cst.CSTNode) -> bool:
+    """``while step < limit:`` around, where the break is for ``step >= limit``: all is over."""
+    for around in model.tree.ancestors(inner):
+        if isinstance(around, cst.FunctionDef):
+            return False
+        if isinstance(around, cst.While) and _is_opposite(model, test, around.test):
+            return True
+    return False
+
+
+def _is_opposite(model: FileModel, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+    """Whether a condition is what another denies: ``a >= b`` of ``a < b``, ``not x`` of ``x``."""
+    if isinstance(one, cst.UnaryOperation) and isinstance(one.operator, cst.Not):
+        return model.tree.text(one.expression).strip() == model.tree.text(other).strip()
+    if isinstance(other, cst.UnaryOperation) and isinstance(other.operator, cst.Not):
+        return model.tree.text(other.expression).strip() == model.tree.text(one).strip()
+    if isinstance(other, cst.BooleanOperation) and isinstance(other.operator, cst.And):
+        return _is_opposite(model, one, other.left) or _is_opposite(model, one, other.right)
+    if not isinstance(one, cst.Comparison) or not isinstance(other, cst.Comparison):
+        return False
+    first, second = one.comparisons[0], other.comparisons[0]
+    same = [model.tree.text(part).strip() for part in (one.left, first.comparator)]
+    read = [model.tree.text(part).strip() for part in (other.left, second.comparator)]
+    kind = type(second.operator)
+    if same == read:
+        return (type(first.operator), kind) in _OPPOSED
+    return same == read[::-1] and (type(first.operator), _TURNED.get(kind, kind)) in _OPPOSED

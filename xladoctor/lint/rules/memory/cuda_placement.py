@@ -28,12 +28,28 @@ def cuda_placement(model: FileModel) -> Iterator[Problem]:
             continue
         if any(isinstance(node, cst.IfExp) for node in around(model, call.node)):
             continue
+        if _is_unused_default(model, call.node):
+            continue
         yield model.problem(
             call.node,
             "a machine with XLA devices has no CUDA device as a rule: this raises RuntimeError",
             suggestion="device = torch_xla.device(), and .to(device)",
             fix=_fix(model, call),
         )
+
+
+def _is_unused_default(model: FileModel, node: cst.CSTNode) -> bool:
+    """``def score(x, device=torch.device("cuda"))`` whose callers, if any, all say the device."""
+    param = next((each for each in around(model, node) if isinstance(each, cst.Param)), None)
+    home = model.parent(param) if param is not None else None
+    function = next((one for one in model.functions if one.node.params is home), None)
+    if param is None or function is None:
+        return False
+    name, calls = param.name.value, list(model.callers(function))
+    index = function.parameters.index(name) if name in function.parameters else None
+    if index is not None and function.owner is not None and not function.is_static:
+        index -= 1
+    return all(call.has_star or call.argument(index, name) is not None for call in calls)
 
 
 def _to_cuda(model: FileModel, call: CallSite) -> bool:

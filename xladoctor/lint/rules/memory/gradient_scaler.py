@@ -11,8 +11,9 @@ from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cuda import runs_with_xla
-from xladoctor.lint.rules._exact import chosen_precision, reads
+from xladoctor.lint.rules._exact import precision_is_asked, reads
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
+from xladoctor.lint.rules._settled import settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,9 +32,9 @@ def gradient_scaler(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or not any(loop.kind is LoopKind.STEP for loop in model.loops_of_program):
         return
     for call in model.calls(*_SCALERS):
-        if "enabled" in call.keywords or call.has_star or not runs_with_xla(model, call.node):
+        if call.has_star or not _is_on(model, call) or not runs_with_xla(model, call.node):
             continue
-        if chosen_precision(model, call.node):
+        if _is_unused(model, call):
             continue
         yield model.problem(
             call.node,
@@ -42,6 +43,26 @@ def gradient_scaler(model: FileModel) -> Iterator[Problem]:
             suggestion="leave it out: loss.backward(), then xm.optimizer_step(optimizer)",
             fix=_fix(model, call),
         )
+
+
+def _is_on(model: FileModel, call: CallSite) -> bool:
+    """Not by ``enabled=``, nor by a condition, unless a setting of the program says so for good."""
+    enabled = call.keywords.get("enabled")
+    if enabled is not None and set(settled(model, enabled)) != {True}:
+        return False
+    return not any(
+        precision_is_asked(model, guard.test) and set(settled(model, guard.test)) != {True}
+        for guard in model.guards(call.node)
+    )
+
+
+def _is_unused(model: FileModel, call: CallSite) -> bool:
+    """``scaler = GradScaler()`` that nothing asks for: it costs nothing."""
+    line = model.parent(call.node)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    if not isinstance(target, cst.Name) or call.function is None:
+        return False
+    return all(use is target for use in reads(model, target))
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

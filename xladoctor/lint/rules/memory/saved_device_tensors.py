@@ -37,12 +37,12 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls("torch.save"):
         data = call.argument(0, "obj")
-        if data is None or model.on_xla(call.node) is OnXla.NO:
+        saved = _passed_on(model, call) if data is None else [data]
+        if model.on_xla(call.node) is OnXla.NO:
             continue
-        holder = next(
-            (item for item in _states(model, data) if _on_device(model, call, item)), None
-        )
-        if holder is None or (holder is data and _into_memory(model, call)):
+        states = (item for one in saved for item in _states(model, one))
+        holder = next((item for item in states if _on_device(model, call, item)), None)
+        if holder is None:
             continue
         yield model.problem(
             call.node,
@@ -55,11 +55,14 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
     yield from _by_saver(model)
 
 
-def _into_memory(model: FileModel, call: CallSite) -> bool:
-    """``torch.save(x, io.BytesIO())``: no file that is loaded elsewhere."""
-    path = call.argument(1, "f")
-    made = made_by(model, path) if path is not None else None
-    return made is not None and made.name == "io.BytesIO"
+def _passed_on(model: FileModel, call: CallSite) -> Iterator[cst.BaseExpression]:
+    """``def save_on_master(*args): torch.save(*args)``: what its calls give first."""
+    function, first = call.function, next(iter(call.node.args), None)
+    if function is None or function.parameters or first is None or first.star != "*":
+        return
+    star = function.node.params.star_arg
+    if isinstance(star, cst.Param) and is_name(first.value, star.name.value):
+        yield from (caller.positional[0] for caller in model.callers(function) if caller.positional)
 
 
 def _by_saver(model: FileModel) -> Iterator[Problem]:
@@ -91,8 +94,7 @@ def _states(
     """The models that are saved, or their ``state_dict()``: also in a dictionary, by a helper."""
     if depth == 0:
         return
-    known = model.value(data)
-    if known.kind is Kind.MODEL or (known.kind is Kind.DEVICE_TENSOR and known.certain):
+    if model.value(data).kind is Kind.MODEL:
         yield data
         return
     if isinstance(data, cst.Dict):
@@ -110,7 +112,7 @@ def _states(
         for value in returned(made.target):
             yield from _states(model, value, depth - 1)
     elif isinstance(data, cst.Name) and made is None:
-        for value in _put_into(model, data):
+        for value in (*_put_into(model, data), *_handed(model, data)):
             yield from _states(model, value, depth - 1)
 
 
@@ -132,10 +134,24 @@ def _put_into(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
                 yield assign.value
 
 
+def _handed(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
+    """What the calls of a function give for one of its parameters: ``keep(state, path)``."""
+    function = model.function_of(name)
+    bound = model.bindings(name.value, name)
+    if function is None or not bound or any(item.kind != "param" for item in bound):
+        return
+    if name.value not in function.parameters:
+        return
+    index = function.parameters.index(name.value)
+    index -= int(function.owner is not None and not function.is_static)
+    for caller in model.callers(function):
+        given = caller.argument(index, name.value)
+        if given is not None:
+            yield given
+
+
 def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
     value = model.value(holder)
-    if value.is_device_tensor:
-        return True
     if value.kind is not Kind.MODEL or not value.on_device:
         return False
     taken = model.call(holder) if isinstance(holder, cst.Call) else None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
@@ -129,11 +130,24 @@ def _is_false(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:
 
 def _goes_elsewhere(model: FileModel, loop: Loop) -> bool:
     """Whether a loop moves its batches to a device that is certainly none of XLA's."""
-    moved = [call for call in model.reached(loop.node) if call.method == "to" and not call.name]
+    calls = [call for call in model.reached(loop.node) if not call.name]
+    if any(_is_put_on_cuda(model, loop, call) for call in calls):
+        return True
+    moved = [call for call in calls if call.method == "to"]
     given = (call.argument(0, "device") for call in moved)
     devices = [model.value(device) for device in given if device is not None]
     other = [value for value in devices if value.kind is Kind.OTHER_DEVICE and value.certain]
     return bool(other) and not any(value.kind is Kind.DEVICE for value in devices)
+
+
+def _is_put_on_cuda(model: FileModel, loop: Loop, call: CallSite) -> bool:
+    """``x = x.cuda()`` of what the loop goes over, whatever device it may run on."""
+    if call.method != "cuda" or not isinstance(call.receiver, cst.Name):
+        return False
+    here = isinstance(loop.node, cst.For) and model.loop(call.node) is loop
+    targets = walk(loop.node.target) if isinstance(loop.node, cst.For) and here else ()
+    named = any(is_name(part, call.receiver.value) for part in targets)
+    return named and not any(model.loop(guard.node) is loop for guard in model.guards(call.node))
 
 
 def _own_part(model: FileModel, call: CallSite) -> bool:
@@ -251,9 +265,20 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
         return None
     if call.has_star or (call.function is not None and len(model.callers(call.function)) > 1):
         return None  # may be given already; loaders for evaluation are made here too
+    when = _shuffled_when(model, call)
     edit = (
-        model.add_argument(call.node, "drop_last=True")
+        model.add_argument(call.node, f"drop_last={when}")
         if written is None
-        else model.replace(written, "True")
+        else model.replace(written, when)
     )
-    return model.fix("Add drop_last=True", edit, safe=False)
+    return model.fix(f"Add drop_last={when}", edit, safe=False)
+
+
+def _shuffled_when(model: FileModel, call: CallSite) -> str:
+    """``True``, or the condition of ``shuffle=(part == "train")``: one call for all loaders."""
+    shuffle = call.keywords.get("shuffle")
+    if shuffle is None or not _asks_for_training(shuffle):
+        return "True"
+    text = model.tree.text(shuffle).strip()
+    bare = isinstance(shuffle, cst.Comparison) and not text.startswith("(")
+    return f"({text})" if bare else text

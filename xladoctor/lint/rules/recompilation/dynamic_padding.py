@@ -11,10 +11,11 @@ from xladoctor.lint.model import walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import SHAPED, SHAPED_METHODS, collate_functions, sizes
-from xladoctor.lint.rules._exact import around, assigned, reads
+from xladoctor.lint.rules._exact import around, reads
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._longest import filled_up, longest, varying_length
 from xladoctor.lint.rules._reads import costly_loop
+from xladoctor.lint.rules._settled import settled
 from xladoctor.lint.rules._sources import of_parameter, sources, the_call
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ _COLLATORS = frozenset(
         ),
     )
 )
+#: Pads too, but mostly gets texts that are cut into blocks of one length.
+_LANGUAGE = "transformers.DataCollatorForLanguageModeling"
+_BLOCKS = frozenset({"group", "grouped", "block", "blocks", "chunk", "chunks", "pack", "packed"})
 _LONGEST = (True, "longest")
 #: TRL's Trainer for fine-tuning, which makes its own collator.
 _SFT = patterns.lazy(r"^trl\.(\w+\.)*SFTTrainer$")
@@ -60,12 +64,14 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         if call.has_star or _has_few_lengths(model, call):
             continue
         padding = call.keywords.get("padding")
-        text = model.literal(padding) if padding is not None else None
+        longest_one = padding is not None and _are_all(model, padding, _LONGEST)
         if call.name in _COLLATORS:
-            found = (padding is None or text in _LONGEST) and not _pads_all(model)
+            found = (padding is None or longest_one) and not _pads_all(model)
+        elif call.name == _LANGUAGE:
+            found = _maps_unpadded(model) and not _pads_all(model)
         else:
             found = (
-                (text in _LONGEST or (padding is None and _fills_up(model, call)))
+                (longest_one or (padding is None and _fills_up(model, call)))
                 and _tokenizes(model, call)
                 and (call.function in collating or costly_loop(model, call.node) is not None)
             )
@@ -129,15 +135,41 @@ def _pads_all(model: FileModel) -> bool:
     )
 
 
+def _maps_unpadded(model: FileModel) -> bool:
+    """``data.map(lambda rows: tokenizer(rows["text"]))``, and nothing that makes blocks of it."""
+    mapped = [
+        function
+        for call in model.methods("map")
+        if (given := call.argument(0, "function")) is not None
+        and (function := model.value(given).function) is not None
+    ]
+    named = {node.value for node in model.nodes(cst.Name) if isinstance(node, cst.Name)}
+    if any(not words(name).isdisjoint(_BLOCKS) for name in named):
+        return False
+    inside = (
+        model.call(part)
+        for function in mapped
+        for part in walk(function.node.body)
+        if isinstance(part, cst.Call)
+    )
+    return any(
+        _tokenizes(model, call) and "padding" not in call.keywords and not call.has_star
+        for call in inside
+    )
+
+
 def _has_few_lengths(model: FileModel, call: CallSite) -> bool:
     """``pad_to_multiple_of=128``; not None or 8 (also by a name), which leave dozens of lengths."""
     multiple = call.keywords.get("pad_to_multiple_of")
     if multiple is None:
         return False
-    values = [model.literal(multiple)]
-    if values == [NotImplemented] and isinstance(multiple, cst.Name):
-        values = [model.literal(node) for node in assigned(model, multiple)] or values
+    values = settled(model, multiple)
     return not all(value is None or (isinstance(value, int) and value <= _FINE) for value in values)
+
+
+def _are_all(model: FileModel, node: cst.BaseExpression, values: tuple[object, ...]) -> bool:
+    """Whether all that an expression may be is one of these values."""
+    return all(value in values for value in settled(model, node))
 
 
 def _unpadded(model: FileModel, call: CallSite) -> bool:

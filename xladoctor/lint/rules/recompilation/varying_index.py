@@ -52,11 +52,7 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
 def _read_places(model: FileModel) -> Iterator[Problem]:
     """``at = int(self.queue_at)``, and then ``self.queue[:, at : at + n] = keys``."""
     for node in model.nodes(cst.Subscript):
-        begins = [
-            element.slice.lower
-            for element in node.slice
-            if isinstance(element.slice, cst.Slice) and element.slice.lower is not None
-        ]
+        begins = [place for element in node.slice if (place := _begins(element.slice)) is not None]
         at = next((part for part in begins if was_read(model, part)), None)
         if at is None or not model.value(node.value).is_device_tensor:
             continue
@@ -73,11 +69,18 @@ def _read_places(model: FileModel) -> Iterator[Problem]:
             )
 
 
+def _begins(index: cst.BaseSlice) -> cst.BaseExpression | None:
+    """``at`` of ``x[at]`` and of ``x[at : at + n]``."""
+    if isinstance(index, cst.Index):
+        return index.value
+    return index.lower if isinstance(index, cst.Slice) else None
+
+
 def _kept_counters(model: FileModel) -> Iterator[Problem]:
     """``self.queue[self.at : self.at + n] = x`` in the step, which then counts ``self.at`` up."""
     counted = _counted_up(model)
     for node in model.nodes(cst.Subscript) if counted else ():
-        numbers = graph_constants(model, node)
+        numbers = graph_constants(model, node, likely=True)
         name = next((x for part in numbers for x in counted if _holds(model, part, x)), None)
         loop = costly_loop(model, node) if name is not None else None
         if loop is None:
@@ -141,7 +144,10 @@ def _made_constant(
     for place, name in places:
         for node in walk(place, into_functions=False):
             numbers = graph_constants(model, node)
-            if not any(_is_counter(model, part, name) for part in numbers):
+            if not any(
+                _is_counter(model, part, name) and not _fills_up(model, node, part, name)
+                for part in numbers
+            ):
                 continue
             around = model.loop(node) if place is loop.node else None
             if costly_loop(model, node) is loop and around in (loop, None) and model.is_here(node):
@@ -186,6 +192,30 @@ def _counters(model: FileModel, loop: Loop) -> list[str]:
     first = node.target.elements[0].value if isinstance(node.target, cst.Tuple) else None
     counts = name == "builtins.enumerate" and isinstance(first, cst.Name)
     return [first.value, *found] if counts and isinstance(first, cst.Name) else found
+
+
+def _fills_up(
+    model: FileModel, node: cst.CSTNode, number: cst.BaseExpression, counter: str
+) -> bool:
+    """``if done + len(x) > most: x = x[: most - done]``: the last batch alone is cut so."""
+    made = assigned(model, number) if isinstance(number, cst.Name) else [number]
+    for left in made:
+        if not isinstance(left, cst.BinaryOperation) or not isinstance(left.operator, cst.Subtract):
+            continue
+        most = model.tree.text(left.left).strip()
+        for guard in model.guards(node):
+            test = guard.test
+            if not isinstance(test, cst.Comparison) or not guard.when:
+                continue
+            names = {part.value for part in walk(test) if isinstance(part, cst.Name)}
+            sides = [model.tree.text(one).strip() for one in (test.left, *_compared(test))]
+            if counter in names and most in sides:
+                return True
+    return False
+
+
+def _compared(test: cst.Comparison) -> list[cst.BaseExpression]:
+    return [each.comparator for each in test.comparisons]
 
 
 def _is_counter(model: FileModel, node: cst.BaseExpression, counter: str) -> bool:

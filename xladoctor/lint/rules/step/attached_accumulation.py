@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor.lint.model import Function, LoopKind, walk
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._gradients import in_no_grad
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
-
-
-_NO_GRAD = "no_grad"
-#: What a framework calls with each batch, and runs the backward pass of what it gives back.
-_GIVES_LOSS = frozenset({"training_step", "compute_loss"})
 
 
 @rule("XLA315")
@@ -31,50 +26,73 @@ def attached_accumulation(model: FileModel) -> Iterator[Problem]:
         return
     backward = list(_backward_calls(model))
     sources = {
-        text
-        for _, loss in backward
-        for part in walk(loss)
-        if isinstance(part, cst.BaseExpression) and (text := dotted_text(part))
+        part.value for _, loss in backward for part in walk(loss) if isinstance(part, cst.Name)
     }
     for loop in model.loops:
-        if loop.kind is not LoopKind.STEP:
+        if loop.kind is not LoopKind.STEP or loop.implicit:
             continue
-        own = [loss for call, loss in backward if model.loop(call.node) is loop]
-        losses = _losses(model, _given_back(model, loop) if loop.implicit else own)
-        for node in walk(loop.node, into_functions=False) if losses else ():
-            if model.loop(node) is loop or loop.implicit:
-                yield from _kept(model, loop, node, losses, sources)
+        losses = _losses(model, [loss for call, loss in backward if model.loop(call.node) is loop])
+        yield from _in_loop(model, loop, losses, sources)
     for function in model.functions:
         # The step is a function: what it is given and gives back goes on.
-        own = [loss for call, loss in backward if call.function is function]
-        losses = _losses(model, [loss for loss in own if model.loop(loss) is None])
-        for node in walk(function.node, into_functions=False) if losses else ():
-            if model.loop(node) is not None:
-                continue
+        own = [(call, loss) for call, loss in backward if call.function is function]
+        losses = _losses(model, [loss for call, loss in own if model.loop(call.node) is None])
+        nodes = list(walk(function.node, into_functions=False)) if losses else []
+        for node in nodes:
             found = _accumulates(model, node, losses)
-            call = carried(model, function, found[1]) if found is not None else None
-            around = model.step_loop(node) if call is None else model.loop(call.node)
-            named = found is not None and call is None and found[1].isidentifier()
-            if around is not None and around.kind is LoopKind.STEP and not named:
-                yield from _kept(model, around, node, losses, sources)
+            if found is not None and found[1] not in sources and model.loop(node) is None:
+                call = carried(model, function, found[1])
+                yield from _in_calls(model, () if call is None else (call,), node, found)
+            own_sum = _own_sum(model, function, nodes, node, losses)
+            if own_sum is not None and model.loop(node) is None:
+                yield from _in_calls(model, model.callers(function), node, own_sum)
 
 
-def _kept(
-    model: FileModel, loop: Loop, node: cst.CSTNode, losses: set[str], sources: set[str]
+def _in_calls(
+    model: FileModel, calls: Iterable[CallSite], node: cst.CSTNode, found: tuple[cst.Name, str]
 ) -> Iterator[Problem]:
-    """The problem of a statement that adds a loss to what is kept, or of a call that does."""
-    found = _accumulates(model, node, losses)
-    if found is not None:
-        if found[1] not in sources and not _begins_anew(model, loop, node, found[1]):
+    """A sum that a function keeps from one of its calls to the next, where a step loop calls it."""
+    around = (model.loop(call.node) for call in calls)
+    loop = next((one for one in around if one is not None and one.kind is LoopKind.STEP), None)
+    if loop is not None:
+        yield from _problem(model, loop, node, *found)
+
+
+def _in_loop(
+    model: FileModel, loop: Loop, losses: set[str], sources: set[str]
+) -> Iterator[Problem]:
+    """Sums and lists that a loop keeps, by itself or in an object of the program."""
+    nodes = list(walk(loop.node, into_functions=False)) if losses else []
+    for node in nodes:
+        if model.loop(node) is not loop:
+            continue
+        found = _accumulates(model, node, losses)
+        if found is not None and found[1] not in sources and not _of_one_step(model, loop):
             yield from _problem(model, loop, node, *found)
-        return
-    within = _by_meter(model, node, losses)
-    if within is not None:
-        yield from _problem(model, loop, node, *within)
+        own_sum = _own_sum(model, loop.function, nodes, node, losses)
+        if own_sum is not None:
+            yield from _problem(model, loop, node, *own_sum)
+        if isinstance(node, cst.Call):
+            call = model.call(node)
+            for loss, total in _kept_by_object(model, call, losses):
+                if not _begins_anew(nodes, call):
+                    yield from _problem(model, loop, loss, loss, total)
+
+
+def _of_one_step(model: FileModel, loop: Loop) -> bool:
+    """Whether all turns of a loop belong to one step, so that what a name sums up ends with it.
+
+    The critics of a GAN, each with its loss: ``for critic in (one, other):``.
+    """
+    if isinstance(loop.node, cst.For) and isinstance(loop.node.iter, cst.Tuple | cst.List):
+        return True
+    callers = model.callers(loop.function) if loop.function is not None else ()
+    around = (model.loop(call.node) for call in callers)
+    return any(one is not None and one.kind is LoopKind.STEP for one in around)
 
 
 def _problem(
-    model: FileModel, loop: Loop, node: cst.CSTNode, loss: cst.BaseExpression, total: str
+    model: FileModel, loop: Loop, node: cst.CSTNode, loss: cst.Name, total: str
 ) -> Iterator[Problem]:
     if model.throttled(node) or in_no_grad(model, node):
         return
@@ -90,25 +108,8 @@ def _problem(
 
 
 def _losses(model: FileModel, nodes: list[cst.BaseExpression]) -> set[str]:
-    named = (node for node in nodes if model.value(node).is_device_tensor)
-    return {text for node in named if (text := dotted_text(node)) is not None}
-
-
-def _given_back(model: FileModel, loop: Loop) -> list[cst.BaseExpression]:
-    """The losses that a step of Lightning or of a Trainer gives back."""
-    if not isinstance(loop.node, cst.FunctionDef) or loop.node.name.value not in _GIVES_LOSS:
-        return []
-    found: list[cst.BaseExpression] = []
-    for node in walk(loop.node, into_functions=False):
-        value = node.value if isinstance(node, cst.Return) else None
-        if isinstance(value, cst.Dict):
-            pairs = (part for part in value.elements if isinstance(part, cst.DictElement))
-            found += [part.value for part in pairs if model.literal(part.key) == "loss"]
-        elif isinstance(value, cst.IfExp):  # ``return (loss, outputs) if return_outputs else loss``
-            found.append(value.orelse)
-        elif value is not None:
-            found.append(value)
-    return found
+    names = (node for node in nodes if isinstance(node, cst.Name))
+    return {node.value for node in names if model.value(node).is_device_tensor}
 
 
 def _backward_calls(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
@@ -123,101 +124,133 @@ def _backward_calls(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpres
 
 
 def _accumulates(
-    model: FileModel, node: cst.CSTNode, losses: set[str]
-) -> tuple[cst.BaseExpression, str] | None:
-    """The loss that a statement adds, and the name of what it adds it to."""
+    model: FileModel, node: cst.CSTNode, losses: set[str], of: str | None = None
+) -> tuple[cst.Name, str] | None:
+    """The loss that a statement adds, and the name of what it adds it to.
+
+    Args:
+        model: The file.
+        node: The statement.
+        losses: The names of losses.
+        of: What the total is an attribute of; None for a plain name.
+    """
     if isinstance(node, cst.AugAssign) and isinstance(node.operator, cst.AddAssign):
-        loss, total = _bare(node.value, losses), _place(model, node.target)
+        loss, total = _bare(node.value, losses), _plain(node.target, of)
         if loss is not None and total is not None:
             return loss, total
     if isinstance(node, cst.Assign) and len(node.targets) == 1:
-        total = _place(model, node.targets[0].target)
-        if total is not None and total not in losses:
+        total = _plain(node.targets[0].target, of)
+        if total is not None and (of is not None or total not in losses):
             sums = (part for part in walk(node.value) if isinstance(part, cst.BinaryOperation))
             for part in sums:
-                if isinstance(part.operator, cst.Add) and _is_part(model, part.left, total):
+                if isinstance(part.operator, cst.Add) and _plain(part.left, of) == total:
                     loss = _bare(part.right, losses)
                     if loss is not None:
                         return loss, total
     if isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
         call = model.call(node.value)
+        if call.target is not None:
+            return None  # a class of the program's own, which may keep numbers alone
         if call.method == "append" and call.receiver is not None and call.positional:
-            item, total = call.positional[0], _place(model, call.receiver)
-            if dotted_text(item) in losses and total is not None:
+            item, total = call.positional[0], _plain(call.receiver, of)
+            if isinstance(item, cst.Name) and item.value in losses and total is not None:
                 return item, total
     return None
 
 
-def _place(model: FileModel, node: cst.BaseExpression) -> str | None:
-    """The text of what is kept from step to step: ``total``, ``self.total``, ``totals["loss"]``."""
-    if isinstance(node, cst.Subscript):
-        return None if dotted_text(node.value) is None else model.tree.text(node).strip()
-    return dotted_text(node)
+def _plain(node: cst.BaseExpression, of: str | None) -> str | None:
+    """The name that an expression is, or the attribute of such a holder."""
+    if of is None:
+        return node.value if isinstance(node, cst.Name) else None
+    if isinstance(node, cst.Attribute) and is_name(node.value, of):
+        return node.attr.value
+    return None
 
 
-def _is_part(model: FileModel, node: cst.BaseExpression, total: str) -> bool:
-    """``total``, or ``0.9 * total`` of a mean that follows."""
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply):
-        return _is_part(model, node.left, total) or _is_part(model, node.right, total)
-    return _place(model, node) == total
+def _own_sum(
+    model: FileModel,
+    function: Function | None,
+    nodes: list[cst.CSTNode],
+    node: cst.CSTNode,
+    losses: set[str],
+) -> tuple[cst.Name, str] | None:
+    """``self.total += loss``, where nothing sets that attribute anew in the nodes."""
+    if function is None or function.owner is None or function.is_static:
+        return None
+    of = next(iter(function.parameters), None)
+    found = _accumulates(model, node, losses, of) if of is not None else None
+    if of is None or found is None or any(_sets(other, of, found[1], node) for other in nodes):
+        return None
+    return found[0], f"{of}.{found[1]}"
 
 
-def _bare(node: cst.BaseExpression, losses: set[str]) -> cst.BaseExpression | None:
+def _sets(node: cst.CSTNode, of: str, name: str, sums: cst.CSTNode) -> bool:
+    """Whether a node gives an attribute another value than the sum."""
+    targets = node.targets if isinstance(node, cst.Assign) and node is not sums else ()
+    return any(_plain(one.target, of) == name for one in targets)
+
+
+def _kept_by_object(
+    model: FileModel, call: CallSite, losses: set[str]
+) -> Iterator[tuple[cst.Name, str]]:
+    """``meter.update(loss)`` of an object of the program that adds it to what it has: the loss."""
+    method = call.target
+    if not isinstance(method, Function) or method.owner is None or method.is_static:
+        return
+    for index, given in enumerate(call.positional):
+        parameters = method.parameters[1:]
+        if isinstance(given, cst.Name) and given.value in losses and index < len(parameters):
+            total = _total(model, method, parameters[index])
+            if total is not None and call.receiver is not None:
+                yield given, f"{model.tree.text(call.receiver).strip()}.{total}"
+            return
+
+
+def _total(model: FileModel, method: Function, name: str) -> str | None:
+    """The attribute to which a method adds a parameter as it comes, each time."""
+    nodes = list(walk(method.node.body, into_functions=False))
+    if any(target == name for node in nodes for target in _bound(node)):
+        return None  # ``if torch.is_tensor(value): value = value.item()``
+    if any(isinstance(node, cst.Del) or _takes_out(node) for node in nodes):
+        return None  # a window: it keeps the last few
+    for node in nodes:
+        found = _accumulates(model, node, {name}, of=method.parameters[0])
+        if found is not None:
+            return None if model.throttled(node) or in_no_grad(model, node) else found[1]
+    return None
+
+
+def _takes_out(node: cst.CSTNode) -> bool:
+    """``self.kept.pop(0)``."""
+    func = node.func if isinstance(node, cst.Call) else None
+    return isinstance(func, cst.Attribute) and func.attr.value in {"pop", "popleft"}
+
+
+def _bound(node: cst.CSTNode) -> Iterator[str]:
+    targets = (
+        [one.target for one in node.targets]
+        if isinstance(node, cst.Assign)
+        else [node.target]
+        if isinstance(node, cst.AugAssign | cst.AnnAssign)
+        else []
+    )
+    yield from (target.value for target in targets if isinstance(target, cst.Name))
+
+
+def _begins_anew(nodes: list[cst.CSTNode], call: CallSite) -> bool:
+    """Whether the object is made, or emptied, in each turn of the loop."""
+    holder = call.receiver
+    text = dotted_text(holder) if holder is not None else None
+    root = (text or "").partition(".")[0]
+    emptied = {f"{text}.reset", f"{text}.clear"}
+    return text is None or any(
+        root in _bound(node) or (isinstance(node, cst.Call) and dotted_text(node.func) in emptied)
+        for node in nodes
+    )
+
+
+def _bare(node: cst.BaseExpression, losses: set[str]) -> cst.Name | None:
     """The loss in an expression of numbers, if nothing cuts its history."""
     if isinstance(node, cst.BinaryOperation):
         return _bare(node.left, losses) or _bare(node.right, losses)
-    return node if dotted_text(node) in losses else None
-
-
-def _begins_anew(model: FileModel, loop: Loop, node: cst.CSTNode, total: str) -> bool:
-    """Whether each step sets what is kept to something else first: ``self.total = 0``."""
-    holder = total.partition("[")[0]
-    for line in model.nodes(cst.Assign):
-        if line is node or not any(
-            _place(model, one.target) in {total, holder} for one in line.targets
-        ):
-            continue
-        inside = model.hot_loop(line) is loop and not model.throttled(line)
-        if inside and _place(model, line.targets[0].target) is not None:
-            parts = (_place(model, part) for part in walk(line.value) if _is_expression(part))
-            if total not in parts:
-                return True
-    return False
-
-
-def _is_expression(node: cst.CSTNode) -> TypeGuard[cst.BaseExpression]:
-    return isinstance(node, cst.Name | cst.Attribute | cst.Subscript)
-
-
-def _by_meter(
-    model: FileModel, node: cst.CSTNode, losses: set[str]
-) -> tuple[cst.BaseExpression, str] | None:
-    """``meter.update(loss)`` of a meter of the program, which adds up what it is given."""
-    if not isinstance(node, cst.Expr) or not isinstance(node.value, cst.Call):
-        return None
-    call = model.call(node.value)
-    method = call.target
-    if not isinstance(method, Function) or method.owner is None or call.receiver is None:
-        return None
-    if any(_NO_GRAD in model.tree.text(one) for one in method.decorators):
-        return None
-    own = int(not method.is_static)
-    for index, name in enumerate(method.parameters[own:]):
-        given = call.argument(index, name)
-        loss = _bare(given, losses) if given is not None else None
-        if loss is None:
-            continue
-        inside = list(walk(method.node, into_functions=False))
-        anew = (
-            _place(model, one.target)
-            for part in inside
-            if isinstance(part, cst.Assign)
-            for one in part.targets
-        )
-        if name in anew:
-            continue  # ``value = value.detach()``
-        kept = (_accumulates(model, part, {name}) for part in inside if not in_no_grad(model, part))
-        total = next((one[1] for one in kept if one is not None and "." in one[1]), None)
-        if total is not None:
-            return loss, total
-    return None
+    return node if isinstance(node, cst.Name) and node.value in losses else None

@@ -11,6 +11,7 @@ from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rewrites.reduced import given_reduced
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._fabric import clips_of_fabric, fabric_of_cores
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
 
@@ -25,6 +26,8 @@ _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_
 #: torch_xla writes to ``torch.nn.utils.clip_grad_norm_`` when it is imported; this address keeps
 #: the original.
 _UNPATCHED = "torch.nn.utils.clip_grad.clip_grad_norm_"
+#: Functions of other packages that call it.
+_DISPATCH = ("timm.utils.dispatch_clip_grad", "timm.utils.clip_grad.dispatch_clip_grad")
 
 #: Words in the names of modules that stand between a program and torch_xla.
 _XLA_WORDS = frozenset({"xla", "tpu", "neuron"})
@@ -39,11 +42,15 @@ _PROCESSES = frozenset({"get_rank", "get_world_size", "get_local_rank", "is_main
 @rule("XLA303")
 def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
     """Find ``clip_grad_norm_`` between ``backward()`` and ``xm.optimizer_step``."""
-    if not model.is_xla or model.spmd or model.frameworks:
+    if not model.is_xla or model.spmd:
+        return
+    if "lightning" in model.frameworks:
+        yield from _by_fabric(model)
+    if model.frameworks:
         return
     reduces = list(model.calls(REDUCE))
     yield from _accumulated(model, reduces)
-    clips = [*model.calls(*_CLIPS), *_by_hand(model)]
+    clips = [*model.calls(*_CLIPS), *_dispatched(model), *_by_hand(model)]
     steps = list(_steps(model)) if clips else []
     for clip in clips:
         step = None if not_here(model, clip.node) else _step_after(model, clip, steps)
@@ -60,8 +67,37 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
             clip.node,
             _message(model, clip, step),
             suggestion="xm.reduce_gradients(optimizer), then clip, then the plain optimizer.step()",
-            related=[model.place(step.node, "its all-reduce is lost")],
+            related=[model.place(step.node, "the all-reduce")],
             fix=_fix(model, clip, step),
+        )
+
+
+def _dispatched(model: FileModel) -> Iterator[CallSite]:
+    """``dispatch_clip_grad(model.parameters(), value, mode)``, by the norm unless it says so."""
+    for call in model.calls(*_DISPATCH):
+        mode = call.argument(2, "mode")
+        if mode is None or model.literal(mode) not in {"value", "agc"}:
+            yield call
+
+
+def _by_fabric(model: FileModel) -> Iterator[Problem]:
+    """``fabric.clip_gradients(net, optimizer, max_norm=1.0)``: Fabric reduces in the step."""
+    made = fabric_of_cores(model)
+    if made is None:
+        return
+    for clip in clips_of_fabric(model):
+        before = (call for call in model.calls(REDUCE) if call.function is clip.function)
+        if not_here(model, clip.node) or any(
+            model.row(x.node) < model.row(clip.node) for x in before
+        ):
+            continue
+        yield model.problem(
+            clip.node,
+            "Fabric reduces the gradients in optimizer.step(), by xm.optimizer_step; after "
+            "clip_grad_norm_, which torch_xla replaces, that all-reduce is lost: each core applies "
+            "its own gradients, and the models drift apart",
+            suggestion="xm.reduce_gradients(optimizer) before it",
+            related=[model.place(made.node, "several cores")],
         )
 
 
@@ -163,7 +199,11 @@ def _message(model: FileModel, clip: CallSite, step: CallSite) -> str:
     if (
         clip.name is None
         or clip.name == _UNPATCHED
-        or (isinstance(clip.node.func, cst.Name) and not _imported_after_torch_xla(model))
+        or (
+            clip.name in _CLIPS
+            and isinstance(clip.node.func, cst.Name)
+            and not _imported_after_torch_xla(model)
+        )
     ):
         return (
             "clipped before the all-reduce: each core scales by the norm of its own gradients, and "

@@ -13,10 +13,11 @@ from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._batches import is_handed_in, is_known, moved_by_hand
+from xladoctor.lint.rules._batches import is_handed_in, is_known, moved_by_hand, moves_its_batch
 from xladoctor.lint.rules._denoising import counts_back, feeds_itself
+from xladoctor.lint.rules._drawing_turns import drawing_turns
 from xladoctor.lint.rules._formatting import FORMATTING, formats
-from xladoctor.lint.rules._generators import hands_on_device_loader
+from xladoctor.lint.rules._generators import hands_on_device_loader, makes_its_own
 from xladoctor.lint.rules._pending import PASSIVE
 from xladoctor.lint.rules._piled import piled_up
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, compiles, steps_optimizer
@@ -39,19 +40,28 @@ _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 def no_step_boundary(model: FileModel) -> Iterator[Problem]:
     """Find step and evaluation loops over plain loaders in which nothing syncs.
 
-    And loops over the time steps of a diffusion, which call a model in each turn.
+    And loops over the time steps of a diffusion, which call a model in each turn, and loops that
+    draw on the device and read in each turn.
     """
     if not model.is_xla:
         return
     yield from _denoising(model)
-    if model.frameworks or compiles(model):
+    if compiles(model):
         return
+    yield from drawing_turns(model)
+    if not model.frameworks:
+        yield from _over_batches(model)
+
+
+def _over_batches(model: FileModel) -> Iterator[Problem]:
     acting = _acting(model)
+    fed = _evaluating(model)
     for loop in model.loops:
         by_hand = loop.kind is LoopKind.STEP and (
             loop.iterates.kind is Kind.UNKNOWN or loop.node in acting
         )
-        if loop.implicit or not (loop.iterates.kind in PASSIVE or by_hand):
+        passive = loop.iterates.kind in PASSIVE or loop.node in fed
+        if loop.implicit or not (passive or by_hand):
             continue
         calls = model.reached(loop.node)
         if _is_ended(model, loop, calls) or not _uses_device(model, loop, calls):
@@ -60,14 +70,15 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
             if _is_fed(model, loop, loop.node in acting) and not _may_end_in(model, calls):
                 yield from _training(model, loop, calls)
             continue
-        if _may_be_device_loader(model, loop) or not is_known(loop.iterates):
+        own = loop.node in fed or makes_its_own(model, loop)
+        if _may_be_device_loader(model, loop) or not (own or is_known(loop.iterates)):
             continue
         if loop.iterates.kind is not Kind.LOADER and _ended_outside(model, loop):
             continue
         if loop.kind is LoopKind.STEP:
             yield from _training(model, loop, calls)
         elif loop.kind is LoopKind.EVAL and (
-            loop.iterates.kind is Kind.LOADER or moved_by_hand(model, loop) is not None
+            own or loop.iterates.kind is Kind.LOADER or moved_by_hand(model, loop) is not None
         ):
             yield from _evaluation(model, loop, calls)
 
@@ -82,6 +93,18 @@ def _acting(model: FileModel) -> frozenset[cst.CSTNode]:
     loops = (model.loop(call) for call in model.tree.calls if steps_environment(call))
     kinds = {Kind.UNKNOWN, Kind.CONTAINER}
     return frozenset(loop.node for loop in loops if loop is not None if loop.iterates.kind in kinds)
+
+
+def _evaluating(model: FileModel) -> frozenset[cst.CSTNode]:
+    """The evaluation loops that move what something unread gives them, and that nothing ends."""
+    return frozenset(
+        loop.node
+        for loop in model.loops
+        if loop.kind is LoopKind.EVAL
+        and loop.iterates.kind is Kind.UNKNOWN
+        and moves_its_batch(model, loop)
+        and not _may_end_in(model, model.reached(loop.node))
+    )
 
 
 def _is_fed(model: FileModel, loop: Loop, acts: bool) -> bool:

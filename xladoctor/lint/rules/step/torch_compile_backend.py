@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cuda import runs_with_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ def torch_compile_backend(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls("torch.compile"):
-        if call.has_star or model.on_xla(call.node) is not OnXla.YES:
+        if call.has_star or not runs_with_xla(model, call.node):
             continue
         backend = call.keywords.get("backend")
         name = "inductor" if backend is None else model.literal(backend)
@@ -49,7 +49,7 @@ def torch_compile_backend(model: FileModel) -> Iterator[Problem]:
         for decorator in function.decorators:
             if isinstance(decorator, cst.Call) or model.name(decorator) != "torch.compile":
                 continue
-            if model.on_xla(decorator) is OnXla.YES:
+            if runs_with_xla(model, decorator):
                 yield model.problem(
                     decorator,
                     "torch.compile's default backend has no code for XLA devices: it raises when "

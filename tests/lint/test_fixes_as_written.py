@@ -1,0 +1,113 @@
+"""Fixes leave what people have written as it is: lines, short names, conditions."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from xladoctor.lint import engine, fixes
+
+
+def fixed(program, *codes):
+    """What the fixes of some rules make of a program."""
+    options = engine.LintOptions(codes=frozenset(codes))
+    done = fixes.fix(
+        textwrap.dedent(program).encode(),
+        "train.py",
+        lambda source: engine.lint(source, options),
+        unsafe=True,
+    )
+    assert done.stable
+    return done.data.decode()
+
+
+LOADER = """\
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+from torch.utils.data import DataLoader
+
+
+def loader_of(data, part, size):
+    return DataLoader({arguments})
+
+
+def train(net, data, optimizer):
+    device = torch_xla.device()
+    net.to(device)
+    train_loader = loader_of(data, "train", 8)
+    for x in pl.MpDeviceLoader(train_loader, device):
+        net(x).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "added"),
+    [
+        ("data, size, shuffle=True", "data, size, shuffle=True, drop_last=True"),
+        (
+            "data, size, shuffle=part == 'train'",
+            "data, size, shuffle=part == 'train', drop_last=(part == 'train')",
+        ),
+        (
+            "data, size, shuffle=(part == 'train')",
+            "data, size, shuffle=(part == 'train'), drop_last=(part == 'train')",
+        ),
+        (
+            "\n        data,\n        batch_size=size,\n    ",
+            "\n        data,\n        batch_size=size,\n        drop_last=True,\n    ",
+        ),
+        (
+            "\n        data,\n        batch_size=size  # of a core\n    ",
+            "\n        data,\n        batch_size=size, drop_last=True  # of a core\n    ",
+        ),
+        ("data,\n        size", "data,\n        size,\n        drop_last=True"),
+        ("data, batch_size=size", "data, batch_size=size, drop_last=True"),
+    ],
+)
+def test_an_argument_is_added_as_the_others_are_written(arguments, added):
+    done = fixed(LOADER.replace("{arguments}", arguments), "XLA203")
+    assert done == LOADER.replace("{arguments}", added)
+
+
+def test_the_shortest_name_of_the_file_is_taken():
+    program = """\
+    import torch_xla as xla
+    import torch_xla.core.xla_model as xm
+
+
+    def main(index):
+        print("started")
+
+
+    xla.launch(main, args=())
+    """
+    assert 'xm.master_print("started")' in fixed(program, "XLA401")
+    program = program.replace("import torch_xla.core.xla_model as xm\n", "")
+    assert 'xla.core.xla_model.master_print("started")' not in fixed(program, "XLA802")
+
+
+def test_lines_of_what_is_added_up_stay():
+    program = """\
+    import torch
+    import torch_xla
+    import torch_xla.distributed.parallel_loader as pl
+
+
+    def train(net, loader, optimizer):
+        device = torch_xla.device()
+        net.to(device)
+        hits = 0.0
+        for x, y in pl.MpDeviceLoader(loader, device):
+            out = net(x)
+            out.sum().backward()
+            optimizer.step()
+            hits += torch.mean((out[:, 0] > 0.5) * (
+                y[:, 0] > 0.5
+            )).item() / len(loader)
+        return hits
+    """
+    done = fixed(program, "XLA101")
+    assert "            )).detach() / len(loader)\n" in textwrap.indent(done, "    ")
+    assert "                y[:, 0] > 0.5\n" in textwrap.indent(done, "    ")

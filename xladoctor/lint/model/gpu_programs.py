@@ -1,0 +1,131 @@
+"""Which files are programs for GPUs: scripts beside those for XLA devices, and their own helpers.
+
+Both import the same helpers, so they are linted together. What a script for GPUs runs never meets
+an XLA device, nor does what only such scripts import.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.syntax import Function, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.syntax import Tree
+
+#: What raises on a machine without a GPU.
+_NEEDS_GPU = frozenset(
+    {"torch.cuda.set_device", "torch.cuda.synchronize", "torch.cuda.current_device"}
+)
+
+
+def moves_to_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
+    """The calls of the method ``cuda()`` of tensors and modules."""
+    for call in tree.calls:
+        if (
+            isinstance(call.func, cst.Attribute)
+            and call.func.attr.value == "cuda"
+            and not isinstance(names.definition(call.func), Function)
+            and not any(argument.star for argument in call.args)
+        ):
+            yield call
+
+
+def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
+    """The other calls that name a GPU as the device: ``x.to("cuda")``, ``set_device(rank)``."""
+    for call in tree.calls:
+        method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+        given = [
+            argument.value
+            for number, argument in enumerate(call.args)
+            if (number == 0 and argument.keyword is None)
+            or (argument.keyword is not None and argument.keyword.value == "device")
+        ]
+        named = any(_is_gpu(value) for value in given)
+        asked = method in {"to", "set_device", "synchronize", "current_device"} or named
+        name = names.resolve(call.func) or "" if asked else ""
+        takes = (method == "to" and not name) or name.startswith("torch.")
+        if (name in _NEEDS_GPU or (named and takes)) and not _is_default(tree, call):
+            yield call
+
+
+def is_always(tree: Tree, node: cst.CSTNode) -> bool:
+    """Whether no condition stands around a node in its function, and nothing that fails softly."""
+    for around in tree.ancestors(node):
+        if isinstance(around, cst.FunctionDef):
+            return True
+        if isinstance(around, cst.If | cst.IfExp | cst.Try | cst.BooleanOperation):
+            return False
+    return True
+
+
+def chooses_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.IfExp]:
+    """``"cuda" if torch.cuda.is_available() else "cpu"``: the devices that a program runs on."""
+    for node in tree.by_type.get(cst.IfExp, ()):
+        assert isinstance(node, cst.IfExp)
+        asks = any(
+            isinstance(part, cst.Call) and names.resolve(part.func) == "torch.cuda.is_available"
+            for part in walk(node.test)
+        )
+        if asks and any(_is_gpu(part) for part in walk(node.body)):
+            yield node
+
+
+def with_helpers(
+    found: set[cst.Module],
+    bound: set[cst.Module],
+    importers: dict[cst.Module, set[cst.Module]],
+    serves_xla: Callable[[cst.Module], bool],
+) -> frozenset[cst.Module]:
+    """Programs for GPUs, with all that they alone import and that has no word of XLA itself.
+
+    Args:
+        found: The files that choose a GPU where there is one, without a word of XLA.
+        bound: Those of them that need one: they are no programs for XLA devices, whoever imports
+            them, unless such a program does.
+        importers: Who imports a file.
+        serves_xla: Whether a file is for XLA devices, or has a word of them.
+    """
+    known = {module for module in found if not importers.get(module)}
+    known |= {one for one in bound if not any(map(serves_xla, _above(one, importers)))}
+    grew = True
+    while grew:
+        more = {
+            module
+            for module, by in importers.items()
+            if module not in known and by and by <= known and not serves_xla(module)
+        }
+        known |= more
+        grew = bool(more)
+    return frozenset(known)
+
+
+def _above(module: cst.Module, importers: dict[cst.Module, set[cst.Module]]) -> set[cst.Module]:
+    """The files that import a file, also in turn."""
+    found: set[cst.Module] = set()
+    waiting = [module]
+    while waiting:
+        more = importers.get(waiting.pop(), set()) - found
+        found |= more
+        waiting.extend(more)
+    return found
+
+
+def _is_gpu(node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.BinaryOperation):  # "cuda:%d" % rank
+        node = node.left
+    if isinstance(node, cst.FormattedString):
+        first = node.parts[0] if node.parts else None
+        return isinstance(first, cst.FormattedStringText) and first.value.startswith("cuda")
+    return isinstance(node, cst.SimpleString) and str(string(node)).startswith("cuda")
+
+
+def _is_default(tree: Tree, node: cst.CSTNode) -> bool:
+    """Whether it is only what a parameter is if nobody gives anything, or one of two choices."""
+    return any(isinstance(each, cst.Param | cst.IfExp) for each in tree.ancestors(node))

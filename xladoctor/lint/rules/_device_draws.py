@@ -1,0 +1,56 @@
+"""What draws random numbers on the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model import CallSite, FileModel
+
+#: Functions of torch that draw on ``device=``, or on the device of their first tensor.
+_ON_DEVICE = frozenset({"torch.rand", "torch.randn", "torch.randint"})
+_LIKE = frozenset({"torch.rand_like", "torch.randn_like", "torch.randint_like", "torch.bernoulli"})
+#: What draws into a tensor, and what makes one to draw into.
+_IN_PLACE = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
+_EMPTY = frozenset(
+    f"torch.{name}" for name in ("empty", "zeros", "ones", "empty_like", "zeros_like", "ones_like")
+)
+#: What draws by the numbers of its first tensor (measured on torch_xla 2.9, as those above).
+_BY_WEIGHT = frozenset({"torch.multinomial", "torch.normal"})
+_BY_WEIGHT_METHODS = frozenset({"multinomial", "bernoulli"})
+
+
+def draws_anew(model: FileModel, call: CallSite) -> bool:
+    """Whether a call draws a new tensor on the device (``torch.empty(...).normal_()`` too).
+
+    What is drawn into a parameter makes weights.
+    """
+    if call.name in _ON_DEVICE or call.name in _LIKE:
+        return _on_device(model, call)
+    made = model.call(call.receiver) if isinstance(call.receiver, cst.Call) else None
+    if call.method not in _IN_PLACE or made is None:
+        return False
+    return made.name in _EMPTY and model.value(made.node).is_device_tensor
+
+
+def draws(model: FileModel, call: CallSite) -> bool:
+    """Whether a call draws on the device: ``torch.multinomial(probs, 1)`` does it too."""
+    if draws_anew(model, call):
+        return True
+    drawn = call.name in _BY_WEIGHT or (
+        call.name is None and call.method in (_BY_WEIGHT_METHODS | _IN_PLACE)
+    )
+    given = call.argument(0) if call.name in _BY_WEIGHT else call.receiver
+    return drawn and given is not None and model.value(given).is_device_tensor
+
+
+def _on_device(model: FileModel, call: CallSite) -> bool:
+    if call.name in _LIKE and "device" not in call.keywords:
+        tensor = call.argument(0, "input")
+        return tensor is not None and model.value(tensor).is_device_tensor
+    device = call.keywords.get("device")
+    return device is not None and model.value(device).kind is Kind.DEVICE

@@ -1,0 +1,163 @@
+"""Hooks that Lightning 2 calls no more, or with less, and attributes that it no longer has."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor import catalogue
+from xladoctor.lint.model import Function, walk
+from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.knowledge import LIGHTNING_CALLBACKS, LIGHTNING_MODULES
+from xladoctor.lint.rules._sources import the_call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from xladoctor.lint.model import Class, FileModel, Problem
+
+_TRAINER = "lightning.pytorch.Trainer"
+_MODULE = "lightning.pytorch.LightningModule"
+_DATA_MODULE = "lightning.pytorch.LightningDataModule"
+_ASSIGNED = cst.AssignTarget | cst.AnnAssign
+#: Classes whose methods get the Trainer as ``self.trainer``.
+_WITH_TRAINER = LIGHTNING_MODULES | {_DATA_MODULE}
+
+
+def changed_hooks(model: FileModel) -> Iterator[Problem]:
+    """``on_epoch_end``, which nothing calls, and ``training_step(self, batch, i, optimizer_idx)``.
+
+    A method of that name that the program calls itself is its own.
+    """
+    for owner in model.classes:
+        bases = frozenset(model.library_bases(owner))
+        if bases.isdisjoint(LIGHTNING_MODULES | LIGHTNING_CALLBACKS):
+            continue
+        for name, method in owner.methods.items():
+            if model.callers(method):
+                continue
+            if name in _hooks():
+                yield model.problem(
+                    method.node,
+                    f"Lightning 2 has no hook {name}: nothing calls it",
+                    suggestion=f"use {_hooks()[name]}",
+                )
+            yield from _passed_no_more(model, method)
+
+
+def _passed_no_more(model: FileModel, method: Function) -> Iterator[Problem]:
+    gone = _parameters().get(method.name, {})
+    if not isinstance(method.node, cst.FunctionDef):
+        return
+    for param in method.node.params.params:
+        name = param.name.value
+        if name in gone and param.default is None:
+            yield model.problem(
+                param,
+                f"Lightning 2 gives {method.name} no {name} any more: Trainer.fit raises",
+                suggestion=gone[name],
+            )
+            return  # one change of the line
+
+
+def gone_attributes(model: FileModel) -> Iterator[Problem]:
+    """``self.trainer.use_tpu``, ``trainer.get_model()``, ``self.use_ddp`` of a module."""
+    for node in model.nodes(cst.Attribute):
+        assert isinstance(node, cst.Attribute)
+        name = node.attr.value
+        for of, instead in _attributes().get(name, {}).items():
+            holds = _is_trainer if of == _TRAINER else _is_module
+            if not holds(model, node) or _is_given(model, node):
+                continue
+            yield model.problem(
+                node,
+                f"{of.rpartition('.')[2]} of Lightning 2 has no {name}: this raises AttributeError",
+                suggestion=f"use {instead}",
+            )
+
+
+def _is_given(model: FileModel, node: cst.Attribute) -> bool:
+    """Whether the program assigns to the attribute, or asks first whether it is there."""
+    if isinstance(model.parent(node), cst.AssignTarget | cst.AnnAssign | cst.Del):
+        return True
+    asked = (call for call in model.calls("builtins.hasattr") if len(call.positional) == 2)
+    return any(model.literal(call.positional[1]) == node.attr.value for call in asked)
+
+
+def _is_trainer(model: FileModel, node: cst.Attribute) -> bool:
+    """``self.trainer`` of a module, ``trainer`` of a callback's hook, what ``Trainer()`` made."""
+    held = node.value
+    owner = _owner(model, node)
+    if isinstance(held, cst.Attribute) and held.attr.value == "trainer":
+        if owner is None or not _is_self(model, held.value, node):
+            return False
+        return not _WITH_TRAINER.isdisjoint(model.library_bases(owner))
+    if not isinstance(held, cst.Name):
+        return False
+    function = model.function_of(node)
+    if owner is not None and function is not None and held.value == "trainer":
+        given = function.parameters[1:2] == ("trainer",)
+        return given and not LIGHTNING_CALLBACKS.isdisjoint(model.library_bases(owner))
+    made = the_call(model, held)
+    return made is not None and made.name == _TRAINER
+
+
+def _is_module(model: FileModel, node: cst.Attribute) -> bool:
+    """``self`` of a module that has no such attribute itself."""
+    owner = _owner(model, node)
+    if owner is None or not _is_self(model, node.value, node):
+        return False
+    bases = model.library_bases(owner)
+    # A base that nobody has read may have it.
+    if not bases or not LIGHTNING_MODULES.issuperset(bases):
+        return False
+    each = (owner, *model.parents(owner))
+    return not any(_has(model, one, node.attr.value) for one in each)
+
+
+def _has(model: FileModel, owner: Class, name: str) -> bool:
+    """Whether a class defines an attribute: a method, ``self.x = ...`` or a line of its body."""
+    if name in owner.methods or name in model.kept(owner):
+        return True
+    given = (part for part in walk(owner.node.body) if isinstance(part, _ASSIGNED))
+    return any(is_name(part.target, name) for part in given)
+
+
+def _owner(model: FileModel, node: cst.CSTNode) -> Class | None:
+    function = model.function_of(node)
+    return function.owner if function is not None else None
+
+
+def _is_self(model: FileModel, node: cst.BaseExpression, inside: cst.CSTNode) -> bool:
+    function = model.function_of(inside)
+    own = function.parameters[0] if function is not None and function.parameters else None
+    return isinstance(node, cst.Name) and node.value == own
+
+
+@functools.cache
+def _hooks() -> Mapping[str, str]:
+    """Hook to what to write in its place."""
+    rows = catalogue.table("frameworks")["hook"]
+    return {name: row["instead"] for row in rows for name in row["names"]}
+
+
+@functools.cache
+def _parameters() -> Mapping[str, Mapping[str, str]]:
+    """Hook to the parameters that it gets no more, to what to write."""
+    found: dict[str, dict[str, str]] = {}
+    for row in catalogue.table("frameworks")["parameter"]:
+        for hook in row["of"]:
+            found.setdefault(hook, {}).update(dict.fromkeys(row["names"], row["instead"]))
+    return found
+
+
+@functools.cache
+def _attributes() -> Mapping[str, Mapping[str, str]]:
+    """Attribute to the classes that have lost it, to what to write."""
+    found: dict[str, dict[str, str]] = {}
+    for row in catalogue.table("frameworks")["attribute"]:
+        for name in row["names"]:
+            found.setdefault(name, {})[row["of"]] = row["instead"]
+    return found

@@ -1,0 +1,171 @@
+"""What a setting may be: literals, what callers give, defaults that hold unless they do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._sources import default
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from xladoctor.lint.model import CallSite, Class, FileModel, Function
+
+#: Names, parameters and attributes on the way to where a setting is written.
+_DEPTH = 5
+_UNKNOWN: Sequence[object] = (NotImplemented,)
+
+
+def settled(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> Sequence[object]:
+    """All values that an expression may have; ``NotImplemented`` for what the program does not say.
+
+    Knows what ``constant`` knows, both sides of ``8 if fp16 else None`` and ``multiple or None``,
+    parameters (what callers give, else their default, which also holds where nobody calls) and
+    attributes of ``self`` that come from these, or from the fields of a dataclass.
+    """
+    value = constant(model, node)
+    if value is not NotImplemented or depth == 0:
+        return (value,)
+    if isinstance(node, cst.IfExp):
+        return (*settled(model, node.body, depth - 1), *settled(model, node.orelse, depth - 1))
+    if isinstance(node, cst.BooleanOperation) and isinstance(node.operator, cst.Or):
+        left = settled(model, node.left, depth - 1)
+        first = [one for one in left if one is NotImplemented or one]
+        return (*first, *settled(model, node.right, depth - 1))
+    if isinstance(node, cst.Name):
+        return _of_name(model, node, depth)
+    if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
+        return _of_attribute(model, node, node.value, depth)
+    return _UNKNOWN
+
+
+def _of_name(model: FileModel, node: cst.Name, depth: int) -> Sequence[object]:
+    found: list[object] = []
+    for binding in model.bindings(node.value, node):
+        if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression):
+            found += settled(model, binding.node, depth - 1)
+        elif binding.kind == "param":
+            around = model.functions_around(node)
+            function = next((one for one in around if node.value in one.parameters), None)
+            found += _UNKNOWN if function is None else _given(model, function, node.value, depth)
+        else:
+            return _UNKNOWN
+    return found or _UNKNOWN
+
+
+def _given(model: FileModel, function: Function, name: str, depth: int) -> Iterator[object]:
+    """What the callers of a function give for a parameter; its default where they give nothing."""
+    bound = function.owner is not None and not function.is_static
+    index = function.parameters.index(name) - bound
+    if bound and function.name == "__init__" and function.owner is not None:
+        calls = [(call, index) for call in _made(model, function.owner)]
+    else:
+        calls = [(call, index) for call in model.callers(function)]
+        calls += [(call, index + 1) for call in _filled_in(model, function)]
+    yield from _by_callers(model, calls, name, default(function, name), depth)
+
+
+def _by_callers(
+    model: FileModel,
+    calls: Sequence[tuple[CallSite, int]],
+    name: str,
+    otherwise: cst.BaseExpression | None,
+    depth: int,
+) -> Iterator[object]:
+    """What calls give at their place or by name; the default where they, or nobody, do."""
+    given = [
+        one.argument(place, name) or (None if one.has_star else otherwise) for one, place in calls
+    ]
+    for value in given or [otherwise]:
+        yield from _UNKNOWN if value is None else settled(model, value, depth - 1)
+
+
+def _filled_in(model: FileModel, function: Function) -> Iterator[CallSite]:
+    """``partial(collate, multiple=128)``: what that gives holds for all calls."""
+    for part in (model, *model.linked):
+        for call in part.calls("functools.partial"):
+            first = call.argument(0)
+            if first is not None and part.value(first).function is function:
+                yield call
+
+
+def _made(model: FileModel, owner: Class) -> Iterator[CallSite]:
+    """The calls that make objects of a class."""
+    for part in (model, *model.linked):
+        yield from (call for call in part.calls() if call.target is owner)
+
+
+def _of_attribute(
+    model: FileModel, node: cst.Attribute, holder: cst.Name, depth: int
+) -> Sequence[object]:
+    name = node.attr.value
+    owners = (one.owner for one in model.functions_around(node))
+    owner = next((one for one in owners if one is not None), None)
+    classes = model.value(holder).makes
+    if len(classes) == 1:
+        return _of_class(model, next(iter(classes)), name, depth)
+    if holder.value != "self" or owner is None:
+        return _of_annotated(model, holder, name, depth)
+    kept = model.kept(owner).get(name, ())
+    if kept:
+        return [value for one in kept for value in settled(model, one, depth - 1)]
+    fields = _fields(owner)
+    if name not in fields or "__init__" in owner.methods:
+        return _UNKNOWN
+    calls = [(call, list(fields).index(name)) for call in _made(model, owner)]
+    return list(_by_callers(model, calls, name, fields[name], depth))
+
+
+def _of_class(model: FileModel, cls: Class, name: str, depth: int) -> Sequence[object]:
+    """``CFG.amp`` that the class is given as it is written, and that nobody sets again."""
+    parts = (model, *model.linked)
+    if any(f"{cls.name}.{name}" in part.assigned for part in parts):
+        return _UNKNOWN
+    home = next((part for part in parts if part.is_here(cls.node)), model)
+    for line in cls.node.body.body:
+        for part in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+            if isinstance(part, cst.Assign) and is_name(part.targets[0].target, name):
+                return settled(home, part.value, depth - 1)
+    return _UNKNOWN
+
+
+def _of_annotated(model: FileModel, holder: cst.Name, name: str, depth: int) -> Sequence[object]:
+    """The default of a field where a parameter is declared to be of that class (``args: Args``)."""
+    function = next(
+        (f for f in model.functions_around(holder) if holder.value in f.parameters), None
+    )
+    annotation = None if function is None else _annotation(function, holder.value)
+    for part in (model, *model.linked) if annotation is not None else ():
+        for cls in part.classes:
+            value = _fields(cls).get(name) if cls.name == annotation else None
+            if value is not None:
+                return settled(model, value, depth - 1)
+    return _UNKNOWN
+
+
+def _annotation(function: Function, name: str) -> str | None:
+    """The name that a parameter is annotated with."""
+    params = function.node.params
+    for one in (*params.posonly_params, *params.params, *params.kwonly_params):
+        if one.name.value == name and one.annotation is not None:
+            said = one.annotation.annotation
+            return said.value if isinstance(said, cst.Name) else None
+    return None
+
+
+def _fields(owner: Class) -> dict[str, cst.BaseExpression | None]:
+    """The fields of a dataclass with their defaults, in the order in which they are given."""
+    parts = (
+        part
+        for line in owner.node.body.body
+        for part in (line.body if isinstance(line, cst.SimpleStatementLine) else ())
+    )
+    return {
+        part.target.value: part.value
+        for part in parts
+        if isinstance(part, cst.AnnAssign) and isinstance(part.target, cst.Name)
+    }

@@ -1,0 +1,91 @@
+"""Shardings in a program that never turns SPMD on.
+
+Measured on torch_xla 2.9 (also through the Trainer of transformers 5, whose ``xla_fsdp_v2`` turns
+nothing on): ``mark_sharding`` raises "Please enable SPMD via `torch_xla.runtime.use_spmd()`".
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules._spmd import FSDP, MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+#: The setting of transformers' ``fsdp_config`` that shards by SPMD.
+_SETTING = "xla_fsdp_v2"
+_ON = "use_spmd"
+_VARIABLE = "XLA_USE_SPMD"
+_TRAINERS = ("TrainingArguments", "SFTConfig")
+#: Libraries that turn nothing on by themselves.
+_LIBRARIES = frozenset(
+    {
+        *("torch", "torch_xla", "torchvision", "numpy", "transformers", "datasets", "trl", "peft"),
+        *("accelerate", "evaluate", "tqdm", "wandb", "huggingface_hub", "timm", "PIL", "builtins"),
+        *sys.stdlib_module_names,
+    }
+)
+
+
+def never_turned_on(model: FileModel) -> Iterator[Problem]:
+    """Find what shards in a script that can be read whole, where nothing turns SPMD on.
+
+    Args:
+        model: The file, which does not turn it on by a variable.
+
+    Yields:
+        One problem, at the first line that shards.
+    """
+    parts = (model, *model.linked)
+    if any(_VARIABLE in line for part in parts for line in part.lines):
+        return  # be it in a comment that says how to start the program
+    if any(call.last == _ON for part in parts for call in part.calls()) or not _is_read(model):
+        return
+    spot = next(_shardings(model), None)
+    if spot is not None:
+        yield model.problem(
+            spot,
+            "nothing in this program turns SPMD on, and without it shardings raise an error (the "
+            "variable XLA_USE_SPMD, set outside, still does, and is deprecated)",
+            suggestion="xr.use_spmd(), before the first use of a device",
+        )
+
+
+def _shardings(model: FileModel) -> Iterator[cst.BaseExpression]:
+    """What shards when the file is run: marks, FSDPv2, and its setting of a Trainer."""
+    for call in model.calls(*MARK, *FSDP):
+        if _runs(model, call):
+            yield call.node
+    if not any(call.last in _TRAINERS for call in model.calls()):
+        return
+    for node in model.nodes(cst.Dict):
+        assert isinstance(node, cst.Dict)
+        for item in node.elements:
+            key = model.literal(item.key) if isinstance(item, cst.DictElement) else None
+            if key == _SETTING and model.literal(item.value) is True:
+                yield item.value
+
+
+def _runs(model: FileModel, call: CallSite) -> bool:
+    """Whether the file's own lines come to a call."""
+    if call.function is None:
+        return True
+    starts = (one for one in model.calls() if one.function is None)
+    return any(call in model.reached(start.node) for start in starts)
+
+
+def _is_read(model: FileModel) -> bool:
+    """Whether nothing that the program calls is of a module that nobody has read."""
+    roots = {
+        call.name.partition(".")[0]
+        for part in (model, *model.linked)
+        for call in part.calls()
+        if call.name is not None and call.target is None
+    }
+    return roots <= _LIBRARIES

@@ -1,0 +1,122 @@
+"""What transformers no longer takes, has or calls: arguments, attributes, methods."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor import catalogue
+from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.knowledge import TRAINERS
+from xladoctor.lint.rules._handed_over import is_trainer
+from xladoctor.lint.rules._sources import the_call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+_TRAINER = "transformers.Trainer"
+_ARGUMENTS = "transformers.TrainingArguments"
+_TRAIN = f"{_TRAINER}.train"
+
+
+def gone_arguments(model: FileModel) -> Iterator[Problem]:
+    """``Trainer(prediction_loss_only=True)``, ``trainer.train(model_path=path)``."""
+    for call in model.calls():
+        of = _which(model, call)
+        for name in call.keywords.keys() & _given(of).keys() if of is not None else ():
+            yield model.problem(
+                call.keywords[name],
+                f"transformers takes no {name} here any more: this raises TypeError",
+                suggestion=_given(of)[name],
+            )
+
+
+def _which(model: FileModel, call: CallSite) -> str | None:
+    """What a call is in the table; a class of the program may take what it likes."""
+    if call.name in TRAINERS or (is_trainer(model, call) and _passes_all_on(model, call)):
+        return _TRAINER
+    if call.name is not None and call.name.endswith(".TrainingArguments"):
+        return _ARGUMENTS if call.name.startswith("transformers.") else None
+    if call.method != "train" or call.receiver is None:
+        return None
+    trainer = the_call(model, call.receiver)
+    return _TRAIN if trainer is not None and is_trainer(model, trainer) else None
+
+
+def _passes_all_on(model: FileModel, call: CallSite) -> bool:
+    """Whether a class on the Trainer hands what it does not name itself to the Trainer."""
+    made = model.value(call.node).instance
+    start = model.method(made.cls, "__init__") if made is not None else None
+    if start is None:
+        return made is not None
+    node = start.node
+    return (
+        isinstance(node, cst.FunctionDef)
+        and isinstance(node.params.star_kwarg, cst.Param)
+        and not _given(_TRAINER).keys() & {*start.parameters, *start.keyword_only}
+    )
+
+
+def gone_attributes(model: FileModel) -> Iterator[Problem]:
+    """``training_args.tpu_num_cores``, in files of the Trainer that define nothing like it."""
+    if "transformers" not in model.frameworks:
+        return
+    gone = _lost(_ARGUMENTS)
+    for node in model.nodes(cst.Attribute):
+        assert isinstance(node, cst.Attribute)
+        name = node.attr.value
+        if name not in gone or not isinstance(node.value, cst.Name | cst.Attribute):
+            continue
+        if any(_defines(one, name) for one in (model, *model.linked)):
+            continue
+        yield model.problem(
+            node,
+            f"transformers 5 has no {name} any more: this raises AttributeError",
+            suggestion=f"use {gone[name]}",
+        )
+
+
+def _defines(model: FileModel, name: str) -> bool:
+    """Whether a file has such a setting itself: an option, a field, something it assigns."""
+    options = (call.positional for call in model.methods("add_argument"))
+    if any(model.literal(flag) == f"--{name}" for flags in options for flag in flags):
+        return True
+    given = [*model.nodes(cst.AssignTarget), *model.nodes(cst.AnnAssign)]
+    targets = (node.target for node in given if isinstance(node, cst.AssignTarget | cst.AnnAssign))
+    return any(
+        is_name(one.attr if isinstance(one, cst.Attribute) else one, name) for one in targets
+    )
+
+
+def old_methods(model: FileModel) -> Iterator[Problem]:
+    """``def _training_step`` of a class on the Trainer: nothing calls it."""
+    for owner in model.classes:
+        if TRAINERS.isdisjoint(model.library_bases(owner)):
+            continue
+        for name, instead in _lost(_TRAINER).items():
+            method = owner.methods.get(name)
+            if method is not None and not model.callers(method):
+                yield model.problem(
+                    method.node,
+                    f"the Trainer calls no {name} any more: what it does is left out, and nothing "
+                    "says so",
+                    suggestion=f"write it as {instead}, with the parameters that has",
+                )
+
+
+@functools.cache
+def _given(of: str) -> Mapping[str, str]:
+    """Argument to what to write in its place, of a class or method."""
+    rows = catalogue.table("frameworks")["argument"]
+    return {name: row["instead"] for row in rows if row["of"] == of for name in row["names"]}
+
+
+@functools.cache
+def _lost(of: str) -> Mapping[str, str]:
+    """Attribute to what to write in its place, of a class."""
+    rows = catalogue.table("frameworks")["attribute"]
+    return {name: row["instead"] for row in rows if row["of"] == of for name in row["names"]}

@@ -1,0 +1,100 @@
+"""XLA448: each core draws its own split of the samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.words import words
+from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import entry_places, every_core
+from xladoctor.lint.rules._equal import last_seed, seeded
+from xladoctor.lint.rules._exact import reads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+#: What splits by itself, and the argument that gives it a seed.
+_SPLITS = {
+    "torch.utils.data.random_split": (2, "generator"),
+    "torch.utils.data.dataset.random_split": (2, "generator"),
+    "sklearn.model_selection.train_test_split": (None, "random_state"),
+}
+#: What draws an order of places, or brings a list into one.
+_ORDERS = ("torch.randperm", "numpy.random.permutation")
+_SHUFFLES = ("numpy.random.shuffle", "random.shuffle")
+_SEEDS = frozenset({"seed", "seeds", "seeding", "deterministic", "determinism"})
+
+
+@rule("XLA448")
+def sampler_coverage(model: FileModel) -> Iterator[Problem]:
+    """Find splits into training and test data that every core draws without a common seed."""
+    if model.spmd or not model.multi_core or not model.is_xla:
+        return
+    for call in model.calls(*_SPLITS, *_ORDERS, *_SHUFFLES):
+        if not _is_drawn(model, call) or model.hot_loop(call.node) is not None:
+            continue
+        entry = every_core(model, call.node)
+        if entry is None or _is_alike(model, call):
+            continue
+        yield model.problem(
+            call.node,
+            "every core draws another split: samples that one core tests on are trained on by "
+            "others, some are trained on twice and some by nobody",
+            suggestion="give all cores one seed: generator=torch.Generator().manual_seed(0) "
+            "(random_state=0)",
+            related=entry_places(model, entry),
+        )
+
+
+def _is_drawn(model: FileModel, call: CallSite) -> bool:
+    """Whether a call draws a split: by itself, or as an order of which parts are taken."""
+    if call.has_star or "generator" in call.keywords:
+        return False
+    if call.name in _SPLITS:
+        given = call.argument(*_SPLITS[call.name])
+        shuffles = call.keywords.get("shuffle")
+        if shuffles is not None and model.literal(shuffles) is False:
+            return False
+        return given is None or model.literal(given) is None
+    name = _shuffled(model, call)
+    uses = reads(model, name) if name is not None else ()
+    cut = (model.parent(use) for use in uses)
+    ends = {
+        (element.slice.lower is None, element.slice.upper is None)
+        for part in cut
+        if isinstance(part, cst.Subscript)
+        for element in part.slice
+        if isinstance(element.slice, cst.Slice)
+    }
+    return {(True, False), (False, True)} <= ends  # ``order[:n]`` and ``order[n:]``
+
+
+def _shuffled(model: FileModel, call: CallSite) -> cst.Name | None:
+    """The name of what a call brings into another order."""
+    if call.name in _SHUFFLES:
+        given = call.argument(0)
+        return given if isinstance(given, cst.Name) else None
+    line: cst.CSTNode | None = call.node
+    while isinstance(line, cst.Call | cst.Attribute | cst.Arg):  # ``torch.randperm(n).tolist()``
+        line = model.parent(line)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    return target if isinstance(target, cst.Name) else None
+
+
+def _is_alike(model: FileModel, call: CallSite) -> bool:
+    """Whether a seed makes all cores draw the same, as far as anybody can know.
+
+    Of NumPy's and Python's numbers any call that seeds by its name is believed to.
+    """
+    if (call.name or "").startswith("torch."):
+        seed = last_seed(model, call, list(seeded(model)))
+        if seed is not None:
+            return not seed.apart
+        return any(not one.apart for one in seeded(model))
+    return any(
+        bool(words(one.last) & _SEEDS) for part in (model, *model.linked) for one in part.calls()
+    )
