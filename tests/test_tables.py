@@ -407,9 +407,47 @@ def test_arguments_that_the_framework_table_calls_gone_are_gone():
     pytest.importorskip("lightning")
     for row in catalogue.table("frameworks")["argument"]:
         assert set(row) == {"of", "names", "instead"}, row
-        module, _, name = row["of"].rpartition(".")
-        taken = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+        taken = inspect.signature(_there(row["of"])).parameters
         assert not taken.keys() & set(row["names"]), row
+
+
+def test_attributes_that_the_framework_table_calls_gone_are_gone():
+    pytest.importorskip("lightning")
+    for row in catalogue.table("frameworks")["attribute"]:
+        assert set(row) == {"of", "names", "instead"}, row
+        held = _there(row["of"])
+        assert not [name for name in row["names"] if hasattr(held, name)], row
+        assert not getattr(held, "__dataclass_fields__", {}).keys() & set(row["names"]), row
+
+
+def test_hooks_that_the_framework_table_calls_gone_are_gone():
+    pytest.importorskip("lightning")
+    table = catalogue.table("frameworks")
+    homes = [_there(f"lightning.pytorch.{name}") for name in ("LightningModule", "Callback")]
+    for row in table["hook"]:
+        assert set(row) == {"names", "instead"}, row
+        assert not [name for name in row["names"] for home in homes if hasattr(home, name)], row
+    for row in table["parameter"]:
+        assert set(row) == {"of", "names", "instead"}, row
+        for hook in row["of"]:
+            hooks = [getattr(home, hook) for home in homes if hasattr(home, hook)]
+            taken = {name for one in hooks for name in inspect.signature(one).parameters}
+            assert hooks, (hook, row)
+            assert not taken & set(row["names"]), (hook, row)
+
+
+def _there(dotted):
+    """A class or method by its full name."""
+    parts = dotted.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:count]))
+        except ImportError:
+            continue
+        for part in parts[count:]:
+            found = getattr(found, part)
+        return found
+    raise AssertionError(dotted)
 
 
 def _is_there(dotted: str) -> bool:

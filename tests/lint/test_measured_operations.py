@@ -93,6 +93,7 @@ LEFT = {
 #: Told for what the table does not measure.
 ALSO = {
     "torch.from_numpy(np.ones((8, 16), np.float32)).to(dev)": "an upload",
+    "x.masked_fill(torch.tensor([True, False] * 8, device=dev), 1.0)": "an upload",
     "torch.ones(8, 16) + x": "an upload",
     "torch.randn(4, 4).to(dev)": "an upload",
     "torch.randperm(8).to(dev)": "an upload",

@@ -88,6 +88,7 @@ class Name:
         core: Position and name of an argument that makes random numbers each core's own.
         returns: What a call of it gives back.
         checks: An argument: unless it is False, the call looks at the values of what it is given.
+        typed: A method's name says nothing where the class of its object is not known.
         optional: It may be missing from an installed package.
         known: How this is known.
     """
@@ -101,6 +102,7 @@ class Name:
     core: tuple[int, str] | None = None
     returns: Returns | None = None
     checks: str | None = None
+    typed: bool = False
     optional: bool = False
     known: str = ""
 
@@ -112,7 +114,7 @@ class Name:
 
 _KEYS = frozenset(
     {"module", "names", "effects", "pending", "empty", "only_if", "equal", "core", "returns",
-     "checks", "optional", "known"}
+     "checks", "typed", "optional", "known"}
 )  # fmt: skip
 
 
@@ -163,7 +165,8 @@ class Library:
     @functools.cache  # noqa: B019
     def methods(self, effect: Effect) -> frozenset[str]:
         """The names of the methods that have an effect, without their classes."""
-        parts = (dotted.split(".") for dotted in self.doing(effect))
+        told = (name for name in self.doing(effect) if not self.names[name].typed)
+        parts = (dotted.split(".") for dotted in told)
         return frozenset(part[-1] for part in parts if part[-2][:1].isupper())
 
     @functools.cache  # noqa: B019
@@ -242,7 +245,7 @@ def _names(row: Mapping[str, Any], module: str, where: str) -> Iterable[Name]:
     unknown = sorted(set(row) - _KEYS)
     if unknown:
         raise UsageError(f"{where}: unknown key {unknown[0]} (known: {', '.join(sorted(_KEYS))})")
-    for key in ("pending", "empty", "optional"):
+    for key in ("pending", "empty", "typed", "optional"):
         if not isinstance(row.get(key, False), bool):
             raise UsageError(f"{where}: {key} is true or false")
     given = row.get("effects", [])
@@ -271,6 +274,7 @@ def _names(row: Mapping[str, Any], module: str, where: str) -> Iterable[Name]:
             core=_argument(row, "core", where),
             returns=Returns(returns) if returns is not None else None,
             checks=checks,
+            typed=row.get("typed", False),
             optional=row.get("optional", False),
             known=str(row.get("known", "")),
         )

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.devices import Devices
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.loops import Guard
 from xladoctor.lint.model.turns import both_sides, leaves
 from xladoctor.lint.model.values import Kind
@@ -80,11 +81,21 @@ class Guards:
         """The guards of a node: those that its parent adds, and the parent's own."""
         parent = self._tree.parents.get(node)
         if parent is None or type(parent) in _FUNCTION_TYPES:
+            if isinstance(parent, cst.FunctionDef) and node is parent.body:
+                return tuple(self._decorating(parent))
             return ()
         outer = self._known[parent]
         if type(parent) not in _GUARDING:
             return outer
         return (*self._added(parent, node), *outer)
+
+    def _decorating(self, function: cst.FunctionDef) -> Iterator[Guard]:
+        """``@rank_zero_only``, ``@accelerator.on_main_process``: the others call nothing."""
+        for decorator in function.decorators:
+            written = decorator.decorator
+            dotted = self._names.resolve(written) or dotted_text(written) or ""
+            if know.ON_MASTER.match(dotted.rpartition(".")[2]):
+                yield Guard(function, decorator.decorator, when=True, master=True)
 
     def _added(self, parent: cst.CSTNode, child: cst.CSTNode) -> Iterator[Guard]:
         if isinstance(parent, cst.If | cst.IfExp) and child is not parent.test:

@@ -25,4 +25,6 @@ def said_by_name(name: str) -> Value:
         return Value(Kind.IS_MASTER, local=True)
     if name in know.ACCELERATORS:
         return Value(Kind.OBJECT, type_name=know.ACCELERATOR_CLASS)
+    if name in know.FABRICS:
+        return Value(Kind.OBJECT, type_name=know.FABRIC_CLASS)
     return UNKNOWN

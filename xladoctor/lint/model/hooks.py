@@ -7,6 +7,7 @@ A class is a model by what it inherits from, also where the base is a library's 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Function, Tree
 
 _DEEPEST = 5
+#: Of so many classes a callback's module may be one.
+_SEVERAL = 12
 #: Packages of models, and how their model classes are called.
 _MODEL_PACKAGES = {
     "torch": patterns.lazy(
@@ -175,7 +178,7 @@ class Hooks:
         if self.inherits(owner, know.TRAINERS):
             return _of_trainer(name)
         if self.inherits(owner, know.CALLBACKS):
-            return _of_callback(name, function)
+            return self._of_callback(name, function)
         steps = know.LIGHTNING_STEPS | know.LIGHTNING_EVALS
         if function.name in steps and self.inherits(owner, know.LIGHTNING_MODULES):
             passed = self._of_lightning(function, index)
@@ -207,6 +210,27 @@ class Hooks:
         elif not function.name.endswith(("_end", "_backward")) or index > 2:
             return None
         return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
+
+    def _of_callback(self, name: str, function: Function) -> Value | None:
+        """What a callback is passed: the model, the batch, and what the step has given back."""
+        if name == "pl_module":
+            classes = frozenset(self._lightning)
+            return Value(
+                Kind.MODEL,
+                on_device=True,
+                classes=classes if len(classes) <= _SEVERAL else frozenset(),
+            )
+        if name == "model":
+            return Value(Kind.MODEL, on_device=True)
+        if name in {"outputs", "batch"}:
+            return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
+        return None
+
+    @functools.cached_property
+    def _lightning(self) -> list[Class]:
+        """The modules of Lightning that the program has."""
+        every = self._tree.classes.values()
+        return [cls for cls in every if self.inherits(cls, know.LIGHTNING_MODULES)]
 
     def _as_tensors(self, function: Function) -> frozenset[str]:
         """The parameters that a function works on as on tensors."""
@@ -255,15 +279,6 @@ def _of_trainer(name: str) -> Value | None:
         return Value(Kind.MODEL, on_device=True)
     if name in {"inputs", "batch"}:
         return container(Value(Kind.DEVICE_TENSOR, local=True))
-    return None
-
-
-def _of_callback(name: str, function: Function) -> Value | None:
-    """What a callback is passed: the model, the batch, and what the step has given back."""
-    if name in {"model", "pl_module"}:
-        return Value(Kind.MODEL, on_device=True)
-    if name in {"outputs", "batch"}:
-        return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
     return None
 
 

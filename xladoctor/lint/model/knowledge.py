@@ -84,6 +84,12 @@ MASTER_ATTRIBUTES = frozenset(
 MASTER_NAME = patterns.lazy(
     r"^(is_)?(master|(global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
 )
+#: Decorators of functions that only it runs (``@rank_zero_only`` of Lightning,
+#: ``@accelerator.on_main_process`` of Accelerate), also a program's own.
+ON_MASTER = patterns.lazy(
+    r"^(only_)?on_(local_)?(main|master)_(process|rank|core)$"
+    r"|^(is_)?(master|main(_process)?|rank_?(zero|0))_only$"
+)
 #: Functions of other files that tell it, and the number of this core, by their names.
 ASKS_MASTER = re.compile(
     r"^_?(is_)?((global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"

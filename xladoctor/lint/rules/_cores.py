@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Entry, Kind, walk
+from xladoctor.lint.model.knowledge import LIGHTNING_CALLBACKS
 from xladoctor.lint.rules._lightning import for_xla, several_cores
 
 if TYPE_CHECKING:
@@ -72,12 +73,15 @@ def every_core(model: FileModel, node: cst.CSTNode) -> Entry | None:
 
 
 def _lightning_entry(model: FileModel, node: cst.CSTNode) -> Entry | None:
-    """The ``Trainer`` on several TPU cores that runs the methods of a LightningModule on each."""
+    """The ``Trainer`` on several TPU cores that runs the methods of modules and callbacks there."""
     function = model.function_of(node)
     if "lightning" not in model.frameworks or function is None or function.owner is None:
         return None
     alone = function.name in {"__init__", "prepare_data"}  # before the cores; one process of a node
-    if "LightningModule" not in model.bases(function.owner) or alone:
+    called = "LightningModule" in model.bases(function.owner) or not LIGHTNING_CALLBACKS.isdisjoint(
+        model.library_bases(function.owner)
+    )
+    if alone or not called:
         return None
     trainer = trainer_of_cores(model)
     return None if trainer is None else Entry(function, trainer.node)

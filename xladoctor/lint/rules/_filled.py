@@ -82,8 +82,8 @@ def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpre
 def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
     """Whether data is a list of the same numbers each time: written, or kept by the constructor.
 
-    ``[0.485, 0.456, 0.406]``, a name of such a list, an array of it, and ``self.mean`` that only
-    ``__init__`` sets, to a list.
+    ``[0.485, 0.456, 0.406]``, ``[0] * len(x)``, a name of such a list, an array of it, and
+    ``self.mean`` that only ``__init__`` sets, to a list.
     """
     if isinstance(data, cst.Call) and model.name(data.func) in _ARRAYS and data.args:
         data = data.args[0].value
@@ -91,6 +91,8 @@ def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
         return bool(data.elements) and model.literal(data) is not NotImplemented
     if isinstance(data, cst.ListComp):
         return _of_listed(model, data)
+    if isinstance(data, cst.BinaryOperation):
+        return _repeated(model, data)
     if isinstance(data, cst.Call):
         return _is_range(model, data)
     if isinstance(data, cst.Name):
@@ -100,6 +102,18 @@ def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
     functions = {model.function_of(node) for node in given}
     made = [function is not None and function.name == "__init__" for function in functions]
     return bool(made) and all(made) and all(_is_list(model, node) for node in given)
+
+
+def _repeated(model: FileModel, data: cst.BinaryOperation) -> bool:
+    """``[self.start] * len(x)``: one number, as often as a size says."""
+    if not isinstance(data.operator, cst.Multiply):
+        return False
+    listed, times = data.left, data.right
+    if not isinstance(listed, cst.List):
+        listed, times = times, listed
+    if not isinstance(listed, cst.List) or not listed.elements or not is_fixed(model, times):
+        return False
+    return all(is_fixed(model, element.value) for element in listed.elements)
 
 
 def _of_listed(model: FileModel, data: cst.ListComp) -> bool:

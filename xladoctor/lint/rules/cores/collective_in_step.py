@@ -21,7 +21,10 @@ _MEETS = frozenset({f"{_XM}mesh_reduce", f"{_XM}rendezvous"})
 _METHODS = {
     "wait_for_everyone": "accelerate.Accelerator",
     "barrier": "lightning.fabric.Fabric",
+    "all_reduce": "lightning.fabric.Fabric",
 }
+#: What these are on XLA devices (Lightning 2.6, fabric/strategies/xla.py; Accelerate 1.15).
+_IS = {"all_reduce": "mesh_reduce"}
 _EACH = {LoopKind.STEP: "in every step", LoopKind.EVAL: "for every evaluation batch"}
 
 
@@ -60,7 +63,8 @@ def _meeting(model: FileModel, call: CallSite) -> str | None:
         and call.method in _METHODS
         and _METHODS[call.method] == _class(model, call)
     ):
-        return f"{call.method} is xm.rendezvous on XLA devices: all cores meet on the host here, "
+        meets = _IS.get(call.method, "rendezvous")
+        return f"{call.method} is xm.{meets} on XLA devices: all cores meet on the host here, "
     return None
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind, walk
+from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rewrites.closures import closure_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._formatting import FORMATTING, formats, only_on_failure
@@ -62,9 +62,13 @@ def _read(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
 
 
 def _of_evaluation(model: FileModel, tensor: cst.BaseExpression) -> bool:
-    """``loss = validate(model)``: what a loop over other batches gave is no part of the step."""
+    """``loss = validate(model)``: what a loop over other batches gave is no part of the step.
+
+    A device loader ends the graph of each batch, and with the first one that of the step.
+    """
     loops = [x for x in model.loops_of_program if x.kind is LoopKind.EVAL and not x.implicit]
-    evaluating = {loop.function for loop in loops} - {None}
+    over = (x for x in loops if x.iterates.kind is Kind.DEVICE_LOADER)
+    evaluating = {loop.function for loop in over} - {None}
     named = (part for part in walk(tensor) if isinstance(part, cst.Name))
     made = (binding.node for name in named for binding in model.bindings(name.value, name))
     return any(isinstance(x, cst.Call) and model.call(x).target in evaluating for x in made)
