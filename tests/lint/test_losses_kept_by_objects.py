@@ -102,6 +102,27 @@ class Trainer:
         for x, y in pl.MpDeviceLoader(loader, device):
             self.step(x, y)
 """,
+    "the losses of one step": """\
+class Trainer:
+    def step(self, parts):
+        self.adam.zero_grad()
+        total = 0.0
+        for name, part in parts:
+            loss = self.criterion(self.nets[name](part))
+            loss.backward()
+            total += loss
+        xm.optimizer_step(self.adam)
+        return total.detach()
+    def fit(self, loader, device):
+        for x, y in pl.MpDeviceLoader(loader, device):
+            self.step((("x", x), ("y", y)))
+            both = 0.0
+            for net, part in ((self.one, x), (self.other, y)):
+                loss = self.criterion(net(part))
+                loss.backward()
+                both += loss
+            xm.optimizer_step(self.adam)
+""",
     "it is made or emptied in each turn": """\
 class Kept:
     def __init__(self):

@@ -295,12 +295,15 @@ def work(net):
     net.to(torch_xla.device())
 """,
     "XLA406: a dataset that every core downloads": """\
+import torchaudio
 import torchvision
 from torchvision import datasets
 def work(index, ask):
     whole = datasets.MNIST("data", train=True, download=True)  # !XLA406
     rest = datasets.MNIST("data", train=False, download=True)
     there = datasets.CIFAR10("data")
+    speech = torchaudio.datasets.YESNO("data", download=True)  # !XLA406
+    spoken = torchaudio.datasets.SPEECHCOMMANDS("data")
     if xm.is_master_ordinal():
         datasets.SVHN("data", download=True)
     own = datasets.KMNIST(f"data{torch_xla.runtime.global_ordinal()}", download=True)

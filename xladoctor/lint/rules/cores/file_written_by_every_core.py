@@ -69,12 +69,12 @@ def _advice(call: CallSite) -> str:
 
 
 def _downloads(model: FileModel) -> Iterator[Problem]:
-    """``torchvision.datasets.CIFAR10(root, download=True)`` on all cores at once.
+    """``torchvision.datasets.CIFAR10(root, download=True)`` on all cores at once, and torchaudio's.
 
     The test part comes with the training part: the first of both is told.
     """
     told = set()
-    for call in model.calls("torchvision.datasets.*"):
+    for call in model.calls("torchvision.datasets.*", "torchaudio.datasets.*"):
         download, root = call.keywords.get("download"), call.argument(0, "root")
         if download is None or model.literal(download) is not True:
             continue

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, Entry, FileModel, Loop, Problem
 
 _SHARDING_WORDS = ("shard", "split_dataset_by_node", "split_by_node", "distributed", "subset")
+#: Makers of loaders in other packages, which share the samples out if ``distributed=True``.
+_OTHERS = ("timm.data.create_loader", "timm.data.loader.create_loader")
 
 #: Words in a class that streams: of what shares samples out, or draws them.
 _SHARES = frozenset(
@@ -38,10 +40,13 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
     """Find loaders that run on every core and give each of them all the samples."""
     if not model.is_xla or model.spmd or model.frameworks:
         return
-    for call in model.calls(DATA_LOADER):
+    for call in model.calls(DATA_LOADER, *_OTHERS):
         if call.has_star or {"sampler", "batch_sampler"} & set(call.keywords):
             continue
-        if len(call.positional) > 3 or _sharded_dataset(model, call):
+        others = call.name in _OTHERS
+        if others and "distributed" in call.keywords:
+            continue  # it has a sampler of its own then, if it is true
+        if (not others and len(call.positional) > 3) or _sharded_dataset(model, call):
             continue
         loops = [loop for loop in loops_over(model, call) if loop.kind is not LoopKind.OTHER]
         entry = _entry(model, call, loops)
@@ -53,13 +58,15 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
             "every core goes over the whole dataset"
             + (": an epoch does the same work once per core" if training else "")
             + " (device loaders move batches, they do not share them out)",
-            suggestion="give sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
+            suggestion="give it distributed=True, with a process group of the backend 'xla'"
+            if others
+            else "give sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
             "rank=xr.global_ordinal())",
             related=[
                 *entry_places(model, entry),
                 *(model.place(loop.node, f"the {loop.kind.value} over it") for loop in loops),
             ],
-            fix=_fix(model, call),
+            fix=None if others else _fix(model, call),
         )
 
 

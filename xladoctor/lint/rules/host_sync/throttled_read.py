@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rewrites.closures import closure_fix
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._asked import asked_tensors
 from xladoctor.lint.rules._formatting import FORMATTING, formats, only_on_failure
 from xladoctor.lint.rules._reads import loop_place, snippet
 
@@ -24,8 +25,8 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     rows: set[int] = set()
-    for node in model.nodes(*FORMATTING):
-        tensor = _read(model, node)
+    reads = [(node, _read(model, node)) for node in model.nodes(*FORMATTING)]
+    for node, tensor in (*reads, *((asked, asked) for _, asked in asked_tensors(model))):
         if tensor is None or not model.throttled(node) or only_on_failure(model, node):
             continue
         if _of_evaluation(model, tensor):

@@ -37,11 +37,11 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls("torch.save"):
         data = call.argument(0, "obj")
-        if data is None or model.on_xla(call.node) is OnXla.NO:
+        saved = _passed_on(model, call) if data is None else [data]
+        if model.on_xla(call.node) is OnXla.NO:
             continue
-        holder = next(
-            (item for item in _states(model, data) if _on_device(model, call, item)), None
-        )
+        states = (item for one in saved for item in _states(model, one))
+        holder = next((item for item in states if _on_device(model, call, item)), None)
         if holder is None:
             continue
         yield model.problem(
@@ -53,6 +53,16 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
             fix=_fix(model, call) if holder is not data else None,
         )
     yield from _by_saver(model)
+
+
+def _passed_on(model: FileModel, call: CallSite) -> Iterator[cst.BaseExpression]:
+    """``def save_on_master(*args): torch.save(*args)``: what its calls give first."""
+    function, first = call.function, next(iter(call.node.args), None)
+    if function is None or function.parameters or first is None or first.star != "*":
+        return
+    star = function.node.params.star_arg
+    if isinstance(star, cst.Param) and is_name(first.value, star.name.value):
+        yield from (caller.positional[0] for caller in model.callers(function) if caller.positional)
 
 
 def _by_saver(model: FileModel) -> Iterator[Problem]:
@@ -101,7 +111,7 @@ def _states(
         for value in returned(made.target):
             yield from _states(model, value, depth - 1)
     elif isinstance(data, cst.Name) and made is None:
-        for value in _put_into(model, data):
+        for value in (*_put_into(model, data), *_handed(model, data)):
             yield from _states(model, value, depth - 1)
 
 
@@ -121,6 +131,22 @@ def _put_into(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
                 and model.function_of(assign) is home
             ):
                 yield assign.value
+
+
+def _handed(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
+    """What the calls of a function give for one of its parameters: ``keep(state, path)``."""
+    function = model.function_of(name)
+    bound = model.bindings(name.value, name)
+    if function is None or not bound or any(item.kind != "param" for item in bound):
+        return
+    if name.value not in function.parameters:
+        return
+    index = function.parameters.index(name.value)
+    index -= int(function.owner is not None and not function.is_static)
+    for caller in model.callers(function):
+        given = caller.argument(index, name.value)
+        if given is not None:
+            yield given
 
 
 def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:

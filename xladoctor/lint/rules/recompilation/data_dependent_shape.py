@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._left_out import samples_left_out
 from xladoctor.lint.rules._read_numbers import made_of, was_listed, was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
@@ -64,6 +65,7 @@ def data_dependent_shape(model: FileModel) -> Iterator[Problem]:
     yield from _cut_by_number(model)
     yield from _divided(model)
     yield from _chosen_rows(model)
+    yield from samples_left_out(model)
 
 
 def _divided(model: FileModel) -> Iterator[Problem]:

@@ -32,6 +32,18 @@ _RESIZES = (
     "torchvision.transforms.v2.functional.resize",
 )
 
+#: Dice that give a list or an array, and the place of the size for those that give one number.
+_SEVERAL = frozenset({"sample", "choices", "permutation"})
+_SIZE_AT = {
+    "randint": 2,
+    "choice": 1,
+    "uniform": 2,
+    "normal": 2,
+    "rand": 0,
+    "randn": 0,
+    "random": 0,
+}
+
 
 @rule("XLA208")
 def random_geometry(model: FileModel) -> Iterator[Problem]:
@@ -102,7 +114,8 @@ def _drawn_constants(model: FileModel) -> Iterator[Problem]:
         if isinstance(node, cst.Subscript):
             cuts = list(bounds(node))  # those of cuts are told above
             numbers = [number for number in numbers if number not in cuts]
-        made = next(filter(None, (drawn(model, number) for number in numbers)), None)
+        draws = (drawn(model, number) for number in numbers)
+        made = next((one for one in draws if one is not None and not _draws_several(one)), None)
         yield from _told(
             model,
             node,
@@ -200,6 +213,14 @@ def _is_array(model: FileModel, node: cst.Subscript) -> bool:
         isinstance(given := call.argument(0), cst.Name) and given.value == target.value
         for call in model.calls("torch.from_numpy")
     )
+
+
+def _draws_several(call: CallSite) -> bool:
+    """``np.random.randint(0, n, size=32)``: rows of a batch are data of the graph, no constants."""
+    name = call.last
+    if name in _SEVERAL or "size" in call.keywords or "k" in call.keywords:
+        return True
+    return name in _SIZE_AT and call.argument(_SIZE_AT[name]) is not None
 
 
 def _transform(model: FileModel, call: CallSite) -> CallSite | None:

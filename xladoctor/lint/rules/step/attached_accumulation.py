@@ -67,7 +67,7 @@ def _in_loop(
         if model.loop(node) is not loop:
             continue
         found = _accumulates(model, node, losses)
-        if found is not None and found[1] not in sources:
+        if found is not None and found[1] not in sources and not _of_one_step(model, loop):
             yield from _problem(model, loop, node, *found)
         own_sum = _own_sum(model, loop.function, nodes, node, losses)
         if own_sum is not None:
@@ -77,6 +77,18 @@ def _in_loop(
             for loss, total in _kept_by_object(model, call, losses):
                 if not _begins_anew(nodes, call):
                     yield from _problem(model, loop, loss, loss, total)
+
+
+def _of_one_step(model: FileModel, loop: Loop) -> bool:
+    """Whether all turns of a loop belong to one step, so that what a name sums up ends with it.
+
+    The critics of a GAN, each with its loss: ``for critic in (one, other):``.
+    """
+    if isinstance(loop.node, cst.For) and isinstance(loop.node.iter, cst.Tuple | cst.List):
+        return True
+    callers = model.callers(loop.function) if loop.function is not None else ()
+    around = (model.loop(call.node) for call in callers)
+    return any(one is not None and one.kind is LoopKind.STEP for one in around)
 
 
 def _problem(

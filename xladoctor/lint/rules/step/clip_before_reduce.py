@@ -26,6 +26,8 @@ _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_
 #: torch_xla writes to ``torch.nn.utils.clip_grad_norm_`` when it is imported; this address keeps
 #: the original.
 _UNPATCHED = "torch.nn.utils.clip_grad.clip_grad_norm_"
+#: Functions of other packages that call it.
+_DISPATCH = ("timm.utils.dispatch_clip_grad", "timm.utils.clip_grad.dispatch_clip_grad")
 
 #: Words in the names of modules that stand between a program and torch_xla.
 _XLA_WORDS = frozenset({"xla", "tpu", "neuron"})
@@ -48,7 +50,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
         return
     reduces = list(model.calls(REDUCE))
     yield from _accumulated(model, reduces)
-    clips = [*model.calls(*_CLIPS), *_by_hand(model)]
+    clips = [*model.calls(*_CLIPS), *_dispatched(model), *_by_hand(model)]
     steps = list(_steps(model)) if clips else []
     for clip in clips:
         step = None if not_here(model, clip.node) else _step_after(model, clip, steps)
@@ -68,6 +70,14 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
             related=[model.place(step.node, "the all-reduce")],
             fix=_fix(model, clip, step),
         )
+
+
+def _dispatched(model: FileModel) -> Iterator[CallSite]:
+    """``dispatch_clip_grad(model.parameters(), value, mode)``, by the norm unless it says so."""
+    for call in model.calls(*_DISPATCH):
+        mode = call.argument(2, "mode")
+        if mode is None or model.literal(mode) not in {"value", "agc"}:
+            yield call
 
 
 def _by_fabric(model: FileModel) -> Iterator[Problem]:
@@ -189,7 +199,11 @@ def _message(model: FileModel, clip: CallSite, step: CallSite) -> str:
     if (
         clip.name is None
         or clip.name == _UNPATCHED
-        or (isinstance(clip.node.func, cst.Name) and not _imported_after_torch_xla(model))
+        or (
+            clip.name in _CLIPS
+            and isinstance(clip.node.func, cst.Name)
+            and not _imported_after_torch_xla(model)
+        )
     ):
         return (
             "clipped before the all-reduce: each core scales by the norm of its own gradients, and "

@@ -156,8 +156,7 @@ def _owners(model: FileModel, maker: CallSite) -> Iterator[tuple[cst.BaseExpress
 
     A list of groups that is made before asks then; a generator asks when it is used.
     """
-    for argument in maker.node.args:
-        yield from _asked_in(model, argument.value, maker.node, _DEPTH)
+    yield from _asked_in(model, maker.node, maker.node, _DEPTH)
 
 
 def _asked_in(
@@ -171,11 +170,24 @@ def _asked_in(
             and part.func.attr.value in {"parameters", "named_parameters"}
         ):
             yield part.func.value, taken
+        elif isinstance(part, cst.Call):
+            # ``create_optimizer_v2(net)``, ``AdamW(groups_of(net))``: who gets it asks for them.
+            models = [x.value for x in part.args if model.value(x.value).kind is Kind.MODEL]
+            # A function of the program that makes the optimizer is told there.
+            makes = part is taken and isinstance(model.call(part).target, Function)
+            if models and not makes and not _moves(model, model.call(part)):
+                yield from ((owner, taken) for owner in models)
         elif isinstance(part, cst.Name) and depth:
             for value in assigned(model, part):
                 if isinstance(value, _MADE_AT_ONCE):
                     yield from _asked_in(model, value, value, depth - 1)
             yield from _filled(model, part)
+
+
+def _moves(model: FileModel, call: CallSite) -> bool:
+    """Whether what is called moves something to a device itself."""
+    reached = model.reached(call.node) if isinstance(call.target, Function) else ()
+    return any(one.method == "to" for one in reached)
 
 
 def _filled(model: FileModel, name: cst.Name) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:
