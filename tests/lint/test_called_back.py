@@ -185,6 +185,18 @@ def main(fabric, net, adam, batches):
     fabric.log("last", fabric.all_reduce(loss))
 fabric.launch(main)
 """,
+    "XLA901: precisions behind the condition that chooses them": f"""\
+{LIGHTNING}
+def main(net, fp16=False, tpu=True):
+    settings = dict(accelerator="tpu", devices=8)
+    if fp16:
+        settings["precision"] = 16 if fp16 else 32  # !XLA901
+    trainer = pl.Trainer(**settings)
+    others = dict(accelerator="tpu", devices=8)
+    if not fp16:
+        others["precision"] = "16-mixed" if fp16 else "32-true"
+    return trainer, pl.Trainer(**others)
+""",
     "XLA101: what Lightning's modules log is no read": f"""\
 {LIGHTNING}
 class Net(pl.LightningModule):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
+    from xladoctor.lint.model import CallSite, Entry, FileModel, Guard, Problem
 
 _ADVICE = "xm.broadcast_master_param(model) after the move to the device, on all cores"
 #: Names of what computes a loss.
@@ -77,6 +77,8 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             if head is not None
             else "every core draws its own random weights here"
         )
+        if seed is None and _forked(model, entry):
+            drawn += " (forked processes draw alike, but the two cores of one on TPU v2 and v3 not)"
         yield model.problem(
             call.node if head is None else head,
             f"{drawn}; gradients are averaged, weights never, so the cores train different models "
@@ -85,6 +87,13 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             related=entry_places(model, entry),
             fix=_fix(model, call),
         )
+
+
+def _forked(model: FileModel, entry: Entry) -> bool:
+    """Whether the cores are forked: each process goes on with the numbers of the one before it."""
+    start = model.call(entry.call) if isinstance(entry.call, cst.Call) else None
+    method = start.keywords.get("start_method") if start is not None else None
+    return method is not None and model.literal(method) == "fork"
 
 
 def _trains_anywhere(model: FileModel) -> bool:

@@ -287,9 +287,13 @@ def _another_device(model: FileModel, call: CallSite) -> Iterator[Problem]:
 
 
 def _chosen(model: FileModel, value: cst.BaseExpression) -> cst.BaseExpression:
-    """What ``16 if args.fp16 else 32`` gives where nobody says otherwise."""
+    """What ``16 if args.fp16 else 32`` gives by default, or behind ``if args.fp16:``."""
     if not isinstance(value, cst.IfExp):
         return value
+    asked = model.tree.text(value.test).strip()
+    for guard in model.guards(value):
+        if model.tree.text(guard.test).strip() == asked:
+            return value.body if guard.when else value.orelse
     said = model.literal(default_of(model, value.test) or value.test)
     return value.body if said is True else value.orelse if said is False else value
 
