@@ -79,6 +79,8 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             if head is not None
             else "every core draws its own random weights here"
         )
+        if seed is None and _forked(model, entry):
+            drawn += " (forked processes draw alike, but the two cores of one on TPU v2 and v3 not)"
         yield model.problem(
             call.node if head is None else head,
             f"{drawn}; gradients are averaged, weights never, so the cores train different models "
@@ -103,6 +105,13 @@ def _only_evaluates(model: FileModel, entry: Entry) -> bool:
         call.method in {"backward", "step"} or model.value(call.node).kind is Kind.OPTIMIZER
         for call in reached
     )
+
+
+def _forked(model: FileModel, entry: Entry) -> bool:
+    """Whether the cores are forked: each process goes on with the numbers of the one before it."""
+    start = model.call(entry.call) if isinstance(entry.call, cst.Call) else None
+    method = start.keywords.get("start_method") if start is not None else None
+    return method is not None and model.literal(method) == "fork"
 
 
 def _trains_anywhere(model: FileModel) -> bool:
