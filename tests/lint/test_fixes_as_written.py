@@ -63,6 +63,10 @@ def train(net, data, optimizer):
             "\n        data,\n        batch_size=size, drop_last=True  # of a core\n    ",
         ),
         ("data,\n        size", "data,\n        size,\n        drop_last=True"),
+        (
+            "data, size, shuffle=train_sampler is None",
+            "data, size, shuffle=train_sampler is None, drop_last=True",
+        ),
         ("data, batch_size=size", "data, batch_size=size, drop_last=True"),
     ],
 )

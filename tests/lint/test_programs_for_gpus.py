@@ -286,3 +286,20 @@ def test_a_class_that_needs_a_gpu_is_silent_beside_what_xla_takes_of_its_file(tm
     )
     files = {"shared.py": SHARED, "trainer.py": trainer, "train.py": SCRIPT, "on_xla.py": other}
     assert told(tmp_path, files, "XLA111") == wanted(files)
+
+
+def test_what_such_a_class_alone_calls_is_silent_too(tmp_path):
+    meter = "import torch\n\n\ndef hits(out):\n    return torch.tensor(out.shape[0]).to(out)\n"
+    trainer = TRAINER.replace("import shared", "import meter\nimport shared")
+    trainer = trainer.replace("gc.collect()", "meter.hits(images)")
+    trainer += "\n\nclass State:\n    epoch = 0\n"
+    other = "import torch_xla\nfrom trainer import State\n\n\ndef main(net):\n"
+    other += "    return net.to(torch_xla.device()), State()\n"
+    files = {
+        "shared.py": SHARED,
+        "meter.py": meter,
+        "trainer.py": trainer,
+        "train.py": SCRIPT,
+        "on_xla.py": other,
+    }
+    assert told(tmp_path, files, "XLA603", "XLA604") == set()

@@ -9,6 +9,9 @@ from __future__ import annotations
 import pytest
 from rule_helpers import found, marks
 
+from xladoctor.lint import engine
+from xladoctor.lint.sources import Source
+
 XM = """\
 import torch
 import torch_xla
@@ -506,6 +509,50 @@ def each(index):
     xm.master_print(mean)
 xmp.spawn(each)
 """,
+    "XLA216: a loop that runs where it is asked for": f"""\
+{XM}
+class Wave(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = torch.nn.LSTMCell(1, 32)
+        self.head = torch.nn.Linear(32, 1)
+    def forward(self, x, future=0):
+        h = torch.zeros(len(x), 32, device=x.device)
+        c = torch.zeros(len(x), 32, device=x.device)
+        for t in range(x.size(1)):
+            h, c = self.cell(x[:, t], (h, c))  # !XLA216
+        for _ in range(future):
+            h, c = self.cell(self.head(h), (h, c))
+        return self.head(h)
+device = torch_xla.device()
+net = Wave().to(device)
+adam = torch.optim.Adam(net.parameters())
+for x, y in pl.MpDeviceLoader(batches, device):
+    adam.zero_grad()
+    torch.nn.functional.mse_loss(net(x), y).backward()
+    xm.optimizer_step(adam)
+""",
+    "XLA216: a loop that is asked for": f"""\
+{XM}
+class Wave(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = torch.nn.LSTMCell(1, 32)
+        self.head = torch.nn.Linear(32, 1)
+    def forward(self, x, future=0):
+        h = torch.zeros(len(x), 32, device=x.device)
+        c = torch.zeros(len(x), 32, device=x.device)
+        for _ in range(future):
+            h, c = self.cell(self.head(h), (h, c))  # !XLA216
+        return self.head(h)
+device = torch_xla.device()
+net = Wave().to(device)
+adam = torch.optim.Adam(net.parameters())
+for x, y in pl.MpDeviceLoader(batches, device):
+    adam.zero_grad()
+    torch.nn.functional.mse_loss(net(x, future=500), y).backward()
+    xm.optimizer_step(adam)
+""",
     "XLA603: a device that is kept in another module": f"""\
 {XM}
 import settings
@@ -547,3 +594,27 @@ def test_what_is_wrong_is_told_at_its_line_and_nothing_else(what):
 )
 def test_a_program_without_xla_gets_nothing(program):
     assert found(program) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "alike"), [("", False), (', start_method="fork"', True), (", nprocs=None", False)]
+)
+def test_weights_of_forked_cores_are_told_to_begin_alike(start, alike):
+    program = f"""\
+{XM}
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 2)
+    def forward(self, x, y):
+        return torch.nn.functional.cross_entropy(self.layer(x), y)
+def each(index):
+    device = xm.xla_device()
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+{STEP}
+xmp.spawn(each{start})
+"""
+    result = engine.lint(Source("train.py", program), engine.LintOptions())
+    told = [item.message for item in result.findings if item.code == "XLA426"]
+    assert ["forked processes draw alike" in message for message in told] == [alike]

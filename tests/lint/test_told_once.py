@@ -348,3 +348,273 @@ def test_what_is_no_tensor_is_not_added_up_on_the_device(added):
 def test_what_may_be_a_tensor_is_added_up_there():
     added = 'parts["a"] if torch.is_tensor(parts["a"]) else 0.0'
     assert rows(SUMMED.replace("{added}", added), "XLA712") == [18]
+
+
+STOPPED = """
+import time
+
+import torch_xla
+import torch_xla.core.xla_model as xm
+from elsewhere import compat
+
+
+def main(index, net, loader, optimizer, end):
+    device = torch_xla.device()
+    net.to(device)
+    for x in loader:
+        mine = int(time.time() > end) if xm.is_master_ordinal() else 0
+        flags = {asked}
+        if flags & 1:
+            break
+        net(x.to(device)).sum().backward()
+        xm.optimizer_step(optimizer)
+        torch_xla.sync()
+
+
+torch_xla.launch(main, args=())
+"""
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        'xm.mesh_reduce("stop", mine, max)',
+        'compat.mesh_reduce("stop", mine, max)',
+        "compat.all_reduce(mine)",
+        "compat.comm.allgather(mine)",
+    ],
+)
+def test_what_a_wrapper_reduces_is_equal_on_all_cores(asked):
+    assert rows(STOPPED.replace("{asked}", asked), "XLA420") == []
+
+
+def test_what_nobody_reduces_is_not():
+    assert rows(STOPPED.replace("{asked}", "compat.checked(mine)"), "XLA420") == [16]
+
+
+NORMED = """
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+from torch.nn.utils import weight_norm
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        first = torch.nn.Linear(8, 8)
+        self.first = weight_norm(first, name="weight")  # !XLA501
+        self.rest = torch.nn.Sequential(
+            weight_norm(torch.nn.Linear(8, 8)),  # !XLA501
+            torch.nn.ReLU(),
+        )
+
+    def forward(self, x):
+        return self.rest(self.first(x))
+
+
+def train(loader, optimizer):
+    device = torch_xla.device()
+    net = Net().to(device)
+    for x in pl.MpDeviceLoader(loader, device):
+        net(x).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_layer_is_changed_where_it_is_made():
+    assert {item for item in found(NORMED) if item[1] == "XLA501"} == marks(NORMED)
+
+
+NORM = """
+import math
+
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+
+def norm_of(parameters, kind{usual}):
+    kind = float(kind)
+    grads = [p.grad for p in parameters if p.grad is not None]
+    if kind == {asked}:
+        return max(g.abs().max() for g in grads)
+    return torch.norm(torch.stack([torch.norm(g, kind) for g in grads]), kind)
+
+
+def train(net, loader, optimizer, kinds):
+    device = torch_xla.device()
+    net.to(device)
+    for x in pl.MpDeviceLoader(loader, device):
+        net(x).sum().backward()
+        norm = norm_of(net.parameters(){given})
+        optimizer.step()
+    return norm
+"""
+
+
+@pytest.mark.parametrize(
+    ("usual", "asked", "given", "told"),
+    [
+        ("=2.0", "math.inf", "", []),
+        ("=2", "torch.inf", "", []),
+        ("=2.0", 'float("inf")', "", []),
+        (": float = 2.0", "1.0", "", []),
+        ("=2.0", "math.inf", ", kinds[0]", [13]),
+        ("=2.0", "math.inf", ", kind=math.inf", [13]),
+        ("=2.0", "2.0", "", [13]),
+        ("=math.inf", "math.inf", "", [13]),
+        ("=2.0", "math.inf", ", *kinds", [13]),
+    ],
+)
+def test_a_branch_that_no_call_asks_for_never_runs(usual, asked, given, told):
+    program = NORM.replace("{usual}", usual).replace("{asked}", asked).replace("{given}", given)
+    assert rows(program, "XLA104") == told
+
+
+WHOLE = """
+import torch
+import torch_xla
+import torch_xla.runtime as xr
+
+xr.use_spmd()
+
+
+class Net(torch.nn.Module):
+    def forward(self, x, ids):
+        places = torch.nonzero(ids)
+        return x[places.to(x.device)]
+
+
+def train(net, data, optimizer):
+    device = torch_xla.device()
+    net = Net().to(device)
+    for x, ids in data:
+        x, ids = x.to(device), ids.to(device)  # here
+        net(x, ids).sum().backward()
+        optimizer.step()
+        torch_xla.sync()
+"""
+
+
+def test_a_batch_is_whole_where_it_is_uploaded():
+    assert rows(WHOLE, "XLA429") == [19]
+
+
+EMBEDS = """
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.body(x)
+
+
+def embed(index, loader, kept):
+    device = torch_xla.device()
+    net = Net().to(device).eval()  # here
+    with torch.no_grad():
+        for x in pl.MpDeviceLoader(loader, device):
+            kept.append(net(x))
+    {more}
+
+
+def train(loader):
+    device = torch_xla.device()
+    net = torch.nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in pl.MpDeviceLoader(loader, device):
+        net(x).sum().backward()
+        optimizer.step()
+
+
+torch_xla.launch(embed, args=([], []))
+"""
+
+
+def test_what_only_evaluates_does_not_train_different_models():
+    assert rows(EMBEDS.replace("{more}", "return kept"), "XLA426") == []
+    trained = EMBEDS.replace("{more}", "train(loader)")
+    assert 18 in rows(trained, "XLA426")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ('xr.initialize_cache("/tmp/kept")', []),
+        ("xr.world_size()", [6]),
+        ("xr.global_runtime_device_count()", [6]),
+    ],
+)
+def test_a_cache_folder_may_be_named_before_the_cores_are_started(call, told):
+    program = f"""
+import torch_xla
+import torch_xla.distributed.xla_multiprocessing as xmp
+import torch_xla.runtime as xr
+
+{call}
+
+
+def main(index):
+    print(torch_xla.device())
+
+
+if __name__ == "__main__":
+    xmp.spawn(main)
+"""
+    assert rows(program, "XLA407") == told
+
+
+IN_TURN = """
+import contextlib
+
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+
+
+class Cores:
+    def meet(self):
+        xm.rendezvous("turn")
+
+
+CORES = Cores()
+
+
+def meet():
+    CORES.meet()
+
+
+@contextlib.contextmanager
+def first(rank=0):
+    mine = xr.global_ordinal()
+    if mine != rank:
+        meet()
+    yield
+    if {last}:
+        meet()
+
+
+def main(index, make):
+    with first():
+        make()
+    return torch_xla.device()
+
+
+torch_xla.launch(main, args=(None,))
+"""
+
+
+@pytest.mark.parametrize("last", ["mine == rank", "rank == mine"])
+def test_the_first_core_and_then_the_rest_all_meet_once(last):
+    assert rows(IN_TURN.replace("{last}", last), "XLA405") == []
+
+
+def test_a_core_that_never_comes_is_told():
+    assert rows(IN_TURN.replace("{last}", "mine != rank"), "XLA405")

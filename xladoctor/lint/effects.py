@@ -155,12 +155,14 @@ class Effects:
         library = self._model.library
         if call.name is not None or call.receiver is None:
             return library.get(call.name)
-        held = self._model.value(call.receiver)
-        if held.type_name is not None or held.instance is None or call.target is not None:
-            return library.get(f"{held.type_name}.{call.method}") if held.type_name else None
-        # A class of the program that has the method of a library's class.
-        bases = self._model.library_bases(held.instance.cls)
-        found = (library.get(f"{base}.{call.method}") for base in bases)
+        value = self._model.value(call.receiver)
+        if value.type_name is not None:
+            return library.get(f"{value.type_name}.{call.method}")
+        if isinstance(call.target, Function):  # the program's own method
+            return None
+        made = (value.instance.cls,) if value.instance is not None else value.classes
+        bases = (base for owner in made for base in self._model.library_bases(owner))
+        found = (library.get(f"{base}.{call.method}") for base in bases if base)
         return next((name for name in found if name is not None), None)
 
     def _holds(self, call: CallSite, name: Name | None) -> bool:

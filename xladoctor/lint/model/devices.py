@@ -205,6 +205,14 @@ class Devices:
             lambda module: self._believes(module) or self._serves_xla(module),
         )
 
+    def is_for_gpus(self, node: cst.CSTNode) -> bool:
+        """Whether a node stands in a program or class for GPUs, beside those for XLA devices."""
+        if self._tree.module_of(node) in self.elsewhere:
+            return True
+        function = self._tree.function_of(node)
+        around = function.around if function is not None and self._for_gpus else ()
+        return any(one.owner in self._for_gpus for one in around)
+
     def _is_sure(self, node: cst.CSTNode) -> bool:
         """Whether no condition around it asks for the kind of device."""
         return _strongest([self._said(node), *self._tried(node)]) is None

@@ -9,8 +9,9 @@ import libcst as cst
 
 from xladoctor.lint.model.contained import container, dictionary, element_of, under
 from xladoctor.lint.model.dotted import dotted_text, string, text_of
+from xladoctor.lint.model.indexed import taken
 from xladoctor.lint.model.iterators import iterated
-from xladoctor.lint.model.values import NUMBER, Kind, Value, join
+from xladoctor.lint.model.values import NUMBER, UNKNOWN, Kind, Value, join
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.evaluate import Evaluator
@@ -70,6 +71,9 @@ class Elements:
             return holder
         if holder.kind is Kind.MODEL and holder.element is not None:
             return element_of(holder)
+        kept = taken(self._evaluator, holder, self._evaluator.around(node))
+        if kept != UNKNOWN:
+            return kept
         return Value(local=holder.local, made_of_device=holder.made_of_device)
 
     def sequence(self, node: cst.Tuple | cst.List | cst.Set, frame: Frame) -> Value:

@@ -53,14 +53,14 @@ class Evaluator:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.by_name = ByName(flow.tree, flow.names)
-        self._calls = CallEvaluator(self)
+        self.calls = CallEvaluator(self)
         self.operators = Operators(self)
         self.attributes = Attributes(self)
         elements = Elements(self)
         self._by_type: dict[type[cst.CSTNode], Callable[..., Value]] = {
             cst.Name: self._name,
             cst.Attribute: self.attributes.evaluate,
-            cst.Call: self._calls.evaluate,
+            cst.Call: self.calls.evaluate,
             cst.BinaryOperation: self.operators.binary,
             cst.BooleanOperation: self.operators.boolean,
             cst.UnaryOperation: self.operators.unary,
@@ -109,14 +109,14 @@ class Evaluator:
         if called.kind is not Kind.FUNCTION or called.function is None:
             return
         if isinstance(definition, Class) or gives_back_first(called.function):
-            self._calls.enter(None, called.function, called, [(None, defined(definition))])
+            self.calls.enter(None, called.function, called, [(None, defined(definition))])
 
     def inherited_by(self, cls: Class) -> None:
         """``def __init_subclass__(cls)`` of a base class, which may keep the class."""
         method = self.flow.classes.inherited(cls, "__init_subclass__")
         if method is not None:
             bound = Value(Kind.FUNCTION, function=method, instance=Instance(cls, None))
-            self._calls.enter(None, method, bound, ())
+            self.calls.enter(None, method, bound, ())
 
     def guess(self, text: str) -> Value:
         """What a name says about its value, in a file for XLA devices; never certain."""
@@ -157,7 +157,7 @@ class Evaluator:
         if value.kind is Kind.OBJECT and self.flow.classes.objects(value):
             call = self.around(node)
             if call is not None:
-                self._calls.as_text(call, value)
+                self.calls.as_text(call, value)
 
     def around(self, node: cst.CSTNode) -> cst.Call | None:
         """The call that an expression is given to, in the same statement."""
@@ -219,9 +219,8 @@ class Evaluator:
         return value
 
     def _lambda(self, node: cst.Lambda, frame: Frame) -> Value:
-        del frame
         function = self.flow.tree.functions[node]
-        return Value(Kind.FUNCTION, certain=True, function=function)
+        return Value(Kind.FUNCTION, certain=True, function=function, instance=frame.instance)
 
     def arguments(self, node: cst.Call, frame: Frame) -> Arguments:
         """The arguments of a call: (keyword or None, value); starred ones as "*"."""

@@ -124,6 +124,8 @@ REDUCE_METHODS = frozenset(
 )
 #: Methods of Accelerate and of Trainers that hand on what they are given, made longer.
 PAD_METHODS = frozenset({"pad_across_processes", "_pad_across_processes"})
+#: What everybody calls such functions, whoever wraps them: ``compat.mesh_reduce(...)``.
+NAMED_REDUCES = frozenset({"mesh_reduce", "all_reduce", "allreduce", "all_gather", "allgather"})
 
 #: Functions that make a tensor of texts.
 TOKENIZERS = frozenset({"clip.tokenize", "open_clip.tokenize", "clip.clip.tokenize"})

@@ -163,7 +163,7 @@ class LibraryCalls:
         if last[:1].isupper():
             kind = Kind.LOSS if last.endswith(("Loss", "Criterion")) else Kind.OBJECT
             return Value(kind, certain=True, origin=node, type_name=name)
-        local = any_local(values)
+        local = any_local(values) and last not in know.NAMED_REDUCES
         given = any_on_device(values) or any(value.made_of_device for value in values)
         if given and know.LOSS_FUNCTION.search(last):
             return Value(Kind.DEVICE_TENSOR, origin=first_origin(values), local=local)

@@ -14,6 +14,7 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import all_moved, as_output, container, element_of
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.holder_methods import HolderMethods
+from xladoctor.lint.model.indexed import as_container
 from xladoctor.lint.model.tensor_methods import TensorMethods
 from xladoctor.lint.model.values import (
     NUMBER,
@@ -73,8 +74,9 @@ class MethodEvaluator:
             return self._tensors.evaluate(node, name, receiver, arguments)
         if name in {"to", "cuda", "cpu"}:
             return self._moved(node, func, receiver, arguments, frame)
-        if receiver.kind is Kind.CONTAINER:
-            return self._holders.of_container(node, func, receiver, arguments, frame)
+        as_one = as_container(self._flow, receiver, name)
+        if receiver.kind is Kind.CONTAINER or as_one is not None:
+            return self._holders.of_container(node, func, as_one or receiver, arguments, frame)
         if receiver.kind is Kind.MODEL and receiver.type_name in know.MODULE_HOLDERS:
             within = self._holders.of_modules(node, func, receiver, arguments, frame)
             if within is not None:
@@ -203,6 +205,7 @@ class MethodEvaluator:
         if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
             return self._calls.object_called(node, guessed, arguments)
         local = receiver.local or any_local(value for _, value in arguments)
+        local = local and name not in know.NAMED_REDUCES
         return Value(local=local, made_of_device=given or receiver.made_of_device)
 
     def _is_trainers(self, receiver: Value) -> bool:

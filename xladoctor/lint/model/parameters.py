@@ -20,7 +20,7 @@ from xladoctor.lint.model.values import (
 if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.frames import Frame
-    from xladoctor.lint.model.syntax import Function
+    from xladoctor.lint.model.syntax import Class, Function
 
 
 class Parameters:
@@ -50,20 +50,27 @@ class Parameters:
         for star in (params.star_arg, params.star_kwarg):
             if isinstance(star, cst.Param):
                 frame.env[star.name.value] = given.get(star.name.value, UNKNOWN)
-        if function.owner is not None and not function.is_static and function.parameters:
-            kind = Kind.MODEL if self._flow.hooks.is_module(function.owner) else Kind.OBJECT
-            instance = frame.instance or Instance(function.owner, None)
-            if function.of_class:
-                frame.env[function.parameters[0]] = defined(instance.cls)
+        method = function
+        while method.owner is None and method.outer is not None and frame.instance is not None:
+            method = method.outer  # a function in a method: its ``self`` is that of the method
+        if method.owner is not None and not method.is_static and method.parameters:
+            name = method.parameters[0]
+            if method.of_class:
+                frame.env[name] = defined((frame.instance or Instance(method.owner, None)).cls)
                 return
-            placed = (
-                kind is Kind.MODEL
-                and function.name != "__init__"
-                and self._flow.memory.stored(instance, PLACED) is not None
-            )
-            frame.env[function.parameters[0]] = Value(
-                kind, certain=True, instance=instance, on_device=placed
-            )
+            if method is function or name not in frame.env:
+                frame.env[name] = self._object(method, method.owner, frame)
+
+    def _object(self, method: Function, owner: Class, frame: Frame) -> Value:
+        """The object that a method is run on."""
+        kind = Kind.MODEL if self._flow.hooks.is_module(owner) else Kind.OBJECT
+        instance = frame.instance or Instance(owner, None)
+        placed = (
+            kind is Kind.MODEL
+            and method.name != "__init__"
+            and self._flow.memory.stored(instance, PLACED) is not None
+        )
+        return Value(kind, certain=True, instance=instance, on_device=placed)
 
     def _passed(
         self, function: Function, index: int, param: cst.Param, default: Value | None

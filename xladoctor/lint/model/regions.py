@@ -159,10 +159,10 @@ class Regions:
 
     def callers(self, function: Function) -> Sequence[cst.Call]:
         """The calls of a function, but for those of scripts for other devices that share it."""
-        found, others = self._flow.callers(function), self.devices.elsewhere
-        if not others or self._tree.module_of(function.node) in others:
+        found = self._flow.callers(function)
+        if self.devices.is_for_gpus(function.node):
             return found
-        return [call for call in found if self._tree.module_of(call) not in others]
+        return [call for call in found if not self.devices.is_for_gpus(call)]
 
     def _callers(self, function: Function) -> Sequence[cst.Call]:
         """The calls of a function; a lambda or inner function counts as called where it stands."""

@@ -12,6 +12,7 @@ from xladoctor.lint.model.apart import as_tried, of_one_core, of_some_cores
 from xladoctor.lint.model.contained import container, element_of, unpack, with_entry
 from xladoctor.lint.model.dotted import dotted_text, is_name, text_of
 from xladoctor.lint.model.frames import Env, Frame, join_env
+from xladoctor.lint.model.indexed import put
 from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.narrowing import Narrowing
@@ -98,7 +99,7 @@ class Statements:
             self._evaluator.evaluate(decorator.decorator, frame)
         if isinstance(node, cst.FunctionDef):
             function = self._flow.tree.functions[node]
-            frame.env[function.name] = defined(function)
+            frame.env[function.name] = defined(function).but(instance=frame.instance)
             for decorator in reversed(node.decorators):
                 self._evaluator.decorated(decorator.decorator, function, frame)
             return
@@ -300,6 +301,8 @@ class Statements:
             self.assign(holder, after, frame)
             if isinstance(holder, cst.Name) and self._is_shared(holder, frame):
                 self._flow.memory.share(holder.value, after)
+        else:
+            put(self._evaluator, before, value)
 
     def _put_above(self, holder: cst.BaseExpression, value: Value, frame: Frame) -> None:
         """``cls.kinds[name] = cls`` of a table that a base class has: all classes share it."""

@@ -348,6 +348,21 @@ def any_local(values: Iterable[Value]) -> bool:
     """Whether something that differs from core to core goes into a call whose code nobody has read.
 
     Whether this is the master core is asked to print or not: ``build(cfg, verbose=is_master)``.
+    A list of such values differs too: ``roc_auc_score(labels, scores)`` of what a loop gathered.
     """
     flags = {Kind.IS_MASTER, Kind.NOT_MASTER}
-    return any(value.local and value.kind not in flags for value in values)
+    return any(
+        value.kind not in flags and (value.local or (value.element is not None and _kept(value)))
+        for value in values
+    )
+
+
+def _kept(value: Value) -> bool:
+    """Whether a list holds numbers or arrays that were read from this core's batches."""
+    element = value.element
+    return (
+        value.kind is Kind.CONTAINER
+        and element is not None
+        and element.local
+        and element.kind in {Kind.NUMBER, Kind.ARRAY}
+    )

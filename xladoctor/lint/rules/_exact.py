@@ -10,6 +10,7 @@ from xladoctor.lint.model import walk
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.syntax import Function, children
 from xladoctor.lint.model.words import words
+from xladoctor.lint.rules._sources import made_in, the_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,15 @@ DICE = ("random.", "numpy.random.", "secrets.")
 _SIZES = frozenset({"shape", "size", "ndim", "dim", "numel"})
 #: What draws tensors of the host.
 _TENSOR_DICE = frozenset(f"torch.{name}" for name in ("rand", "randint", "randn", "randperm"))
+_DISTRIBUTIONS = "torch.distributions."
+#: What makes an object whose methods draw, and what those are called.
+_GENERATORS = frozenset(
+    {"numpy.random.default_rng", "numpy.random.RandomState", "random.Random", "random.SystemRandom"}
+)
+_DRAWS = frozenset(
+    {"random", "integers", "randint", "randrange", "uniform", "choice", "choices", "sample",
+     "beta", "betavariate", "normal", "gauss", "binomial", "exponential", "rand", "permutation"}
+)  # fmt: skip
 #: Names and functions from where a number is used to where it is drawn.
 _NAMES = 5
 _PRECISION = frozenset({"amp", "fp16", "bf16", "float16", "bfloat16", "half", "mixed", "precision"})
@@ -82,7 +92,7 @@ def throws_dice(model: FileModel) -> bool:
 def may_be_drawn(model: FileModel) -> bool:
     """Whether the program draws numbers at all: ``drawn_in`` follows functions of linked files."""
     return any(
-        throws_dice(part) or any(True for _ in part.calls(*_TENSOR_DICE))
+        throws_dice(part) or any(True for _ in part.calls(*_TENSOR_DICE, f"{_DISTRIBUTIONS}*"))
         for part in (model, *model.linked)
     )
 
@@ -98,12 +108,32 @@ def drawn(model: FileModel, node: cst.CSTNode) -> CallSite | None:
     elif isinstance(node, cst.Name):
         made = assigned(model, node)
     calls = [model.call(one) for one in made if isinstance(one, cst.Call)]
-    dice = [call for call in calls if (call.name or "").startswith(DICE)]
+    dice = [call for call in calls if _throws(model, call)]
     if not dice or len(dice) != len(made):
         return None
     order = model.tree.order
     before = [call for call in dice if order.get(call.node, 0) <= order.get(node, 0)]
     return (before or dice)[-1]
+
+
+def _throws(model: FileModel, call: CallSite) -> bool:
+    """Whether a call draws a number: of a module, or of a generator that the program made."""
+    if call.name is not None or call.receiver is None or call.method not in _DRAWS:
+        return (call.name or "").startswith(DICE) and call.name not in _GENERATORS
+    return made_in(model, call.receiver, _GENERATORS) is not None
+
+
+def _draws_tensor(model: FileModel, call: CallSite) -> bool:
+    """``torch.rand(1)`` on the host, and ``Beta(0.8, 0.8).sample()`` of numbers."""
+    if call.name in _TENSOR_DICE:
+        return "device" not in call.keywords
+    if call.name is not None or call.receiver is None or call.method not in {"sample", "rsample"}:
+        return False
+    made = the_call(model, call.receiver)
+    of_numbers = made is not None and not any(
+        model.value(given).holds_device_tensor for given in made.positional
+    )
+    return made is not None and of_numbers and (made.name or "").startswith(_DISTRIBUTIONS)
 
 
 def drawn_in(model: FileModel, node: cst.CSTNode, depth: int = _NAMES) -> CallSite | None:
@@ -117,7 +147,7 @@ def drawn_in(model: FileModel, node: cst.CSTNode, depth: int = _NAMES) -> CallSi
     sources: list[cst.CSTNode] = list(children(node))
     if isinstance(node, cst.Call):
         call = model.call(node)
-        if (call.name or "").startswith(DICE):
+        if _throws(model, call):
             return call
         if call.method in _SIZES:
             return None
@@ -140,7 +170,7 @@ def _read_of_dice(model: FileModel, call: CallSite) -> CallSite | None:
         read = call.positional[0]
     for part in (read, *walk(read)) if read is not None else ():
         made = model.call(part) if isinstance(part, cst.Call) else None
-        if made is not None and made.name in _TENSOR_DICE and "device" not in made.keywords:
+        if made is not None and _draws_tensor(model, made):
             return made
     return None
 

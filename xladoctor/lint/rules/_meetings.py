@@ -35,7 +35,7 @@ def all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard)
             same = [other for other in model.callers(call.function) if other.function is home]
         if _held_back_and_released(model, same) or _meet_in_both(model, same, guard):
             return True
-    if _in_both_branches(model, event, guard):
+    if _in_both_branches(model, event, guard) or _said_of_others_too(model, guard):
         return True
     if guard.master is None:
         return False
@@ -47,6 +47,37 @@ def all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard)
     arms = {guard.node for other in same for guard in model.guards(other.node)}
     paired = sides.count(True) == sides.count(False) > 0
     return paired and (empty or guard.node in arms)
+
+
+def _said_of_others_too(model: FileModel, guard: Guard) -> bool:
+    """``if mine != rank: barrier()``, and then ``if mine == rank: barrier()``: one after the rest.
+
+    Whatever functions lie between these lines and the meeting.
+    """
+    first, home = guard.node, model.function_of(guard.node)
+    if not isinstance(first, cst.If) or home is None or first.orelse is not None:
+        return False
+    written = model.tree.text(first.body).split()
+    return any(
+        isinstance(other, cst.If)
+        and other is not first
+        and other.orelse is None
+        and _is_denied(model, first.test, other.test)
+        and model.tree.text(other.body).split() == written
+        for other in walk(home.node.body, into_functions=False)
+    )
+
+
+def _is_denied(model: FileModel, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+    """Whether one comparison asks for equality, and the other for the opposite of the same."""
+    if not isinstance(one, cst.Comparison) or not isinstance(other, cst.Comparison):
+        return False
+    kinds = {type(each.comparisons[0].operator) for each in (one, other)}
+    sides = [
+        {model.tree.text(part).strip() for part in (each.left, each.comparisons[0].comparator)}
+        for each in (one, other)
+    ]
+    return kinds == {cst.Equal, cst.NotEqual} and sides[0] == sides[1]
 
 
 def _in_both_branches(model: FileModel, event: Event, guard: Guard) -> bool:

@@ -12,6 +12,7 @@ from xladoctor.lint.model.evidence import STEPS
 from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._exact import same_name
+from xladoctor.lint.rules._never_given import asked_by_nobody
 from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
     if model.on_xla(node) is OnXla.NO:
         return True
     if any(
-        _for_faults(guard.test, when=guard.when) or _never(model, guard)
+        _for_faults(guard.test, when=guard.when)
+        or _never(model, guard)
+        or asked_by_nobody(model, guard)
         for guard in model.guards(node)
     ):
         return True

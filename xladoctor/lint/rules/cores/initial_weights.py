@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
+    from xladoctor.lint.model import CallSite, Entry, FileModel, Guard, Problem
 
 _ADVICE = "xm.broadcast_master_param(model) after the move to the device, on all cores"
 #: Names of what computes a loss.
@@ -69,6 +69,8 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         seed = last_seed(model, call, seeds) if entry is not None else None
         if entry is None or (seed is not None and not seed.apart) or _loaded_then(model, call):
             continue
+        if _only_evaluates(model, entry):
+            continue
         makers = makers_of(model, call.receiver) if call.method == "to" else (call.node,)
         heads = (new_head(model, model.call(maker)) for maker in makers)
         head = next((node for node in heads if node is not None and model.is_here(node)), None)
@@ -77,6 +79,8 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             if head is not None
             else "every core draws its own random weights here"
         )
+        if seed is None and _forked(model, entry):
+            drawn += " (forked processes draw alike, but the two cores of one on TPU v2 and v3 not)"
         yield model.problem(
             call.node if head is None else head,
             f"{drawn}; gradients are averaged, weights never, so the cores train different models "
@@ -85,6 +89,29 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             related=entry_places(model, entry),
             fix=_fix(model, call),
         )
+
+
+def _only_evaluates(model: FileModel, entry: Entry) -> bool:
+    """Whether what runs on every core goes over batches and takes no step with any of them."""
+    if entry.function is None:
+        return False
+    reached = list(model.reached(entry.function.node))
+    functions = {call.function for call in reached} | {entry.function}
+    loops = [loop for part in (model, *model.linked) for loop in part.loops]
+    kinds = {loop.kind for loop in loops if loop.function in functions and not loop.implicit}
+    if LoopKind.EVAL not in kinds or LoopKind.STEP in kinds:
+        return False
+    return not any(
+        call.method in {"backward", "step"} or model.value(call.node).kind is Kind.OPTIMIZER
+        for call in reached
+    )
+
+
+def _forked(model: FileModel, entry: Entry) -> bool:
+    """Whether the cores are forked: each process goes on with the numbers of the one before it."""
+    start = model.call(entry.call) if isinstance(entry.call, cst.Call) else None
+    method = start.keywords.get("start_method") if start is not None else None
+    return method is not None and model.literal(method) == "fork"
 
 
 def _trains_anywhere(model: FileModel) -> bool:

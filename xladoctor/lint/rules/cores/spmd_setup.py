@@ -147,7 +147,7 @@ def _moved_whole(model: FileModel, start: CallSite) -> Iterator[Problem]:
     ):
         return
     loops = [loop for loop in model.loops if loop.kind is LoopKind.STEP]
-    moves = [call for call in model.calls() if call.method in _MOVES]
+    moves = [call for call in model.calls() if call.method in _MOVES and not _is_there(model, call)]
     first: dict[Loop, CallSite] = {}
     for call in moves:
         loop = model.step_loop(call.node) if weights else model.loop(call.node)
@@ -179,6 +179,11 @@ def _has_batch_axis(model: FileModel) -> bool:
                 if axis in BATCH_AXES and not one:
                     return True
     return False
+
+
+def _is_there(model: FileModel, call: CallSite) -> bool:
+    """``index.to(x.device)`` of what the model has computed: nothing is uploaded."""
+    return call.receiver is not None and model.value(call.receiver).is_device_tensor
 
 
 def _of_weights(model: FileModel, call: CallSite) -> bool:

@@ -40,9 +40,9 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
     """
     if not model.is_xla or model.spmd or model.frameworks:
         return
-    events = list(model.effects.of(Effect.COLLECTIVE))
-    if is_wrapped(model, _WRAPPERS):
-        events += model.effects.of(Effect.BACKWARD)
+    # The step, and what all cores meet in, may stand in another file than the loop over epochs.
+    asked = [Effect.COLLECTIVE, *([Effect.BACKWARD] if is_wrapped(model, _WRAPPERS) else [])]
+    events = [event for part in (model, *model.linked) for event in part.effects.of(*asked)]
     collectives = {event.call.node: event.call for event in events if event.call is not None}
     met_in: dict[Loop, list[CallSite]] = {}
     for call in collectives.values():
@@ -60,12 +60,13 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
         if not meetings or model.on_every_core(loop.node) is None:
             continue
         yield from _begins_apart(model, loop, meetings)
+        told: set[cst.CSTNode] = set()  # what stands behind such a condition has it as its own
         for node in walk(loop.node, into_functions=False):
             if not isinstance(node, cst.Break | cst.Continue | cst.Return):
                 continue
             if model.loop(node) is not loop:
                 continue
-            yield from _leaves(model, loop, node, meetings)
+            yield from _leaves(model, loop, node, meetings, told)
 
 
 def _begins_apart(model: FileModel, loop: Loop, meetings: list[CallSite]) -> Iterator[Problem]:
@@ -126,7 +127,11 @@ def _targets(line: cst.Assign | cst.AugAssign) -> list[cst.BaseExpression]:
 
 
 def _leaves(
-    model: FileModel, loop: Loop, node: cst.CSTNode, meetings: list[CallSite]
+    model: FileModel,
+    loop: Loop,
+    node: cst.CSTNode,
+    meetings: list[CallSite],
+    told: set[cst.CSTNode],
 ) -> Iterator[Problem]:
     order = model.tree.order
     if isinstance(node, cst.Continue) and all(order[m.node] < order[node] for m in meetings):
@@ -136,8 +141,9 @@ def _leaves(
         value = model.value(guard.test)
         clock = _asks_clock(model, guard.test)
         apart = value.local or guard.master is not None or clock or own_norm(model, guard)
-        if guard.node in inside or not apart:
+        if guard.node in inside | told or not apart:
             continue
+        told.add(guard.node)
         what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"
         meeting = snippet(model, meetings[-1].node.func)
         yield model.problem(

@@ -30,7 +30,7 @@ _STARTS = (
     # Until torch_xla 2.6; they were the runtime's since 2.1.
     *(f"{_XM}{name}" for name in ("xrt_world_size", "get_ordinal", "get_local_ordinal")),
     *(f"{_XR}{name}" for name in ("world_size", "global_ordinal", "global_device_count")),
-    *(f"{_XR}{name}" for name in ("initialize_cache", "global_runtime_device_count")),
+    f"{_XR}global_runtime_device_count",
     "torch_xla.debug.metrics.metrics_report",
     "torch_xla.debug.profiler.start_server",
 )

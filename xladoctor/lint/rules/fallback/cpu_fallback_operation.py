@@ -84,12 +84,17 @@ def cpu_fallback_operation(model: FileModel) -> Iterator[Problem]:
 
 
 def _given_by(model: FileModel, call: CallSite, row: dict[str, Any]) -> cst.CSTNode:
-    """Where a person changes it: ``weight_norm(Conv1d(8, 8))`` of the layer that is called."""
-    made = model.value(call.node.func).origin
-    argument = model.parent(made) if made is not None and model.is_here(made) else None
-    around = model.parent(argument) if isinstance(argument, cst.Arg) else None
-    if isinstance(around, cst.Call) and model.name(around.func) in row.get("modules", ()):
-        return around
+    """Where a person changes it: ``weight_norm(Conv1d(8, 8))`` of the layer that is called.
+
+    Also of one of the layers of an ``nn.Sequential``, and ``weight_norm(layer)`` of a name.
+    """
+    called = model.value(call.node.func)
+    layers = (called.items or ()) if called.type_name == SEQUENTIAL else (called,)
+    made = {layer.origin for layer in layers if layer.origin is not None}
+    for around in model.calls(*row.get("modules", ())):
+        given = around.argument(0, "module")
+        if given is not None and (given in made or model.value(given).origin in made):
+            return around.node
     return call.node
 
 

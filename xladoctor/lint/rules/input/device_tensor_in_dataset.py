@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, Kind
+from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._collate import collate_functions
 from xladoctor.lint.rules._loaders import DATA_LOADER
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def device_tensor_in_dataset(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     yield from _of_tensors(model)
+    yield from _kept(model)
     told = set()
     for function in dict.fromkeys([*_loading(model), *_transforms(model)]):
         for call in model.reached(function.node):
@@ -69,16 +71,37 @@ def _of_tensors(model: FileModel) -> Iterator[Problem]:
         )
 
 
+def _kept(model: FileModel) -> Iterator[Problem]:
+    """``self.labels = labels.to(device)`` in ``__init__``, ``self.labels[i]`` of each sample."""
+    told = set()
+    for function in _loading(model):
+        for node in walk(function.node, into_functions=False) if function.owner else ():
+            if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Attribute):
+                continue
+            kept = model.value(node.value)
+            made = kept.origin
+            if not kept.is_device_tensor or not kept.certain or not isinstance(made, cst.Call):
+                continue
+            home = model.function_of(made)
+            if made in told or home is None or home.owner is not function.owner:
+                continue
+            told.add(made)
+            yield model.problem(
+                made,
+                "each sample is cut out of a tensor on the device by its number, and the number is "
+                "part of the graph: every batch is compiled anew, and worker processes cannot "
+                "hand such tensors over",
+                suggestion="keep it on the host and let pl.MpDeviceLoader move whole batches",
+                related=[model.place(node, "the loader takes each sample here")],
+            )
+
+
 def _loading(model: FileModel) -> Iterator[Function]:
     for cls in model.classes:
         if model.bases(cls) & _DATASETS:
             names = ("__getitem__", "__iter__", "__getitems__")
             yield from (cls.methods[name] for name in names if name in cls.methods)
-    for call in model.calls(DATA_LOADER):
-        collate = call.argument(6, "collate_fn")
-        function = model.value(collate).function if collate is not None else None
-        if function is not None:
-            yield function
+    yield from collate_functions(model)
 
 
 def _transforms(model: FileModel) -> Iterator[Function]:

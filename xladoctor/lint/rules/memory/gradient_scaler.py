@@ -29,7 +29,7 @@ _SCALERS = tuple(
 @rule("XLA704")
 def gradient_scaler(model: FileModel) -> Iterator[Problem]:
     """Find gradient scalers that are on in files with a step loop on XLA devices."""
-    if not model.is_xla or not any(loop.kind is LoopKind.STEP for loop in model.loops):
+    if not model.is_xla or not any(loop.kind is LoopKind.STEP for loop in model.loops_of_program):
         return
     for call in model.calls(*_SCALERS):
         if call.has_star or not _is_on(model, call) or not runs_with_xla(model, call.node):

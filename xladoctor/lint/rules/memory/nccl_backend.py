@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.rewrites.imports import import_edit
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cuda import runs_with_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import libcst as cst
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
@@ -22,7 +25,7 @@ def nccl_backend(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls("torch.distributed.init_process_group"):
         backend = call.argument(0, "backend")
-        if backend is None or model.literal(backend) != "nccl":
+        if backend is None or not _is_nccl(model, backend):
             continue
         if runs_with_xla(model, call.node):
             yield model.problem(
@@ -32,6 +35,14 @@ def nccl_backend(model: FileModel) -> Iterator[Problem]:
                 "torch_xla.launch or torchrun starts",
                 fix=_fix(model, call),
             )
+
+
+def _is_nccl(model: FileModel, backend: cst.BaseExpression) -> bool:
+    """Written out, in a setting (``args.backend = "nccl"``), or the default of an option."""
+    kept = model.assigned.get(model.tree.text(backend).strip(), ())
+    if kept:  # what else it is set to may be for XLA
+        return all(model.literal(value) == "nccl" for value in kept)
+    return constant(model, backend) == "nccl"
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

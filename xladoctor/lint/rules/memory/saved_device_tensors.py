@@ -102,7 +102,8 @@ def _states(
             yield from _states(model, element.value, depth - 1)
         return
     made = made_by(model, data)
-    if made is not None and made.method == "state_dict" and made.receiver is not None:
+    own = made is not None and isinstance(made.target, Function)
+    if made is not None and made.method == "state_dict" and made.receiver is not None and not own:
         yield made.receiver
     elif made is not None and made.name == "builtins.dict":
         for value in made.keywords.values():

@@ -277,8 +277,14 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
 def _shuffled_when(model: FileModel, call: CallSite) -> str:
     """``True``, or the condition of ``shuffle=(part == "train")``: one call for all loaders."""
     shuffle = call.keywords.get("shuffle")
-    if shuffle is None or not _asks_for_training(shuffle):
+    if shuffle is None or not _asks_for_training(shuffle) or _asks_for_sampler(shuffle):
         return "True"
     text = model.tree.text(shuffle).strip()
     bare = isinstance(shuffle, cst.Comparison) and not text.startswith("(")
     return f"({text})" if bare else text
+
+
+def _asks_for_sampler(shuffle: cst.BaseExpression) -> bool:
+    """``shuffle=train_sampler is None``: of a loader for training, whatever the answer."""
+    named = (part.value for part in walk(shuffle) if isinstance(part, cst.Name))
+    return any("sampler" in name.lower() or name == "None" for name in named)

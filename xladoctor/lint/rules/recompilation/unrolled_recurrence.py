@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._sources import default
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,5 +78,22 @@ def _is_short(model: FileModel, loop: cst.CSTNode) -> bool:
     call = model.call(loop.iter)
     if call.name != "builtins.range" or not call.positional:
         return False
-    length = model.literal(call.positional[-1])
+    given = call.positional[-1]
+    length = model.literal(given)
+    if length is NotImplemented and isinstance(given, cst.Name):
+        length = _unless_asked(model, given)
     return isinstance(length, int) and length <= _SHORT
+
+
+def _unless_asked(model: FileModel, name: cst.Name) -> object:
+    """The default of a parameter that no call gives: ``def forward(self, x, future=0)``."""
+    function = model.function_of(name)
+    written = default(function, name.value) if function is not None else None
+    if function is None or written is None or name.value not in function.parameters:
+        return NotImplemented
+    index = function.parameters.index(name.value) - int(function.owner is not None)
+    calls = [call for part in (model, *model.linked) for call in part.calls()]
+    by_place = (call.argument(index, name.value) for call in model.callers(function))
+    if any(name.value in call.keywords for call in calls) or any(by_place):
+        return NotImplemented
+    return model.literal(written)
