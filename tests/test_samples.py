@@ -167,6 +167,7 @@ READINGS = {
             *must("XLA701", "os.environ['XLA_USE_BF16']"),
             *must("XLA407", "device = xm.xla_device()"),
             *must("XLA802", "device = xm.xla_device()"),
+            *must("XLA910", "def optimizer_step(self"),
             *must("XLA203", "return DataLoader(GestureDataset(CFG.n_train, 1)"),
             *must("XLA209", "longest = max("),
             *must("XLA101", "acc = (logits.argmax(1)"),

@@ -10,6 +10,7 @@ import pytest
 
 from xladoctor import catalogue
 from xladoctor.cli.app import main
+from xladoctor.lint import engine
 from xladoctor.lint import rules as registry
 from xladoctor.lint import run as runner
 
@@ -150,6 +151,39 @@ def test_a_rule_that_breaks_is_our_fault(lint, project, monkeypatch):
     assert "a.py: internal error in XLA001: KeyError: 'oops'" in err
     assert out.startswith("b.py:1:")
     assert "Traceback" not in err
+
+
+def test_a_rule_that_breaks_on_what_cannot_be_written_down(lint, project, monkeypatch):
+    """A KeyError writes its key, which may be a node that was made of Python's parser."""
+
+    def broken(model):
+        raise KeyError(model.tree.module.body[0].body[0].names[0])
+        yield
+
+    monkeypatch.setattr(registry, "rules", lambda: {"XLA001": broken})
+    (project / "a.py").write_text("import b\nimport torch_xla\n")
+    (project / "b.py").write_text("import torch_xla\n")
+    code, _, err = lint()
+    assert code == 2
+    assert "a.py: internal error in XLA001: KeyError of ImportAlias" in err
+    assert "b.py: internal error in XLA001" in err
+
+
+def test_what_breaks_for_files_together_is_said_beside_what_each_gives(lint, project, monkeypatch):
+    together = engine.lint_together
+
+    def breaking(members, *others):
+        if len(members) > 1:
+            raise ValueError("no end")
+        return together(members, *others)
+
+    monkeypatch.setattr(engine, "lint_together", breaking)
+    (project / "a.py").write_text(f"import b\n{CODE}")
+    (project / "b.py").write_text("import torch_xla\n\nSIZE = 3\n")
+    code, out, err = lint("--output-format", "concise")
+    assert code == 2
+    assert "internal error in linting it with the files that it imports: ValueError: no end" in err
+    assert "a.py:" in out
 
 
 @pytest.mark.parametrize(

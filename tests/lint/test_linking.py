@@ -647,3 +647,47 @@ def test_each_core_runs_the_script_that_joins_them_and_no_other(tmp_path):
         if any(f.code == "XLA401" for f in item.result.findings)
     }
     assert sorted(told) == ["data.py", "train.py"]
+
+
+def test_a_reduction_in_a_helper_whose_caller_goes_backward(lint):
+    """What of the caller comes before and after is asked in its file, not in the helper's."""
+    comm = """\
+        import torch
+        import torch_xla.core.xla_model as xm
+
+        def mean_of(losses):
+            values = xm.all_reduce(xm.REDUCE_SUM, torch.stack([losses[k] for k in losses]))
+            return values
+        """
+    parts = """\
+        def spread(labels):
+            return sum(c for c in labels.unique())
+        """
+    train = """\
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+        import torch_xla.distributed.xla_multiprocessing as xmp
+        import comm
+        import parts
+
+        class Trainer:
+            def __init__(self, model, optimizer):
+                self.device = torch_xla.device()
+                self.model, self.optimizer = model.to(self.device), optimizer
+
+            def fit(self, loader):
+                for x, y in pl.MpDeviceLoader(loader, self.device):
+                    out = {"a": self.model(x).mean(), "b": parts.spread(y)}
+                    sum(out.values()).backward()
+                    xm.optimizer_step(self.optimizer)
+                    seen = comm.mean_of(out)
+
+        def each_core(index, model, optimizer, loader):
+            Trainer(model, optimizer).fit(loader)
+
+        if __name__ == "__main__":
+            xmp.spawn(each_core, args=(None, None, []))
+        """
+    found = lint(train=train, comm=comm, parts=parts)
+    assert ("parts.py", 2, "XLA201") in found

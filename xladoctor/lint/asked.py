@@ -79,8 +79,11 @@ class Failure:
 
 
 def in_short(error: Exception) -> str:
-    """An exception on one line, cut where it is long."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    """An exception on one line, cut where it is long; some cannot even be written down."""
+    try:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+    except Exception:  # noqa: BLE001  (a KeyError writes its key: a node that holds not all parts)
+        text = f"{type(error).__name__} of {', '.join(type(one).__name__ for one in error.args)}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
 
 

@@ -164,10 +164,18 @@ def _lint_safely(work: _Work) -> list[FileResult]:
         if len(group.names) > 1:
             alone = [_Work(linking.Group((name,), (name,)), work.data, work.plans)
                      for name in group.given]  # fmt: skip
-            return [result for one in alone for result in _lint_safely(one)]
+            results = [result for one in alone for result in _lint_safely(one)]
+            return [_failed_together(results[0], error), *results[1:]]
         [name] = group.given
         failure = Failure.of(name, "the linter", error)
         return [FileResult(name, Result(failures=(failure,)), work.data.get(name, b""))]
+
+
+def _failed_together(result: FileResult, error: Exception) -> FileResult:
+    """A file's result, with what broke when it was linted with the files it belongs to."""
+    failure = Failure.of(result.filename, "linting it with the files that it imports", error)
+    found = dataclasses.replace(result.result, failures=(*result.result.failures, failure))
+    return dataclasses.replace(result, result=found)
 
 
 def lint_text(

@@ -238,7 +238,8 @@ def same_name(one: cst.BaseExpression | None, other: cst.BaseExpression | None) 
 
 def in_order(model: FileModel, *nodes: cst.CSTNode) -> bool:
     """Whether the nodes stand one after the other in the file."""
-    places = [model.tree.order[node] for node in nodes]
+    order = model.program.tree.order  # of all its files: a caller may stand in another one
+    places = [order[node] for node in nodes]
     return places == sorted(places)
 
 
