@@ -38,7 +38,7 @@ _SHARES = frozenset(
 @rule("XLA402")
 def unsharded_loader(model: FileModel) -> Iterator[Problem]:
     """Find loaders that run on every core and give each of them all the samples."""
-    if not model.is_xla or model.spmd or model.frameworks:
+    if not model.is_xla or model.spmd or model.led_by:
         return
     for call in model.calls(DATA_LOADER, *_OTHERS):
         if call.has_star or {"sampler", "batch_sampler"} & set(call.keywords):
