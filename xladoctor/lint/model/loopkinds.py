@@ -47,7 +47,7 @@ class Loops:
         #: The innermost loop around a node, in the same function.
         self.innermost = self._nesting.innermost
         self._around = self._nesting.around
-        self._training = Training(names, flow, graph, self._nesting)
+        self._training = Training(tree, names, flow, graph, self._nesting)
         self._without = WithoutGradients(tree, names, graph)
         self._sources = LoopSources(tree, names, flow)
         self._per_batch = CalledPerBatch(tree, names, flow, self._training)
