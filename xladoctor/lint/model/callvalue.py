@@ -177,7 +177,10 @@ class CallEvaluator:
                 rest.append(element_of(value))
                 names, counted = [], False
             elif keyword == "**":
-                unnamed += [element_of(value)] if value.kind is Kind.CONTAINER else []
+                if value.kind is Kind.CONTAINER:
+                    unnamed.append(element_of(value))
+                elif value.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}:
+                    unnamed.append(value.but(certain=False))  # a batch of a loader, by its keys
             elif keyword is not None:
                 given[keyword] = value
             elif names:
