@@ -263,6 +263,23 @@ xmp.spawn(_mp_fn, args=(None,))
 
 xmp.spawn(_mp_fn, args=(None,))
 """,
+    "XLA201: sizes that come of what was read": f"""\
+{XM}
+
+def tables(ids, size=None, most=100):
+    rows = int(torch.max(ids).item()) + 1 if size is None else int(size)
+    few = min(round(ids.min().item()), most)
+    fixed = min(most, ids.shape[0]) + 1
+    wide = torch.zeros(rows, device=ids.device)  # !XLA201
+    return wide, torch.zeros(few, device=ids.device), torch.zeros(fixed, device=ids.device)  # !XLA201
+
+
+def train(loader, model, optimizer):
+    for ids in pl.MpDeviceLoader(loader, torch_xla.device()):
+        model(ids, *tables(ids)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
     "XLA801: the second of two ways to ask": f"""\
 {XM}
 import torch_xla.runtime as xr
@@ -382,8 +399,44 @@ def xla_fit(index, config):
         loader = ParallelLoader(loader, [device]).per_device_loader(device)  # !XLA415
         fit_epoch(batches=loader, criterion=Smooth(model, 0.1), optimizer=optimizer)
 """
+NETS = """\
+import torch.nn as nn
+
+decoder = nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU())
+encoder = nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU())
+
+
+def make():
+    return nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU())
+"""
+RUN = f"""\
+import copy
+import nets
+{XM}
+
+def load(device):
+    decoder = nets.decoder
+    decoder.load_state_dict(torch.load("decoder.pth"))
+    decoder.to(device).eval()  # !XLA424
+    return decoder, copy.deepcopy(nets.encoder).to(device), nets.make().to(device)
+
+
+def _mp_fn(index, rows):
+    torch.manual_seed(1)
+    device = torch_xla.device()
+    decoder, encoder, net = load(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in pl.MpDeviceLoader(rows, device):
+        optimizer.zero_grad()
+        (net(x) - decoder(encoder(x))).pow(2).mean().backward()
+        xm.optimizer_step(optimizer)
+
+
+xmp.spawn(_mp_fn, args=([],))
+"""
 #: Files of a project by the rules that they are about.
 PROJECTS = {
+    "XLA424: the models of an imported module": {"nets.py": NETS, "run.py": RUN},
     "XLA101 XLA103 XLA415 XLA422 XLA604 XLA605: a script for GPUs has what this one runs": {
         "losses.py": LOSSES, "rows.py": ROWS, "fit.py": FIT, "fit_xla.py": FIT_XLA,
     },
