@@ -271,7 +271,8 @@ def tables(ids, size=None, most=100):
     few = min(round(ids.min().item()), most)
     fixed = min(most, ids.shape[0]) + 1
     wide = torch.zeros(rows, device=ids.device)  # !XLA201
-    return wide, torch.zeros(few, device=ids.device), torch.zeros(fixed, device=ids.device)  # !XLA201
+    some = torch.zeros(few, device=ids.device)  # !XLA201
+    return wide, some, torch.zeros(fixed, device=ids.device)
 
 
 def train(loader, model, optimizer):

@@ -177,10 +177,7 @@ class CallEvaluator:
                 rest.append(element_of(value))
                 names, counted = [], False
             elif keyword == "**":
-                if value.kind is Kind.CONTAINER:
-                    unnamed.append(element_of(value))
-                elif value.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}:
-                    unnamed.append(value.but(certain=False))  # a batch of a loader, by its keys
+                unnamed += _under_keys(value)
             elif keyword is not None:
                 given[keyword] = value
             elif names:
@@ -297,6 +294,14 @@ class CallEvaluator:
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
         return Value(local=local, made_of_device=self._flow.belief.steps())
+
+
+def _under_keys(value: Value) -> list[Value]:
+    """What ``**value`` gives by names that are not known: also of a batch of a loader."""
+    if value.kind is Kind.CONTAINER:
+        return [element_of(value)]
+    tensors = value.kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}
+    return [value.but(certain=False)] if tensors else []
 
 
 def _without_default(

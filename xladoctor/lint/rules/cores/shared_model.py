@@ -40,10 +40,11 @@ def shared_model(model: FileModel) -> Iterator[Problem]:
             continue
         one = model.tree.text(shared.original if shared is not None else move.receiver).strip()
         moved = model.tree.text(move.receiver).strip()
+        whose = _whose(model, move, shared, made)
         yield model.problem(
             move.node,
-            f"all cores of a process move the one {one} {_whose(model, move, shared, made)}: where a "
-            "process has two cores (TPU v2, v3), both train the same parameters, on one of them",
+            f"all cores of a process move the one {one} {whose}: where a process "
+            "has two cores (TPU v2, v3), both train the same parameters, on one of them",
             suggestion="make the model in the function that each core runs, or move a copy: "
             f"copy.deepcopy({moved}).to(device)",
             related=[
