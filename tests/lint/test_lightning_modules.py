@@ -336,3 +336,65 @@ def test_counts_are_no_settings(test):
             turn += 1
     """
     assert "XLA101" not in {code for _, code in found(program)}
+
+
+LAYERS = """
+import torch
+from torch import nn
+
+try:
+    from apex.{module} import {name} as Norm
+except ImportError:
+    from torch.nn import LayerNorm as Norm
+
+
+class Places(nn.Embedding):
+    def forward(self, ids):
+        return super().forward(torch.arange(ids.shape[1]).to(ids.device))  # !XLA604
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.places = Places(10, 4)
+        self.norm = Norm(4)
+
+    def forward(self, ids):
+        return self.norm(self.places(ids))
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = Encoder()
+
+    def forward(self, ids):
+        return self.encoder(ids)
+"""
+LAYERS_TRAIN = """
+import lightning as L
+
+from layers import Tagger
+
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = Tagger()
+
+    def training_step(self, batch, number):
+        return self.net(batch["ids"]).mean()
+
+
+L.Trainer(accelerator="tpu", devices=1).fit(Net())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "told"),
+    [("normalization", "FusedLayerNorm", True), ("parallel", "DistributedDataParallel", False)],
+)
+def test_layers_of_apex_do_not_make_a_model_one_for_gpus(tmp_path, module, name, told):
+    layers = LAYERS.replace("{module}", module).replace("{name}", name)
+    files = {"layers.py": layers, "train.py": LAYERS_TRAIN}
+    assert _told(tmp_path, files, {"XLA604"}) == (_expected(files) if told else set())
