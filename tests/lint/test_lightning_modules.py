@@ -398,3 +398,59 @@ def test_layers_of_apex_do_not_make_a_model_one_for_gpus(tmp_path, module, name,
     layers = LAYERS.replace("{module}", module).replace("{name}", name)
     files = {"layers.py": layers, "train.py": LAYERS_TRAIN}
     assert _told(tmp_path, files, {"XLA604"}) == (_expected(files) if told else set())
+
+
+BATCHES = """
+import lightning as L
+import torch
+from torch import nn
+
+
+class Known(nn.Module):
+    def known(self, targets, scores):
+        told = targets >= 0
+        return torch.masked_select(targets, told), scores[told]  # !XLA201 !XLA202
+
+    def __call__(self, targets, scores, stage=None, **rest):
+        labels, kept = self.known(targets, scores)
+        return (labels - kept).mean()
+
+
+class Around(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 3)
+
+    def __call__(self, x):
+        return super().__call__(x) * 2
+
+    def forward(self, x):
+        return self.lin(x[x.sum(1) > 0])  # !XLA202
+
+
+def scored(ids, mask, **rest):
+    return ids[mask > 0].mean()  # !XLA202
+
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = Around()
+        self.losses = {"one": Known(), "two": Known()}
+
+    def all_losses(self, stage=None, **parts):
+        return sum(loss(stage=stage, **parts) for loss in self.losses.values())
+
+    def training_step(self, batch, number):
+        parts = {"targets": batch["y"], "scores": self.net(batch["x"])}
+        return self.all_losses(stage="train", **parts) + scored(**batch)
+
+
+L.Trainer(accelerator="tpu", devices=1).fit(Net())
+"""
+
+
+def test_what_a_batch_holds_is_handed_on_by_names():
+    told = {(row, code) for row, code in found(BATCHES) if code in {"XLA201", "XLA202"}}
+    assert told == marks(BATCHES)
+    assert not found(BATCHES.replace('accelerator="tpu"', 'accelerator="gpu"'))
