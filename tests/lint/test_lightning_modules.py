@@ -454,3 +454,65 @@ def test_what_a_batch_holds_is_handed_on_by_names():
     told = {(row, code) for row, code in found(BATCHES) if code in {"XLA201", "XLA202"}}
     assert told == marks(BATCHES)
     assert not found(BATCHES.replace('accelerator="tpu"', 'accelerator="gpu"'))
+
+
+HOOKS = """
+import lightning as L
+import torch
+from torch import nn
+
+
+class Pool(nn.Module):
+    def forward(self, hidden, mask):
+        lengths = mask.sum(1).tolist()  # !XLA101
+        rows = [row[:n].mean(0) for row, n in zip(hidden, lengths)]  # !XLA201
+        for i, (row, n) in enumerate(zip(hidden, mask.sum(1).tolist())):  # !XLA101
+            rows[i] = rows[i] + row[:n].sum(0)  # !XLA201
+        for i, (row, few) in enumerate(zip(hidden, (3, 4))):
+            rows[i] = rows[i] + row[:few].sum(0)
+        return torch.stack(rows)
+
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(3, 3)
+        self.pool = Pool()
+
+    def on_after_batch_transfer(self, batch, number):
+        if batch["x"].sum() > 0:  # !XLA104
+            batch["x"] = batch["x"] / 2
+        return batch
+
+    def on_train_batch_start(self, batch, number):
+        if number % 100 == 0:
+            self.first = batch["x"][0].tolist()
+
+    def transfer_batch_to_device(self, batch, device, number):
+        if batch["x"].sum() > 0:
+            batch["x"] = batch["x"] / 2
+        return super().transfer_batch_to_device(batch, device, number)
+
+    def training_step(self, batch, number):
+        return self.pool(self.net(batch["x"]), batch["mask"]).mean()
+
+    def on_before_optimizer_step(self, optimizer):
+        named = self.named_parameters()
+        norms = {name: p.grad.norm().item() for name, p in named if p.grad is not None}  # !XLA101
+        total = nn.utils.clip_grad_norm_(self.parameters(), 1.0)
+        if torch.isfinite(total):  # !XLA104
+            self.trainer.logger.log_metrics(norms)
+
+    def on_fit_start(self):
+        self.sizes = {name: p.norm().item() for name, p in self.named_parameters()}
+
+
+L.Trainer(accelerator="tpu", devices=1).fit(Net())
+"""
+
+
+def test_hooks_get_the_module_and_its_batch_on_the_device():
+    codes = {"XLA101", "XLA104", "XLA201"}
+    told = {(row, code) for row, code in found(HOOKS) if code in codes}
+    assert told == marks(HOOKS)
+    assert not found(HOOKS.replace('accelerator="tpu"', 'accelerator="gpu"'))

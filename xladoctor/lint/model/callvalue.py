@@ -177,10 +177,7 @@ class CallEvaluator:
                 rest.append(element_of(value))
                 names, counted = [], False
             elif keyword == "**":
-                if value.kind is Kind.DEVICE_TENSOR:  # a batch: ``self.loss(**batch)``
-                    unnamed.append(value)
-                elif value.kind is Kind.CONTAINER:
-                    unnamed.append(element_of(value))
+                unnamed += _under_names(value)
             elif keyword is not None:
                 given[keyword] = value
             elif names:
@@ -299,6 +296,13 @@ class CallEvaluator:
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
         return Value(local=local, made_of_device=self._flow.belief.steps())
+
+
+def _under_names(value: Value) -> list[Value]:
+    """What ``**value`` holds: a batch (``self.loss(**batch)``) holds tensors as it is one."""
+    if value.kind is Kind.DEVICE_TENSOR:
+        return [value]
+    return [element_of(value)] if value.kind is Kind.CONTAINER else []
 
 
 def _without_default(
