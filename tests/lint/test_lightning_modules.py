@@ -516,3 +516,41 @@ def test_hooks_get_the_module_and_its_batch_on_the_device():
     told = {(row, code) for row, code in found(HOOKS) if code in codes}
     assert told == marks(HOOKS)
     assert not found(HOOKS.replace('accelerator="tpu"', 'accelerator="gpu"'))
+
+
+STAGES = """
+import lightning as L
+import torch
+from torch import nn
+
+
+class Net(L.LightningModule):
+    def shared(self, batch, stage="train"):
+        loss = self.net(batch["x"]).mean()
+        if stage == "train":
+            self.log("train_loss", loss, prog_bar=True)  # !XLA903
+            self.log_dict({"loss": loss}, on_step=True)
+        elif stage in ("val", "test"):
+            self.log("val_loss", loss, on_step=True)  # !XLA903 !XLA427
+        else:
+            self.log("other", loss)
+        if self.training:
+            self.log("now", loss, on_step=True)
+        if not self.training:
+            self.log("rest", loss, prog_bar=True)  # !XLA427
+        return loss
+
+    def training_step(self, batch, number):
+        return self.shared(batch)
+
+    def validation_step(self, batch, number):
+        self.shared(batch, stage="val")
+
+
+L.Trainer(accelerator="tpu", devices=8).fit(Net())
+"""
+
+
+def test_what_is_logged_for_one_stage_is_told_for_that_stage():
+    told = {(row, code) for row, code in found(STAGES) if code in {"XLA427", "XLA903"}}
+    assert told == marks(STAGES)

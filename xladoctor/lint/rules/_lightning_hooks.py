@@ -77,16 +77,71 @@ def _is_of_lightning(model: FileModel, owner: Class) -> bool:
     )
 
 
-def hooks_of(model: FileModel, function: Function, depth: int = _DEPTH) -> frozenset[str]:
-    """The hooks that run a method of a module: itself, or those that call it."""
-    if function.name in _HOOKS:
-        return frozenset({function.name})
+def hooks_of(model: FileModel, node: cst.CSTNode, depth: int = _DEPTH) -> frozenset[str]:
+    """The hooks that run a node in a method of a module: that method, or those that call it."""
+    function = model.function_of(node)
+    if function is None:
+        return frozenset()
     found: set[str] = set()
-    for call in model.callers(function) if depth else ():
+    if function.name in _HOOKS:
+        found.add(function.name)
+    for call in model.callers(function) if depth and not found else ():
         caller = call.function
-        if caller is not None and caller is not function and caller.owner is not None:
-            found |= hooks_of(model, caller, depth - 1)
+        if caller is None or caller is function or caller.owner is None:
+            continue
+        if _gets_through(model, node, function, call):
+            found |= hooks_of(model, call.node, depth - 1)
+    trains = _while_training(model, node)
+    if trains is not None:
+        found = {name for name in found if (name in LIGHTNING_STEPS) is trains}
     return frozenset(found)
+
+
+def _while_training(model: FileModel, node: cst.CSTNode) -> bool | None:
+    """Whether a node runs only under ``if self.training:``, or only under the opposite."""
+    for guard in model.guards(node):
+        test, when = guard.test, guard.when
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            test, when = test.expression, not when
+        if isinstance(test, cst.Attribute) and test.attr.value == "training":
+            return when
+    return None
+
+
+def _gets_through(model: FileModel, node: cst.CSTNode, function: Function, call: CallSite) -> bool:
+    """Whether a call may reach a node: of ``if stage == "train":`` by the stage that it gives."""
+    for guard in model.guards(node):
+        test = guard.test
+        if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+            continue
+        [asked] = test.comparisons
+        given = _given_to(model, test.left, function, call)
+        with_what = model.literal(asked.comparator)
+        if given is NotImplemented or with_what is NotImplemented:
+            continue
+        if isinstance(asked.operator, cst.Equal | cst.NotEqual):
+            holds = (given == with_what) is isinstance(asked.operator, cst.Equal)
+        elif isinstance(asked.operator, cst.In) and isinstance(with_what, list | tuple | set):
+            holds = given in with_what
+        else:
+            continue
+        if holds is not guard.when:
+            return False
+    return True
+
+
+def _given_to(
+    model: FileModel, name: cst.BaseExpression, function: Function, call: CallSite
+) -> object:
+    """The literal that a call gives to a parameter, or its default."""
+    if not isinstance(name, cst.Name) or name.value not in function.parameters or call.has_star:
+        return NotImplemented
+    given = call.argument(function.parameters.index(name.value) - 1, name.value)
+    if given is None:
+        params = getattr(function.node, "params", None)
+        named = [*params.params, *params.kwonly_params] if params is not None else []
+        given = next((one.default for one in named if one.name.value == name.value), None)
+    return NotImplemented if given is None else model.literal(given)
 
 
 def logged_names(model: FileModel, call: CallSite) -> set[object]:

@@ -79,8 +79,7 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
         if not is_lightning(model, owner):
             continue
         for call in logged_by_each_core(model, owner):
-            hooks = hooks_of(model, call.function) if call.function is not None else frozenset()
-            if hooks.isdisjoint(LIGHTNING_EVALS | EVALUATED):
+            if hooks_of(model, call.node).isdisjoint(LIGHTNING_EVALS | EVALUATED):
                 continue
             trainer = trainer or trainer_of_cores(model)
             if trainer is None:

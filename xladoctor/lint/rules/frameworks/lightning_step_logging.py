@@ -72,7 +72,7 @@ def _logged_in(model: FileModel, hooks: frozenset[str]) -> Iterator[CallSite]:
             function = call.function
             if function is None or not is_module(model, function):
                 continue
-            if not hooks.isdisjoint(hooks_of(model, function)):
+            if not hooks.isdisjoint(hooks_of(model, call.node)):
                 yield call
 
 
