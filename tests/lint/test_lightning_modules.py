@@ -554,3 +554,33 @@ L.Trainer(accelerator="tpu", devices=8).fit(Net())
 def test_what_is_logged_for_one_stage_is_told_for_that_stage():
     told = {(row, code) for row, code in found(STAGES) if code in {"XLA427", "XLA903"}}
     assert told == marks(STAGES)
+
+
+SEVERAL = """
+import lightning as L
+import torch
+
+
+class Gan(L.LightningModule):
+    def training_step(self, batch, number, optimizer_idx):
+        x, y = batch
+        if optimizer_idx == 0:
+            return self.generator(x[y > 0]).mean()  # !XLA202
+        if optimizer_idx == 1:
+            return self.critic(x[y > 1]).mean()  # !XLA202
+
+    def validation_step(self, batch, number, dataloader_idx=0):
+        x, y = batch
+        if dataloader_idx == 0:
+            self.scores = x[y > 0]  # !XLA202
+        if number == 0:
+            self.first = x[y > 0]
+
+
+L.Trainer(accelerator="tpu", devices=1).fit(Gan())
+"""
+
+
+def test_each_batch_goes_to_each_optimizer():
+    told = {(row, code) for row, code in found(SEVERAL) if code == "XLA202"}
+    assert told == marks(SEVERAL)

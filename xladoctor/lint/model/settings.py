@@ -27,6 +27,8 @@ _SET = frozenset(
         "groups", "dimension", "dimensions", "version", "variant", "degree",
     ]
 )  # fmt: skip
+#: Words of the numbers of what each batch goes to in turn: all of them have it.
+_OF_EACH = frozenset({"optimizer", "optim", "dataloader", "task", "stage", "phase"})
 #: Words of what counts, whatever else a name says.
 _COUNTS = frozenset(
     [
@@ -107,9 +109,9 @@ class Settings:
 
 
 def _named(name: str) -> bool:
-    """``kernel_size``, ``num_layers``, but not ``batch_index``."""
+    """``kernel_size``, ``num_layers``, ``optimizer_idx``, but not ``batch_index``."""
     said = words(name)
-    return bool(said & _SET) and not said & (_COUNTS - {"n"})
+    return bool(said & _OF_EACH) or (bool(said & _SET) and not said & (_COUNTS - {"n"}))
 
 
 def _written(node: cst.BaseExpression) -> bool:
