@@ -234,6 +234,7 @@ LIGHTNING_MODULES = frozenset(
 LIGHTNING_STEPS = frozenset(
     {
         "training_step", "training_step_end", "on_train_batch_end", "optimizer_step",
+        "on_train_batch_start", "on_after_batch_transfer",
         "on_after_backward", "on_before_backward", "on_before_optimizer_step",
     }
 )  # fmt: skip
@@ -245,7 +246,8 @@ IGNITE_EVALUATOR = "ignite.engine.create_supervised_evaluator"
 LIGHTNING_EVALS = frozenset(
     {
         "validation_step", "test_step", "predict_step", "validation_step_end", "test_step_end",
-        "on_validation_batch_end", "on_test_batch_end",
+        "on_validation_batch_end", "on_test_batch_end", "on_validation_batch_start",
+        "on_test_batch_start", "on_predict_batch_end",
     }
 )  # fmt: skip
 #: Callbacks of Lightning and of transformers, and what is called of them for each batch.
@@ -284,6 +286,8 @@ TRAINERS = frozenset(
     ]
 )  # fmt: skip
 TRAINER_STEPS = frozenset({"compute_loss", "training_step", "_training_step"})
+#: What else of it gives tensors of the device, or a batch of them.
+TRAINER_MOVES = frozenset({"_prepare_inputs", "_prepare_input"})
 TRAINER_EVALS = frozenset({"prediction_step"})
 #: Ends of names by which programs ask for the other cores, or give each its part of the data.
 ASKS_FOR_CORES = (
@@ -295,6 +299,10 @@ ASKS_FOR_CORES = (
 ASKS_FOR_DEVICE = (".xla_model.xla_device", "torch_xla.device")
 #: Objects that scale a loss, go backward and step.
 SCALER_NAME = patterns.lazy(r"scaler$", re.IGNORECASE)
+#: Gives a function some of its arguments.
+PARTIAL = "functools.partial"
+#: Methods by which an object is trained.
+TRAINS_NAME = patterns.lazy(r"^_?(pre)?(train|fit|learn)(_|ing|$)")
 #: Functions that are one step by their names.
 STEP_NAME = patterns.lazy(
     r"^_?((do_|run_|one_|single_)?(train(ing)?|optimi[sz]ation|update|fit)_?(one_?)?(step|batch|iter(ation)?))(_fn)?$"

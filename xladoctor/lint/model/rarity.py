@@ -65,10 +65,15 @@ class Rarity:
             or self._since_last(guard)
             or self._once(guard)
             for guard in self._guards.around(node)
-            if self._same_loop(guard, node)
+            if not _checked(guard)
+            and self._same_loop(guard, node)
             and not self._only_of_epoch(guard)
             and (of_batches or not self._turns.hold_step(guard))
         )
+
+    def holds_step(self, guard: Guard) -> bool:
+        """Whether the optimizer steps under a condition alone: it is true once for each step."""
+        return self._turns.hold_step(guard)
 
     def _since_last(self, guard: Guard) -> bool:
         """``if step - last_saved >= 100:``, where the branch then sets ``last_saved = step``."""
@@ -169,6 +174,14 @@ class Rarity:
             if isinstance(parent, cst.For | cst.While):
                 return parent in self._tree.ancestors(guard.node)
         return True
+
+
+def _checked(guard: Guard) -> bool:
+    """Whether the rest of a function runs always, or not at all: ``if len(x) != n: raise``."""
+    node = guard.node
+    if not isinstance(node, cst.If) or guard.when:
+        return False
+    return isinstance(last_of(node.body), cst.Raise) and node.orelse is None
 
 
 def _leaves_loop(node: cst.CSTNode) -> cst.CSTNode | None:

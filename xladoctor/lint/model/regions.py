@@ -144,7 +144,9 @@ class Regions:
         roots: dict[cst.CSTNode, set[str]] = {}
         for node in self._tree.imports:
             found = roots.setdefault(self._tree.module_of(node), set())
-            found.update(name.partition(".")[0] for name in imported(node))
+            # ``apex.normalization`` has layers, of models that run without it too.
+            named = (name for name in imported(node) if not name.startswith("apex.normalization"))
+            found.update(name.partition(".")[0] for name in named)
         return frozenset(
             module
             for module, found in roots.items()
@@ -179,6 +181,10 @@ class Regions:
     def throttled(self, node: cst.CSTNode, *, of_batches: bool = False) -> bool:
         """Whether a node runs only every so many steps of the loop that runs it, or batches."""
         return self._throttled(node, _CHAIN, of_batches)
+
+    def holds_step(self, guard: Guard) -> bool:
+        """Whether the optimizer steps under a condition alone: it is true once for each step."""
+        return self._rarity.holds_step(guard)
 
     def _throttled(self, node: cst.CSTNode, depth: int, of_batches: bool) -> bool:
         if self._rarity.rare(node, of_batches=of_batches):

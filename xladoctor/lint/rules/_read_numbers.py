@@ -14,22 +14,85 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import FileModel
 
+_OF_TURNS = frozenset({"builtins.enumerate", "builtins.zip"})
 #: What makes a number of a list.
 _OF_LISTS = frozenset(f"builtins.{name}" for name in ("sum", "max", "min"))
+#: What gives a number of numbers.
+_ROUNDS = frozenset(f"builtins.{name}" for name in ("int", "round", "abs", "max", "min"))
+#: Operations in each other.
+_DEPTH = 5
 
 
 def was_read(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether a Python number was read from the device: ``n = mask.sum().item()``."""
     if isinstance(node, cst.BinaryOperation):
         return was_read(model, node.left) or was_read(model, node.right)
+    if isinstance(node, cst.Name) and _is_of_turn(model, node):
+        return True
     made = list(made_of(model, node)) if isinstance(node, cst.Name) else []
-    return bool(made) and all(
-        isinstance(one, cst.Call)
-        and model.value(one).kind is Kind.NUMBER
-        and model.hot_loop(one) is not None
-        and (model.effects.is_read(one) or _is_of_list(model, one))
-        for one in made
+    return bool(made) and all(_is_of_read(model, one) for one in made)
+
+
+def _is_of_read(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> bool:
+    """``ids.max().item() + 1``, also rounded, bounded, or on one side of a condition."""
+    if depth == 0:
+        return False
+    if isinstance(node, cst.BinaryOperation):
+        sides: tuple[cst.BaseExpression, ...] = (node.left, node.right)
+    elif isinstance(node, cst.IfExp):
+        sides = (node.body, node.orelse)
+    elif not isinstance(node, cst.Call) or model.value(node).kind is not Kind.NUMBER:
+        return False
+    elif model.hot_loop(node) is not None and (
+        model.effects.is_read(node) or _is_of_list(model, node)
+    ):
+        return True
+    else:
+        call = model.call(node)
+        sides = tuple(call.positional) if call.name in _ROUNDS else ()
+    return any(_is_of_read(model, side, depth - 1) for side in sides)
+
+
+def _is_of_turn(model: FileModel, name: cst.Name) -> bool:
+    """``for row, n in zip(rows, lengths.tolist())``: one of such a list in each turn."""
+    found = [_gone_over(model, one.node) for one in model.bindings(name.value, name)]
+    return (
+        bool(found)
+        and all(one is not None and was_listed(model, one) for one in found)
+        and model.value(name).kind is Kind.NUMBER
+        and model.hot_loop(name) is not None
     )
+
+
+def _gone_over(model: FileModel, target: cst.CSTNode) -> cst.BaseExpression | None:
+    """What the target of a loop, or a part of it, is taken from."""
+    places: list[int] = []
+    child = target
+    for parent in model.tree.ancestors(target):
+        if isinstance(parent, cst.For | cst.CompFor):
+            return _part(model, parent.iter, places[::-1]) if child is parent.target else None
+        if isinstance(parent, cst.Tuple | cst.List):
+            places += [at for at, one in enumerate(parent.elements) if one is child]
+        elif not isinstance(parent, cst.Element):
+            return None
+        child = parent
+    return None
+
+
+def _part(
+    model: FileModel, over: cst.BaseExpression, places: list[int]
+) -> cst.BaseExpression | None:
+    """What of ``enumerate(zip(a, b))`` stands at a place of each turn."""
+    if not isinstance(over, cst.Call):
+        return None if places else over
+    call = model.call(over)
+    if call.has_star or not places:
+        return None if places or call.name in _OF_TURNS else over
+    if call.name == "builtins.enumerate" and places[0] == 1 and call.positional:
+        return _part(model, call.positional[0], places[1:])
+    if call.name == "builtins.zip" and places[0] < len(call.positional):
+        return _part(model, call.positional[places[0]], places[1:])
+    return None
 
 
 def was_listed(model: FileModel, node: cst.BaseExpression) -> bool:
