@@ -2,40 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any
 
+from xladoctor import catalogue
 from xladoctor.lint.model import LoopKind, OnXla
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import loop_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from xladoctor.lint.model import FileModel, Problem
-
-#: Measured with four parameters: reads per step, and new compilations in five steps.
-_MEASURED = {"LBFGS": (13, 40), "Rprop": (16, 60), "ASGD": (12, 0), "Adafactor": (8, 0)}
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 
 @rule("XLA110")
 def syncing_optimizer(model: FileModel) -> Iterator[Problem]:
-    """Find torch optimizers that were measured to read values on the host."""
+    """Find optimizers that were measured to read values on the host."""
     if not model.is_xla:
         return
     loop = next((loop for loop in model.loops if loop.kind is LoopKind.STEP), None)
     if loop is None:
         return
-    for call in model.calls(*(f"torch.optim.{name}" for name in _MEASURED)):
-        if model.on_xla(call.node) is not OnXla.YES:
+    for call in model.calls():
+        row = _measured(model, call)
+        if row is None or model.on_xla(call.node) is not OnXla.YES:
             continue
-        name = (call.name or "").rpartition(".")[2]
-        reads, compilations = _MEASURED[name]
+        compilations = row.get("compilations")
         also = f" and compiled {compilations} graphs in five steps" if compilations else ""
+        count = "1 read" if row["reads"] == 1 else f"{row['reads']} reads"
         yield model.problem(
             call.node,
-            f"torch.optim.{name} reads values on the host in every step: with four parameters "
-            f"{reads} reads a step{also}",
-            suggestion="SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax and NAdam read "
-            "nothing",
+            f"{row['module']}.{row['name']} reads values on the host in every step: with four "
+            f"parameters {count} a step{also}",
+            suggestion=_suggestion(row),
             related=[loop_place(model, loop)],
         )
+
+
+def _measured(model: FileModel, call: CallSite) -> Mapping[str, Any] | None:
+    """What was measured of the optimizer that a call makes, if it reads."""
+    if call.target is not None or call.last not in _by_name():
+        return None
+    for row in _by_name()[call.last]:
+        if not (call.name or "").startswith(f"{row['module']}."):
+            continue
+        given = ((call.keywords.get(key), value) for key, value in row.get("unless", {}).items())
+        if not any(node is not None and model.literal(node) is value for node, value in given):
+            return row
+    return None
+
+
+def _suggestion(row: Mapping[str, Any]) -> str:
+    """The setting without the reads, or torch's optimizers that have none."""
+    unless = [f"{key}={value}" for key, value in row.get("unless", {}).items()]
+    if unless:
+        return f"{' and '.join(unless)}: then it reads nothing"
+    return "SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax and NAdam of torch read nothing"
+
+
+@functools.cache
+def _by_name() -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Class to what was measured of those that are called so."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in catalogue.table("optimizers")["optimizer"]:
+        found.setdefault(row["name"], []).append(row)
+    return found

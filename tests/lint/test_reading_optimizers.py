@@ -1,0 +1,62 @@
+"""XLA110: optimizers of other packages that were measured to read on the host in each step."""
+
+import pytest
+
+from tests.lint.rule_helpers import found, rows
+
+STEP = """import {package}
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+
+
+def train(model, loader, criterion):
+    device = torch_xla.device()
+    model.to(device)
+    optimizer = {made}
+    for images, labels in pl.MpDeviceLoader(loader, device):
+        optimizer.zero_grad()
+        loss = criterion(model(images), labels)
+        loss.backward()
+        xm.optimizer_step(optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "made"),
+    [
+        ("torch_optimizer", "torch_optimizer.Lamb(model.parameters(), lr=0.01)"),
+        ("torch_optimizer as optim", "optim.AdamP(model.parameters())"),
+        ("pytorch_optimizer", "pytorch_optimizer.SWATS(model.parameters())"),
+        ("timm.optim", "timm.optim.NvNovoGrad(model.parameters())"),
+        ("timm.optim.adafactor", "timm.optim.adafactor.Adafactor(model.parameters())"),
+        ("transformers", "transformers.Adafactor(model.parameters(), lr=None)"),
+        ("prodigyopt", "prodigyopt.Prodigy(model.parameters())"),
+        ("dadaptation", "dadaptation.DAdaptAdam(model.parameters())"),
+    ],
+)
+def test_optimizers_that_read(package, made):
+    assert rows(STEP.format(package=package, made=made), "XLA110") == [10]
+
+
+@pytest.mark.parametrize(
+    ("package", "made"),
+    [
+        ("torch_optimizer", "torch_optimizer.DiffGrad(model.parameters())"),
+        ("pytorch_optimizer", "pytorch_optimizer.Lamb(model.parameters())"),
+        ("timm.optim", "timm.optim.Lamb(model.parameters())"),
+        (
+            "transformers",
+            "transformers.Adafactor(model.parameters(), relative_step=False, scale_parameter=False)",
+        ),
+        ("schedulefree", "schedulefree.AdamWScheduleFree(model.parameters())"),
+    ],
+)
+def test_optimizers_that_do_not(package, made):
+    assert found(STEP.format(package=package, made=made)) == []
+
+
+def test_a_class_of_the_programs_own_is_its_own():
+    own = "class Lamb:\n    def __init__(self, parameters):\n        pass\n\n"
+    program = own + STEP.format(package="torch", made="Lamb(model.parameters())")
+    assert rows(program, "XLA110") == []
