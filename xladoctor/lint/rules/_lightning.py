@@ -12,7 +12,7 @@ from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import UnionType
 
     from xladoctor.lint.model import CallSite, Class, FileModel
@@ -35,7 +35,13 @@ def class_of(model: FileModel, value: cst.BaseExpression) -> str | None:
 
 def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     """What asks for XLA devices in a call of the Trainer or of Fabric; None if nothing does."""
-    settings = given(model, call)
+    return wanted_for_xla(model, given(model, call))
+
+
+def wanted_for_xla(
+    model: FileModel, settings: Mapping[str, cst.BaseExpression]
+) -> cst.BaseExpression | None:
+    """The same of settings for one, wherever they are written."""
     for name in ("tpu_cores", "num_tpu_cores"):
         if name in settings:
             return settings[name]
@@ -69,9 +75,9 @@ def several_cores(model: FileModel, call: CallSite) -> bool:
 def logged_by_each_core(model: FileModel, owner: Class) -> Iterator[CallSite]:
     """``self.log(name, value)`` of a device tensor that is not brought together over the cores.
 
-    Metrics of torchmetrics are, when Lightning asks them.
+    Also ``self.log_dict({name: value})``. Metrics of torchmetrics are, when Lightning asks them.
     """
-    for call in model.methods("log"):
+    for call in model.methods("log", "log_dict"):
         function = call.function
         if function is None or function.owner is not owner or not function.parameters:
             continue
@@ -79,11 +85,29 @@ def logged_by_each_core(model: FileModel, owner: Class) -> Iterator[CallSite]:
             continue
         synced = call.keywords.get("sync_dist")
         together = synced is not None and model.literal(synced) is not False
-        value = call.argument(1, "value")
-        if value is None or together or call.has_star:
-            continue
-        if model.value(value).is_device_tensor and model.value(value).local:
+        if not together and not call.has_star and _own_tensors(model, call):
             yield call
+
+
+def logged_names(model: FileModel, call: CallSite) -> set[object]:
+    """What ``self.log`` or ``self.log_dict`` calls its values, as far as that is written."""
+    if call.method == "log_dict":
+        given = call.argument(0, "dictionary")
+        return {name for name, _ in (model.value(given).entries or ())} if given else set()
+    name = call.argument(0, "name")
+    return set() if name is None else {model.literal(name)}
+
+
+def _own_tensors(model: FileModel, call: CallSite) -> bool:
+    """Whether a call logs tensors that one core has computed of its own batch."""
+    value = call.argument(1, "value")
+    if call.method == "log_dict":
+        given = call.argument(0, "dictionary")
+        held = (model.value(given).entries or ()) if given is not None else ()
+        return any(one.is_device_tensor and one.local for _, one in held)
+    if value is None:
+        return False
+    return model.value(value).is_device_tensor and model.value(value).local
 
 
 def beside_torch_tpu(model: FileModel) -> bool:

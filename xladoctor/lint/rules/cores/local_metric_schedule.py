@@ -10,7 +10,7 @@ from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import trainer_of_cores
-from xladoctor.lint.rules._lightning import logged_by_each_core
+from xladoctor.lint.rules._lightning import logged_by_each_core, logged_names
 from xladoctor.lint.rules._protocol import reduces_gradients
 from xladoctor.lint.rules._reads import snippet
 
@@ -92,12 +92,14 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
         if plateau is None or trainer is None:
             continue
         for call in logged_by_each_core(model, owner):
+            followed = logged_names(model, call) & _monitored(model, made)
             name = call.argument(0, "name")
-            if name is None or model.literal(name) not in _monitored(model, made):
+            if not followed:
                 continue
+            said = snippet(model, name) if name is not None else repr(min(map(str, followed)))
             yield model.problem(
                 call.node,
-                f"{snippet(model, name)} is the number of each core's own batches, and "
+                f"{said} is the number of each core's own batches, and "
                 "ReduceLROnPlateau follows it: the cores choose different learning rates, and "
                 "their models drift apart",
                 suggestion="sync_dist=True",
